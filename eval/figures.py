@@ -1,5 +1,4 @@
-"""Figures as PNG and SVG files, without a display and without the global state of pyplot; what the
-figures of several experiments share.
+"""Figures as PNG and SVG files, without a display and without the global state of pyplot.
 
 A function that draws raises MissingExtraError if matplotlib is not installed.
 """
@@ -145,12 +144,8 @@ def learning_figure(
 ) -> Figure:
     """The dev score after each epoch: a thin line for each seed, and a thick one for their mean.
 
-    The mean ends with the first seed that ends: a mean over those that are left would jump.
-
-    Args:
-        curves: name to a curve for each seed, in [0, 1]; NaN where there is no value.
-        first: epoch of the first value; 0 is before training.
-        measure: that is shown.
+    The mean ends with the first seed that ends: a mean over those that are left would jump. Curves
+    are in [0, 1] by name and seed, NaN where there is no value, from the epoch `first` on.
     """
     figure = new_figure(8.5, 4.6)
     from matplotlib.ticker import MaxNLocator

@@ -45,7 +45,7 @@ from retriever.files import write_lines
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_PACKAGES = (
+_PACKAGES = [
     "layer-retriever",
     "torch",
     "transformers",
@@ -53,7 +53,7 @@ _PACKAGES = (
     "numpy",
     "scikit-learn",
     "scipy",
-)
+]
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME = 100
 
@@ -161,9 +161,8 @@ def read_report(folder: Path) -> dict[str, Any]:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise SourceError(
-            f"{file}: cannot be read ({error}); name the folder of a report"
-        ) from error
+        message = f"{file}: cannot be read ({error}); name the folder of a report"
+        raise SourceError(message) from error
     if not isinstance(found, dict):
         raise SourceError(f"{file}: expected a report, found something else; remove the folder")
     return found
@@ -183,9 +182,8 @@ def write_report(folder: Path, report: Report) -> list[Path]:
     written = [
         _write(folder / "report.json", [data]),
         _write(folder / "report.tex", latex_lines(report)),
+        *(_write(folder / name, lines(), end="") for name, lines in report.files.items()),
     ]
-    for name, lines in report.files.items():
-        written.append(_write(folder / name, lines(), end=""))
     remarks = []
     try:
         new_figure(1, 1)

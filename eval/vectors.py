@@ -104,24 +104,19 @@ def load_encoders(
     They run in torch, unless they name another backend or a number format that torch lacks.
     """
     backbone_of = sharing()
-
-    def load(form: str) -> Encoder:
-        asked = parse_encoder(form)
+    encoders = []
+    for asked in map(parse_encoder, forms):
         if asked.backend in ("openvino", "numpy") or asked.dtype == "int8":
-            return Encoder.load(asked, device=device, download=download)
-        return Encoder(*load_model(asked, LoadContext(device, download, backbone_of)))
-
-    return [load(form) for form in forms]
+            encoders.append(Encoder.load(asked, device=device, download=download))
+        else:
+            context = LoadContext(device, download, backbone_of)
+            encoders.append(Encoder(*load_model(asked, context)))
+    return encoders
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Embedded:
-    """Vectors of texts.
-
-    Attributes:
-        vectors: (texts, dimensions) float32, as `Encoder.encode` gives them.
-        cut: number of texts that were longer than the window and lost their ends.
-    """
+    """(texts, dimensions) float32 vectors, and the number of texts that were cut at the window."""
 
     vectors: Floats
     cut: int
@@ -159,12 +154,10 @@ def embed_all(
         folder: the cache, one SQLite file for each encoder; created if missing. None uses a
             temporary folder. Several processes may use it at once.
         query: whether they are queries, which may have another prompt.
-        done: called with the number of vectors; in all `len(encoders)` times the number of distinct
-            texts.
+        done: called with the number of vectors, in all that of distinct texts for each encoder.
 
     Raises:
         StorageError: the folder cannot be written, or a file is damaged.
-        RetrieverError: memory is too small even for a single text.
     """
     unique = list(dict.fromkeys(texts))
     row = {text: number for number, text in enumerate(unique)}
@@ -172,14 +165,14 @@ def embed_all(
     with ExitStack() as stack:
         if folder is None:
             folder = Path(stack.enter_context(TemporaryDirectory()))
-        fill_cache(encoders, unique, folder, query=query, done=done)
+        _fill_cache(encoders, unique, folder, query=query, done=done)
         for encoder in encoders:
             with _open_vectors(folder, encoder) as file:
                 vectors, cut = file.read(unique, query)
             yield Embedded(vectors[rows], int(cut[rows].sum()))
 
 
-def fill_cache(
+def _fill_cache(
     encoders: Sequence[LoadedEncoder],
     texts: Sequence[str],
     folder: Path,
@@ -188,6 +181,10 @@ def fill_cache(
     done: Done = ignore,
 ) -> None:
     """Encode distinct texts that the cache lacks, and store them block by block."""
+
+    def texts_done(texts: int, pieces: int) -> None:
+        done(texts)
+
     for group in _groups(encoders):
         lacking: list[set[int]] = []
         for encoder in group:
@@ -201,15 +198,16 @@ def fill_cache(
                 rows = [row for row in wanted[start : start + _BLOCK] if row in missing]
                 parts.append(_Part(encoder, [texts[row] for row in rows], query))
             if len(parts) == 1:
-                parts[0].encode(done)
+                (part,) = parts
+                part.vectors = part.encoder.encode_pieces(part.pieces, texts_done)
             else:
                 _encode_together(parts, done)
             for part in parts:
                 with _open_vectors(folder, part.encoder) as file:
-                    file.write(part.texts, part.vectors, part.cut, query)
+                    file.write(part, query)
 
 
-class VectorFile:
+class _VectorFile:
     """The cached vectors of one encoder."""
 
     def __init__(self, database: sqlite3.Connection, dimensions: int) -> None:
@@ -218,21 +216,15 @@ class VectorFile:
         database.execute(_TABLE)
 
     def expect(self, probes: list[list[float]]) -> None:
-        """Forget all vectors if they were made by an encoder with other probe vectors; none of them
-        if there are no probes.
-        """
-        if not probes:
-            return
+        """Forget all vectors if they were made by an encoder with other probe vectors."""
         with self._database:
             self._database.execute("CREATE TABLE IF NOT EXISTS probes (vectors TEXT NOT NULL)")
             found = self._database.execute("SELECT vectors FROM probes").fetchone()
-            if found is not None and same_vectors(
-                json.loads(found[0]), np.array(probes, np.float32)
-            ):
-                return
-            self._database.execute("DELETE FROM vectors")
-            self._database.execute("DELETE FROM probes")
-            self._database.execute("INSERT INTO probes VALUES (?)", (json.dumps(probes),))
+            expected = np.array(probes, np.float32)
+            if found is None or not same_vectors(json.loads(found[0]), expected):
+                self._database.execute("DELETE FROM vectors")
+                self._database.execute("DELETE FROM probes")
+                self._database.execute("INSERT INTO probes VALUES (?)", (json.dumps(probes),))
 
     def missing(self, texts: Sequence[str], query: bool) -> set[int]:
         """Positions of the texts that are not cached."""
@@ -247,18 +239,14 @@ class VectorFile:
             vectors[row] = np.frombuffer(vector, "<f4")
         return vectors, cut
 
-    def write(
-        self, texts: Sequence[str], vectors: Floats, cut: NDArray[np.bool_], query: bool
-    ) -> None:
-        """Store the vectors of these texts, all of them or none."""
+    def write(self, part: _Part, query: bool) -> None:
+        """Store the vectors of a part, all of them or none."""
+        rows = [
+            (_digest(text, query), int(cut), vector.astype("<f4").tobytes())
+            for text, vector, cut in zip(part.texts, part.vectors, part.cut, strict=True)
+        ]
         with self._database:
-            self._database.executemany(
-                "INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)",
-                [
-                    (_digest(text, query), int(one_cut), vector.astype("<f4").tobytes())
-                    for text, vector, one_cut in zip(texts, vectors, cut, strict=True)
-                ],
-            )
+            self._database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", rows)
 
     def _row(self, columns: str, text: str, query: bool) -> Any:
         statement = f"SELECT {columns} FROM vectors WHERE digest = ?"  # noqa: S608
@@ -266,7 +254,7 @@ class VectorFile:
 
 
 @contextmanager
-def _open_vectors(folder: Path, encoder: LoadedEncoder) -> Iterator[VectorFile]:
+def _open_vectors(folder: Path, encoder: LoadedEncoder) -> Iterator[_VectorFile]:
     """Open the file of an encoder, or create it.
 
     The file of a URL, or of an object, is emptied if its probe vectors are not those of this
@@ -278,8 +266,9 @@ def _open_vectors(folder: Path, encoder: LoadedEncoder) -> Iterator[VectorFile]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with closing(sqlite3.connect(path, timeout=60)) as database:
-            file = VectorFile(database, spec.dimensions)
-            file.expect(probe_lists(encoder))
+            file = _VectorFile(database, spec.dimensions)
+            if probes := probe_lists(encoder):
+                file.expect(probes)
             yield file
     except (OSError, sqlite3.DatabaseError, ValueError) as error:
         raise StorageError(
@@ -319,11 +308,8 @@ def _sources(encoder: LoadedEncoder) -> tuple[object, ...]:
 class _Part:
     """Texts of a block that are encoded under one encoder, and their vectors.
 
-    Attributes:
-        pieces: word pieces of each text within the window, or what a meta-embedding has in their
-            place.
-        cut: (texts,) bool, which texts lost their ends.
-        vectors: (texts, dimensions) float32, zeros before they are encoded.
+    `pieces` has the word pieces of each text within the window, or what a meta-embedding has in
+    their place; `cut` tells which texts lost their ends.
     """
 
     def __init__(self, encoder: LoadedEncoder, texts: list[str], query: bool) -> None:
@@ -336,14 +322,6 @@ class _Part:
         for row, ids in zip(long, shorter, strict=True):
             self.pieces[row] = ids
         self.vectors = np.zeros((len(texts), encoder.spec.dimensions), np.float32)
-
-    def encode(self, done: Done) -> None:
-        """Fill the vectors."""
-
-        def count(texts: int, pieces: int) -> None:
-            done(texts)
-
-        self.vectors = self.encoder.encode_pieces(self.pieces, count)
 
 
 def _encode_together(parts: Sequence[_Part], done: Done) -> None:
@@ -371,12 +349,7 @@ def _encode_together(parts: Sequence[_Part], done: Done) -> None:
 
 
 class TextVectors:
-    """The vectors of texts, by text.
-
-    Args:
-        texts: any number; may repeat.
-        vectors: (texts, ...), one for each text.
-    """
+    """Vectors by text: (texts, ...), one for each of the texts, which may repeat."""
 
     def __init__(self, texts: Sequence[str], vectors: Floats) -> None:
         self._row = {text: row for row, text in enumerate(texts)}
@@ -438,18 +411,11 @@ def named_encoders(
 
 
 class SentenceEncoders:
-    """Encoders, loaded once for all sets of texts.
+    """Encoders, loaded once for all sets of texts by their text forms.
 
     An encoder with ``static=sif`` or ``static=usif`` over a model or a file of word vectors is
     fitted on the texts of each set, as in the papers of both. A folder of a fitted one is used as
     it is.
-
-    Args:
-        forms: the text forms, see `named_encoders`.
-        loading: where they come from.
-
-    Raises:
-        What `Encoder.load` raises.
     """
 
     def __init__(self, forms: Sequence[str], loading: Loading) -> None:
@@ -461,16 +427,13 @@ class SentenceEncoders:
     def vectors(
         self, texts: Sequence[str], fit_on: Sequence[str], done: Done = ignore
     ) -> Iterator[SentenceVectors]:
-        """The vectors of texts under one encoder after the other.
+        """The vectors of distinct texts under one encoder after the other.
 
-        Args:
-            texts: distinct texts.
-            fit_on: the texts that encoders are fitted on.
-            done: called with the number of new vectors; `names` times `texts` in all.
+        Those to be fitted are fitted on `fit_on`. `done` gets the number of new vectors; `names`
+        times `texts` in all.
 
         Raises:
             SourceError: no text has a word that an encoder to be fitted knows.
-            StorageError: the cache cannot be used.
         """
         encoders = [
             self._ready[form] if form in self._ready else self._fit(form, fit_on)
@@ -507,12 +470,9 @@ def fitted_remark(forms: Sequence[str], texts: str) -> list[str]:
 
 
 def layer_form(form: str, pooling: Pooling) -> str:
-    """The text form of the encoder that gives every layer of a model, pooled.
+    """The text form of the encoder that gives every layer of a model, pooled over word pieces.
 
-    Args:
-        form: text form of an encoder; its model, prompts, window, number format and special tokens
-            are kept.
-        pooling: over the word pieces of each layer.
+    Model, prompts, window, number format and special tokens are those of the form.
 
     Raises:
         ConfigError: the form has layers, a fusion, a pooling, a head or a normalization, or a
@@ -536,24 +496,17 @@ def layer_form(form: str, pooling: Pooling) -> str:
 
 
 def split_layers(vectors: Floats, depth: int) -> Floats:
-    """(texts, depth + 1, width) of the vectors of `layer_form`'s encoder, the embedding output
-    first; a view. The depth is the number of transformer layers, `Encoder.depth`.
-    """
+    """(texts, layers + 1, width), a view of the vectors of `layer_form`'s encoder."""
     return vectors.reshape(len(vectors), depth + 1, -1)
 
 
 class LayerEncoders:
     """Every hidden state of models, with several poolings.
 
-    Args:
-        forms: text forms of models, with prompts, window, number format and special tokens; layers,
-            fusion, pooling, head and normalization are refused.
-        poolings: over the word pieces of a layer.
-        loading: where they come from.
+    Forms are as `layer_form` takes them.
 
     Raises:
         ConfigError: a form has a setting that is refused, or a pooling is unknown or named twice.
-        What `Encoder.load` raises.
     """
 
     def __init__(self, forms: Sequence[str], poolings: Sequence[Pooling], loading: Loading) -> None:

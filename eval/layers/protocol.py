@@ -31,14 +31,10 @@ _FUSED_COST = 1000
 
 @dataclass(frozen=True, slots=True)
 class SetScore:
-    """One set of layers.
+    """One set of layers, ascending, and its objective on the search data and on the held-out data.
 
-    Attributes:
-        layers: ascending.
-        search: its objective on the search data.
-        held_out: its objective on the held-out data; None if there is none.
-        held_out_rank: 1 + the number of sets with a higher objective there; None if not all were
-            tried.
+    `held_out_rank` is 1 + the number of sets with a higher objective there; None if not all were
+    tried.
     """
 
     layers: tuple[int, ...]
@@ -54,10 +50,8 @@ class Gain:
     Attributes:
         held_out: whether it is measured on held-out data; otherwise it is optimistic, because the
             set was chosen on the data it is measured on.
-        best, baseline: the objectives of the two.
-        gain: their difference.
+        best, baseline: the objectives of the two; `gain` is their difference.
         low, high: its 95% interval, by a paired bootstrap over the units.
-        resamples: of the bootstrap.
     """
 
     held_out: bool
@@ -86,14 +80,9 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True)
 class SizeEffect:
-    """Sets of one number of layers (Figs. 2 and 3).
+    """Sets of one number of layers (Figs. 2 and 3): their best and mean objective on search data.
 
-    Attributes:
-        size: number of layers.
-        sets: number of sets that were tried.
-        best, mean: highest and mean objective on the search data.
-        held_out: objective on the held-out data of the set that is best on the search data.
-        best_layers: that set; None for a mean over searches.
+    The best set (None for a mean over searches) has the objective `held_out` on the held-out data.
     """
 
     size: int
@@ -106,13 +95,9 @@ class SizeEffect:
 
 @dataclass(frozen=True, slots=True)
 class LayerEffect:
-    """Sets with and without one layer (Fig. 4).
+    """The best objectives of sets with one layer and of sets without it (Fig. 4).
 
-    Attributes:
-        layer: the hidden state.
-        with_layer: highest objective on the search data of sets with it.
-        without: highest objective of sets without it; None if every set has it.
-        held_out_with, held_out_without: objectives of these two sets on the held-out data.
+    `without` is None if every set has the layer.
     """
 
     layer: int
@@ -135,8 +120,7 @@ class LayerReport:
         top: the best sets, best first.
         gain: over the last layer, on the held-out data, or on the search data if there is none.
         others: further baselines.
-        sizes: one for each number of layers, ascending.
-        layers: one for each hidden state, ascending.
+        sizes, layers: effects of each number of layers and of each hidden state, ascending.
     """
 
     search_units: int
@@ -153,13 +137,7 @@ class LayerReport:
 
 @dataclass(frozen=True, slots=True)
 class MeanBaseline:
-    """A baseline over shuffles.
-
-    Attributes:
-        name: as in `Baseline`.
-        test: mean of its held-out objective.
-        gain, gain_spread: mean and standard deviation of the best set's held-out gain over it.
-    """
+    """A baseline over shuffles: its mean held-out objective, and the best sets' gain over it."""
 
     name: str
     test: float

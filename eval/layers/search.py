@@ -45,11 +45,8 @@ _RANKED_AT_ONCE = 2**15
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerFusion:
-    """What a set of layers becomes.
-
-    Attributes:
-        over: ``mean`` or ``max`` of each component over the layers.
-        head: (texts, width) vectors to (texts, dimensions), applied afterwards; None for nothing.
+    """The ``mean`` or ``max`` of each component over layers, then a head, if there is one, from
+    (texts, width) to (texts, dimensions).
     """
 
     over: Literal["mean", "max"] = "mean"
@@ -67,11 +64,7 @@ class LayerFusion:
 
 
 def layer_fusion(asked: EncoderSettings, loading: Loading) -> LayerFusion:
-    """What the settings of an encoder make of a set of layers.
-
-    Raises:
-        ConfigError: the model has no head, but the settings ask for it.
-    """
+    """What an encoder makes of a set of layers; ConfigError if it lacks a head asked for."""
     head = None
     if asked.head:
         # Its layers do not matter: a head takes the vector that they became.
@@ -86,7 +79,6 @@ class FusedPairs:
     Attributes:
         vectors: (texts, hidden states, width) float32, each text once.
         rows: (2, pairs) int64, the texts of each pair.
-        fusion: how layers become a vector.
     """
 
     vectors: Vectors
@@ -133,15 +125,8 @@ def encode_fused(
 class PoolObjective:
     """The mean of a measure over questions, with the attributes and methods of `Correlation`.
 
-    Equal to `evaluate` on cosines that are rounded as `eval qa` rounds them.
-
-    Args:
-        pools: at least one; the pairs are their candidates, pool after pool.
-        name: of the measure, see `eval.metrics.measures`.
-
-    Raises:
-        BadInputError: there is no pool.
-        ConfigError: the measure is unknown.
+    Pairs are the candidates of the pools, one pool after the other. Equal to `evaluate` on cosines
+    that are rounded as `eval qa` rounds them.
     """
 
     unit = "questions"
@@ -169,11 +154,8 @@ class PoolObjective:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
-    """Pairs of texts and the objective over them.
-
-    Attributes:
-        grams: what cosines are computed from; vectors where products between layers do not suffice.
-        objective: over the cosines.
+    """Pairs of texts and the objective over their cosines; vectors where products between layers
+    do not suffice.
     """
 
     grams: PairGrams | FusedPairs
@@ -194,13 +176,8 @@ def subset_values(
 ) -> Floats:
     """(subsets,) the objective of every set of layers.
 
-    Args:
-        task: the pairs and the objective.
-        subsets: the sets.
-        done: called with the number of sets after each block, in the caller's thread.
-        table_bytes: size of a block. Memory in addition to the task and the values is about twice
-            as much, and the same again for each thread.
-        threads: number of blocks that are computed at a time.
+    `done` is called with the number of sets after each block, in the caller's thread. Memory in
+    addition to the task and the values is about twice `table_bytes` for each thread.
     """
     values = np.empty(len(subsets))
     if isinstance(task.grams, FusedPairs):

@@ -167,12 +167,7 @@ def _to_cosines(products: Floats, left: Floats, right: Floats) -> Floats:
 
 
 def pair_grams(left: NDArray[np.floating], right: NDArray[np.floating]) -> PairGrams:
-    """The scalar products between the layers of pairs of texts, in float64.
-
-    Args:
-        left: (pairs, n, d) the pooled vectors of each pair's first text.
-        right: (pairs, n, d) of its second.
-    """
+    """The scalar products, in float64, between the layers of pairs of texts, (pairs, n, d) each."""
     pairs, n, _ = left.shape
     first, second = np.triu_indices(n)
     triangles = np.empty((3, len(first), pairs))
@@ -211,15 +206,8 @@ def encode_pairs(
     """The products between the layers of pairs of texts, encoded a block of pairs at a time.
 
     A text is encoded once: the vectors of a text that is in a later block too are kept until then,
-    up to `kept_bytes` of them.
-
-    Args:
-        encode: gives the vectors of the layers.
-        left: each pair's first text; at least one.
-        right: its second text.
-        queries: whether the first texts are queries, which may have another prompt.
-        pairs_at_once: number of pairs of a block.
-        kept_bytes: limit of the size of the kept vectors.
+    up to `kept_bytes` of them. With `queries` the first texts are queries, which may have another
+    prompt.
     """
     firsts = [(text, queries) for text in left]
     seconds = [(text, False) for text in right]

@@ -111,16 +111,12 @@ class Comparison:
         return found
 
     def most_different(self, measure: str, name: str, count: int) -> list[tuple[str, float]]:
-        """The queries on which a system differs most from the baseline, with the difference.
-
-        The greatest absolute difference first, equal ones by query id; queries without a difference
-        are left out.
+        """The queries with the greatest absolute difference from the baseline, which is not 0,
+        with the difference; equal ones by id.
         """
-        differences = self.differences(measure, name).tolist()
-        found = [
-            (query, one) for query, one in zip(self.queries, differences, strict=True) if one != 0
-        ]
-        return sorted(found, key=lambda one: (-abs(one[1]), one[0]))[:count]
+        differences = zip(self.queries, self.differences(measure, name).tolist(), strict=True)
+        found = [(query, difference) for query, difference in differences if difference != 0]
+        return sorted(found, key=lambda pair: (-abs(pair[1]), pair[0]))[:count]
 
     def text(self, queries: Mapping[str, str] | None = None, top: int = 5) -> str:
         """A table for each measure, and below it the queries that differ most.
@@ -243,41 +239,30 @@ def compare_systems(
     resamples: int,
     seed: int,
 ) -> Comparison:
-    """Compare systems whose values by query are known.
-
-    Args:
-        values: system to measure to (seeds, queries) float64 in [0, 1]; at least one system.
-        queries: ids, in the order of the values.
-        without_positive: number of queries without a relevant document.
-        excluded: whether those are left out.
-        missing: system to the number of queries for which it ranks nothing.
-        baseline: one of the systems; None takes the first.
-        resamples: of the randomization test.
-        seed: of the resamples.
-
-    Raises:
-        ConfigError: the baseline is none of the systems.
+    """Compare systems by system to measure to (seeds, queries) float64 in [0, 1], in the order of
+    the queries; the other arguments are those of `compare` and `Comparison`.
     """
     baseline = next(iter(values)) if baseline is None else baseline
     if baseline not in values:
         raise ConfigError(
             f"baseline: expected one of the runs ({', '.join(values)}), found {baseline!r}"
         )
-    means, spreads = {}, {}
+    means, scores = {}, {}
     for measure in values[baseline]:
-        means[measure] = {name: _mean(found[measure]) for name, found in values.items()}
-        spreads[measure] = {name: _spread(found[measure]) for name, found in values.items()}
+        seeds = {name: found[measure] for name, found in values.items()}
+        spreads = {name: _spread(table) for name, table in seeds.items()}
+        # Where all seeds are equal, the mean is that value exactly.
+        found = {name: one[0] + (one - one[0]).mean(axis=0) for name, one in seeds.items()}
+        scores[measure] = compare_values(found, baseline, resamples, seed, spreads)
+        means[measure] = np.stack(list(found.values()))
     return Comparison(
         queries=queries,
         without_positive=without_positive,
         excluded=excluded,
         missing=dict(missing),
         baseline=baseline,
-        scores={
-            measure: compare_values(found, baseline, resamples, seed, spreads[measure])
-            for measure, found in means.items()
-        },
-        values={measure: np.stack(list(found.values())) for measure, found in means.items()},
+        scores=scores,
+        values=means,
     )
 
 
@@ -288,14 +273,8 @@ def compare_values(
     seed: int,
     spreads: Mapping[str, float | None] | None = None,
 ) -> dict[str, Score]:
-    """Compare systems by the means of their values, with a paired randomization test.
-
-    Args:
-        values: system to (units,) float64 in [0, 1], of the same units in the same order.
-        baseline: one of the systems.
-        resamples: of the randomization test.
-        seed: of the resamples.
-        spreads: system to its standard deviation over seeds.
+    """Compare systems by the means of (units,) float64 in [0, 1] of the same units, with a paired
+    randomization test; `spreads` are the standard deviations over seeds.
     """
     differences = {
         name: found - values[baseline] for name, found in values.items() if name != baseline
@@ -307,22 +286,13 @@ def compare_values(
         difference = None
         if name in differences:
             one = differences[name]
+            better, worse = int((one > 0).sum()), int((one < 0).sum())
             difference = Difference(
-                float(one.mean()),
-                *mean_interval(one, -1.0),
-                *tested[name],
-                better=int((one > 0).sum()),
-                worse=int((one < 0).sum()),
+                float(one.mean()), *mean_interval(one, -1.0), *tested[name], better, worse
             )
         spread = None if spreads is None else spreads[name]
         scores[name] = Score(float(found.mean()), spread, *mean_interval(found, 0.0), difference)
     return scores
-
-
-def _mean(table: Floats) -> Floats:
-    """(queries,) means over (seeds, queries); where all seeds are equal, that value exactly."""
-    mean: Floats = table[0] + (table - table[0]).mean(axis=0)
-    return mean
 
 
 def _spread(table: Floats) -> float | None:
@@ -368,12 +338,7 @@ def comparison_table(
 ) -> Table:
     """Systems with intervals, and with differences from the baseline where there are several.
 
-    Args:
-        title: caption.
-        unit: the name of the first column, such as "system".
-        scores: system to score.
-        scale: multiplies the values.
-        digits: of values, after the point.
+    Values are multiplied by `scale`; `unit` is the name of the first column.
     """
     columns = [unit, "value", "95% interval"]
     if len(scores) > 1:

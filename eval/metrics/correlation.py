@@ -67,11 +67,7 @@ def correlations(scores: Floats, gold: Floats) -> Correlations:
 
 
 class Correlation:
-    """Spearman's or Pearson's correlation with gold scores; an `eval.layers.search.Objective`.
-
-    Args:
-        gold: (pairs,) finite scores.
-        name: which of the two.
+    """Spearman's or Pearson's correlation with (pairs,) finite gold scores.
 
     Raises:
         BadInputError: fewer than two pairs, or gold scores that are all equal.
@@ -114,14 +110,9 @@ class Correlation:
         return self._spearman(cosines)
 
     def resampled(self, cosines: Floats, weights: Floats) -> Floats:
-        """The correlations over resampled pairs.
+        """(resamples, rows) correlations over resampled pairs.
 
-        Args:
-            cosines: (rows, pairs).
-            weights: (resamples, pairs), how often each pair is drawn.
-
-        Returns:
-            (resamples, rows) float64.
+        Cosines are (rows, pairs); weights (resamples, pairs), how often each pair is drawn.
         """
         if self.name == "spearman":
             gold = _weighted_ranks(weights, _Groups(self._gold))
@@ -158,12 +149,8 @@ class Correlation:
 
 
 def pair_correlation(gold: Floats, name: str | None, source: str) -> Correlation:
-    """The correlation with the gold scores of pairs.
-
-    Args:
-        gold: (pairs,) finite scores.
-        name: "spearman" or "pearson"; None is Spearman's.
-        source: of the pairs, for the message.
+    """The correlation with the gold scores of pairs, by its name or Spearman's; `source` is of the
+    pairs, for the message.
 
     Raises:
         ConfigError: it is no correlation.

@@ -117,13 +117,12 @@ def _run_pools(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Group:
-    """Queries with pools of about the same size, as rows of one matrix.
+    """Queries with pools of about the same size, as rows of one matrix of gains, padded with zeros.
 
     Attributes:
         queries: (rows,) their numbers.
         pairs: numbers of their pairs.
         slots: the place of each of these in the matrix, row after row.
-        gains: (rows, columns) of the candidates, padded with zeros.
         divisors: measure to (rows,), see `Measure.divisors`.
     """
 
@@ -162,7 +161,7 @@ class PoolMeasures:
     """
 
     def __init__(self, pools: Sequence[Question], measures: Sequence[str]) -> None:
-        self._measures = parse_measures(measures)
+        self._measures = _parsed_measures(measures)
         self.names = tuple(self._measures)
         if not pools:
             raise BadInputError("expected at least one question to rank for, found none")
@@ -264,24 +263,19 @@ class Measure:
         return values
 
 
-def parse_measures(names: Sequence[str]) -> dict[str, Measure]:
-    """Canonical name to measure, each once, in the order of `names`.
-
-    Raises:
-        ConfigError: a measure is unknown.
-        TypeError: one string instead of several.
-    """
-    require_several("measures", names)
-    return dict(map(_parse, names))
-
-
 def canonical_measures(names: Sequence[str]) -> tuple[str, ...]:
     """The canonical names of measures, each once: ``map`` is AP, ``ndcg@10`` is nDCG@10.
 
     Raises:
         ConfigError: a measure is unknown.
+        TypeError: one string instead of several.
     """
-    return tuple(parse_measures(names))
+    return tuple(_parsed_measures(names))
+
+
+def _parsed_measures(names: Sequence[str]) -> dict[str, Measure]:
+    require_several("measures", names)
+    return dict(map(_parse, names))
 
 
 def relevant(gains: Gains, cutoff: int | None = None) -> Values:
@@ -345,9 +339,7 @@ def _relevant_ranks(
 
 def _sums(rows: NDArray[np.int64], terms: Values, count: int) -> Values:
     """The sum of each row's terms, added in order: zeros after the last relevant rank change
-    nothing.
-
-    So the total of a perfect ranking equals its divisor, and its value is exactly 1.
+    nothing, so that a perfect ranking has exactly 1.
     """
     sums: Values = np.bincount(rows, weights=terms, minlength=count).astype(np.float64)
     return sums

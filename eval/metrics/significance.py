@@ -97,15 +97,11 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def mean_interval(values: Floats, least: float) -> tuple[float, float]:
-    """The 95% interval of the mean over queries by Student's t, cut at the range of the values.
+    """The 95% interval of the mean of (queries,) values by Student's t, cut at `least` and at 1.
 
     Of few queries its coverage is nearer 95% than that of bootstrap intervals, of differences most
     of all (`benchmarks/interval_coverage.py`). Of values that are all equal it is that value, since
     nothing tells how others vary; of one query it is the whole range.
-
-    Args:
-        values: (queries,) from `least` to 1; at least one.
-        least: the least possible value: 0, or -1 of differences.
     """
     queries = len(values)
     if queries == 1:
@@ -151,16 +147,8 @@ def _t_point(freedom: int) -> float:
 def resampling_weights(
     units: int, resamples: int, random: np.random.Generator, cells: int = _CELLS_AT_ONCE
 ) -> Iterator[Floats]:
-    """How often each unit is drawn in each resample of as many units, with replacement.
-
-    Args:
-        units: pairs or questions, at least 1.
-        resamples: number of draws, at least 1.
-        random: the generator.
-        cells: limit of the size of a block.
-
-    Yields:
-        (some resamples, units) float64; each row sums to `units`.
+    """(some resamples, units) float64, how often each unit is drawn with replacement; rows sum to
+    `units`. A block has at most `cells`.
     """
     at_once = max(1, cells // units)
     for start in range(0, resamples, at_once):

@@ -65,6 +65,8 @@ _COMPONENTS: dict[str, Mode] = {"bm25": "bm25", "cosine": "dense"}
 _EMBEDDED = ("cosine", "hybrid", *INTERACTIONS)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
+Quality = Callable[[FusionSettings], float]
+
 
 def rank_systems(
     questions: Questions,
@@ -171,24 +173,35 @@ def _cosine(system: System, resources: Resources) -> SystemResult:
 
 
 def _hybrid(system: System, resources: Resources) -> SystemResult:
-    fusion, note = resources.settings.fusion, ""
-    if system.variant == "tuned":
-        dev = resources.dev
-        fusion = _tuned(resources.components(dev.questions, system.encoder), dev, fusion)
-        note = f"alpha {fusion.alpha:g}, chosen on {dev.questions.split}"
-    elif system.variant:
-        fusion = _fixed(fusion, system.variant)
+    def on_dev() -> Quality:
+        components = resources.components(resources.dev.questions, system.encoder)
+        return _quality(components, resources.dev)
+
+    fusion, note = _fusion(system, resources, on_dev)
     pools = resources.pools(resources.questions)
     return _pooled(system, pools, [resources.components(pools, system.encoder).fused(fusion)], note)
 
 
-def _tuned(components: Components, dev: DevScore, fusion: FusionSettings) -> FusionSettings:
-    """The convex fusion of the components of dev whose weight is the best one there."""
-    return fusion.convex(best_weight(lambda weight: dev(components.fused(fusion.convex(weight)))))
+def _fusion(
+    system: System, resources: Resources, on_dev: Callable[[], Quality]
+) -> tuple[FusionSettings, str]:
+    """The fusion that a hybrid's variant names, and a note; `on_dev` gives its quality on dev."""
+    fusion = resources.settings.fusion
+    if system.variant == "tuned":
+        fusion = _tuned(fusion, on_dev())
+        return fusion, f"alpha {fusion.alpha:g}, chosen on {resources.dev_questions.split}"
+    if system.variant == "rrf":
+        return fusion.reciprocal(), ""
+    return (fusion.convex(float(system.variant)) if system.variant else fusion), ""
 
 
-def _fixed(fusion: FusionSettings, variant: str) -> FusionSettings:
-    return fusion.reciprocal() if variant == "rrf" else fusion.convex(float(variant))
+def _tuned(fusion: FusionSettings, quality: Quality) -> FusionSettings:
+    """The convex fusion with the best weight."""
+    return fusion.convex(best_weight(lambda weight: quality(fusion.convex(weight))))
+
+
+def _quality(components: Components, dev: DevScore) -> Quality:
+    return lambda fusion: dev(components.fused(fusion))
 
 
 def _corpus_component(system: System, resources: Resources, corpus: CorpusSearch) -> SystemResult:
@@ -203,18 +216,11 @@ def _corpus_rank_bm25(system: System, resources: Resources, corpus: CorpusSearch
 
 
 def _corpus_hybrid(system: System, resources: Resources, corpus: CorpusSearch) -> SystemResult:
-    fusion, note = resources.settings.fusion, ""
-    if system.variant == "tuned":
-        dev = resources.dev_questions
+    def quality(fusion: FusionSettings) -> float:
+        pools, scores = corpus.fused(resources.dev_questions, fusion)
+        return float(PoolMeasures(pools, [DEV_MEASURE])(scores)[DEV_MEASURE].mean())
 
-        def quality(weight: float) -> float:
-            pools, scores = corpus.fused(dev, fusion.convex(weight))
-            return float(PoolMeasures(pools, [DEV_MEASURE])(scores)[DEV_MEASURE].mean())
-
-        fusion = fusion.convex(best_weight(quality))
-        note = f"alpha {fusion.alpha:g}, chosen on {dev.split}"
-    elif system.variant:
-        fusion = _fixed(fusion, system.variant)
+    fusion, note = _fusion(system, resources, lambda: quality)
     pools, scores = corpus.fused(resources.questions, fusion)
     return SystemResult(system.text, pools, (scores,), note)
 
@@ -284,17 +290,17 @@ def _with_hybrid(
     scores: Sequence[Floats], dev_scores: Sequence[Floats], resources: Resources
 ) -> tuple[list[Floats], str]:
     """Scores fused with the hybrid of cosine and BM25, both weights chosen on dev; the weights."""
-    dev, settings = resources.dev, resources.settings
+    dev, fusion = resources.dev, resources.settings.fusion
     tried = resources.components(dev.questions, "")
-    below = _tuned(tried, dev, settings.fusion)
+    below = _tuned(fusion, _quality(tried, dev))
     components = resources.components(resources.pools(resources.questions), "")
     on_dev, on_split = tried.fused(below), components.fused(below)
     fused, weights = [], []
     for ours, ours_dev in zip(scores, dev_scores, strict=True):
         # The cross-encoder in place of the cosine, the hybrid in place of BM25.
-        fusion = _tuned(replace(tried, dense=ours_dev, bm25=on_dev), dev, settings.fusion)
-        fused.append(replace(components, dense=ours, bm25=on_split).fused(fusion))
-        weights.append(f"{fusion.alpha:g}")
+        best = _tuned(fusion, _quality(replace(tried, dense=ours_dev, bm25=on_dev), dev))
+        fused.append(replace(components, dense=ours, bm25=on_split).fused(best))
+        weights.append(f"{best.alpha:g}")
     return fused, (
         f"weight of the cross-encoder {', '.join(weights)}, alpha of the hybrid {below.alpha:g}, "
         f"chosen on {dev.questions.split}"

@@ -44,13 +44,7 @@ _PAIRS_AT_ONCE = 65_536
 
 
 class PoolBM25:
-    """BM25 of pools, with the statistics of all passages of a data set.
-
-    Args:
-        passages: id to text; idf and mean length are over all of them.
-        analyzer: of passages and questions.
-        settings: variant and parameters.
-    """
+    """BM25 of pools, with the statistics of all passages of a data set (id to text)."""
 
     def __init__(
         self, passages: Mapping[str, str], analyzer: Analyzer, settings: BM25Settings | None = None
@@ -82,17 +76,9 @@ class PoolBM25:
 
 
 class RankBM25:
-    """BM25Okapi of the package rank-bm25 with its own defaults, over the same analyzed terms.
+    """BM25Okapi of the package rank-bm25 with its own defaults, over the terms of a whole corpus.
 
-    Args:
-        texts: id to text, of the whole corpus.
-        analyzer: of passages and questions.
-
-    Attributes:
-        note: the parameters, for a reader.
-
-    Raises:
-        MissingExtraError: rank-bm25 is not installed.
+    Its parameters are in `note`.
     """
 
     def __init__(self, texts: Mapping[str, str], analyzer: Analyzer) -> None:
@@ -106,9 +92,8 @@ class RankBM25:
         # It divides by the number of terms.
         self._bm25: BM25Okapi | None = BM25Okapi(tokens) if any(tokens) else None
         self.note = "BM25Okapi of rank-bm25"
-        if self._bm25 is not None:
-            one = self._bm25
-            self.note += f" with k1 {one.k1:g}, b {one.b:g}, epsilon {one.epsilon:g}"
+        if (bm25 := self._bm25) is not None:
+            self.note += f" with k1 {bm25.k1:g}, b {bm25.b:g}, epsilon {bm25.epsilon:g}"
 
     def scores(self, questions: Sequence[Question]) -> Floats:
         """(pairs,) scores."""
@@ -136,11 +121,9 @@ class EmbeddedPairs:
     """Vectors of questions and of the passages of their pools, each once.
 
     Attributes:
-        questions: (q, d) float32, in the order of the set.
-        passages: (p, d) float32.
-        question_rows: (pairs,) int64.
-        passage_rows: (pairs,) int64.
-        cut: number of questions and passages that are longer than the encoder's window.
+        questions, passages: (questions, d) and (passages, d) float32.
+        question_rows, passage_rows: (pairs,) int64.
+        cut: number of texts that are longer than the encoder's window.
     """
 
     questions: NDArray[np.float32]
@@ -166,9 +149,8 @@ def embed_pairs(
     cache: Path | None,
     begin: Callable[[int], Done] = lambda vectors: ignore,
 ) -> list[EmbeddedPairs]:
-    """Encode the questions, and each passage of their pools once, with each encoder.
-
-    `begin` is called with the number of vectors; what it returns is called with the number done.
+    """Encode the questions, and each passage of their pools once, with each encoder; `begin` gets
+    the number of vectors.
     """
     passages, question_rows, passage_rows = pair_rows(questions)
     texts = [one.text for one in questions.questions]
@@ -195,13 +177,9 @@ def pair_rows(questions: QuestionSet) -> tuple[list[str], NDArray[np.int64], NDA
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Components:
-    """Both scores of each pair, ready to be fused.
+    """(pairs,) cosines, BM25 scores, and whether the passage holds a term of the question.
 
-    Attributes:
-        sizes: of the pools.
-        dense: (pairs,) cosines.
-        bm25: (pairs,) scores.
-        matches: (pairs,) whether the passage holds a term of the question.
+    The pairs are those of pools of these sizes.
     """
 
     sizes: tuple[int, ...]
@@ -231,17 +209,10 @@ def training_set(
     *,
     unanswered: bool = False,
 ) -> TrainingSet:
-    """The training data of a split.
+    """The training data of a split with pools; BadInputError if no question has a relevant passage.
 
-    Args:
-        questions: with pools.
-        negatives: their source. With ``pool`` and ``hard`` only the passages that these name are
-            rows, with ``random`` all passages of the set.
-        bm25: of the set's passages; called with ``hard`` only.
-        unanswered: whether questions without a relevant passage, which give no triple, are kept.
-
-    Raises:
-        BadInputError: no question has a relevant passage.
+    With the negatives ``pool`` and ``hard`` only the passages that these name are rows, with
+    ``random`` all passages of the set. `unanswered` keeps questions without a relevant passage.
     """
     chosen = questions.answered().questions
     if not chosen:
@@ -309,14 +280,9 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def hold_out(questions: QuestionSet, share: float) -> tuple[QuestionSet, QuestionSet]:
-    """Divide a split into training and dev questions, always in the same way.
+    """Divide a split, always in the same way: the training questions, and dev.
 
-    Args:
-        questions: the split.
-        share: of the questions with a relevant passage that becomes dev, in (0, 1).
-
-    Returns:
-        The training questions, including those without a relevant passage, and dev.
+    Dev is a share, in (0, 1), of the questions with a relevant passage.
 
     Raises:
         ConfigError: the share is out of range, or leaves no question on one side.
@@ -340,12 +306,7 @@ def hold_out(questions: QuestionSet, share: float) -> tuple[QuestionSet, Questio
 class DevScore:
     """Mean average precision of scores on the questions of a split with a relevant passage.
 
-    Args:
-        questions: with pools.
-
-    Attributes:
-        questions: those with a relevant passage.
-        left, right: texts of the pairs to score, in order.
+    `left` and `right` are the texts of the pairs to score, in order.
 
     Raises:
         BadInputError: no question has candidates of both kinds.

@@ -281,9 +281,7 @@ def _mean(values: Sequence[float]) -> str:
 def fit_heads(
     plan: HeadPlan, seeds: int, name: str, resources: Resources, encoder: str = ""
 ) -> list[TrainedHead]:
-    """Train a head with each seed, and keep the epoch with the best AP on dev, the untrained head
-    included.
-    """
+    """Train a head with each seed, and keep the epoch with the best AP on dev."""
     train = resources.training_set(plan.training.sampling.negatives)
     model, cache = resources.encoder(encoder), resources.settings.loading.cache
     texts = len(train.questions) + len(train.passages)
@@ -291,20 +289,15 @@ def fit_heads(
     asked = embed(model, train.questions, cache, query=True, done=done).vectors
     passages = embed(model, train.passages, cache, done=done).vectors
     dev = resources.pairs(resources.dev.questions, encoder)
+
+    def dev_score(score: Scorer) -> float:
+        return resources.dev(head_scores(score, dev))
+
     advance = resources.progress(f"training {name}", seeds)
     trained = []
     for seed in range(seeds):
         training = replace(plan.training, seed=seed)
-        trained.append(
-            train_head(
-                training,
-                plan.head,
-                asked,
-                passages,
-                train.pools,
-                lambda score: resources.dev(head_scores(score, dev)),
-            )
-        )
+        trained.append(train_head(training, plan.head, asked, passages, train.pools, dev_score))
         advance(1)
     return trained
 
@@ -329,13 +322,8 @@ def fine_tune(
     """Fine-tune a cross-encoder and write it to a folder: the learning curve, and the epoch kept.
 
     If the model is a cross-encoder's folder, training starts from its MLP too. A checkpoint beside
-    the folder is written every few minutes and removed at the end: the same call resumes from it,
-    unless it is to restart. A folder that the same call has written before is left as it is.
-
-    Raises:
-        ConfigError: the folder holds something else or the result of another training, a checkpoint
-            is of another training, or the model has no positions for such a window.
-        What `find_model` raises.
+    the folder is written every few minutes and removed at the end: the same call resumes from it.
+    A folder that the same call has written before is left as it is.
     """
     from retriever.rerankers.scorers import CrossHead
 

@@ -57,14 +57,11 @@ _T = TypeVar("_T")
 def split_reader(given: Questions, settings: QuestionSettings) -> Callable[[str], QuestionSet]:
     """Reads a split of a question set by name; each is read once.
 
-    Raises:
-        ConfigError: when called: the split is not among those that are loaded.
-        SourceError: when called: it cannot be read.
+    What is returned raises ConfigError if the split is not among those that are loaded, and
+    SourceError if it cannot be read.
     """
-    loaded: dict[str, QuestionSet] = {}
-    if isinstance(given, QuestionSet):
-        loaded[given.split] = given
-    elif isinstance(given, Mapping):
+    loaded = {given.split: given} if isinstance(given, QuestionSet) else {}
+    if isinstance(given, Mapping):
         loaded.update(given)
 
     def read(split: str) -> QuestionSet:
@@ -107,7 +104,6 @@ def open_resources(
     Raises:
         ConfigError: the set needs an index, or has no use for one, or the index holds documents
             that the corpus does not have.
-        What `Index.create` and `Index.add` raise.
     """
     read = split_reader(questions, settings.data)
     split = questions.split if isinstance(questions, QuestionSet) else settings.split
@@ -174,18 +170,13 @@ class _IndexingStage:
 
 
 class CorpusSearch:
-    """Ranks the whole corpus for the questions of a set.
-
-    Args:
-        index: of the corpus, with the documents' own ids.
-        settings: `k` and `depth` are the number of hits per question.
-    """
+    """Ranks the whole corpus of an index for questions; `k` hits for each."""
 
     def __init__(self, index: Index, settings: SearchSettings) -> None:
         self.index = index
         self.depth = settings.k
         self._settings = settings
-        self._candidates: dict[tuple[str, ...], list[_Candidates]] = {}
+        self._candidates: dict[tuple[str, ...], list[ScoredPassages]] = {}
 
     def ranked(self, questions: QuestionSet, mode: Mode) -> Ranked:
         """The first `depth` hits of each question by one component."""
@@ -203,13 +194,13 @@ class CorpusSearch:
         texts = tuple(one.text for one in questions.questions)
         if texts not in self._candidates:
             self._candidates[texts] = [
-                _Candidates(found)
+                found
                 for start in range(0, len(texts), _QUERIES_AT_ONCE)
                 for found in self.index.candidates(
                     texts[start : start + _QUERIES_AT_ONCE], self._settings
                 )
             ]
-        found = [one.hits(fusion, self.depth) for one in self._candidates[texts]]
+        found = [_best_documents(one, fusion, self.depth) for one in self._candidates[texts]]
         return ranked(questions.questions, found)
 
     def pools(self, questions: QuestionSet) -> QuestionSet:
@@ -242,23 +233,16 @@ class CorpusSearch:
         return replace(questions, questions=tuple(pooled), passages=passages, shown=shown)
 
 
-class _Candidates:
-    """The candidates of a question, with passages gathered by document."""
-
-    def __init__(self, found: ScoredPassages) -> None:
-        self._found = found
-        self._documents, self._places = np.unique(
-            np.array(found.documents, object), return_inverse=True
-        )
-
-    def hits(self, fusion: FusionSettings, depth: int) -> list[tuple[str, float]]:
-        """The best documents, each by its best passage; equal ones by id."""
-        found = self._found
-        best = np.full(len(self._documents), -np.inf)
-        np.maximum.at(best, self._places, fuse(found.dense, found.bm25, found.matches, fusion))
-        # Documents are sorted by id, and the sort is stable.
-        order = np.argsort(-best, kind="stable")[:depth]
-        return [(str(self._documents[place]), float(best[place])) for place in order]
+def _best_documents(
+    found: ScoredPassages, fusion: FusionSettings, depth: int
+) -> list[tuple[str, float]]:
+    """The best documents, each by its best passage; equal ones by id."""
+    documents, places = np.unique(np.array(found.documents, object), return_inverse=True)
+    best = np.full(len(documents), -np.inf)
+    np.maximum.at(best, places, fuse(found.dense, found.bm25, found.matches, fusion))
+    # Documents are sorted by id, and the sort is stable.
+    order = np.argsort(-best, kind="stable")[:depth]
+    return [(str(documents[place]), float(best[place])) for place in order]
 
 
 def ranked(questions: Sequence[Question], hits: Sequence[Sequence[tuple[str, float]]]) -> Ranked:
@@ -282,19 +266,9 @@ def _titled(title: str | None, text: str) -> str:
 
 
 class Resources:
-    """Each is read, computed or loaded when a system first needs it, and kept.
+    """What is read, computed or loaded when a system first needs it, and kept.
 
-    Args:
-        read: gives a split of the set by its name.
-        split: the split to rank.
-        settings: of the evaluation. Its encoder is that of the index where there is one.
-        corpus: searches the corpus of a set that has no pools.
-        models: a folder for cross-encoders.
-        progress: of long stages.
-        notify: what a person should know.
-
-    Attributes:
-        cuts: a line on each model that did not read the end of texts of the split to rank.
+    `cuts` has a line on each model that did not read the end of texts of the split to rank.
     """
 
     def __init__(

@@ -36,15 +36,7 @@ from eval.metrics.comparison import (
 from eval.metrics.measures import PoolMeasures
 from eval.metrics.trec import check_run, run_lines
 from eval.qa.systems import QASettings
-from eval.reports import (
-    FileNames,
-    Files,
-    Report,
-    ReportedResult,
-    Section,
-    csv_lines,
-    environment,
-)
+from eval.reports import FileNames, Files, Report, ReportedResult, Section, csv_lines, environment
 from eval.tables import Table
 from retriever.errors import BadInputError
 
@@ -132,11 +124,7 @@ class QAResult(ReportedResult):
         command: str = "",
         remarks: tuple[str, ...] = (),
     ) -> QAResult:
-        """Compare the rankings of at least one system by measures.
-
-        Raises:
-            BadInputError: no question is left.
-        """
+        """Compare the rankings of systems by measures; BadInputError if no question is left."""
         answered = np.array([one.answered for one in questions.questions])
         counts = settings.without_positive == "count"
         counted = np.ones(len(answered), np.bool_) if counts else answered
@@ -166,15 +154,8 @@ class QAResult(ReportedResult):
             resamples=settings.resampling.resamples,
             seed=settings.resampling.seed,
         )
-        return cls(
-            questions,
-            statistics(questions),
-            tuple(systems),
-            comparison,
-            settings,
-            command,
-            remarks,
-        )
+        counts_of = statistics(questions)
+        return cls(questions, counts_of, tuple(systems), comparison, settings, command, remarks)
 
     @property
     def measures(self) -> tuple[str, ...]:
@@ -241,8 +222,9 @@ def _facts(found: SetStatistics) -> dict[str, str]:
 
 def _score_table(result: QAResult) -> Table:
     """Systems by measures, in the form of Table 3 of Ma et al. (2019)."""
+    scores = result.comparison.scores
     rows = tuple(
-        (name, *(score_cell(result.comparison.scores[one][name]) for one in result.measures))
+        (name, *(score_cell(scores[measure][name]) for measure in result.measures))
         for name in result.comparison.names
     )
     return Table(("system", *result.measures), rows, "Means × 100")
@@ -414,9 +396,7 @@ def recall_curve(system: SystemResult, counted: set[str], deepest: int) -> Float
 
 
 def recall_figure(systems: Sequence[SystemResult], counted: set[str]) -> Figure:
-    """Mean recall in the first k over the questions that count, for k up to 100 or to the longest
-    ranking.
-    """
+    """Mean recall in the first k over the questions that count, for k up to 100."""
     longest = max(
         len(pool.candidates) for one in systems for pool in one.pools if pool.id in counted
     )
@@ -437,9 +417,7 @@ def recall_figure(systems: Sequence[SystemResult], counted: set[str]) -> Figure:
 
 
 def scores_figure(systems: Sequence[SystemResult], counted: set[str]) -> Figure:
-    """Histograms of each system's scores for the questions that count: of relevant passages in
-    percent of these, and likewise of the others.
-    """
+    """Histograms of the scores of relevant passages, and of the others, for each system."""
     figure = _grid(len(systems))
     for one, axes in zip(systems, panels(figure, [one.name for one in systems]), strict=True):
         pairs = [(pool, id_) for pool in one.pools for id_ in pool.candidates]

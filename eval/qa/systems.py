@@ -227,10 +227,9 @@ def training_only(data: QuestionSettings, loading: Loading, encoder: str = "") -
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """One system.
+    """One system, by its text.
 
     Attributes:
-        text: its name.
         kind: the name before a colon, "saved reranker" or "run".
         variant: the text after the colon, or empty; of a cross-encoder the loss.
         random_start: whether a head starts at random weights whatever the evaluation says.
@@ -296,8 +295,7 @@ def _parse_system(text: str) -> System:
     random_start = name in INTERACTIONS and variant.endswith(":random")
     if random_start and name == "concat":
         raise ConfigError(f"system {text!r}: concat always starts at random; leave it out")
-    if random_start:
-        variant = variant.removesuffix(":random")
+    variant = variant.removesuffix(":random") if random_start else variant
     if colon:
         _check_variant(text, name, variant)
     return System(text, name, variant, random_start, encoder=encoder)
@@ -319,25 +317,18 @@ def _cross_encoder(text: str, variants: str, encoder: str) -> System:
         )
     loss, ensemble, fused = found.groups()
     return System(
-        text,
-        "cross-encoder",
-        loss or "",
-        ensemble=bool(ensemble),
-        fused=bool(fused),
-        encoder=encoder,
+        text, "cross-encoder", loss or "", False, bool(ensemble), bool(fused), encoder=encoder
     )
 
 
 def _check_variant(text: str, name: str, variant: str) -> None:
+    known, expected = False, f"nothing can follow {name}; leave out the colon"
     if name in INTERACTIONS:
-        expected = "expected linear or mlp after the colon, optionally followed by :random"
         known = variant in ("linear", "mlp")
+        expected = "expected linear or mlp after the colon, optionally followed by :random"
     elif name == "hybrid":
-        expected = "expected tuned, rrf or a weight from 0 to 1 after the colon"
         known = variant in ("tuned", "rrf") or _is_weight(variant)
-    else:
-        expected = f"nothing can follow {name}; leave out the colon"
-        known = False
+        expected = "expected tuned, rrf or a weight from 0 to 1 after the colon"
     if not known:
         raise ConfigError(f"system {text!r}: {expected}")
 

@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
+from eval.progress import Done, ignore
 from retriever.documents import Document
 from retriever.errors import BadInputError, ConfigError
 
@@ -35,13 +36,9 @@ _ABBREVIATION = re.compile(
 
 
 class TextPair(NamedTuple):
-    """Two texts that belong together.
+    """Two texts that belong together, with one that does not belong to the anchor, if known.
 
-    Attributes:
-        anchor: what is asked, such as a title.
-        positive: what belongs to it.
-        negative: what does not, if known.
-        group: pairs of one group, such as a document, are held out together.
+    Pairs of one group, such as a document, are held out together.
     """
 
     anchor: str
@@ -77,11 +74,9 @@ class CorpusPairs:
         if self.sample < 2:
             raise ConfigError(f"sample: expected 2 or more, found {self.sample}")
 
-    def draw(self, done: Callable[[int], object] = lambda documents: None) -> list[TextPair]:
-        """The sample, in random order; the same for the same documents and seed.
-
-        Args:
-            done: called with 1 after each document.
+    def draw(self, done: Done = ignore) -> list[TextPair]:
+        """The sample, in random order; the same for the same documents and seed. `done` is called
+        with 1 after each document.
 
         Raises:
             BadInputError: the corpus has fewer than two pairs.

@@ -54,6 +54,7 @@ from retriever.training.sampling import JudgedPools, TrainingSet
 # The share of data without a dev split that is held out, and the most pairs unless one is named.
 _DEV_SHARE = 0.1
 _MOST_DEV = 1000
+_PAIR = ("anchor", "positive")
 _ROWS_AT_ONCE = 512
 
 EncoderData = Questions | Sequence[Path] | CorpusPairs
@@ -231,17 +232,18 @@ def _read(paths: Sequence[Path], objective: Objective | None) -> tuple[Material,
     if len(paths) == 1 and paths[0].is_dir():
         return _read_folder(paths[0], objective)
     parts = [_read_file(path) for path in paths]
-    if all(isinstance(part, ScoredPairs) for part in parts):
-        return joined_pairs([part for part in parts if isinstance(part, ScoredPairs)]), None
-    if all(isinstance(part, list) for part in parts):
-        return [pair for part in parts if isinstance(part, list) for pair in part], None
+    scored = [part for part in parts if isinstance(part, ScoredPairs)]
     labeled = [part for part in parts if isinstance(part, LabeledTexts)]
+    if len(scored) == len(parts):
+        return joined_pairs(scored), None
     if len(labeled) == len(parts):
         labels, left, right = (
             tuple(one for part in labeled for one in getattr(part, name))
             for name in ("labels", "left", "right")
         )
         return LabeledTexts(labels, left, right), None
+    if not scored and not labeled:
+        return [pair for part in parts if isinstance(part, list) for pair in part], None
     raise ConfigError(
         "data: expected files of one kind (scored pairs, labeled pairs, or anchors with "
         f"positives), found several in {', '.join(map(str, paths))}; train on one at a time"
@@ -252,16 +254,17 @@ def _read_file(path: Path) -> Material:
     if not path.is_file():
         raise SourceError(f"{path}: no such file or folder")
     names = set(field_names(path))
-    if {"anchor", "positive"} <= names:
-        return [
-            TextPair(
-                anchor := text_field(where, row["anchor"], "anchor"),
-                text_field(where, row["positive"], "positive"),
-                _negative(where, row.get("negative")),
-                anchor,
-            )
-            for where, row in named_rows(path, ("anchor", "positive"))
-        ]
+    if names.issuperset(_PAIR):
+        pairs = []
+        for where, row in named_rows(path, _PAIR):
+            anchor, positive = (text_field(where, row[name], name) for name in _PAIR)
+            negative = row.get("negative")
+            if negative is None or (isinstance(negative, str) and not negative.strip()):
+                pairs.append(TextPair(anchor, positive, None, anchor))
+            else:
+                text = text_field(where, negative, "negative")
+                pairs.append(TextPair(anchor, positive, text, anchor))
+        return pairs
     if "score" in names:
         return read_pairs([path])
     if "label" in names:
@@ -271,12 +274,6 @@ def _read_file(path: Path) -> Material:
         f"or label, found {', '.join(sorted(names)) or 'none'}; rename the fields, or name the "
         "pairs to make of a corpus with --pairs"
     )
-
-
-def _negative(where: str, value: object) -> str | None:
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return None
-    return text_field(where, value, "negative")
 
 
 def _label(where: str, value: object) -> str:
@@ -317,21 +314,20 @@ def _read_folder(folder: Path, objective: Objective | None) -> tuple[Material, M
 
 def _scored_folder(folder: Path) -> tuple[Material, Material | None]:
     task = read_sts(folder)
-    if task.train is None:
-        raise SourceError(
-            f"{folder}: expected a training split of scored pairs, found none; name a file"
-        )
-    return task.train, task.dev
+    if task.train is not None:
+        return task.train, task.dev
+    raise SourceError(
+        f"{folder}: expected a training split of scored pairs, found none; name a file"
+    )
 
 
 def _labeled_folder(folder: Path) -> tuple[Material, Material | None]:
-    task = read_classification(folder)
-    train = task.splits.get("train")
-    if train is None or train.right is None:
-        raise SourceError(
-            f"{folder}: expected a training split of labeled pairs, found none; name a file"
-        )
-    return train, task.splits.get("dev")
+    splits = read_classification(folder).splits
+    if "train" in splits and splits["train"].right is not None:
+        return splits["train"], splits.get("dev")
+    raise SourceError(
+        f"{folder}: expected a training split of labeled pairs, found none; name a file"
+    )
 
 
 def _divided(data: Material, share: float | None) -> tuple[Material, Material]:

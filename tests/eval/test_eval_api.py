@@ -1,7 +1,5 @@
 """What `import eval` promises: experiments as functions, and nothing heavy at import."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

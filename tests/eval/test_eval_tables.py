@@ -1,7 +1,5 @@
 """Tables on a terminal and in LaTeX: columns are aligned, and nothing in a cell is interpreted."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 

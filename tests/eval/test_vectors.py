@@ -3,8 +3,6 @@
 Encoders by name, fitted on each set, and layer by layer, against encoders loaded alone.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 
@@ -52,27 +50,16 @@ SETTINGS = (
 LONG = "w1 w2 w3 w4 w5 w6 w7 w8 w9 w10 w11 w12"
 
 
-def test_a_text_is_encoded_once_and_not_again_by_a_second_run(tmp_path):
-    encoder = FakeEncoder()
+def test_a_text_is_encoded_once_for_each_role_and_encoder(tmp_path):
+    encoder, other = FakeEncoder(dimensions=16), FakeEncoder(dimensions=8)
     embed(encoder, WORDS, tmp_path)
     assert encoder.encoded == 3
     done = []
     embed(encoder, [*WORDS, "seven"], tmp_path, done=done.append)
-    assert encoder.encoded == 4
-    assert sum(done) == 4
-
-
-def test_queries_and_passages_are_kept_apart(tmp_path):
-    encoder = FakeEncoder()
-    embed(encoder, WORDS, tmp_path)
+    assert (encoder.encoded, sum(done)) == (4, 4)
     embed(encoder, WORDS, tmp_path, query=True)
-    assert encoder.encoded == 6
-
-
-def test_another_encoder_has_a_file_of_its_own(tmp_path):
-    first, second = FakeEncoder(dimensions=16), FakeEncoder(dimensions=8)
-    embed(first, WORDS, tmp_path)
-    assert embed(second, WORDS, tmp_path).vectors.shape == (4, 8)
+    assert encoder.encoded == 7
+    assert embed(other, WORDS, tmp_path).vectors.shape == (4, 8)
     assert len(list(tmp_path.glob("*.sqlite"))) == 2
 
 
@@ -119,16 +106,15 @@ def test_a_cache_that_cannot_be_used_is_named_in_one_line(tmp_path, damage):
 
 def test_vectors_of_another_model_behind_the_same_name_are_forgotten(tmp_path):
     encoder = FakeEncoder()
-    encoder.probes = np.eye(3, 16, dtype=np.float32)
-    embed(encoder, WORDS, tmp_path)
-    encoder.probes = encoder.probes + 1e-4
-    embed(encoder, WORDS, tmp_path)
-    assert encoder.encoded == 3
-    encoder.probes = np.flip(encoder.probes, axis=1)
-    embed(encoder, WORDS, tmp_path)
-    assert encoder.encoded == 6
-    embed(encoder, WORDS, tmp_path)
-    assert encoder.encoded == 6
+    probes = np.eye(3, 16, dtype=np.float32)
+    for encoder.probes, encoded in (
+        (probes, 3),
+        (probes + 1e-4, 3),
+        (np.flip(probes, axis=1), 6),
+        (np.flip(probes, axis=1), 6),
+    ):
+        embed(encoder, WORDS, tmp_path)
+        assert encoder.encoded == encoded
 
 
 @pytest.fixture(scope="module")
@@ -142,22 +128,21 @@ def forms(model, *settings):
     return [f"{model}::{one}" for one in settings or SETTINGS]
 
 
-def test_every_encoder_gives_the_vectors_it_gives_alone(model, tmp_path):
+def test_every_encoder_gives_the_vectors_it_gives_alone_for_one_pass_a_text(
+    model, tmp_path, passes
+):
     encoders = load_encoders(forms(model), device="cpu")
     texts = [*TEXTS, TEXTS[0], LONG]
-    for folder in (None, tmp_path / "new", tmp_path / "new"):
+    alone = [Encoder.load(form, device="cpu").encode(texts) for form in forms(model)]
+    passes.clear()
+    # The second time without a pass.
+    for folder in (tmp_path, tmp_path, None):
         found = list(embed_all(encoders, texts, folder))
-        for form, one in zip(forms(model), found, strict=True):
-            alone = Encoder.load(form, device="cpu").encode(texts)
-            np.testing.assert_allclose(one.vectors, alone, atol=2e-6, err_msg=form)
+        for form, one, expected in zip(SETTINGS, found, alone, strict=True):
+            np.testing.assert_allclose(one.vectors, expected, atol=2e-6, err_msg=form)
             assert one.cut == 0
-
-
-def test_ten_fusions_cost_one_forward_pass_a_text(model, tmp_path, passes):
-    encoders = load_encoders(forms(model), device="cpu")
-    list(embed_all(encoders, [*TEXTS, *TEXTS], tmp_path))
-    assert len(passes) == len(set(TEXTS))
-    assert set(passes.values()) == {1}
+        assert len(passes) == len(set(texts))
+        assert set(passes.values()) == {1 if folder else 2}
 
 
 def test_only_what_is_missing_is_run_and_a_stored_vector_is_read(model, tmp_path, passes):
@@ -280,9 +265,7 @@ def test_the_list_of_the_paper_is_the_models_and_each_has_a_meaning_of_its_own()
 
 def test_a_form_without_a_model_is_of_the_model_that_is_named():
     assert named_encoders(["::lc:0,1", "other"], (), "a-model") == ("a-model::lc:0,1", "other")
-
-
-def test_a_static_encoder_gets_no_number_format_of_the_model():
+    # A static encoder gets no number format.
     form = "a-model::dtype=bfloat16::max-length=32"
     forms = named_encoders(["::last", "::static=sif"], (), form)
     assert forms == (f"{form}::last", "a-model::max-length=32::static=sif")
@@ -315,15 +298,9 @@ def test_what_is_fitted_is_fitted_on_each_set(tiny_models, texts, tmp_path, meth
         expected = Encoder.load(str(folder)).encode(part)
         np.testing.assert_allclose(one.vectors.of(part), expected, atol=1e-6)
         assert one.name == f"{name}::static={method}"
-
-
-def test_a_folder_that_was_fitted_before_is_taken_as_it_is(tiny_models, texts, tmp_path):
-    folder = tmp_path / "sif"
-    fit_static(str(tiny_models["bert"]), "sif", texts).save(folder)
-    (one,) = SentenceEncoders([str(folder)], CPU).vectors(texts, texts[:5])
-    np.testing.assert_allclose(
-        one.vectors.of(texts), Encoder.load(str(folder)).encode(texts), atol=1e-6
-    )
+        # A folder that was fitted before is taken as it is.
+        (again,) = SentenceEncoders([str(folder)], CPU).vectors(part, part[:5])
+        np.testing.assert_allclose(again.vectors.of(part), expected, atol=1e-6)
 
 
 def test_layers_are_those_of_an_encoder_for_each_layer(tiny, texts):

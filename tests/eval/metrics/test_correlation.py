@@ -1,7 +1,5 @@
 """Correlations of many rows against scipy, with ties and constants."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Measures of runs and of pools against trec_eval, and on cases worked out by hand."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -143,32 +141,31 @@ def test_infinite_scores_rank_first_and_last():
     for rank, document in enumerate("ecbda", 1):
         assert evaluate(run, {"q": {document: 1}}, ["RR"]).means["RR"] == 1 / rank
     # The lowest score still ranks before what pads a matrix.
-    pool = Question("q", "?", ("b", "a"), {"a": 1})
-    wider = Question("r", "?", tuple("edcba"), {"a": 1})
-    found = PoolMeasures([pool, wider], ["RR"])(np.full(7, -np.inf))["RR"]
-    assert found.tolist() == [1 / 2, 1 / 5]
+    pools = [Question(ids, "?", tuple(ids), {"a": 1}) for ids in ("ba", "edcba")]
+    assert PoolMeasures(pools, ["RR"])(np.full(7, -np.inf))["RR"].tolist() == [1 / 2, 1 / 5]
 
 
-def test_values_worked_out_by_hand():
+@pytest.mark.parametrize(
+    ("grades", "expected"),
+    [
+        (
+            {"b": 2, "c": 1, "x": 1, "negative": -1},
+            {
+                "nDCG@2": (2 / math.log2(3)) / (2 + 1 / math.log2(3)),
+                "AP": (1 / 2 + 2 / 3) / 3,
+                "RR": 1 / 2,
+                "RR@1": 0.0,
+                "P@2": 1 / 2,
+                "R@2": 1 / 3,
+            },
+        ),
+        ({"a": -2, "b": 1}, {"nDCG@2": 1 / math.log2(3), "P@2": 0.5}),
+        ({"a": -2, "b": -1}, dict.fromkeys(("nDCG@10", "R@100", "AP", "RR"), 0.0)),
+    ],
+)
+def test_values_worked_out_by_hand(grades, expected):
     run = {"q": {"a": 3.0, "b": 2.0, "c": 1.0}}
-    asked = ["nDCG@2", "AP", "RR", "RR@1", "P@2", "R@2"]
-    found = evaluate(run, {"q": {"b": 2, "c": 1, "x": 1, "negative": -1}}, asked)
-    expected = {
-        "nDCG@2": (2 / math.log2(3)) / (2 + 1 / math.log2(3)),
-        "AP": (1 / 2 + 2 / 3) / 3,
-        "RR": 1 / 2,
-        "RR@1": 0.0,
-        "P@2": 1 / 2,
-        "R@2": 1 / 3,
-    }
-    assert found.means == pytest.approx(expected)
-
-
-def test_a_negative_grade_gains_nothing():
-    run = {"q": {"a": 2.0, "b": 1.0}}
-    assert set(evaluate(run, {"q": {"a": -2, "b": -1}}).means.values()) == {0.0}
-    means = evaluate(run, {"q": {"a": -2, "b": 1}}, ["nDCG@2", "P@2"]).means
-    assert means == pytest.approx({"nDCG@2": 1 / math.log2(3), "P@2": 0.5})
+    assert evaluate(run, {"q": grades}, list(expected)).means == pytest.approx(expected)
 
 
 def test_totals_of_a_matrix_worked_out_by_hand():
@@ -220,14 +217,8 @@ def test_an_unknown_measure_is_refused_and_the_error_lists_what_would_work(name)
 
 
 def test_the_first_query_with_a_nan_is_named_and_unused_queries_are_not_read():
-    nan = float("nan")
-    run = {
-        "empty": {},
-        "a": {"x": 1.0},
-        "b": {"x": 1.0, "y": nan},
-        "c": {"x": nan},
-        "no": {"x": nan},
-    }
+    bad = {"x": float("nan")}
+    run = {"empty": {}, "a": {"x": 1.0}, "b": bad | {"y": 1.0}, "c": bad, "no": bad}
     qrels = {query: {"x": 1} for query in ("missing", "empty", "a", "b", "c")}
     with pytest.raises(BadInputError, match=r"^query b: expected scores that are numbers"):
         evaluate(run, qrels)

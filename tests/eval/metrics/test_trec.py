@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import gzip
 import io
 import math
@@ -10,7 +8,6 @@ import pytrec_eval
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eval.metrics.measures import evaluate
 from eval.metrics.trec import read_qrels, read_run, write_run
 from retriever.errors import BadInputError, SourceError, StorageError
 
@@ -27,6 +24,8 @@ RUNS = st.dictionaries(
     ),
     max_size=4,
 )
+
+THIRD = np.float32(1 / 3)
 
 
 def written(run, tag="tag") -> str:
@@ -47,35 +46,14 @@ def test_a_written_run_reads_back_exactly_and_parses_as_trec_eval_does(tmp_path_
 
 
 def test_lines_have_six_columns_ranks_from_one_and_ties_by_document_descending():
-    run = {"q2": [("x", 1)], "q1": [("a", 0.5), ("b", 0.5), ("c", 0.5), ("z", 0.1)]}
+    run = {"q2": [("x", 1)], "q1": [("a", 0.5), ("b", 0.5), ("z", 0.1)], "q": [("a", THIRD)]}
     assert written(run, "bm25").splitlines() == [
         "q2 Q0 x 1 1.0 bm25",
-        "q1 Q0 c 1 0.5 bm25",
-        "q1 Q0 b 2 0.5 bm25",
-        "q1 Q0 a 3 0.5 bm25",
-        "q1 Q0 z 4 0.1 bm25",
+        "q1 Q0 b 1 0.5 bm25",
+        "q1 Q0 a 2 0.5 bm25",
+        "q1 Q0 z 3 0.1 bm25",
+        f"q Q0 a 1 {float(THIRD)!r} bm25",
     ]
-
-
-def test_numpy_scores_are_written_as_the_same_numbers():
-    line = written({"q": [("a", np.float32(0.1)), ("b", np.float64(0.05))]})
-    assert [float(text.split()[4]) for text in line.splitlines()] == [float(np.float32(0.1)), 0.05]
-
-
-def test_a_run_scores_the_same_from_memory_and_from_its_file(tmp_path):
-    rng = np.random.default_rng(0)
-    run = {
-        f"q{q}": sorted(
-            ((f"d{d}", float(s)) for d, s in enumerate(rng.integers(0, 5, 30) / 3)),
-            key=lambda pair: (-pair[1], pair[0]),
-        )
-        for q in range(5)
-    }
-    qrels = {query: {f"d{d}": int(rng.integers(0, 3)) for d in range(30)} for query in run}
-    path = tmp_path / "run.txt"
-    write_run(path, run, "tag")
-    memory = evaluate({query: dict(ranked) for query, ranked in run.items()}, qrels)
-    assert evaluate(read_run(path), qrels) == memory
 
 
 @pytest.mark.parametrize(
@@ -116,35 +94,31 @@ def test_a_path_that_cannot_be_written_is_a_storage_error(tmp_path):
             write_run(path, {}, "tag")
 
 
-# ---- reading -------------------------------------------------------------------------------------
-
-
-def test_runs_are_read_with_spaces_or_tabs_blank_lines_and_a_byte_order_mark(tmp_path):
-    path = tmp_path / "run.txt"
-    path.write_bytes(
-        b"\xef\xbb\xbfq1 Q0 a 1 2.5 t\r\n\n  q1\tQ0\tb  2 -1e-3 t\nq2 0 a 0 7 t\n   \n"
-    )
-    assert read_run(path) == {"q1": {"a": 2.5, "b": -0.001}, "q2": {"a": 7.0}}
-
-
-def test_trec_qrels_are_read(tmp_path):
-    path = tmp_path / "qrels.txt"
-    path.write_text("q1 0 a 1\nq1\t0\tb\t0\n\nq2 Q0 a -2\n", encoding="utf-8")
-    assert read_qrels(path) == {"q1": {"a": 1, "b": 0}, "q2": {"a": -2}}
-
-
-def test_gzipped_runs_and_qrels_are_read(tmp_path):
-    run, qrels = tmp_path / "bm25.run.gz", tmp_path / "qrels.gz"
-    run.write_bytes(gzip.compress(b"q1 Q0 a 1 2.5 t\n"))
-    qrels.write_bytes(gzip.compress(b"q1 0 a 1\n"))
-    assert read_run(run) == {"q1": {"a": 2.5}}
-    assert read_qrels(qrels) == {"q1": {"a": 1}}
-
-
-def test_beir_qrels_are_read_with_spaces_in_identifiers(tmp_path):
-    path = tmp_path / "test.tsv"
-    path.write_bytes(b"query-id\tcorpus-id\tscore\r\nq 1\tdoc 7\t2\r\nq 1\tb\t0\r\n")
-    assert read_qrels(path) == {"q 1": {"doc 7": 2, "b": 0}}
+@pytest.mark.parametrize(
+    ("reader", "content", "expected"),
+    [
+        (
+            read_run,
+            b"\xef\xbb\xbfq1 Q0 a 1 2.5 t\r\n\n  q1\tQ0\tb  2 -1e-3 t\nq2 0 a 0 7 t\n   \n",
+            {"q1": {"a": 2.5, "b": -0.001}, "q2": {"a": 7.0}},
+        ),
+        (
+            read_qrels,
+            b"q1 0 a 1\nq1\t0\tb\t0\n\nq2 Q0 a -2\n",
+            {"q1": {"a": 1, "b": 0}, "q2": {"a": -2}},
+        ),
+        (
+            read_qrels,
+            b"query-id\tcorpus-id\tscore\r\nq 1\tdoc 7\t2\r\nq 1\tb\t0\r\n",
+            {"q 1": {"doc 7": 2, "b": 0}},
+        ),
+    ],
+    ids=["run", "TREC", "BEIR"],
+)
+def test_files_are_read_gzipped_or_not(tmp_path, reader, content, expected):
+    (tmp_path / "plain").write_bytes(content)
+    (tmp_path / "zipped.gz").write_bytes(gzip.compress(content))
+    assert reader(tmp_path / "plain") == reader(tmp_path / "zipped.gz") == expected
 
 
 @pytest.mark.parametrize(
@@ -162,12 +136,7 @@ def test_beir_qrels_are_read_with_spaces_in_identifiers(tmp_path):
         (read_qrels, "q 0 a 1.5\n", 1, "integer as grade, found '1.5'"),
         (read_qrels, "q 0 a 1_0\n", 1, "integer as grade, found '1_0'"),
         (read_qrels, f"q 0 a {'9' * 5000}\n", 1, "integer as grade, found '999"),
-        (
-            read_qrels,
-            "q a 1\n",
-            1,
-            "4 columns .* found 3: .* first line 'query-id corpus-id score'",
-        ),
+        (read_qrels, "q a 1\n", 1, "4 columns .* found 3: .* line 'query-id corpus-id score'"),
         (read_qrels, "q 0 a 1 x\n", 1, "4 columns .* found 5"),
         (read_qrels, "query-id\tcorpus-id\tscore\nq 0 a 1\n", 2, "3 columns .* found 1"),
         (read_qrels, "query-id\tcorpus-id\tscore\n\td\t1\n", 2, "3 columns"),

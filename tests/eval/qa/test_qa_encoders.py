@@ -1,7 +1,5 @@
 """Systems with encoders of their own."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

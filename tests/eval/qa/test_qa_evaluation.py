@@ -1,9 +1,6 @@
 """Ranking question sets with each system, through the Python API."""
 
-from __future__ import annotations
-
 import json
-from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -38,52 +35,37 @@ def run_of(found, name):
     return next(runs_of(one)[0] for one in found.systems if one.name == name)
 
 
-class Recorded(dict):
-    """Splits by name, with the number of times that each was read."""
-
-    def __init__(self, splits):
-        super().__init__(splits)
-        self.asked = Counter()
-
-    def __getitem__(self, split):
-        self.asked[split] += 1
-        return super().__getitem__(split)
-
-
 class TestPools:
     def test_cosine_ranks_by_the_vectors_of_the_encoder(self, fake_encoder):
         run = run_of(rank("cosine"), "cosine")
         questions = SPLITS["test"]
         for question in questions.questions:
-            vector = fake_encoder.encode([question.text])[0].astype(float)
-            for one in question.candidates:
-                other = fake_encoder.encode([questions.passages[one]])[0].astype(float)
-                assert run[question.id][one] == pytest.approx(vector @ other, abs=1e-6)
+            texts = [questions.passages[one] for one in question.candidates]
+            expected = fake_encoder.encode(texts) @ fake_encoder.encode([question.text])[0]
+            found = [run[question.id][one] for one in question.candidates]
+            assert found == pytest.approx(expected, abs=1e-6)
 
     def test_a_hybrid_of_weight_one_ranks_as_cosine_and_of_zero_as_bm25(self):
         found = rank("bm25,cosine,hybrid:1,hybrid:0")
-        for weight, alone in (("1", "cosine"), ("0", "bm25")):
-            fused, plain = run_of(found, f"hybrid:{weight}"), run_of(found, alone)
-            for question in SPLITS["test"].questions:
-                ours, theirs = fused[question.id], plain[question.id]
-                assert sorted(ours, key=lambda one: (ours[one], one)) == sorted(
-                    theirs, key=lambda one: (round(theirs[one], 12), one)
-                )
+
+        def ranked(name, query):
+            scores = run_of(found, name)[query]
+            return sorted(scores, key=lambda one: (round(scores[one], 12), one))
+
+        for question in SPLITS["test"].questions:
+            assert ranked("hybrid:1", question.id) == ranked("cosine", question.id)
+            assert ranked("hybrid:0", question.id) == ranked("bm25", question.id)
 
     def test_a_tuned_hybrid_has_the_best_of_all_weights_on_dev(self):
-        found = rank("hybrid:tuned")
-        note = found.systems[0].note
+        (found,) = rank("hybrid:tuned").systems
         weights = [number / 20 for number in range(21)]
-        tried = rank(
-            [f"hybrid:{weight:g}" for weight in weights],
-            settings=replace(QUICK, split="dev", measures=("AP",)),
-        )
-        means = [tried.comparison.scores["AP"][f"hybrid:{weight:g}"].value for weight in weights]
+        names = [f"hybrid:{weight:g}" for weight in weights]
+        tried = rank(names, settings=replace(QUICK, split="dev", measures=("AP",)))
+        means = [tried.comparison.scores["AP"][name].value for name in names]
         best = max(zip(means, weights, strict=True))[1]
-        assert note == f"alpha {best:g}, chosen on dev"
-        np.testing.assert_array_equal(
-            found.systems[0].scores[0], rank(f"hybrid:{best:g}").systems[0].scores[0]
-        )
+        assert found.note == f"alpha {best:g}, chosen on dev"
+        expected = rank(f"hybrid:{best:g}").systems[0].scores[0]
+        np.testing.assert_array_equal(found.scores[0], expected)
 
     def test_rank_bm25_stands_beside_ours(self):
         found = rank(["bm25", "rank-bm25"])
@@ -130,9 +112,8 @@ class TestPools:
         assert len(found.scores) == 1
 
     def test_texts_longer_than_the_window_are_reported_once(self, fake_encoder):
-        fake_encoder.spec = replace(
-            fake_encoder.spec, settings=replace(fake_encoder.spec.settings, max_length=8)
-        )
+        short = replace(fake_encoder.spec.settings, max_length=8)
+        fake_encoder.spec = replace(fake_encoder.spec, settings=short)
         said = []
         found = rank("cosine,hybrid", notify=said.append)
         assert len(said) == 1
@@ -163,24 +144,21 @@ class TestPools:
         np.testing.assert_array_equal(part[:5], whole[:5])
         assert not part[5:].any()
 
-    def test_a_set_without_answers_to_train_on_is_refused(self):
-        splits = {**SPLITS, "train": made_set("train", answered=0)}
-        with pytest.raises(BadInputError, match="--train-split"):
-            rank("uv", splits)
-
     @pytest.mark.parametrize(
-        ("systems", "settings", "said"),
+        ("systems", "changed", "error", "said"),
         [
-            ("magic", QUICK, "expected bm25, rank-bm25, cosine"),
-            ("bm25", replace(QUICK, baseline="cosine"), "expected one of the systems"),
-            ("bm25", replace(QUICK, measures=("magic",)), "unknown measure"),
-            ("bm25", replace(QUICK, split="none"), "expected one of train, dev, test"),
-            ("bm25", replace(QUICK, data=QuestionSettings(index="i")), "leave out --index"),
+            ("magic", {}, ConfigError, "expected bm25, rank-bm25, cosine"),
+            ("bm25", {"baseline": "cosine"}, ConfigError, "expected one of the systems"),
+            ("bm25", {"measures": ("magic",)}, ConfigError, "unknown measure"),
+            ("bm25", {"split": "none"}, ConfigError, "expected one of train, dev, test, x"),
+            ("bm25", {"data": QuestionSettings(index="i")}, ConfigError, "leave out --index"),
+            ("uv", {"data": QuestionSettings(train_split="x")}, BadInputError, "--train-split"),
         ],
     )
-    def test_bad_input_is_refused_in_one_line(self, systems, settings, said):
-        with pytest.raises(ConfigError) as caught:
-            rank(systems, settings=settings)
+    def test_bad_input_is_refused_in_one_line(self, systems, changed, error, said):
+        splits = {**SPLITS, "x": made_set("train", answered=0)}
+        with pytest.raises(error) as caught:
+            rank(systems, splits, replace(QUICK, **changed))
         assert said in str(caught.value)
         assert "\n" not in str(caught.value)
 
@@ -265,26 +243,21 @@ class TestCorpora:
 
     def test_systems_rank_as_the_index_does(self, splits, settings):
         found = rank("bm25,cosine,hybrid,hybrid:0.25,hybrid:rrf", splits, settings)
-        fusions = {
-            "hybrid": FusionSettings(),
-            "hybrid:0.25": FusionSettings(alpha=0.25),
-            "hybrid:rrf": FusionSettings("rrf"),
+        asked = {
+            "bm25": SearchSettings(mode="bm25"),
+            "cosine": SearchSettings(mode="dense"),
+            "hybrid": SearchSettings(),
+            "hybrid:0.25": SearchSettings(fusion=FusionSettings(alpha=0.25)),
+            "hybrid:rrf": SearchSettings(fusion=FusionSettings("rrf")),
         }
-        modes = {"bm25": "bm25", "cosine": "dense"}
+        queries = splits["test"].questions
         with Index.open(settings.data.index) as index:
             for one in found.systems:
-                asked = SearchSettings(
-                    k=7,
-                    depth=7,
-                    mode=modes.get(one.name, "hybrid"),
-                    fusion=fusions.get(one.name, FusionSettings()),
-                )
-                texts = [question.text for question in splits["test"].questions]
-                expected = [
-                    {hit.id: hit.score for hit in hits} for hits in index.search_many(texts, asked)
-                ]
+                search = replace(asked[one.name], k=7, depth=7)
+                hits = index.search_many([query.text for query in queries], search)
+                expected = [{hit.id: hit.score for hit in listed} for listed in hits]
                 (run,) = runs_of(one)
-                assert [run.get(query.id, {}) for query in splits["test"].questions] == expected
+                assert [run.get(query.id, {}) for query in queries] == expected
 
     def test_a_tuned_hybrid_searches_each_split_once(self, splits, settings, monkeypatch):
         """And not the hits of the other split, whose questions have the same ids."""
@@ -299,10 +272,8 @@ class TestCorpora:
             patch.setattr(Index, "candidates", candidates)
             patch.setattr(Index, "search_many", lambda *_: pytest.fail("pools are not needed"))
             found = rank("hybrid:tuned,hybrid", splits, settings)
-        texts = {
-            split: tuple(one.text for one in splits[split].questions) for split in ("dev", "test")
-        }
-        assert asked == [texts["dev"], texts["test"]]
+        texts = [tuple(one.text for one in splits[split].questions) for split in ("dev", "test")]
+        assert asked == texts
         alpha = found.systems[0].note.split()[1].rstrip(",")
         (again,) = rank(f"hybrid:{alpha}", splits, settings).systems
         assert runs_of(again) == runs_of(found.systems[0])
@@ -313,9 +284,8 @@ class TestCorpora:
         ours, theirs = (runs_of(one)[0] for one in found.systems)
         assert {len(run) for run in theirs.values()} == {7}
         for query in ours:
-            assert max(ours[query], key=ours[query].get) == max(
-                theirs[query], key=theirs[query].get
-            )
+            best, other = (max(run[query], key=run[query].get) for run in (ours, theirs))
+            assert best == other
 
     def test_an_index_of_a_part_of_the_corpus_is_completed(self, splits, settings):
         expected = rank("bm25,cosine", splits, settings)
@@ -326,15 +296,13 @@ class TestCorpora:
             index.add([Document(next(iter(texts)), "something else")])
         said = []
         found = rank("bm25,cosine", splits, part, notify=said.append)
-        assert said == [
-            f"note: {part.data.index}: 20 documents of the corpus were missing and 1 had changed; "
-            "they are indexed now"
-        ]
+        changes = "20 documents of the corpus were missing and 1 had changed"
+        assert said == [f"note: {part.data.index}: {changes}; they are indexed now"]
         for one, other in zip(found.systems, expected.systems, strict=True):
-            assert [pool.candidates for pool in one.pools] == [
-                pool.candidates for pool in other.pools
+            assert runs_of(one) == [
+                {query: pytest.approx(scores, abs=1e-6) for query, scores in run.items()}
+                for run in runs_of(other)
             ]
-            np.testing.assert_allclose(one.scores[0], other.scores[0], atol=1e-6)
         rank("bm25", splits, part, notify=said.append)
         assert len(said) == 1
 
@@ -350,19 +318,15 @@ class TestCorpora:
     def test_an_index_of_other_documents_is_refused_and_left_as_it_is(self, splits, settings):
         with Index.create(settings.data.index) as index:
             index.add([Document("d0", "one"), Document("other", "two")])
-        with pytest.raises(ConfigError) as caught:
+        message = "found 1 of its 2 documents that are not among the 30 of the corpus"
+        with pytest.raises(ConfigError, match=message):
             rank("bm25", splits, settings)
-        assert "found 1 of its 2 documents that are not among the 30 of the corpus" in str(
-            caught.value
-        )
         with Index.open(settings.data.index) as index:
             assert len(index) == 2
 
-    def test_a_set_without_pools_needs_an_index(self, splits):
+    def test_a_set_without_pools_needs_an_index_and_its_encoder(self, splits, settings):
         with pytest.raises(ConfigError, match="--index FOLDER"):
             rank("bm25", splits)
-
-    def test_another_encoder_than_that_of_the_index_is_refused(self, splits, settings):
         with pytest.raises(ConfigError, match="the encoder of its index"):
             rank("cosine@other", splits, settings)
 

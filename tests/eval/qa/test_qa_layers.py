@@ -1,7 +1,5 @@
 """Ranking by every hidden state, against systems that each rank by one of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -59,12 +57,7 @@ def test_words_of_answers_are_measured_as_the_paper_does(model):
 @pytest.mark.parametrize(
     ("questions", "poolings", "options", "message"),
     [
-        (
-            WHOLE,
-            ("mean",),
-            {},
-            "no pools of candidates",
-        ),
+        (WHOLE, ("mean",), {}, "no pools of candidates"),
         (SPLITS, (), {}, "poolings: expected at least one"),
         (SPLITS, ("median",), {}, "poolings: expected some of"),
         (SPLITS, ("mean",), {"encoder": "::last"}, "leave layers out"),

@@ -35,9 +35,15 @@ def report(found, tmp_path_factory):
 
 
 @pytest.fixture
-def plain(monkeypatch):
-    """Reports without figures."""
+def written(tmp_path, monkeypatch):
+    """Writes a result without figures; the text of its report.md."""
     monkeypatch.setattr("eval.qa.result._figures", lambda _: {})
+
+    def write(found):
+        found.write(tmp_path / "report")
+        return (tmp_path / "report/report.md").read_text()
+
+    return write
 
 
 def means_of(found):
@@ -77,12 +83,9 @@ def rows_of(lines):
 
 
 @pytest.mark.parametrize("without_positive", ["exclude", "count"])
-def test_the_first_table_is_systems_by_measures_as_the_metrics_say(
-    tmp_path, plain, without_positive
-):
+def test_the_first_table_is_systems_by_measures_as_the_metrics_say(written, without_positive):
     found = result(without_positive=without_positive)
-    found.write(tmp_path / "report")
-    header, *rows = tables((tmp_path / "report/report.md").read_text())[0]
+    header, *rows = tables(written(found))[0]
     shown, *lines = rows_of(found.text().splitlines())
     assert header == shown.split() == ["system", *MEASURES]
     expected = means_of(found)
@@ -90,22 +93,24 @@ def test_the_first_table_is_systems_by_measures_as_the_metrics_say(
     for row, line in zip(rows, lines, strict=True):
         for measure, cell in zip(MEASURES, row[1:], strict=True):
             seeds = expected[measure][row[0]]
-            value = f"{100 * np.mean(seeds):.2f}"
-            if len(seeds) > 1:
-                value += f" ± {100 * np.std(seeds, ddof=1):.2f}"
-            assert cell.removesuffix("*") == value
+            spread = f" ± {100 * np.std(seeds, ddof=1):.2f}" if len(seeds) > 1 else ""
+            assert cell.removesuffix("*") == f"{100 * np.mean(seeds):.2f}{spread}"
         assert line.split() == " ".join(row).split()
+    said = {
+        "exclude": "means over 18 questions; 6 questions without a relevant passage are left out",
+        "count": "means over 24 questions; 6 questions without a relevant passage count as zero",
+    }
+    assert said[without_positive] in found.text()
 
 
-def test_a_mark_says_that_the_corrected_p_is_below_a_twentieth(tmp_path, plain):
+def test_a_mark_says_that_the_corrected_p_is_below_a_twentieth(written):
     questions = made_set(count=40, pool=8)
     systems = [
         system(name, questions, noise(questions, strength, seed))
         for seed, (name, strength) in enumerate([("base", 0), ("same", 0), ("far", 6)])
     ]
     found = result(systems, questions=questions, baseline="same")
-    found.write(tmp_path / "report")
-    text = (tmp_path / "report/report.md").read_text()
+    text = written(found)
     first, *_ = tables(text)
     for name, *values in first[1:]:
         for measure, cell in zip(MEASURES, values, strict=True):
@@ -124,12 +129,11 @@ def test_a_mark_says_that_the_corrected_p_is_below_a_twentieth(tmp_path, plain):
     assert len(dots) == 1
 
 
-def test_a_report_on_few_questions_says_that_intervals_are_too_short(report, tmp_path):
+def test_a_report_on_few_questions_says_that_intervals_are_too_short(report, written):
     said = "intervals from fewer than 20 questions are often too short"
     assert said in (report / "report.md").read_text()
     many = made_set(count=20, pool=4)
-    result([system("one", many, noise(many, 1, 1))], questions=many).write(tmp_path / "many")
-    assert said not in (tmp_path / "many/report.md").read_text()
+    assert said not in written(result([system("one", many, noise(many, 1, 1))], questions=many))
 
 
 def test_each_measure_has_a_table_of_differences(found, report):
@@ -154,50 +158,35 @@ def test_each_measure_has_a_table_of_differences(found, report):
         assert rows[1][3] == "baseline"
 
 
-def test_the_report_says_how_it_came_about(found, report, tmp_path, plain):
+def test_the_report_says_how_it_came_about(found, report):
     text = (report / "report.md").read_text()
     for said in (
         "# made, test",
         "\n    retriever eval qa set\n",
-        "means over 18 questions; 6 questions without a relevant passage are left out",
         "equal ones rank by descending passage id",
         "| 24, 18 of them with a relevant passage |",
         f"| torch | {metadata.version('torch')} |",
         "| uv:mlp | dev AP 80.00; 3 seeds | 12.5 |",
     ):
         assert said in re.sub(r"\\(.)", r"\1", text)
-    counted = result(without_positive="count")
-    said = "means over 24 questions; 6 questions without a relevant passage count as zero"
-    assert said in counted.text()
     lines = found.text().splitlines()
     assert lines[:2] == ["made, test", "  questions: 24, 18 of them with a relevant passage"]
     assert ["uv:mlp", "dev", "AP", "80.00;", "3", "seeds", "12.5"] in map(str.split, lines)
-
-
-def test_every_file_that_report_md_links_is_there(tmp_path):
-    written = result().write(tmp_path / "report")
-    text = (tmp_path / "report/report.md").read_text()
-    linked = {tmp_path / "report" / one for one in re.findall(r"\]\(([^)]*)\)", text)}
-    there = {path for path in (tmp_path / "report").rglob("*") if path.is_file()}
-    assert set(written) == there == linked | {tmp_path / "report/report.md"}
+    linked = {report / one for one in re.findall(r"\]\(([^)]*)\)", text)}
+    there = {path for path in report.rglob("*") if path.is_file()}
+    assert there == linked | {report / "report.md"}
 
 
 def test_json_holds_what_the_metrics_say(found, report):
-    def refuse(text):
-        raise AssertionError(text)
-
-    text = (report / "report.json").read_text()
-    values = json.loads(text, parse_constant=refuse)
+    values = json.loads((report / "report.json").read_text(), parse_constant=pytest.fail)
     assert values == json.loads(json.dumps(found.to_json()))
     expected = means_of(found)
     for one in values["systems"]:
         for measure, score in one["scores"].items():
             seeds = expected[measure][one["name"]]
             assert score["value"] == pytest.approx(np.mean(seeds), abs=1e-12)
-            if len(seeds) > 1:
-                assert score["spread"] == pytest.approx(np.std(seeds, ddof=1), abs=1e-12)
-            else:
-                assert score["spread"] is None
+            spread = np.std(seeds, ddof=1) if len(seeds) > 1 else None
+            assert score["spread"] == (spread and pytest.approx(spread, abs=1e-12))
     assert [one["seeds"] for one in values["systems"]] == [1, 3]
     assert values["systems"][1]["curves"] == [[0.1, 0.5], [0.2, 0.4, 0.6], [0.3, 0.3]]
     assert values["statistics"]["answered"] == values["counted"] == 18
@@ -207,15 +196,11 @@ def test_json_holds_what_the_metrics_say(found, report):
 
 
 def test_runs_read_back_score_the_same_and_hold_questions_without_an_answer(found, report):
-    for one, names in zip(
-        found.systems,
-        (["bm25.run"], [f"uv-mlp.seed-{seed}.run" for seed in range(3)]),
-        strict=True,
-    ):
-        for run, name in zip(runs_of(one), names, strict=True):
-            again = read_run(report / "runs" / name)
-            assert again == run
-            assert len(again) == 24
+    names = ["bm25.run", *(f"uv-mlp.seed-{seed}.run" for seed in range(3))]
+    runs = [run for one in found.systems for run in runs_of(one)]
+    for run, name in zip(runs, names, strict=True):
+        assert read_run(report / "runs" / name) == run
+        assert len(run) == 24
 
 
 def test_the_csv_has_a_line_a_question_and_its_columns_average_to_the_table(found, report):
@@ -237,7 +222,6 @@ def test_latex_has_every_table_with_as_many_cells_a_row(found, report):
     text = (report / "report.tex").read_text()
     longtables = re.findall(r"\\begin\{longtable\}\{(\w+)\}(.*?)\\end\{longtable\}", text, re.S)
     sections = [table for part in found.report().sections for table in part.tables]
-    assert len(longtables) == len(sections) == 6
     captions = re.findall(r"\\caption\{(.*?)\}\\label\{tab:qa-(\d)\}", text)
     assert [number for _, number in captions] == list("123456")
     assert [caption for caption, _ in captions][:2] == [r"Means $\times$ 100", "Systems"]
@@ -247,32 +231,26 @@ def test_latex_has_every_table_with_as_many_cells_a_row(found, report):
         assert [row.count(" & ") + 1 for row in rows] == [len(columns)] * (len(table.rows) + 1)
 
 
-def test_texts_with_any_character_come_back_from_the_csv(tmp_path, plain):
+def test_texts_with_any_character_come_back_from_the_csv(tmp_path, written):
     text = 'a,"b"\r\nc\rd\te;北京 \x00'
     questions = QuestionSet("s", "t", (Question("q", text, ("b", "a"), {"a": 1}),), {"a": "x"})
-    found = result([system("one", questions, np.array([0.0, 1.0]))], questions=questions)
-    found.write(tmp_path / "report")
+    written(result([system("one", questions, np.array([0.0, 1.0]))], questions=questions))
     with (tmp_path / "report/per_question.csv").open(newline="", encoding="utf-8") as file:
         assert list(csv.reader(file))[1] == ["q", text, "1.0", "1.0", "1.0"]
 
 
-def test_names_with_any_character_get_files_of_their_own(tmp_path, plain):
+def test_names_with_any_character_get_files_of_their_own(tmp_path, written):
     questions = made_set(count=20, pool=6)
+    note = "note | of {}\n\x1b[31m\x1b]0;"
     systems = [
-        system(
-            name,
-            questions,
-            noise(questions, place, place),
-            note=f"note | of {name}\n\x1b[31m\x1b]0;",
-        )
+        system(name, questions, noise(questions, place, place), note=note.format(name))
         for place, name in enumerate(NAMES)
     ]
     found = result(systems, questions=questions)
-    found.write(tmp_path / "report")
+    text = written(found)
     files = sorted(path.name for path in (tmp_path / "report/runs").iterdir())
     assert len({name.lower() for name in files}) == len(NAMES)
     assert all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,120}\.run", name) for name in files)
-    text = (tmp_path / "report/report.md").read_text()
     assert not re.search("[\x00-\x09\x0b-\x1f]", text)
     first, *rest = tables(text)
     assert [row[0] for row in first[1:]] == list(NAMES)
@@ -282,22 +260,20 @@ def test_names_with_any_character_get_files_of_their_own(tmp_path, plain):
     assert all(line.isprintable() for line in found.text().splitlines())
 
 
-def test_a_seed_and_a_system_called_like_one_do_not_share_a_file(tmp_path, plain):
+def test_a_seed_and_a_system_called_like_one_do_not_share_a_file(tmp_path, written):
     questions = made_set(count=6, pool=4)
     two = [noise(questions, 1, seed) for seed in (1, 2)]
     systems = [system("a.seed-0", questions, two[0]), system("a", questions, *two)]
-    result(systems, questions=questions).write(tmp_path / "report")
+    written(result(systems, questions=questions))
     files = {path.name for path in (tmp_path / "report/runs").iterdir()}
     assert files == {"a.seed-0.run", "a-2.seed-0.run", "a-2.seed-1.run"}
 
 
-def test_ids_with_spaces_leave_out_the_run_and_the_report_says_so(tmp_path, plain):
+def test_ids_with_spaces_leave_out_the_run_and_the_report_says_so(tmp_path, written):
     question = Question("q 1", "text", ("b", "a"), {"a": 1})
     questions = QuestionSet("s", "t", (question,), {"a": "x", "b": "y"})
-    found = result([system("one", questions, np.array([0.0, 1.0]))], questions=questions)
-    found.write(tmp_path / "report")
+    text = written(result([system("one", questions, np.array([0.0, 1.0]))], questions=questions))
     assert not (tmp_path / "report/runs").exists()
-    text = (tmp_path / "report/report.md").read_text()
     assert "runs/one.run was not written: expected as query id" in text
 
 
@@ -329,17 +305,13 @@ def test_the_questions_that_differ_most_are_shown_with_their_texts():
     found = result(top=2)
     base, head = found.comparison.values["AP"]
     differences = dict(zip(found.comparison.queries, head - base, strict=True))
-    lines = found.text().splitlines()
-    start = next(place for place, line in enumerate(lines) if line.startswith("Questions with"))
-    assert lines[start] == "Questions with the largest differences from bm25 in AP × 100"
+    heading = "Questions with the largest differences from bm25 in AP × 100"
+    shown = found.text().partition(heading)[2].splitlines()[2:]
     texts = {one.id: one.text for one in found.questions.questions}
-    shown = lines[start + 2 :]
-    assert len(shown) == 2
     largest = sorted(map(abs, differences.values()), reverse=True)[:2]
     for line, size in zip(shown, largest, strict=True):
         name, number, question, text = line.split(maxsplit=3)
-        assert name == "uv:mlp"
+        assert (name, text) == ("uv:mlp", texts[question])
         assert number == f"{100 * differences[question]:+.2f}"
         assert abs(differences[question]) == size
-        assert text == texts[question]
     assert "largest differences" not in result(top=0).text()

@@ -1,3 +1,5 @@
+"""The data to train on and to choose on: what is positive, what is held out, what overlaps."""
+
 import json
 from dataclasses import replace
 
@@ -19,12 +21,13 @@ def rows(train, question, what):
     return {train.passages[row] for row in found}
 
 
-def test_answers_are_positives_and_the_rest_of_the_pool_negatives():
+@pytest.mark.parametrize("unanswered", [False, True])
+def test_answers_are_positives_and_the_rest_of_the_pool_negatives(unanswered):
     questions = made_set(answered=0.5)
-    train = training_set(questions, "pool", lambda: pytest.fail("BM25 is not needed"))
-    answered = questions.questions[:6]
-    assert train.questions == [one.text for one in answered]
-    for number, question in enumerate(answered):
+    train = training_set(questions, "pool", lambda: pytest.fail("no BM25"), unanswered=unanswered)
+    used = questions.questions[: 12 if unanswered else 6]
+    assert train.questions == [one.text for one in used]
+    for number, question in enumerate(used):
         right = {id_ for id_, grade in question.grades.items() if grade}
         texts = questions.passages
         assert rows(train, number, "positive") == {texts[id_] for id_ in right}
@@ -54,16 +57,6 @@ def test_hard_negatives_come_from_bm25_and_random_ones_from_all_passages():
     assert len(random.pools.negatives) == 0
 
 
-def test_questions_without_a_relevant_passage_are_kept_if_asked_for():
-    questions = made_set(answered=0.5)
-    train = training_set(questions, "pool", lambda: None, unanswered=True)
-    assert train.questions == [one.text for one in questions.questions]
-    for number, question in enumerate(questions.questions[6:], start=6):
-        assert rows(train, number, "positive") == set()
-        expected = {questions.passages[id_] for id_ in question.candidates}
-        assert rows(train, number, "negative") == expected
-
-
 @pytest.mark.parametrize("unanswered", [False, True])
 def test_nothing_to_train_on_is_refused(unanswered):
     with pytest.raises(BadInputError, match="--train-split"):
@@ -80,9 +73,8 @@ def test_held_out_questions_are_the_same_each_time_and_on_one_side_only():
     questions = made_set(count=20, answered=0.5)
     train, dev = hold_out(questions, 0.3)
     assert len(dev) == len(dev.answered()) == 3
-    assert {one.id for one in train.questions} | {one.id for one in dev.questions} == {
-        one.id for one in questions.questions
-    }
+    ids = [one.id for one in (*train.questions, *dev.questions)]
+    assert sorted(ids) == sorted(one.id for one in questions.questions)
     assert len(train) == 17
     assert hold_out(questions, 0.3) == (train, dev)
     assert dev.split != train.split
@@ -120,55 +112,35 @@ def test_the_dev_score_is_mean_average_precision_of_answered_questions():
     qrels = {one.id: one.grades for one in dev.questions.questions}
     (run,) = runs_of(SystemResult("made", dev.questions.questions, (scores,)))
     assert dev(scores) == pytest.approx(evaluate(run, qrels, ["AP"]).means["AP"], abs=1e-12)
-    with pytest.raises(BadInputError, match="--dev-split"):
-        DevScore(made_set(answered=0))
 
 
-class TestDev:
-    @pytest.mark.parametrize("kept", [(), (0,), (1,)], ids=["none", "relevant", "others"])
-    def test_questions_whose_candidates_are_of_one_kind_choose_nothing(self, kept):
-        questions = made_set("dev")
-        one_kind = replace(
-            questions,
-            questions=tuple(
-                replace(one, candidates=tuple(list(one.grades)[place] for place in kept))
-                for one in questions.questions
-            ),
-        )
-        with pytest.raises(BadInputError, match="made dev: expected a question with a relevant"):
-            DevScore(one_kind)
+@pytest.mark.parametrize("kept", [(), (0,), (1,)], ids=["none", "relevant", "others"])
+def test_questions_whose_candidates_are_of_one_kind_choose_nothing(kept):
+    questions = made_set("dev")
+    one_kind = tuple(
+        replace(one, candidates=tuple(list(one.grades)[place] for place in kept))
+        for one in questions.questions
+    )
+    with pytest.raises(BadInputError, match="made dev: expected a question with a relevant"):
+        DevScore(replace(questions, questions=one_kind))
 
 
-class TestOverlap:
-    """What another set has in the splits that it is tested on is left out."""
+def test_relevant_documents_of_a_set_without_pools_overlap(tmp_path):
+    ours = made_set("test")
+    path = tmp_path / "corpus.jsonl"
+    rows = ({"id": id_, "text": text} for id_, text in ours.passages.items())
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    bare = tuple(replace(one, candidates=()) for one in ours.questions)
+    corpus = replace(ours, passages={}, corpus=(path,), questions=bare)
+    renamed = tuple(replace(one, text=f"x {one.id}") for one in ours.questions)
+    assert len(without_overlap(replace(ours, questions=renamed), [corpus])) == 0
 
-    @pytest.fixture
-    def corpus(self, tmp_path):
-        """The split test of a set without pools."""
-        pooled = made_set("test")
-        path = tmp_path / "corpus.jsonl"
-        rows = ({"id": id_, "text": text} for id_, text in pooled.passages.items())
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        return replace(
-            pooled,
-            passages={},
-            corpus=(path,),
-            questions=tuple(replace(one, candidates=()) for one in pooled.questions),
-        )
 
-    def test_relevant_documents_of_a_set_without_pools_count(self, corpus):
-        ours = made_set("test")
-        renamed = replace(
-            ours, questions=tuple(replace(one, text=f"x {one.id}") for one in ours.questions)
-        )
-        assert len(without_overlap(renamed, [corpus])) == 0
-
-    def test_passages_that_no_question_of_the_split_ranks_do_not_count(self):
-        train, test = made_set("train"), made_set("test", count=1)
-        both = replace(test, passages={**train.passages, **test.passages})
-        others = replace(both, passages={f"x{id_}": one for id_, one in train.passages.items()})
-        merged = replace(both, passages={**others.passages, **test.passages})
-        assert len(without_overlap(train, [merged])) == len(train)
+def test_passages_that_no_question_of_the_other_split_ranks_do_not_overlap():
+    train, test = made_set("train"), made_set("test", count=1)
+    others = {f"x{id_}": text for id_, text in train.passages.items()}
+    merged = replace(test, passages={**others, **test.passages})
+    assert len(without_overlap(train, [merged])) == len(train)
 
 
 def test_each_question_reads_its_own_part_of_a_passage():
