@@ -145,16 +145,10 @@ def embed_all(
 ) -> Iterator[Embedded]:
     """The vectors of texts under one encoder after the other, in the order of the texts.
 
-    Each distinct text is encoded once, and all missing vectors before the first result. The vectors
-    of one encoder at a time are in memory.
-
-    Args:
-        encoders: load them with `load_encoders`, so that they share models.
-        texts: any number; may repeat.
-        folder: the cache, one SQLite file for each encoder; created if missing. None uses a
-            temporary folder. Several processes may use it at once.
-        query: whether they are queries, which may have another prompt.
-        done: called with the number of vectors, in all that of distinct texts for each encoder.
+    Each distinct text is encoded once, and all missing vectors before the first result; those of
+    one encoder at a time are in memory. The cache has a SQLite file for each encoder, which several
+    processes may use at once; None is a temporary folder. `done` gets the number of vectors, in all
+    that of distinct texts for each encoder.
 
     Raises:
         StorageError: the folder cannot be written, or a file is damaged.
@@ -255,10 +249,8 @@ class _VectorFile:
 
 @contextmanager
 def _open_vectors(folder: Path, encoder: LoadedEncoder) -> Iterator[_VectorFile]:
-    """Open the file of an encoder, or create it.
-
-    The file of a URL, or of an object, is emptied if its probe vectors are not those of this
-    encoder: another model answers under the name.
+    """The file of an encoder. That of a URL, or of an object, is emptied if its probe vectors are
+    not those of this encoder: another model answers under the name.
     """
     spec = encoder.spec
     dtype = spec.settings.dtype
@@ -306,10 +298,8 @@ def _sources(encoder: LoadedEncoder) -> tuple[object, ...]:
 
 
 class _Part:
-    """Texts of a block that are encoded under one encoder, and their vectors.
-
-    `pieces` has the word pieces of each text within the window, or what a meta-embedding has in
-    their place; `cut` tells which texts lost their ends.
+    """Texts of a block that are encoded under one encoder: `pieces` within the window (of a
+    meta-embedding what it has in their place), which texts are cut, and vectors.
     """
 
     def __init__(self, encoder: LoadedEncoder, texts: list[str], query: bool) -> None:
@@ -362,13 +352,7 @@ class TextVectors:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SentenceVectors:
-    """The vectors of texts under one encoder.
-
-    Attributes:
-        name: the encoder's text form, as it was given.
-        vectors: by text.
-        cut: number of texts that are longer than the window and lost their ends.
-    """
+    """The vectors of texts under an encoder by its text form; `cut` texts lost their ends."""
 
     name: str
     vectors: TextVectors
@@ -427,10 +411,8 @@ class SentenceEncoders:
     def vectors(
         self, texts: Sequence[str], fit_on: Sequence[str], done: Done = ignore
     ) -> Iterator[SentenceVectors]:
-        """The vectors of distinct texts under one encoder after the other.
-
-        Those to be fitted are fitted on `fit_on`. `done` gets the number of new vectors; `names`
-        times `texts` in all.
+        """The vectors of distinct texts under one encoder after the other, those to be fitted on
+        `fit_on`; `done` gets the number of new vectors, `names` times `texts` in all.
 
         Raises:
             SourceError: no text has a word that an encoder to be fitted knows.
@@ -501,9 +483,7 @@ def split_layers(vectors: Floats, depth: int) -> Floats:
 
 
 class LayerEncoders:
-    """Every hidden state of models, with several poolings.
-
-    Forms are as `layer_form` takes them.
+    """Every hidden state of models, with several poolings; forms as `layer_form` takes them.
 
     Raises:
         ConfigError: a form has a setting that is refused, or a pooling is unknown or named twice.

@@ -145,12 +145,8 @@ class _Group:
 class PoolMeasures:
     """Values of measures for each query; what does not depend on scores is prepared once.
 
-    Judged documents that are not in the pool count in the divisors.
-
-    Args:
-        pools: at least one, of which texts are not read; the pairs are their candidates, pool after
-            pool.
-        measures: names.
+    Pairs are the candidates of the pools, one pool after the other; texts are not read. Judged
+    documents that are not in the pool count in the divisors.
 
     Attributes:
         names: the canonical names of the measures.
@@ -172,13 +168,8 @@ class PoolMeasures:
         self._groups = [self._group(pools, sizes, members) for members in _alike(sizes, judged)]
 
     def __call__(self, scores: NDArray[np.floating]) -> dict[str, Values]:
-        """Measure to float64 values in [0, 1], in the order of the pools.
-
-        Args:
-            scores: (pairs,) or (arrays, pairs); higher is better, infinite ones are allowed.
-
-        Returns:
-            For each measure (queries,) or (arrays, queries).
+        """Measure to (..., queries) float64 in [0, 1], from (..., pairs) scores, which may be
+        infinite.
 
         Raises:
             BadInputError: there is not one score for each pair, or a score is NaN.
@@ -240,13 +231,7 @@ def _alike(sizes: NDArray[np.int64], judged: NDArray[np.int64]) -> Iterator[NDAr
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A sum over the ranks, divided by a number that depends on the judgments alone.
-
-    Attributes:
-        total: maps a matrix of gains and the cutoff to (queries,) sums.
-        divisor: maps a matrix of ideal gains and the cutoff to (queries,) divisors.
-        cutoff: the number of ranks that count; None for all.
-    """
+    """A sum over the first `cutoff` ranks, divided by what depends on the judgments alone."""
 
     total: Callable[[Gains, int | None], Values]
     divisor: Callable[[Gains, int | None], Values]

@@ -226,7 +226,7 @@ def training_set(
     positives: list[list[tuple[str, str]]] = []
     others: list[list[tuple[str, str]]] = []
     for question in chosen:
-        right = [one for one in _relevant(question) if one in questions.passages]
+        right = [one for one in relevant_ids(question) if one in questions.passages]
         wrong: Sequence[str] = ()
         if negatives == "pool":
             wrong = [one for one in question.candidates if question.grades.get(one, 0) < 1]
@@ -256,7 +256,7 @@ def without_overlap(questions: QuestionSet, others: Sequence[QuestionSet]) -> Qu
     known |= {_words(text) for other in others for text in _ranked_texts(other)}
     kept = []
     for one in questions.questions:
-        relevant = [id_ for id_ in _relevant(one) if id_ in questions.passages]
+        relevant = [id_ for id_ in relevant_ids(one) if id_ in questions.passages]
         texts = [one.text, *(questions.passages[id_] for id_ in relevant)]
         if known.isdisjoint(map(_words, texts)):
             kept.append(one)
@@ -265,13 +265,14 @@ def without_overlap(questions: QuestionSet, others: Sequence[QuestionSet]) -> Qu
 
 def _ranked_texts(questions: QuestionSet) -> Iterator[str]:
     """The candidates and relevant passages of all questions, from the corpus where there is one."""
-    wanted = {id_ for one in questions.questions for id_ in (*one.candidates, *_relevant(one))}
+    wanted = {id_ for one in questions.questions for id_ in (*one.candidates, *relevant_ids(one))}
     yield from (text for id_, text in questions.passages.items() if id_ in wanted)
     if wanted - questions.passages.keys() and questions.corpus:
         yield from (one.text for one in CorpusReader(list(questions.corpus)) if one.id in wanted)
 
 
-def _relevant(question: Question) -> list[str]:
+def relevant_ids(question: Question) -> list[str]:
+    """The passages with a grade of 1 or more."""
     return [one for one, grade in question.grades.items() if grade >= 1]
 
 

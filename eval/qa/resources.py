@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,6 +27,7 @@ from eval.qa.pools import (
     RankBM25,
     embed_pairs,
     hold_out,
+    relevant_ids,
     training_set,
     without_overlap,
 )
@@ -222,12 +223,8 @@ class CorpusSearch:
                     shown[question.id, hit.id] = text
             ids = sorted((hit.id for hit in hits), reverse=True)
             pooled.append(replace(question, candidates=tuple(ids)))
-        wanted = {
-            id_
-            for question in questions.questions
-            for id_, grade in question.grades.items()
-            if grade >= 1 and id_ not in passages
-        }
+        relevant = {id_ for question in questions.questions for id_ in relevant_ids(question)}
+        wanted = relevant - passages.keys()
         if wanted:
             passages |= {id_: text for id_, text in corpus_texts(questions) if id_ in wanted}
         return replace(questions, questions=tuple(pooled), passages=passages, shown=shown)
@@ -265,34 +262,25 @@ def _titled(title: str | None, text: str) -> str:
     return f"{title} {text}" if title else text
 
 
+@dataclass(eq=False)
 class Resources:
     """What is read, computed or loaded when a system first needs it, and kept.
 
     `cuts` has a line on each model that did not read the end of texts of the split to rank.
     """
 
-    def __init__(
-        self,
-        read: Callable[[str], QuestionSet],
-        split: str,
-        settings: QASettings,
-        corpus: CorpusSearch | None,
-        models: Path,
-        progress: Progress,
-        notify: Notify,
-    ) -> None:
-        self.settings = settings
-        self.corpus = corpus
-        self.models = models
-        self.progress = progress
-        self.notify = notify
-        self.cuts: list[str] = []
-        self._read = read
-        self._split = split
-        self._together: tuple[str, ...] = ()
-        self._encoders: dict[str, LoadedEncoder] = {}
-        self._indexes: list[tuple[Mapping[str, str], PoolBM25]] = []
-        self._kept: dict[tuple[object, ...], Any] = {}
+    read: Callable[[str], QuestionSet]
+    split: str
+    settings: QASettings
+    corpus: CorpusSearch | None
+    models: Path
+    progress: Progress
+    notify: Notify
+    cuts: list[str] = field(default_factory=list)
+    _together: tuple[str, ...] = ()
+    _encoders: dict[str, LoadedEncoder] = field(default_factory=dict)
+    _indexes: list[tuple[Mapping[str, str], PoolBM25]] = field(default_factory=list)
+    _kept: dict[tuple[object, ...], Any] = field(default_factory=dict)
 
     def _once(self, key: tuple[object, ...], make: Callable[[], _T]) -> _T:
         """What was made under this key before, or is made now."""
@@ -304,7 +292,7 @@ class Resources:
     @cached_property
     def questions(self) -> QuestionSet:
         """The split to rank, as it was read: without pools where the whole corpus is ranked."""
-        return self._read(self._split)
+        return self.read(self.split)
 
     def pools(self, questions: QuestionSet) -> QuestionSet:
         """The questions with pools, which are the hits of an index where the set has none."""
@@ -318,7 +306,7 @@ class Resources:
         """The questions with a relevant passage that weights are chosen on, as they were read."""
         if self.settings.data.dev_share is not None:
             return self._divided[1]
-        return self._read(self.settings.data.dev_split).answered()
+        return self.read(self.settings.data.dev_split).answered()
 
     @cached_property
     def dev(self) -> DevScore:
@@ -328,14 +316,14 @@ class Resources:
     @cached_property
     def _divided(self) -> tuple[QuestionSet, QuestionSet]:
         data = self.settings.data
-        return hold_out(self._read(data.train_split), data.dev_share or 0)
+        return hold_out(self.read(data.train_split), data.dev_share or 0)
 
     def training_set(self, negatives: NegativeSource, *, unanswered: bool = False) -> TrainingSet:
         """The data that systems are trained on; see `eval.qa.pools.training_set`."""
 
         def make() -> TrainingSet:
             data = self.settings.data
-            read = self._read(data.train_split) if data.dev_share is None else self._divided[0]
+            read = self.read(data.train_split) if data.dev_share is None else self._divided[0]
             train = self._without_overlap(self.pools(read))
             return training_set(train, negatives, lambda: self._bm25(train), unanswered=unanswered)
 
@@ -458,7 +446,7 @@ class Resources:
             f"{window} word pieces"
         )
         self.notify(f"warning: {line}")
-        if questions.split == self._split:
+        if questions.split == self.split:
             self.cuts.append(line)
 
     @cached_property

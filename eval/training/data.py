@@ -33,7 +33,15 @@ from eval.datasets.question_forms import detect_form
 from eval.datasets.question_set import QuestionSet
 from eval.metrics.correlation import RANKED_DECIMALS, Correlation, cosines
 from eval.progress import Notify, Progress
-from eval.qa.pools import DEV_MEASURE, HARD, DevScore, EmbeddedPairs, PoolBM25, hold_out
+from eval.qa.pools import (
+    DEV_MEASURE,
+    HARD,
+    DevScore,
+    EmbeddedPairs,
+    PoolBM25,
+    hold_out,
+    relevant_ids,
+)
 from eval.qa.resources import Questions, corpus_texts, open_resources, split_reader
 from eval.qa.systems import QuestionSettings, training_only
 from eval.training.corpus_pairs import CorpusPairs, TextPair
@@ -87,14 +95,7 @@ class EncoderFitSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DevMeasure:
-    """A measure of an encoder on held-out data.
-
-    Attributes:
-        name: of the measure.
-        units: number of questions or pairs.
-        digest: SHA-256 over the data, in hexadecimal.
-        score: encoder to its score, at most 1.
-    """
+    """A measure of an encoder, at most 1, on so many questions or pairs with this SHA-256."""
 
     name: str
     units: int
@@ -211,10 +212,7 @@ def _of_corpus_questions(
 def _relevant(questions: QuestionSet) -> list[TextPair]:
     """Each question beside each of its relevant documents, title first."""
     wanted = [
-        (question.text, id_)
-        for question in questions.questions
-        for id_, grade in question.grades.items()
-        if grade >= 1
+        (question.text, id_) for question in questions.questions for id_ in relevant_ids(question)
     ]
     needed = {id_ for _, id_ in wanted}
     texts = {id_: text for id_, text in corpus_texts(questions) if id_ in needed}
