@@ -1,7 +1,5 @@
 """Made-up results of an evaluation on a question set."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from eval.metrics.significance import Resampling

@@ -1,8 +1,7 @@
 """A made question set whose answers share words with their questions."""
 
-from __future__ import annotations
-
 import json
+from dataclasses import replace
 
 import numpy as np
 
@@ -38,23 +37,32 @@ def write_set(folder, *sets):
     folder.mkdir(exist_ok=True)
     corpus = []
     for one in sets:
-        corpus += [{"id": f"{one.split}-{id_}", "text": text} for id_, text in one.passages.items()]
+        prefix = f"{one.split}-"
+        corpus += [{"id": prefix + id_, "text": text} for id_, text in one.passages.items()]
         queries = [{"id": question.id, "text": question.text} for question in one.questions]
         pools = [
-            {
-                "qid": question.id,
-                "candidates": [f"{one.split}-{id_}" for id_ in question.candidates],
-            }
+            {"qid": question.id, "candidates": [prefix + id_ for id_ in question.candidates]}
             for question in one.questions
         ]
-        for name, rows in (("queries", queries), ("candidates", pools)):
-            text = "".join(json.dumps(row) + "\n" for row in rows)
-            (folder / f"{name}.{one.split}.jsonl").write_text(text)
+        write_rows(folder / f"queries.{one.split}.jsonl", queries)
+        write_rows(folder / f"candidates.{one.split}.jsonl", pools)
         qrels = [
-            f"{question.id} 0 {one.split}-{id_} {grade}\n"
+            f"{question.id} 0 {prefix}{id_} {grade}\n"
             for question in one.questions
             for id_, grade in question.grades.items()
         ]
         (folder / f"qrels.{one.split}.tsv").write_text("".join(qrels))
-    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in corpus))
+    write_rows(folder / "corpus.jsonl", corpus)
     return folder
+
+
+def write_rows(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def without_pools(questions, path):
+    """The set without pools, over a corpus file of its passages, which is written."""
+    passages = questions.passages.items()
+    write_rows(path, ({"id": id_, "text": text} for id_, text in passages))
+    bare = tuple(replace(one, candidates=()) for one in questions.questions)
+    return replace(questions, passages={}, corpus=(path,), questions=bare)

@@ -1,6 +1,5 @@
 """Systems with encoders of their own."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +18,7 @@ from retriever import CorpusReader, Index
 from retriever.errors import ConfigError, ModelError
 from retriever.rerankers.head import HeadReranker
 from retriever.rerankers.settings import HeadTrainingSettings
-from tests.eval.qa.samples import made_set
+from tests.eval.qa.samples import made_set, without_pools
 
 SPLITS = {split: made_set(split, count=6) for split in ("dev", "test")}
 FORMS = ("::layers=0", "::pooling=sep", "::layers=1,2::fusion=max")
@@ -72,21 +71,9 @@ def test_a_weight_tuned_for_one_encoder_is_its_own_beside_others(settings, tiny_
 def indexed(tiny_models, tmp_path):
     """Splits over an index of one layer of a model, and the index."""
     form = f"{tiny_models['bert']}::layers=1::backend=torch"
-    test = SPLITS["test"]
     corpus = tmp_path / "corpus.jsonl"
-    corpus.write_text(
-        "".join(json.dumps({"id": id_, "text": text}) + "\n" for id_, text in test.passages.items())
-    )
-    splits = {
-        split: replace(
-            test,
-            split=split,
-            passages={},
-            corpus=(corpus,),
-            questions=tuple(replace(one, candidates=()) for one in test.questions),
-        )
-        for split in ("train", "dev", "test")
-    }
+    bare = without_pools(SPLITS["test"], corpus)
+    splits = {split: replace(bare, split=split) for split in ("train", "dev", "test")}
     with Index.create(tmp_path / "index", form, device="cpu") as index:
         index.add(CorpusReader(corpus))
     return splits, tmp_path / "index"

@@ -6,7 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eval import QASettings, QuestionSettings, evaluate, rank_systems, read_run, write_run
+from eval import (
+    QASettings,
+    QuestionSet,
+    QuestionSettings,
+    evaluate,
+    rank_systems,
+    read_run,
+    write_run,
+)
 from eval.qa.systems import HeadPlan
 from retriever import Document, Index
 from retriever.encoders.settings import EncoderSettings
@@ -15,7 +23,7 @@ from retriever.rerankers.settings import HeadTrainingSettings
 from retriever.search.fusion import FusionSettings
 from retriever.search.settings import SearchSettings
 from tests.eval.qa.results import runs_of
-from tests.eval.qa.samples import made_set
+from tests.eval.qa.samples import made_set, without_pools
 
 QUICK = QASettings(head=HeadPlan(training=HeadTrainingSettings(epochs=3)), seeds=2)
 SPLITS = {split: made_set(split, answered=0.8) for split in ("train", "dev", "test")}
@@ -218,23 +226,16 @@ class TestCorpora:
     @pytest.fixture
     def splits(self, tmp_path):
         """Two splits with equal ids of questions, over one corpus."""
-        corpus = tmp_path / "corpus.jsonl"
-        passages = dict(SPLITS["test"].passages)
-        corpus.write_text(
-            "".join(json.dumps({"id": id_, "text": text}) + "\n" for id_, text in passages.items())
-        )
-        return {
-            split: replace(
-                made_set(split),
-                questions=tuple(
-                    replace(one, candidates=(), text=passages[max(one.grades)] + " " + one.text)
-                    for one in made_set(split).questions
-                ),
-                passages={},
-                corpus=(corpus,),
+        passages = SPLITS["test"].passages
+        corpus = without_pools(SPLITS["test"], tmp_path / "corpus.jsonl").corpus
+        splits = {}
+        for split in ("train", "dev", "test"):
+            questions = tuple(
+                replace(one, candidates=(), text=f"{passages[max(one.grades)]} {one.text}")
+                for one in made_set(split).questions
             )
-            for split in ("train", "dev", "test")
-        }
+            splits[split] = QuestionSet("made", split, questions, {}, corpus=corpus)
+        return splits
 
     @pytest.fixture
     def settings(self, tmp_path):

@@ -1,6 +1,5 @@
 """The data to train on and to choose on: what is positive, what is held out, what overlaps."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +11,7 @@ from eval.qa.result import SystemResult
 from retriever.documents.analyzer import Analyzer
 from retriever.errors import BadInputError, ConfigError
 from tests.eval.qa.results import runs_of
-from tests.eval.qa.samples import made_set
+from tests.eval.qa.samples import made_set, without_pools
 
 
 def rows(train, question, what):
@@ -127,11 +126,7 @@ def test_questions_whose_candidates_are_of_one_kind_choose_nothing(kept):
 
 def test_relevant_documents_of_a_set_without_pools_overlap(tmp_path):
     ours = made_set("test")
-    path = tmp_path / "corpus.jsonl"
-    rows = ({"id": id_, "text": text} for id_, text in ours.passages.items())
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    bare = tuple(replace(one, candidates=()) for one in ours.questions)
-    corpus = replace(ours, passages={}, corpus=(path,), questions=bare)
+    corpus = without_pools(ours, tmp_path / "corpus.jsonl")
     renamed = tuple(replace(one, text=f"x {one.id}") for one in ours.questions)
     assert len(without_overlap(replace(ours, questions=renamed), [corpus])) == 0
 

@@ -75,9 +75,6 @@ def test_questions_with_pools_are_what_rerankers_train_on(tmp_path):
     assert found.dev.name == "AP"
     assert (len(found.train.questions), found.dev.units) == (12, 6)
     assert len(read(folder, dev_share=0.25).train.questions) == 9
-
-
-def test_splits_that_are_loaded_are_read_too():
     splits = {name: made_set(name) for name in ("train", "dev")}
     assert len(read(splits).train.questions) == 12
 
@@ -89,29 +86,28 @@ def test_a_set_without_pools_pairs_questions_with_their_documents(tmp_path):
     found = read(folder)
     assert found.dev.name == "RR"
     train = made_set("train")
+    pools = found.train.pools
     for row, question in enumerate(train.questions):
         assert found.train.questions[row] == question.text
         (right,) = (id_ for id_, grade in question.grades.items() if grade)
-        relevant = found.train.pools.relevant(
-            np.array([row]), np.arange(found.train.pools.passages)
-        )
-        assert [found.train.passages[place] for place in np.flatnonzero(relevant)] == [
-            train.passages[right]
-        ]
+        relevant = pools.relevant(np.array([row]), np.arange(pools.passages))[0]
+        texts = [found.train.passages[place] for place in np.flatnonzero(relevant)]
+        assert texts == [train.passages[right]]
     assert read(folder, dev_share=0.5).dev.units == 6
 
 
 @pytest.mark.parametrize("name", ["pairs.jsonl", "pairs.tsv", "pairs.csv", "pairs.jsonl.gz"])
 def test_a_file_of_pairs_is_divided_by_its_anchors(tmp_path, name):
-    path = tmp_path / name
-    if "jsonl" in name:
-        pairs_file(path)
-        if name.endswith("gz"):
-            path.write_bytes(gzip.compress(path.read_bytes()))
-    else:
+    path = pairs_file(tmp_path / name)
+    if name.endswith("gz"):
+        path.write_bytes(gzip.compress(path.read_bytes()))
+    elif not name.endswith("jsonl"):
         mark = "\t" if "tsv" in name else ","
-        rows = [mark.join([f"q{n}", f"p{n}", f"n{n}"]) for n in range(40)]
-        path.write_text("\n".join([mark.join(["anchor", "positive", "negative"]), *rows]) + "\n")
+        rows = [
+            ("anchor", "positive", "negative"),
+            *((f"q{n}", f"p{n}", f"n{n}") for n in range(40)),
+        ]
+        path.write_text("".join(mark.join(row) + "\n" for row in rows))
     found = read([path])
     assert (len(found.train.questions), found.dev.units) == (36, 4)
     assert len(found.train.pools.negatives) == 36
@@ -137,15 +133,18 @@ def test_files_of_one_kind_are_joined(tmp_path):
     assert len(joined.right) == len(joined.labels) == 23
 
 
-def test_scores_and_labels_are_recognized(tmp_path):
-    scored = read(scored_file(tmp_path / "s.tsv"))
-    assert isinstance(scored.train, ScoredExamples)
-    assert scored.dev.name == "Spearman"
-    assert (len(scored.train), scored.dev.units) == (36, 4)
-    labeled = read(labeled_file(tmp_path / "l.tsv"), dev_share=0.5)
-    assert isinstance(labeled.train, LabeledExamples)
-    assert labeled.dev.name == "accuracy"
-    assert (len(labeled.train), labeled.dev.units) == (20, 20)
+@pytest.mark.parametrize(
+    ("write", "share", "kind", "measure", "sizes"),
+    [
+        (scored_file, None, ScoredExamples, "Spearman", (36, 4)),
+        (labeled_file, 0.5, LabeledExamples, "accuracy", (20, 20)),
+    ],
+)
+def test_scores_and_labels_are_recognized(tmp_path, write, share, kind, measure, sizes):
+    found = read(write(tmp_path / "x.tsv"), dev_share=share)
+    assert isinstance(found.train, kind)
+    assert found.dev.name == measure
+    assert (len(found.train), found.dev.units) == sizes
 
 
 def test_a_folder_of_both_is_read_by_the_objective(tmp_path):
@@ -198,6 +197,10 @@ def test_other_data_may_choose_the_epoch(tmp_path):
     found = read(train, dev=questions)
     assert found.dev.name == "AP"
     assert len(found.train.questions) == 40
+    assert (
+        read(questions, dev=tmp_path / "s.tsv", form="own", train_split="dev").dev.name
+        == "Spearman"
+    )
     swapped = read(write_set(tmp_path / "both", made_set("train"), made_set("dev")), dev=train)
     assert swapped.dev.name == "RR"
 
@@ -310,15 +313,11 @@ def test_pools_are_ranked_as_eval_qa_ranks_them(tmp_path, retriever, tiny_models
 
 
 def test_a_share_is_held_out_of_a_folder(tmp_path):
-    scored = tmp_path / "sts"
-    scored.mkdir()
     for split in ("train", "dev", "test"):
-        scored_file(scored / f"{split}.tsv")
-    assert len(read(scored).train.scores) == 40
-    shared = read(scored, dev_share=0.5)
+        scored_file(tmp_path / f"{split}.tsv")
+    assert len(read(tmp_path).train.scores) == 40
+    shared = read(tmp_path, dev_share=0.5)
     assert (len(shared.train.scores), shared.dev.units) == (20, 20)
-    questions = write_set(tmp_path / "set", made_set("train"), made_set("dev"))
-    assert read(questions, dev=scored, form="own").dev.name == "Spearman"
 
 
 @pytest.mark.parametrize("label", [None, " ", ["a"]])
