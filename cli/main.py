@@ -20,7 +20,7 @@ import click
 
 from cli.output.progress import announce_long_builds
 from cli.output.results import say
-from cli.output.tables import on_one_line
+from retriever.terminal import on_one_line
 
 Tree: TypeAlias = "Mapping[str, str | Tree]"
 

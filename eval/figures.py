@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.tables import on_one_line
 from retriever.errors import ConfigError, MissingExtraError, StorageError
 from retriever.files import whole_file
+from retriever.terminal import on_one_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -36,11 +36,11 @@ from eval.tables import (
     in_markdown,
     latex_table,
     markdown_table,
-    on_one_line,
     table_lines,
 )
 from retriever.errors import MissingExtraError, SourceError, StorageError
 from retriever.files import write_lines
+from retriever.terminal import on_one_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""Tables of text for a terminal, in Markdown and in LaTeX, and text without control characters."""
+"""Tables of text for a terminal, in Markdown and in LaTeX."""
 
 from __future__ import annotations
 
@@ -6,16 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from wcwidth import ljust, rjust, width
-
-# One character for one keeps places. Lone surrogates stand for bytes of names that are not UTF-8;
-# what follows a character that turns the direction of text would be shown in another order.
-_DIRECTIONS = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
-_CONTROLS = dict.fromkeys(
-    [*range(0x09), *range(0x0E, 0x20), *range(0x7F, 0xA0), *range(0xD800, 0xE000), *_DIRECTIONS],
-    "\ufffd",
-)
-_CONTROLS_AND_LINES = _CONTROLS | dict.fromkeys((*range(0x09, 0x0E), 0x2028, 0x2029), " ")
+from retriever import terminal
+from retriever.terminal import on_one_line
 
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~$&!])")
 _LATEX = str.maketrans(
@@ -61,33 +53,9 @@ class Table:
     left: tuple[int, ...] = (0,)
 
 
-def on_one_line(text: str) -> str:
-    """The text with spaces for tabs and line ends, and U+FFFD for other control characters."""
-    return text.translate(_CONTROLS_AND_LINES)
-
-
-def without_controls(text: str) -> str:
-    """The text with U+FFFD for control characters other than tabs and line ends."""
-    return text.translate(_CONTROLS)
-
-
-def table_lines(table: Table) -> Iterator[str]:
-    """The lines of a table, columns two spaces apart, aligned by the cells of a terminal.
-
-    A wide character, such as a Chinese one, takes two cells and a combining one none. In a column
-    with significance marks the other numbers leave a space for the mark.
-    """
-    rows = [[on_one_line(cell) for cell in row] for row in (table.columns, *table.rows)]
-    for place in range(len(table.columns)):
-        if place not in table.left and any(row[place].endswith("*") for row in rows[1:]):
-            for row in rows:
-                row[place] += "" if row[place].endswith("*") else " "
-    widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  ".join(
-            (ljust if place in table.left else rjust)(cell, cells)
-            for place, (cell, cells) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
+def table_lines(table: Table) -> list[str]:
+    """The lines of a table, aligned by the cells of a terminal."""
+    return terminal.table(table.columns, table.rows, left=table.left)
 
 
 def in_markdown(text: str) -> str:

@@ -17,7 +17,7 @@ from cli.options.evaluation import (
     runs_argument,
     without_positive_option,
 )
-from cli.output.tables import without_controls
+from retriever.terminal import without_controls
 
 _DEFAULT = ("AP", "RR", "nDCG@10")
 

@@ -14,7 +14,7 @@ from cli.options.declaring import Command, complete_path, json_option, option, q
 from cli.options.encoder import MINILM, STATES, WEIGHTING, EncoderOptions, encoder_options
 from cli.options.evaluation import plot_option, report_option
 from cli.options.source import SourceOptions, corpus_texts, source_options, sources_argument
-from cli.output.tables import on_one_line
+from retriever.terminal import on_one_line
 
 if TYPE_CHECKING:
     from eval import WeightInspection

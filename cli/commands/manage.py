@@ -26,7 +26,8 @@ from cli.options.index import (
 )
 from cli.output.progress import Stages, counted, human_bytes
 from cli.output.results import say
-from cli.output.tables import meta_lines, meta_summary, table
+from cli.output.tables import meta_lines, meta_summary
+from retriever.terminal import table
 
 if TYPE_CHECKING:
     from retriever import StructureSettings

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from wcwidth import width, wrap
 
-from cli.output.tables import on_one_line, table, without_controls
 from retriever.search.engine import Hit
 from retriever.search.settings import SearchSettings
+from retriever.terminal import on_one_line, table, without_controls
 
 if TYPE_CHECKING:
     from retriever import Facets

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
-from cli.output.tables import on_one_line
+from retriever.terminal import on_one_line
 
 if TYPE_CHECKING:
     from retriever.documents.reader import CorpusReader

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import click
 
-from cli.output.tables import on_one_line, without_controls
+from retriever.terminal import on_one_line, without_controls
 
 if TYPE_CHECKING:
     from collections.abc import Callable

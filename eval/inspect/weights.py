@@ -16,13 +16,14 @@ from eval.figures import heat_map, new_figure, plain_text, short_label
 from eval.inspect.layers import Inspection, cut_warning
 from eval.inspect.words import LONGEST_LABEL, WIDEST
 from eval.progress import Notify, ignore
-from eval.tables import Table, on_one_line, table_lines
+from eval.tables import Table, table_lines
 from eval.vectors import Loading
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
 from retriever.encoders.fusion.words import Unit, WeightedWord, word_weights
 from retriever.encoders.registry import is_meta_folder
 from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.errors import ConfigError
+from retriever.terminal import on_one_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,42 +4,13 @@ from __future__ import annotations
 
 import unicodedata
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from cli.output.hits import explanation, hit_text
-from cli.output.tables import table
 from retriever.search.engine import Hit, SearchSettings
-
-CELL = st.text(st.sampled_from("ab 1日本語ｶｷかéñ"), max_size=6).map(str.strip)
 
 
 def cells(text):
     """The width of text without combining characters, from the Unicode database."""
     return sum(2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text)
-
-
-@given(rows=st.lists(st.tuples(CELL, CELL, CELL), min_size=1, max_size=5))
-def test_columns_begin_and_end_in_the_same_cell_of_every_line(rows):
-    lines = table(["名前", "x", "z"], rows, left=(0, 2))
-    widths = [max(map(cells, column)) for column in zip(("名前", "x", "z"), *rows, strict=True)]
-    for line, (first, second, third) in zip(lines[1:], rows, strict=True):
-        expected = (
-            first
-            + " " * (widths[0] - cells(first) + 2 + widths[1] - cells(second))
-            + second
-            + "  "
-            + third
-        )
-        assert line == expected.rstrip()
-
-
-def test_combining_characters_take_no_cell():
-    assert table(["a", "b"], [["e\u0301e\u0301", "1"], ["xxx", "2"]]) == [
-        "a    b",
-        "e\u0301e\u0301   1",
-        "xxx  2",
-    ]
 
 
 def hit(passage, **more):
