@@ -54,23 +54,23 @@ from retriever.errors import RetrieverError as RetrieverError
 from retriever.errors import SourceError as SourceError
 from retriever.errors import StorageError as StorageError
 from retriever.index import Index as Index
-from retriever.indexing.add import CommitSettings as CommitSettings
-from retriever.indexing.export import export_jsonl as export_jsonl
-from retriever.indexing.export import export_npy as export_npy
-from retriever.indexing.imports import import_documents as import_documents
-from retriever.indexing.ready_documents import ReadyDocument as ReadyDocument
-from retriever.indexing.recreation import recreated as recreated
-from retriever.indexing.reindex import reindexed as reindexed
-from retriever.indexing.report import IndexingReport as IndexingReport
-from retriever.indexing.shards.encoding import EncodedShards as EncodedShards
-from retriever.indexing.shards.encoding import encode_shards as encode_shards
-from retriever.indexing.shards.reading import read_shards as read_shards
+from retriever.index.add import CommitSettings as CommitSettings
+from retriever.index.add import IndexingReport as IndexingReport
+from retriever.index.export import export_jsonl as export_jsonl
+from retriever.index.export import export_npy as export_npy
+from retriever.index.imports import import_documents as import_documents
+from retriever.index.ready import ReadyDocument as ReadyDocument
+from retriever.index.recreation import recreated as recreated
+from retriever.index.recreation import reindexed as reindexed
+from retriever.index.sharding import EncodedShards as EncodedShards
+from retriever.index.sharding import encode_shards as encode_shards
+from retriever.index.shards import read_shards as read_shards
+from retriever.search import SearchSettings as SearchSettings
 from retriever.search.engine import Hit as Hit
-from retriever.search.excerpts import Excerpt as Excerpt
 from retriever.search.fusion import FusionSettings as FusionSettings
+from retriever.search.queries import Excerpt as Excerpt
 from retriever.search.queries import QueryVectors as QueryVectors
 from retriever.search.reranking import load_reranker as load_reranker
-from retriever.search.settings import SearchSettings as SearchSettings
 
 if _typing.TYPE_CHECKING:
     __version__: str

@@ -150,9 +150,9 @@ def _encode_to_file(
     quiet: bool,
 ) -> None:
     from cli.output.progress import EncodingProgress, warn_reader
-    from retriever.indexing.encode import check_output, encode_to_file
+    from retriever.index.export import check_output, encode_to_file
 
-    check_output(output)
+    check_output(output, ".npy")
     loaded = choice.load()
     with EncodingProgress(reader, quiet=quiet) as progress:
         written = encode_to_file(

@@ -30,7 +30,7 @@ from cli.output.results import say
 
 if TYPE_CHECKING:
     from retriever.documents.reader import CorpusReader
-    from retriever.indexing.report import IndexingReport
+    from retriever.index.add import IndexingReport
 
 
 OnLong = Literal["split", "truncate", "error"]
@@ -107,8 +107,8 @@ def index_command(
     from retriever.documents.passages import PassageSettings
     from retriever.encoders.registry import describe_faster
     from retriever.index import Index
-    from retriever.indexing.recreation import recreated
-    from retriever.indexing.report import IndexingReport
+    from retriever.index.add import IndexingReport
+    from retriever.index.recreation import recreated
 
     if recreate and existing:
         raise click.UsageError("--existing: --recreate makes a new index; leave one of them out")

@@ -338,8 +338,8 @@ def reindex_command(
     """
     from cli.output.progress import EncodingProgress
     from retriever.index import Index
-    from retriever.indexing.reindex import reindexed
-    from retriever.indexing.report import IndexingReport
+    from retriever.index.add import IndexingReport
+    from retriever.index.recreation import reindexed
 
     started = time.monotonic()
     choice = encoder.choice()

@@ -74,7 +74,7 @@ def export_command(
     from retriever.documents import Fields
     from retriever.errors import ConfigError
     from retriever.index import Index
-    from retriever.indexing.export import export_jsonl, export_npy
+    from retriever.index.export import export_jsonl, export_npy
 
     to_stdout = str(out) == "-"
     if to_stdout and as_json:
@@ -188,7 +188,7 @@ def import_command(
     that made the vectors, unless an export or shards name it. The index is created if needed.
     """
     from cli.output.progress import counting
-    from retriever.indexing.imports import import_documents
+    from retriever.index.imports import import_documents
 
     choice = encoder.choice()
     with counting("documents", None, quiet=quiet) as done:

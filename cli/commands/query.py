@@ -20,8 +20,8 @@ from cli.output.results import say
 
 if TYPE_CHECKING:
     from retriever.index import Index
+    from retriever.search import SearchSettings
     from retriever.search.engine import Hit
-    from retriever.search.settings import SearchSettings
 
 _WIDEST = 120
 Search = Callable[[list[str]], Iterator[list["Hit"]]]
@@ -143,7 +143,7 @@ def _printer(
     full: bool,
 ) -> Print:
     from cli.output.hits import explanation, facets_json, facets_text, hit_json, hit_text
-    from retriever.search.highlights import highlights
+    from retriever.search.queries import highlights
 
     styled = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     cells = min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)

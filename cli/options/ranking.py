@@ -11,7 +11,7 @@ from cli.options.declaring import RARE, option, settings
 
 if TYPE_CHECKING:
     from retriever import BM25Variant as Variant
-    from retriever.search.settings import SearchSettings
+    from retriever.search import SearchSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class RankingOptions:
         Raises:
             ConfigError: a value is out of range, or the fusion does not use it.
         """
-        from retriever.search.settings import search_settings
+        from retriever.search import search_settings
 
         asked = {field.name: getattr(self, field.name) for field in fields(self)}
         return search_settings(

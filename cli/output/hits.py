@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from wcwidth import width, wrap
 
+from retriever.search import SearchSettings
 from retriever.search.engine import Hit
-from retriever.search.settings import SearchSettings
 from retriever.terminal import on_one_line, table, without_controls
 
 if TYPE_CHECKING:

@@ -124,7 +124,10 @@ class ShardsProgress:
     ) -> None:
         self._bar.close()
 
-    def encoded(self, passages: int) -> None:
+    def window(self, passages: int) -> None:
+        """Do nothing: workers have windows of their own."""
+
+    def encoded(self, passages: int, pieces: int) -> None:
         """Count passages that a worker has just encoded."""
         self._passages += passages
         elapsed = self._bar.format_dict["elapsed"]

@@ -1,3 +1,470 @@
-"""One index: the class `Index`, its reading half, and what the calls of one object share."""
+"""One index: the class `Index`, which opens, creates and changes one.
 
-from retriever.index.writing import Index as Index
+Beside it are its reading half, what indexing does, moving, and shards.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, Unpack
+
+from indexes import no_progress, open_store
+from retriever.documents import AnyDocument, Document, is_id, metadata_fault
+from retriever.encoders.encoder import ModelChoice
+from retriever.errors import (
+    BadInputError,
+    ConfigError,
+    EncoderMismatchError,
+    FilterError,
+    require_several,
+)
+from retriever.index.opened import OpenedIndex
+from retriever.index.reading import ReadableIndex
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from indexes import Choice, Stage, Store, StructureSettings, Writer
+    from retriever.documents.passages import OnLong
+    from retriever.encoders.settings import EncoderSettings
+    from retriever.encoders.spec import EncoderSpec, LoadedEncoder, TextEncoder
+    from retriever.index.add import CommitSettings, IndexingReport, Progress
+    from retriever.index.creation import IndexKeywords, IndexSettings
+    from retriever.index.ready import ReadyDocument
+
+
+class Index(ReadableIndex):
+    """An index: documents, their vectors and their BM25 postings, in a folder or another store.
+
+    >>> index = Index.create("my.index")                              # doctest: +SKIP
+    >>> index.add(["a text", {"id": "42", "text": "…", "year": 2020}])  # doctest: +SKIP
+    >>> index.search("a question", k=5, where="year >= 2000")         # doctest: +SKIP
+
+    Make one with `Index.create` or `Index.open`; use it as a context manager, or call `close`.
+    One object serves many threads: searches run side by side, changes one after another. Reading
+    methods see every commit made before the call, by any process, and follow an index that was
+    rebuilt under the same name. Changing methods hold the writer lock while they run. A forked
+    child process can use the object of its parent.
+
+    After `close`, searches and changes raise `ClosedIndexError`. What reads the store raises
+    `DamagedIndexError` if it was altered. Changes raise `IndexLockedError` if another writer holds
+    the index, and `StorageError` if the disk is full or cannot be written; the index is then as its
+    last commit left it.
+
+    Attributes:
+        store: where it is kept; its text is the folder, or the URL without a password.
+    """
+
+    def __new__(cls, *arguments: object, **keywords: object) -> Self:
+        """Refuse a direct call, whose arguments would be those of `open` or `create`."""
+        if len(arguments) < 2 or not isinstance(arguments[1], ModelChoice):
+            folder = f"{arguments[0]!r:.60}" if arguments else "folder"
+            raise TypeError(
+                f"Index: expected Index.open({folder}) or Index.create({folder}), found a call of "
+                "the class itself"
+            )
+        return super().__new__(cls)
+
+    def __init__(
+        self, store: Store, asked: ModelChoice, encoder: LoadedEncoder | None, lock_timeout: float
+    ) -> None:
+        super().__init__(store, OpenedIndex(store, asked, encoder))
+        self._lock_timeout = lock_timeout
+        self._writing = threading.Lock()
+
+    @classmethod
+    def open(
+        cls,
+        folder: str | Path | Store,
+        model: str | EncoderSettings = "",
+        *,
+        encoder: LoadedEncoder | TextEncoder | None = None,
+        device: str | None = None,
+        download: bool = False,
+        lock_timeout: float = 0.0,
+    ) -> Self:
+        """Open an existing index; no model is loaded before one is needed.
+
+        Args:
+            folder: the index folder, or the URL of another store; docs/stores.md lists them.
+            model: the encoder that the index is expected to have, as settings or in their text
+                form; empty for any.
+            encoder: a loaded encoder, which several indexes can share; see `create`.
+            device: torch device of the model; None uses a GPU if there is one.
+            download: allow downloads of a hub id that is not in the cache.
+            lock_timeout: seconds that changing methods wait for another writer before they raise
+                `IndexLockedError`.
+
+        Raises:
+            NotAnIndexError: the folder holds no index.
+            FormatVersionError: a newer release wrote the index.
+            DamagedIndexError: a file of the index is missing or altered.
+            EncoderMismatchError: `model` or `encoder` is not the encoder of the index.
+            ConfigError: `model` or the URL is malformed, or `encoder` gives no finite vectors of
+                one length.
+            MissingExtraError: the library of the store is not installed.
+        """
+        asked = ModelChoice(str(model), device, download)
+        return cls(open_store(folder), asked, _adopted(encoder), lock_timeout)
+
+    @classmethod
+    def create(
+        cls,
+        folder: str | Path | Store,
+        model: str | EncoderSettings = "",
+        *,
+        encoder: LoadedEncoder | TextEncoder | None = None,
+        device: str | None = None,
+        download: bool = False,
+        lock_timeout: float = 0.0,
+        **settings: Unpack[IndexKeywords],
+    ) -> Self:
+        """Open the index in `folder`; create it first if there is none.
+
+        An index without documents, such as a failed run leaves, takes the settings that are given.
+
+        Args:
+            folder: does not exist, is empty, or is an index; or the URL of another store.
+            model: the encoder, as settings or in their text form, such as
+                ``all-MiniLM-L6-v2::lc:0,6``; empty for the default, or the index's own.
+            encoder: an `Encoder`, or anything with ``encode(texts)`` that returns (texts,
+                dimensions) numbers, such as a `SentenceTransformer`; in place of `model`. Its
+                name and its vectors of fixed texts guard the index against another encoder.
+            device: as of `open`.
+            download: as of `open`.
+            lock_timeout: as of `open`.
+            settings: `analyzer` (`AnalyzerSettings`), `passages` (`PassageSettings`) and
+                `structures` (`StructureSettings`), each as a whole or field by field:
+                ``language="german"``, ``on_long="truncate"``, ``index_type="ivf"``.
+
+        Raises:
+            What `open` and `Encoder.load` raise.
+            NotAnIndexError: the folder holds other files.
+            StorageError: the folder cannot be written.
+            EncoderMismatchError: the index holds documents and has another encoder.
+            ConfigError: the index holds documents and has another analyzer, treatment of long texts
+                or search structure.
+            TypeError: `model` and `encoder` are both given, or a keyword is unknown.
+        """
+        from retriever.index import creation
+
+        wanted = creation.IndexSettings.of(settings)
+        asked = ModelChoice(str(model), device, download)
+        if encoder is not None and asked.encoder:
+            raise TypeError("model and encoder are both given: give one of them")
+        store, loaded = open_store(folder), _adopted(encoder)
+        if not store.exists():
+            loaded = loaded or asked.load()
+            store.create(creation.initial_settings(loaded, wanted), lock_timeout)
+        try:
+            return cls._opened_as(wanted, store, asked, loaded, lock_timeout)
+        except (ConfigError, EncoderMismatchError):
+            if creation.holds_documents(store):
+                raise
+            settings_of_new = creation.changed_settings(store, wanted, asked, loaded)
+            with store.replacement(json.dumps(settings_of_new)) as new:
+                # Under the lock, since another process may have added some meanwhile.
+                if creation.holds_documents(store):
+                    raise
+                new.create(settings_of_new)
+        return cls._opened_as(wanted, store, asked, loaded, lock_timeout)
+
+    @classmethod
+    def _opened_as(
+        cls,
+        wanted: IndexSettings,
+        store: Store,
+        asked: ModelChoice,
+        encoder: LoadedEncoder | None,
+        lock_timeout: float,
+    ) -> Self:
+        """Open an index that has the settings that are wanted."""
+        index = cls(store, asked, encoder, lock_timeout)
+        try:
+            with index._opened.view() as view:
+                wanted.check(index._opened.state_of(view), view, store)
+        except ConfigError:
+            index.close()
+            raise
+        return index
+
+    def add(
+        self,
+        documents: Iterable[AnyDocument | ReadyDocument],
+        vectors: ArrayLike | Iterable[ArrayLike] | None = None,
+        *,
+        made_by: EncoderSpec | None = None,
+        on_long: OnLong | None = None,
+        commit: CommitSettings | None = None,
+        progress: Progress | None = None,
+        stage: Stage = no_progress,
+        report: IndexingReport | None = None,
+        prune: bool = False,
+        compact: bool = True,
+    ) -> IndexingReport:
+        """Add documents, and replace those whose id the index holds.
+
+        A document whose title and text are unchanged is not encoded again. What was added is
+        durable when this returns, and the next search finds it.
+
+        Args:
+            documents: read once, as a stream. Each is a `Document`; a mapping with the fields of
+                a JSON line (``text``, and optionally ``id`` and ``title``; all others are
+                metadata); or a text, whose id is made from its content. The rows of a table of
+                pandas, polars or Arrow are such mappings; this needs pyarrow. Of equal ids the last
+                stands. A document without text and title is counted and not stored, with a
+                warning; the document that the index has with its id is deleted.
+            vectors: (documents, dimensions) numbers, one vector per document as a whole; None
+                encodes. If the encoder normalizes, they are brought to length 1.
+            made_by: the encoder that made the vectors; None trusts that it is the index's own.
+            on_long: ``error`` refuses texts longer than the window; None follows the index's
+                settings.
+            commit: how often to commit during a long call.
+            progress: receives the progress of encoding.
+            stage: receives the progress of a search structure that is built.
+            report: counts are added to it, so that a caller has them after an interruption.
+            prune: delete every document of the index that is not among `documents`.
+            compact: merge segments at the end where that makes queries faster. What such a merge
+                reads is bounded by what was added; `Index.compact` merges everything.
+
+        Returns:
+            What was done; `report` if given.
+
+        Raises:
+            TypeError: `documents` is a single text or document, or a table of another kind.
+            SourceError: a document cannot be stored, or is longer than the window and `on_long`
+                is ``error``; the documents before it are committed.
+            ConfigError: `vectors` do not fit, or `prune` is set and no document was read.
+            EncoderMismatchError: `made_by` is not the encoder of the index.
+            What iterating over `documents` raises; the documents before it are committed.
+        """
+        from retriever.documents.passages import check_on_long
+        from retriever.documents.reader import CorpusReader
+        from retriever.documents.tables import is_table, table_documents
+        from retriever.index.add import CommitSettings, Indexer
+        from retriever.index.ready import ReadyDocument, with_vectors
+
+        if isinstance(documents, str | bytes | Mapping | Document | ReadyDocument):
+            raise TypeError(
+                f"documents: expected several documents, found one {type(documents).__name__}; "
+                "put it into a list"
+            )
+        if is_table(documents):
+            documents = table_documents(documents)
+        with self._writer() as writer:
+            state = self._opened.state()
+            if made_by is not None and made_by.fingerprint != state.encoder.fingerprint:
+                raise EncoderMismatchError(
+                    f"{self.store}: the index has the encoder {state.encoder}, but the vectors "
+                    f"are of {made_by}; add them to another index"
+                )
+            indexer = Indexer(
+                writer,
+                lambda: self._opened.encoder(state),
+                state.analyzer,
+                state.passages,
+                spec=state.encoder,
+                on_long=check_on_long(on_long, state.passages),
+                commit=commit or CommitSettings(),
+                progress=progress,
+                stage=stage,
+                report=report,
+            )
+            indexer.add(with_vectors(documents, vectors, state.encoder))
+            if prune:
+                if not writer.count_touched() and (held := len(self)):
+                    raise ConfigError(
+                        f"{self.store}: no document was read, and pruning would delete all "
+                        f"{held:,}; check the source, or delete them with `clear`"
+                    )
+                indexer.report.deleted += writer.delete_untouched()
+                writer.merge(stage)
+            if compact:
+                indexer.settle()
+            # A reader says itself which ones they are, with their places.
+            if indexer.report.empty and not isinstance(documents, CorpusReader):
+                warnings.warn(indexer.report.empty_note, stacklevel=2)
+            if indexer.report.doubled and not prune:
+                warnings.warn(indexer.report.doubled_note, stacklevel=2)
+            return indexer.report
+
+    def update(self, id_: str, *, metadata: Mapping[str, Any]) -> None:
+        """Replace the metadata of a document; nothing is encoded.
+
+        Args:
+            id_: the document's id.
+            metadata: the new metadata, as a whole: JSON values, integers within 64 bits, finite
+                numbers.
+
+        Raises:
+            KeyError: the index holds no such document.
+            BadInputError: the metadata cannot be stored.
+        """
+        fault = metadata_fault(metadata)
+        if fault is not None:
+            raise BadInputError(f"document {id_!r}: {fault}")
+        import numpy as np
+
+        with self._writer() as writer:
+            if not (is_id(id_) and writer.heads([id_])):
+                raise KeyError(id_)
+            writer.commit([], np.empty((0, 0), np.float32), [], {id_: metadata})
+
+    def delete(self, ids: Iterable[str]) -> int:
+        """Delete documents by id.
+
+        Args:
+            ids: any number of ids; those that the index does not hold are ignored.
+
+        Returns:
+            The number of documents deleted.
+
+        Raises:
+            TypeError: `ids` is a single string.
+        """
+        require_several("ids", ids)
+        with self._writer() as writer:
+            deleted = writer.delete(ids)
+            writer.merge()
+            return deleted
+
+    def delete_where(self, where: str) -> int:
+        """Delete the documents that match a filter.
+
+        Args:
+            where: the filter; docs/ranking.md has the grammar.
+
+        Returns:
+            The number of documents deleted.
+
+        Raises:
+            FilterError: the filter does not parse, names a field that no document has, or compares
+                a field with a type that no document has in it.
+        """
+        from indexes import compile_where
+
+        compiled = compile_where(where)
+        with self._writer() as writer:
+            with self._opened.view() as view:
+                problem = self._opened.filter_doubt(view, compiled)
+            if problem:
+                raise FilterError(f"filter: {problem}; nothing was deleted")
+            deleted = writer.delete_where(compiled)
+            writer.merge()
+            return deleted
+
+    def clear(self) -> int:
+        """Delete every document.
+
+        Returns:
+            The number of documents deleted.
+        """
+        with self._writer() as writer:
+            deleted = writer.delete_untouched()
+            writer.merge()
+            return deleted
+
+    def compact(self, *, stage: Stage = no_progress) -> int:
+        """Merge all segments into one, drop what was deleted, and free its space.
+
+        Searches run meanwhile, and their answers stay the same.
+
+        Args:
+            stage: receives the progress of a search structure that is built.
+
+        Returns:
+            The number of segments merged; 0 if there was nothing to do.
+        """
+        with self._writer() as writer:
+            return writer.compact(stage)
+
+    def plan(self, structures: StructureSettings) -> Choice:
+        """The structure that `rebuild` would build over all live passages; nothing is built.
+
+        Returns:
+            The structure, the reasons for it, and the memory in bytes that building and
+            searching it take.
+
+        Raises:
+            ConfigError: FAISS does not know the structure.
+            MissingExtraError: a factory string is given and FAISS is not installed.
+        """
+        with self._opened.view() as view:
+            dimensions = self._opened.state_of(view).encoder.dimensions
+            return structures.choice(view.passage_count, dimensions)
+
+    def rebuild(self, structures: StructureSettings, *, stage: Stage = no_progress) -> int:
+        """Merge all segments into one with another search structure; nothing is encoded.
+
+        Args:
+            structures: the structure; later merges build it too.
+            stage: receives the progress.
+
+        Returns:
+            The number of segments merged.
+
+        Raises:
+            ConfigError: FAISS does not know the structure, or cannot build it of these vectors.
+            MissingExtraError: FAISS is not installed.
+        """
+        with self._writer() as writer:
+            return writer.rebuild(structures, stage)
+
+    def reindex(
+        self,
+        model: str | EncoderSettings = "",
+        *,
+        encoder: LoadedEncoder | TextEncoder | None = None,
+        progress: Progress | None = None,
+        **settings: Unpack[IndexKeywords],
+    ) -> IndexingReport | None:
+        """Encode the stored documents again with other settings; the index serves meanwhile.
+
+        Args:
+            model: the encoder, as settings or in their text form. If it names no model, the
+                settings that it does not name stay as they are.
+            encoder: an encoder in place of `model`; see `create`.
+            progress: receives the progress of encoding.
+            settings: as of `create`; what is not given stays as it is.
+
+        Returns:
+            What was done; None if the index has these settings already.
+
+        Raises:
+            What `retriever.reindexed` raises.
+        """
+        from retriever.index.recreation import reindexed
+
+        with self._writing:
+            report = reindexed(
+                self.store,
+                model,
+                encoder=encoder,
+                device=self._opened.asked.device,
+                download=self._opened.asked.download,
+                progress=progress,
+                **settings,
+            )
+            if report is not None:
+                self._opened.expect(_adopted(encoder))
+            return report
+
+    @contextmanager
+    def _writer(self) -> Iterator[Writer]:
+        # Not after `close`.
+        self._opened.state()
+        with self._writing, self.store.writer(self._lock_timeout) as writer:
+            yield writer
+
+
+def _adopted(encoder: LoadedEncoder | TextEncoder | None) -> LoadedEncoder | None:
+    if encoder is None:
+        return None
+    from retriever.encoders.registry import adopt
+
+    return adopt(encoder)

@@ -1,28 +1,75 @@
-"""What all calls of one `Index` share: the reader of its store, its settings, its encoder."""
+"""What an index was made with, and what all calls of one `Index` share."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Hashable
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakValueDictionary
 
-from cachetools import LRUCache
-
-from indexes import Store, View, Where
-from retriever.encoders.encoder import Encoder, ModelChoice
-from retriever.encoders.settings import EncoderSettings
-from retriever.encoders.spec import EncoderSpec, LoadedEncoder, same_vectors
-from retriever.errors import EncoderMismatchError
-from retriever.indexing.creation import IndexState
+from indexes import StructureSettings
+from retriever.documents.analyzer import Analyzer, AnalyzerSettings
+from retriever.documents.passages import PassageSettings
+from retriever.encoders.spec import EncoderSpec, same_vectors
+from retriever.errors import ConfigError, EncoderMismatchError
 from retriever.search.queries import filter_doubt
+
+if TYPE_CHECKING:
+    from indexes import Store, View, Where
+    from retriever.encoders.encoder import Encoder, ModelChoice
+    from retriever.encoders.settings import EncoderSettings
+    from retriever.encoders.spec import LoadedEncoder
 
 # Encoders that are in use, by specification and device, for the other indexes that have them.
 # None is among them that a program passes or that is behind a URL, which each index asks for.
 _SHARED: WeakValueDictionary[tuple[EncoderSpec, str | None], Encoder] = WeakValueDictionary()
 _LOADING = threading.RLock()
-# Filters that are remembered.
+# Filters whose doubts are remembered.
 _FILTERS = 64
+
+
+@dataclass(frozen=True)
+class IndexState:
+    """What an index was made with, as stored in it.
+
+    Attributes:
+        identity: which index it is; another after it was replaced.
+        probes: vectors that identify an encoder that a program passes or that is behind a URL.
+    """
+
+    identity: Hashable
+    encoder: EncoderSpec
+    probes: Any
+    analyzer: Analyzer
+    passages: PassageSettings
+
+    @classmethod
+    def read(cls, view: View, store: Store) -> Self:
+        """Read it; DamagedIndexError if a setting is missing or altered."""
+        view.check_settings()
+        try:
+            return cls(
+                view.identity,
+                EncoderSpec.from_json(view.setting("encoder")),
+                view.setting("probes", []),
+                Analyzer(
+                    AnalyzerSettings.from_json(view.setting("analyzer")), view.setting("stop_list")
+                ),
+                PassageSettings(**view.setting("passages")),
+            )
+        except (KeyError, TypeError, ValueError, ConfigError) as error:
+            raise store.damaged(f"a setting is missing or altered ({error!r})") from error
+
+
+def read_structures(view: View, store: Store) -> StructureSettings:
+    """How large segments are searched, which `rebuild` changes; DamagedIndexError if altered."""
+    try:
+        # An index of an earlier release has no such setting.
+        return StructureSettings.from_json(view.setting("structures", {}))
+    except (TypeError, ValueError, ConfigError) as error:
+        raise store.damaged(f"a setting is altered ({error!r})") from error
 
 
 class OpenedIndex:
@@ -46,8 +93,7 @@ class OpenedIndex:
         self._loaded: dict[EncoderSettings, Encoder] = {}
         self._known: IndexState | None = None
         self._loading = threading.RLock()
-        self._doubts: LRUCache[tuple[object, ...], str | None] = LRUCache(_FILTERS)
-        self._remembering = threading.Lock()
+        self._doubts: dict[tuple[object, ...], str] = {}
         self._reader = store.reader()
         try:
             self.state()
@@ -60,7 +106,7 @@ class OpenedIndex:
         self._reader.close()
 
     def view(self) -> AbstractContextManager[View]:
-        """One consistent view of the latest commit; see `Reader.view`."""
+        """One consistent view of the latest commit."""
         return self._reader.view()
 
     def state(self) -> IndexState:
@@ -80,34 +126,33 @@ class OpenedIndex:
         with self._loading:
             state = IndexState.read(view, self.store)
             self.asked.check(state.encoder, self.store)
-            given = self._given
-            if given is not None and given.spec.is_given:
-                from retriever.encoders.given import AdoptedEncoder
-
-                assert isinstance(given, AdoptedEncoder)
-                given.require_same(state.encoder, state.probes, self.store)
-            elif given is not None and given.spec.fingerprint != state.encoder.fingerprint:
-                raise EncoderMismatchError(
-                    f"{self.store}: the index was made with {state.encoder} "
-                    f"({state.encoder.fingerprint}), but {given.spec} ({given.spec.fingerprint}) "
-                    "was given; give that encoder, or none"
-                )
+            if self._given is not None:
+                self._require_same(self._given, state)
             self._known = state
             return state
 
-    def filter_doubt(self, view: View, where: Where) -> str | None:
-        """What is doubtful about a filter, as `retriever.search.queries.filter_doubt` has it.
+    def _require_same(self, given: LoadedEncoder, state: IndexState) -> None:
+        if given.spec.is_given:
+            from retriever.encoders.given import AdoptedEncoder
 
-        What was found for the last filters is remembered until the next commit.
-        """
+            assert isinstance(given, AdoptedEncoder)
+            given.require_same(state.encoder, state.probes, self.store)
+        elif given.spec.fingerprint != state.encoder.fingerprint:
+            raise EncoderMismatchError(
+                f"{self.store}: the index was made with {state.encoder} "
+                f"({state.encoder.fingerprint}), but {given.spec} ({given.spec.fingerprint}) "
+                "was given; give that encoder, or none"
+            )
+
+    def filter_doubt(self, view: View, where: Where) -> str | None:
+        """What is doubtful about a filter, remembered until the next commit; None if nothing."""
         key = (view.identity, view.generation, *where.key)
-        with self._remembering:
-            if key in self._doubts:
-                return self._doubts[key]
-        found = filter_doubt(view, where)
-        with self._remembering:
-            self._doubts[key] = found
-        return found
+        known = self._doubts.get(key)
+        if known is None:
+            if len(self._doubts) >= _FILTERS:
+                self._doubts.clear()
+            known = self._doubts[key] = filter_doubt(view, where) or ""
+        return known or None
 
     def encoder(self, state: IndexState, *, query: bool = False) -> LoadedEncoder:
         """The encoder of an index, loaded on first use; raises what `Encoder.from_spec` raises.
@@ -131,6 +176,8 @@ class OpenedIndex:
             return loaded
 
     def _load(self, spec: EncoderSpec, state: IndexState) -> Encoder:
+        from retriever.encoders.encoder import Encoder
+
         device = self.asked.device
         loaded = Encoder.from_spec(
             spec, device=device, download=self.asked.download, asked=self.asked.settings.model

@@ -3,44 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from indexes import (
-    Backup,
-    Facets,
-    FieldSummary,
-    Store,
-    StructureSettings,
-    compile_where,
-    idf,
-    snapshot_index,
-)
 from retriever.documents import Document, is_id
-from retriever.documents.analyzer import Analyzer
-from retriever.documents.passages import PassageSettings
-from retriever.encoders.spec import EncoderSpec, LoadedEncoder
 from retriever.errors import ConfigError, require_several
-from retriever.index.description import describe
-from retriever.index.difference import CorpusDifference, corpus_difference
-from retriever.index.opened import OpenedIndex
-from retriever.indexing.creation import read_structures
-from retriever.search.engine import Hit, ScoredPassages
-from retriever.search.excerpts import Excerpt, excerpt_of
+from retriever.index.opened import OpenedIndex, read_structures
+from retriever.search import SearchKeywords, SearchSettings, search_settings
 from retriever.search.queries import (
-    QueryVectors,
     candidates_of,
+    excerpt_of,
     facets_of,
     search_texts,
     similar_to,
     stored_document,
 )
-from retriever.search.reranking import Reranker, check_reranker
-from retriever.search.settings import SearchKeywords, SearchSettings, search_settings
 
 if TYPE_CHECKING:
-    from retriever.indexing.export import Exported
+    from indexes import Backup, Facets, FieldSummary, Store, StructureSettings, Where
+    from retriever.documents.analyzer import Analyzer
+    from retriever.documents.passages import PassageSettings
+    from retriever.encoders.spec import EncoderSpec, LoadedEncoder
+    from retriever.index.export import Exported
+    from retriever.search.engine import Hit, ScoredPassages
+    from retriever.search.queries import Excerpt, QueryVectors
+    from retriever.search.reranking import Reranker
+
+# Documents whose stored state is looked up together.
+_CHUNK = 512
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusDifference:
+    """Numbers of documents in an index and in a corpus.
+
+    Attributes:
+        corpus: documents of the corpus.
+        missing: those that the index lacks.
+        changed: those whose title or text is another in the index.
+        foreign: documents of the index that the corpus does not have.
+    """
+
+    corpus: int
+    missing: int
+    changed: int
+    foreign: int
 
 
 class ReadableIndex:
@@ -224,9 +234,11 @@ class ReadableIndex:
         """
         require_several("texts", texts)
         wanted = search_settings(settings, keywords, ("where", "reranker", "ready"))
-        check_reranker(reranker)
-        compiled = None if where is None else compile_where(where)
-        return search_texts(self._opened, texts, wanted, compiled, reranker, ready)
+        if reranker is not None:
+            from retriever.search.reranking import check_reranker
+
+            check_reranker(reranker)
+        return search_texts(self._opened, texts, wanted, _compiled(where), reranker, ready)
 
     def more_like(
         self,
@@ -256,8 +268,7 @@ class ReadableIndex:
             What `search_many` raises.
         """
         wanted = search_settings(settings, keywords, ("start", "where"))
-        compiled = None if where is None else compile_where(where)
-        return similar_to(self._opened, id_, start, wanted, compiled)
+        return similar_to(self._opened, id_, start, wanted, _compiled(where))
 
     def candidates(
         self, texts: Sequence[str], settings: SearchSettings | None = None
@@ -318,8 +329,7 @@ class ReadableIndex:
         require_several("fields", fields)
         if limit < 1:
             raise ConfigError(f"limit: expected 1 or more, found {limit}")
-        compiled = None if where is None else compile_where(where)
-        return facets_of(self._opened, list(fields), text, compiled, limit)
+        return facets_of(self._opened, list(fields), text, _compiled(where), limit)
 
     def fields(self) -> list[FieldSummary]:
         """The metadata fields that filters can use, with their types and some of their values.
@@ -342,6 +352,8 @@ class ReadableIndex:
         Raises:
             FilterError: the filter does not parse.
         """
+        from indexes import compile_where
+
         compiled = compile_where(where)
         with self._opened.view() as view:
             problem = self._opened.filter_doubt(view, compiled)
@@ -353,8 +365,21 @@ class ReadableIndex:
         Args:
             documents: with distinct ids; read once, as a stream.
         """
+        from retriever.index.add import content_hash
+
+        corpus = missing = changed = 0
+        stream = iter(documents)
         with self._opened.view() as view:
-            return corpus_difference(view, documents)
+            while chunk := list(islice(stream, _CHUNK)):
+                stored = view.content_hashes([document.id for document in chunk])
+                corpus += len(chunk)
+                missing += len(chunk) - len(stored)
+                changed += sum(
+                    stored.get(document.id) not in (None, content_hash(document))
+                    for document in chunk
+                )
+            foreign = view.count_documents() - (corpus - missing)
+        return CorpusDifference(corpus, missing, changed, foreign)
 
     def term_weights(self, text: str) -> dict[str, float]:
         """The idf of the terms of a text, over the live passages.
@@ -364,6 +389,8 @@ class ReadableIndex:
             ln(1 + (N - df + 0.5) / (df + 0.5)): above 0; higher if fewer of the N passages hold
             the term.
         """
+        from indexes import idf
+
         with self._opened.view() as view:
             held = view.document_frequencies(self._opened.state_of(view).analyzer.tokens(text))
             passages = view.passage_count
@@ -375,9 +402,29 @@ class ReadableIndex:
         Sizes are in bytes; ``remains`` names what interrupted commands left beside it, and what
         to do about each.
         """
+        from retriever.encoders.registry import describe
+
         with self._opened.view() as view:
-            structures = read_structures(view, self.store)
-            return describe(self.store, view, self._opened.state_of(view), structures)
+            state = self._opened.state_of(view)
+            encoder = state.encoder
+            return {
+                "index": str(self.store),
+                "created": view.setting("created"),
+                "documents": view.count_documents(),
+                "passages": view.passage_count,
+                "encoder": {
+                    **encoder.to_json(),
+                    "model": encoder.model,
+                    "max_length": encoder.max_length,
+                    "fingerprint": encoder.fingerprint,
+                    "computed": view.setting("computed", []),
+                    **describe(encoder),
+                },
+                "analyzer": state.analyzer.settings.to_json(),
+                "long_texts": asdict(state.passages),
+                "structures": read_structures(view, self.store).to_json(),
+                **view.describe(),
+            }
 
     def verify(self) -> list[str]:
         """Check every file, count and id.
@@ -403,7 +450,7 @@ class ReadableIndex:
         Raises:
             What `retriever.export_jsonl` and `retriever.export_npy` raise.
         """
-        from retriever.indexing.export import export_jsonl, export_npy
+        from retriever.index.export import export_jsonl, export_npy
 
         output = Path(output)
         if output.suffix == ".npy":
@@ -419,4 +466,14 @@ class ReadableIndex:
         Raises:
             What `retriever.snapshot_index` raises.
         """
+        from indexes import snapshot_index
+
         return snapshot_index(self.folder, target)
+
+
+def _compiled(where: str | None) -> Where | None:
+    if where is None:
+        return None
+    from indexes import compile_where
+
+    return compile_where(where)

@@ -12,8 +12,8 @@ from haystack import Document, component, default_from_dict, default_to_dict
 from indexes import BM25Settings
 from retriever.index import Index
 from retriever.integrations import metadata_of
+from retriever.search import SearchSettings, search_settings
 from retriever.search.fusion import FusionSettings
-from retriever.search.settings import SearchSettings, search_settings
 
 
 @component

@@ -14,7 +14,7 @@ from langchain_core.retrievers import BaseRetriever
 
 from retriever.index import Index
 from retriever.integrations import metadata_of
-from retriever.search.settings import SearchSettings
+from retriever.search import SearchSettings
 
 
 class IndexRetriever(BaseRetriever):

@@ -9,8 +9,8 @@ from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
 from retriever.index import Index
 from retriever.integrations import HIT, metadata_of
+from retriever.search import SearchSettings
 from retriever.search.reranking import Reranker
-from retriever.search.settings import SearchSettings
 
 
 class IndexRetriever(BaseRetriever):

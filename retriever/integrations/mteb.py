@@ -13,8 +13,8 @@ from retriever.documents import Document
 from retriever.encoders.settings import EncoderSettings
 from retriever.errors import ConfigError
 from retriever.index import Index
-from retriever.indexing.creation import IndexKeywords
-from retriever.search.settings import SearchSettings
+from retriever.index.creation import IndexKeywords
+from retriever.search import SearchSettings
 
 if TYPE_CHECKING:
     from mteb.abstasks.task_metadata import TaskMetadata

@@ -13,7 +13,7 @@ from typing import Any
 
 from retriever.documents import Document
 from retriever.search.engine import Hit
-from retriever.search.excerpts import Excerpt
+from retriever.search.queries import Excerpt
 
 _BYTES_A_TOKEN = 4
 # Bytes kept for the fields `truncated` and `more`.

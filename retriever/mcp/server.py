@@ -29,7 +29,7 @@ from retriever.errors import BadInputError, ConfigError, RetrieverError, Storage
 from retriever.index import Index
 from retriever.mcp.budget import fit_document, fit_hits, fit_state, to_json
 from retriever.search.engine import Hit
-from retriever.search.excerpts import Excerpt
+from retriever.search.queries import Excerpt
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette

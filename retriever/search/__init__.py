@@ -1,8 +1,117 @@
-"""Ranking: the engine, fusion of scores, reranking; and BM25 over texts in memory, without an index
-folder, for evaluations.
+"""Ranking: how to rank, as one value or as keywords; the engine, fusion and reranking beside it.
+
+`BM25` and what it takes rank texts in memory, without an index, for evaluations.
 """
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, TypedDict
 
 from indexes import BM25 as BM25
 from indexes import BM25Settings as BM25Settings
+from indexes import Mode
 from indexes import Postings as Postings
 from indexes import SearchableSegment as SearchableSegment
+from retriever.errors import ConfigError, unexpected_keyword
+from retriever.search.fusion import FusionSettings, Method, check_used
+
+MODES: tuple[Mode, ...] = ("hybrid", "dense", "bm25")
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSettings:
+    """How to rank.
+
+    Attributes:
+        mode: ``dense`` by cosine, ``bm25``, or ``hybrid``, which fuses the two.
+        k: maximum number of hits, at least 1.
+        depth: number of candidate passages from each component in the mode ``hybrid``, at least
+            1; raised to 2 * k, and further if they belong to fewer than `k` documents. It does
+            not change the results of the other modes. With a reranker, also the number of hits
+            that it scores.
+        fusion: how ``hybrid`` combines the two scores.
+        bm25: variant and parameters of BM25.
+        recall: recall@10 of the dense component against an exact search, above 0 and at most 1.
+            A segment with a search structure is searched with the least effort that reached it
+            when the structure was built; None stands for 0.95. Other segments are searched
+            exactly.
+
+    Raises:
+        ConfigError: a value that is out of range.
+    """
+
+    mode: Mode = "hybrid"
+    k: int = 10
+    depth: int = 100
+    fusion: FusionSettings = field(default_factory=FusionSettings)
+    bm25: BM25Settings = field(default_factory=BM25Settings)
+    recall: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise ConfigError(f"mode: expected one of {', '.join(MODES)}, found {self.mode!r}")
+        for name, value in (("k", self.k), ("depth", self.depth)):
+            if value < 1:
+                raise ConfigError(f"{name}: expected 1 or more, found {value}")
+        if self.recall is not None and not 0 < self.recall <= 1:
+            raise ConfigError(f"recall: expected above 0 and at most 1, found {self.recall:g}")
+
+
+class SearchKeywords(TypedDict, total=False):
+    """Every field of `SearchSettings`, `FusionSettings` and `BM25Settings` as a keyword.
+
+    `fusion` also takes the name of a method.
+    """
+
+    mode: Mode
+    k: int
+    depth: int
+    recall: float | None
+    fusion: FusionSettings | Method
+    method: Method
+    alpha: float
+    normalization: Literal["min-max", "z-score"]
+    rrf_k: float
+    bm25: BM25Settings
+    variant: Literal["lucene", "robertson", "atire", "bm25+", "bm25l", "okapi"]
+    k1: float
+    b: float
+    delta: float | None
+    epsilon: float
+
+
+def search_settings(
+    settings: SearchSettings | None, keywords: Mapping[str, Any], others: Sequence[str] = ()
+) -> SearchSettings:
+    """Settings, None for the defaults, with single fields replaced.
+
+    Raises:
+        TypeError: an unknown keyword, which is none of `others` either, or other settings.
+        ConfigError: a value that is out of range, or that the fusion does not use.
+    """
+    if settings is None:
+        settings = SearchSettings()
+    elif not isinstance(settings, SearchSettings):
+        raise TypeError(
+            f"settings: expected SearchSettings, found {settings!r:.60}; give single settings by "
+            "name, such as k=3"
+        )
+    given = dict(keywords)
+    if isinstance(given.get("fusion"), str):
+        given["method"] = given.pop("fusion")
+    fusion = given.pop("fusion", settings.fusion)
+    bm25 = given.pop("bm25", settings.bm25)
+    own, fused, of_bm25 = (
+        {one.name: given.pop(one.name) for one in fields(kind) if one.name in given}
+        for kind in (SearchSettings, FusionSettings, BM25Settings)
+    )
+    if given:
+        raise unexpected_keyword(min(given), (*SearchKeywords.__annotations__, *others))
+    if fused.get("method", fusion.method) != fusion.method:
+        # The settings of another method stay behind.
+        fusion = FusionSettings()
+    fusion = replace(fusion, **fused)
+    check_used(fusion.method, fused)
+    return replace(settings, **own, fusion=fusion, bm25=replace(bm25, **of_bm25))

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import Candidates, Query, View, Where
+from retriever.search import SearchSettings
 from retriever.search.fusion import fuse, ranks
-from retriever.search.settings import SearchSettings
+
+if TYPE_CHECKING:
+    from indexes import Candidates, Query, View, Where
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,23 +96,12 @@ class ScoredPassages:
     bm25: NDArray[np.float64]
     matches: NDArray[np.bool_]
 
-    @classmethod
-    def none(cls) -> ScoredPassages:
-        """Those of an empty index."""
-        return cls((), np.zeros(0), np.zeros(0), np.zeros(0, np.bool_))
 
-
-@dataclass(frozen=True, slots=True)
-class _Ranked:
-    """The candidates of a query, and what they are ranked by.
-
-    Attributes:
-        scores: (n,) float64.
-        chosen: places of the hits among the candidates, best first.
-    """
-
+class _Ranked(NamedTuple):
     candidates: Candidates
+    # (n,) float64, what they are ranked by.
     scores: NDArray[np.float64]
+    # Places of the hits among the candidates, best first.
     chosen: list[int]
 
 
@@ -145,7 +136,8 @@ class Engine:
         They do not depend on how they are fused. The best `k` documents by `fuse` of these scores,
         each by its best passage, equal ones by id, are the hits of `search`.
         """
-        found = [ScoredPassages.none() for _ in queries]
+        empty = ScoredPassages((), np.zeros(0), np.zeros(0), np.zeros(0, np.bool_))
+        found = [empty for _ in queries]
         for i, ranked in self._ranked(queries):
             candidates = ranked.candidates
             passages = candidates.passages.tolist()

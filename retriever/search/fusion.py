@@ -67,15 +67,7 @@ class FusionSettings:
 
 
 def check_used(method: Method, given: Iterable[str]) -> None:
-    """Refuse a setting that has no effect on a fusion.
-
-    Args:
-        method: of fusion.
-        given: names of settings that were asked for.
-
-    Raises:
-        ConfigError: the method does not use one of them.
-    """
+    """Refuse a setting, of those that were asked for, that the method does not use."""
     for name in given:
         user = _USED_BY.get(name, method)
         if user != method:

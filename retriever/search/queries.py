@@ -1,29 +1,45 @@
-"""Texts to hits: queries are encoded in batches, and each batch is ranked on one view."""
+"""Texts to hits, facets, similar documents and excerpts; which words of a hit to highlight."""
 
 from __future__ import annotations
 
-import difflib
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import Facets, Query, StoredDocument, View, Where, parse_field, type_mismatch
+from indexes import Query
 from retriever.documents import is_id, string_fault
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import BadInputError, ConfigError, EncoderMismatchError
-from retriever.indexing.creation import IndexState
+from retriever.search import SearchSettings
 from retriever.search.engine import Engine, Hit, ScoredPassages
-from retriever.search.reranking import Reranker, rerank
-from retriever.search.settings import SearchSettings
 
 if TYPE_CHECKING:
+    from indexes import Facets, StoredDocument, View, Where
+    from retriever.documents.analyzer import Analyzer
     from retriever.index.opened import OpenedIndex
+    from retriever.search.reranking import Reranker
 
+# Queries that are encoded together.
 _BATCH = 256
+# A term is important to highlights from this share of the weight of the heaviest one.
+_SHARE = 1 / 4
+# Pronouns, auxiliaries, question words and the like, beyond the analyzer's short stop list. If
+# texts are not questions, "how" and "I" are rare, and idf alone would take them for important.
+_ENGLISH = """
+    about above after again all am any because been before being below between both can cannot could
+    did do does doing done don't down during each few from further get had has have having he her
+    here hers him his how i i'd i'm i've its just like me may might more most much must my need nor
+    now off once only other our ours out over own please same shall she should so some than them
+    through too under until up us very want was we were what when where which while who whom whose
+    why would you your yours
+"""
+_LANGUAGES = frozenset({"english", "porter"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,17 +55,23 @@ class QueryVectors:
     vectors: NDArray[np.float32]
     made_by: EncoderSpec
 
-    def rows(self, start: int, stop: int) -> QueryVectors:
-        """Those of some of the queries.
 
-        Raises:
-            ConfigError: there are fewer.
-        """
-        if stop > len(self.vectors):
-            raise ConfigError(
-                f"vectors: expected one for each query, found {len(self.vectors)} for more queries"
-            )
-        return QueryVectors(self.vectors[start:stop], self.made_by)
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """A stretch of a document's text.
+
+    Attributes:
+        id: the document's id.
+        start, stop: character offsets in the document's text.
+        text: the document's text from `start` to `stop`.
+        length: number of characters of the document's whole text.
+    """
+
+    id: str
+    start: int
+    stop: int
+    text: str
+    length: int
 
 
 def search_texts(
@@ -60,85 +82,111 @@ def search_texts(
     reranker: Reranker | None,
     ready: QueryVectors | None = None,
 ) -> Iterator[list[Hit]]:
-    """The hits of each query; see `Index.search_many`."""
+    """The hits of each query."""
     batch: list[str] = []
     answered = 0
     for number, text in enumerate(texts, start=1):
         check_query(text, number)
         batch.append(text)
         if len(batch) == _BATCH:
-            part = None if ready is None else ready.rows(answered, number)
+            part = _rows(ready, answered, batch)
             yield from _search(index, batch, settings, where, reranker, part)
             batch, answered = [], number
     if batch:
-        part = None if ready is None else ready.rows(answered, answered + len(batch))
+        part = _rows(ready, answered, batch)
         yield from _search(index, batch, settings, where, reranker, part)
 
 
 def candidates_of(
     index: OpenedIndex, texts: Sequence[str], settings: SearchSettings
 ) -> list[ScoredPassages]:
-    """What the mode ``hybrid`` fuses for each query; see `Index.candidates`."""
-    while True:
-        state = index.state()
-        queries = _queries(index, state, texts, encoded=True)
-        with index.view() as view:
-            # An index that replaced this one meanwhile may have another encoder and analyzer.
-            if view.identity == state.identity:
-                return Engine(view, replace(settings, mode="hybrid")).candidates(queries)
+    """What the mode ``hybrid`` fuses for each query."""
+    with _prepared(index, texts) as (view, queries):
+        return Engine(view, replace(settings, mode="hybrid")).candidates(queries)
 
 
 def facets_of(
     index: OpenedIndex, names: Sequence[str], text: str | None, where: Where | None, limit: int
 ) -> Facets:
-    """The values of metadata fields; see `Index.facets`."""
+    """The values of metadata fields, with the numbers of their documents."""
+    from indexes import parse_field
+
     paths = [parse_field(name) for name in names]
     if text is not None:
         check_query(text)
-    while True:
-        state = index.state()
-        with index.view() as view:
-            # An index that replaced this one meanwhile may have another analyzer.
-            if view.identity != state.identity:
-                continue
-            _warn_doubtful(index, view, where)
-            if problem := unknown_fields(view, [path[0] for path in paths]):
-                warnings.warn(f"facets: {problem}", stacklevel=3)
-            terms = None if text is None else state.analyzer.tokens(text)
-            return view.facets(names, where, terms, limit)
+    with index.view() as view:
+        _warn_doubtful(index, view, where)
+        if problem := unknown_fields(view, [path[0] for path in paths]):
+            warnings.warn(f"facets: {problem}", stacklevel=3)
+        terms = None if text is None else index.state_of(view).analyzer.tokens(text)
+        return view.facets(names, where, terms, limit)
 
 
 def similar_to(
     index: OpenedIndex, id_: str, start: int, settings: SearchSettings, where: Where | None
 ) -> list[Hit]:
-    """The documents that are most like a passage; see `Index.more_like`."""
-    while True:
-        state = index.state()
-        with index.view() as view:
-            # An index that replaced this one meanwhile may have another analyzer.
-            if view.identity != state.identity:
-                continue
-            stored = stored_document(view, id_)
-            # Passages overlap: the last one that has begun there.
-            begun = [one for one in stored.passages if one[1] <= start] or stored.passages[:1]
-            passage, first, last = begun[-1]
-            text = stored.text[first:last]
-            query = Query(
-                state.analyzer.tokens(f"{stored.title or ''} {text}"), view.vectors([passage])[0]
-            )
-            _warn_doubtful(index, view, where)
-            # One more, since the document itself may be among them.
-            (hits,) = Engine(view, replace(settings, k=settings.k + 1), where).search([query])
-            others = [hit for hit in hits if hit.id != id_][: settings.k]
-            return [replace(hit, rank=rank) for rank, hit in enumerate(others, start=1)]
+    """The documents that are most like a passage."""
+    with index.view() as view:
+        stored = stored_document(view, id_)
+        # Passages overlap: the last one that has begun there.
+        begun = [one for one in stored.passages if one[1] <= start] or stored.passages[:1]
+        passage, first, last = begun[-1]
+        terms = index.state_of(view).analyzer.tokens(
+            f"{stored.title or ''} {stored.text[first:last]}"
+        )
+        _warn_doubtful(index, view, where)
+        # One more, since the document itself may be among them.
+        engine = Engine(view, replace(settings, k=settings.k + 1), where)
+        (hits,) = engine.search([Query(terms, view.vectors([passage])[0])])
+        others = [hit for hit in hits if hit.id != id_][: settings.k]
+        return [replace(hit, rank=rank) for rank, hit in enumerate(others, start=1)]
+
+
+def excerpt_of(view: View, hit: Hit, before: int, after: int) -> Excerpt:
+    """The passage of a hit with its neighbors."""
+    if before < 0 or after < 0:
+        raise BadInputError(f"excerpt: expected 0 or more passages, found {min(before, after)}")
+    stored = view.document(hit.id)
+    passages = [] if stored is None else stored.passages
+    own = (hit.passage_number, hit.start, hit.stop)
+    if stored is None or own not in passages:
+        raise KeyError(hit.id)
+    place = passages.index(own)
+    beside = passages[max(0, place - before) : place + after + 1]
+    start, stop = beside[0][1], max(stop for _, _, stop in beside)
+    return Excerpt(hit.id, start, stop, stored.text[start:stop], len(stored.text))
+
+
+def highlights(
+    text: str, analyzer: Analyzer, weights: Mapping[str, float]
+) -> list[tuple[int, int]]:
+    """The words of a passage that match an important term of a query.
+
+    A term is important if it weighs at least a quarter of the query's heaviest one and is not an
+    English function word, such as "how", "do" and "I" in "how do I sharpen a chisel". If the query
+    has nothing but function words, their weights decide. At least one term is always important.
+
+    Args:
+        text: a passage.
+        analyzer: finds its words.
+        weights: of the query's terms, as `Index.term_weights` gives them.
+
+    Returns:
+        (start, stop) character offsets, ascending, without overlap.
+    """
+    function_words: frozenset[str] = frozenset()
+    if analyzer.settings.language in _LANGUAGES:
+        function_words = frozenset(chain.from_iterable(map(analyzer.tokens, _ENGLISH.split())))
+    judged = {term: w for term, w in weights.items() if term not in function_words} or weights
+    least = _SHARE * max(judged.values(), default=0.0)
+    important = {term for term, weight in judged.items() if weight >= least}
+    # A word whose normal form is several words gives several terms with one span.
+    spans = {(start, stop) for term, start, stop in analyzer.spans(text) if term in important}
+    return sorted(spans)
 
 
 def stored_document(view: View, id_: str) -> StoredDocument:
-    """A document with its passages.
-
-    Raises:
-        KeyError: the index holds no document with this id, or no index can.
-    """
+    """A document with its passages; KeyError if the index holds none with this id."""
     stored = view.document(id_) if is_id(id_) else None
     if stored is None:
         raise KeyError(id_)
@@ -148,7 +196,9 @@ def stored_document(view: View, id_: str) -> StoredDocument:
 def unknown_fields(view: View, names: Iterable[str]) -> str | None:
     """What to say of fields that no document has; None if all are known."""
     for name, known in view.unknown_fields(names).items():
-        near = difflib.get_close_matches(name, known, 1)
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, known, 1)
         guess = f"; did you mean {near[0]!r}?" if near else ""
         there = f"fields: {', '.join(known)}" if known else "no document has metadata"
         return f"no document has the field {name!r}{guess} ({there})"
@@ -157,15 +207,13 @@ def unknown_fields(view: View, names: Iterable[str]) -> str | None:
 
 def filter_doubt(view: View, where: Where) -> str | None:
     """What to say of a filter that names a field or a type that no document has; None if none."""
+    from indexes import type_mismatch
+
     return unknown_fields(view, where.fields) or type_mismatch(where.expression, view.has_type)
 
 
 def check_query(text: str, number: int = 1) -> None:
-    """Refuse a query that cannot be analyzed.
-
-    Raises:
-        BadInputError: it is blank, or not valid Unicode.
-    """
+    """Refuse a query that is blank or not valid Unicode."""
     fault = string_fault(text)
     if not text.strip():
         fault = "is empty: expected at least one word"
@@ -178,6 +226,18 @@ def _warn_doubtful(index: OpenedIndex, view: View, where: Where | None) -> None:
         warnings.warn(f"filter: {problem}", stacklevel=3)
 
 
+def _rows(ready: QueryVectors | None, start: int, texts: Sequence[str]) -> QueryVectors | None:
+    """The vectors of a batch of queries."""
+    if ready is None:
+        return None
+    vectors = ready.vectors[start : start + len(texts)]
+    if len(vectors) < len(texts):
+        raise ConfigError(
+            f"vectors: expected one for each query, found {len(ready.vectors)} for more queries"
+        )
+    return QueryVectors(vectors, ready.made_by)
+
+
 def _search(
     index: OpenedIndex,
     texts: Sequence[str],
@@ -186,48 +246,54 @@ def _search(
     reranker: Reranker | None,
     ready: QueryVectors | None,
 ) -> list[list[Hit]]:
-    wide = settings
+    wide, encoded = settings, settings.mode != "bm25"
     if reranker is not None:
         wide = replace(settings, k=max(settings.k, settings.depth))
+        encoded = encoded or reranker.reads_vectors
+    with _prepared(index, texts, encoded, ready, reranker) as (view, queries):
+        _warn_doubtful(index, view, where)
+        found = Engine(view, wide, where).search(queries)
+        if reranker is None:
+            return found
+        from retriever.search.reranking import rerank
+
+        return [
+            rerank(view, reranker, text, query.vector, hits)[: settings.k]
+            for text, query, hits in zip(texts, queries, found, strict=True)
+        ]
+
+
+@contextmanager
+def _prepared(
+    index: OpenedIndex,
+    texts: Sequence[str],
+    encoded: bool = True,
+    ready: QueryVectors | None = None,
+    reranker: Reranker | None = None,
+) -> Iterator[tuple[View, list[Query]]]:
+    """A view, and queries as the analyzer and, if they are encoded, the encoder reads them.
+
+    Raises:
+        EncoderMismatchError: ready vectors, or the reranker, are of another encoder.
+    """
     while True:
         state = index.state()
         if reranker is not None:
             reranker.check(state.encoder)
-        encoded = settings.mode != "bm25" or (reranker is not None and reranker.reads_vectors)
         if ready is not None and ready.made_by.fingerprint != state.encoder.fingerprint:
             raise EncoderMismatchError(
                 f"{index.store}: the index has the encoder {state.encoder}, but the vectors of "
                 f"the queries are of {ready.made_by}; encode them with the encoder of the index"
             )
-        queries = _queries(index, state, texts, encoded=encoded, ready=ready)
+        queries = [Query(state.analyzer.tokens(text)) for text in texts]
+        if encoded:
+            if ready is not None:
+                vectors = ready.vectors
+            else:
+                vectors = index.encoder(state, query=True).encode(texts, query=True)
+            queries = [Query(one.terms, row) for one, row in zip(queries, vectors, strict=True)]
         with index.view() as view:
             # An index that replaced this one meanwhile may have another encoder and analyzer.
-            if view.identity != state.identity:
-                continue
-            _warn_doubtful(index, view, where)
-            found = Engine(view, wide, where).search(queries)
-            if reranker is None:
-                return found
-            return [
-                rerank(view, reranker, text, query.vector, hits)[: settings.k]
-                for text, query, hits in zip(texts, queries, found, strict=True)
-            ]
-
-
-def _queries(
-    index: OpenedIndex,
-    state: IndexState,
-    texts: Sequence[str],
-    *,
-    encoded: bool,
-    ready: QueryVectors | None = None,
-) -> list[Query]:
-    """The terms of queries, and their vectors if they are asked for."""
-    queries = [Query(state.analyzer.tokens(text)) for text in texts]
-    if not encoded:
-        return queries
-    if ready is None:
-        vectors = index.encoder(state, query=True).encode(texts, query=True)
-    else:
-        vectors = ready.vectors
-    return [Query(query.terms, vector) for query, vector in zip(queries, vectors, strict=True)]
+            if view.identity == state.identity:
+                yield view, queries
+                return

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.encoders.spec import EncoderSpec
 from retriever.rerankers import kind_of
 
 if TYPE_CHECKING:
     from indexes import View
     from retriever.encoders.settings import Backend, Dtype
+    from retriever.encoders.spec import EncoderSpec
     from retriever.rerankers.cross import CrossEncoder, LightCrossEncoder
     from retriever.rerankers.head import HeadReranker
     from retriever.search.engine import Hit
@@ -59,13 +59,9 @@ class Reranker(Protocol):
         ...
 
 
-def check_reranker(reranker: Reranker | None) -> None:
-    """Refuse what cannot rerank, such as the folder of a reranker.
-
-    Raises:
-        TypeError: it lacks what a `Reranker` has.
-    """
-    if reranker is not None and not all(hasattr(reranker, name) for name in _INTERFACE):
+def check_reranker(reranker: Reranker) -> None:
+    """Refuse what cannot rerank, such as the folder of a reranker."""
+    if not all(hasattr(reranker, name) for name in _INTERFACE):
         raise TypeError(
             f"reranker: expected a loaded reranker, found {reranker!r:.60}; load one from its "
             "folder with load_reranker(folder)"
@@ -111,17 +107,9 @@ def rerank(
     vector: NDArray[np.float32] | None,
     hits: Sequence[Hit],
 ) -> list[Hit]:
-    """The hits of one query as a reranker ranks them; see `reranked`.
+    """The hits of one query, found in a view, as a reranker for its encoder ranks them.
 
-    Args:
-        view: that they were found in.
-        reranker: checked against the encoder of the index.
-        query: its text.
-        vector: (d,) float32 of the query; None if the reranker reads none.
-        hits: any number.
-
-    Raises:
-        DamagedIndexError: a vector of theirs was altered.
+    `vector` is (d,) float32 of the query; None if the reranker reads none.
     """
     if not hits:
         return []

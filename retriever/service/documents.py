@@ -19,8 +19,7 @@ from retriever.documents.sources import Meter, OpenSource
 from retriever.documents.text import read_jsonl
 from retriever.errors import SourceError
 from retriever.index import Index
-from retriever.indexing.add import CommitSettings
-from retriever.indexing.report import IndexingReport
+from retriever.index.add import CommitSettings, IndexingReport
 from retriever.service.limits import Catalog, ServiceError
 
 T = TypeVar("T")

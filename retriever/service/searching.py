@@ -20,11 +20,10 @@ from retriever.encoders.encoder import Encoder
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
 from retriever.errors import BadInputError, ConfigError, EncoderMismatchError
 from retriever.index import Index
+from retriever.search import SearchSettings, search_settings
 from retriever.search.engine import Hit
-from retriever.search.highlights import highlights
-from retriever.search.queries import QueryVectors, check_query
+from retriever.search.queries import QueryVectors, check_query, highlights
 from retriever.search.reranking import Reranker
-from retriever.search.settings import SearchSettings, search_settings
 from retriever.service.batching import Batcher
 from retriever.service.limits import Catalog, ServiceError, check_number
 

@@ -140,7 +140,7 @@ def test_an_option_of_several_commands_has_one_help_text(name):
 
 def test_shown_defaults_are_those_of_the_library():
     from indexes.bm25.formulas import BM25Settings
-    from retriever.search.engine import SearchSettings
+    from retriever.search import SearchSettings
     from retriever.search.fusion import FusionSettings
 
     shown = {

@@ -10,7 +10,7 @@ import pytest
 import cli.commands.index
 from retriever import Index
 from retriever.encoders.encoder import Encoder
-from retriever.indexing.add import CommitSettings
+from retriever.index.add import CommitSettings
 from tests.cli.error_cases import GOOD, refused
 from tests.conftest import FakeEncoder
 
@@ -79,7 +79,7 @@ def test_an_interrupted_run_says_what_it_committed(
 
     monkeypatch.setattr(fake_encoder, "encode_pieces", interrupted)
     small = CommitSettings(window_passages=4)
-    monkeypatch.setattr("retriever.index.writing.CommitSettings", lambda: small)
+    monkeypatch.setattr("retriever.index.add.CommitSettings", lambda: small)
     done = retriever("index", write_jsonl(*records))
     said = f".retriever: {4 * windows} documents of this run committed, what was being encoded is "
     said += "lost; run the same command again to resume"

@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from tests.retriever.indexing.moving_samples import choice_of, word_vectors
+from tests.retriever.index.moving_samples import choice_of, word_vectors
 
 RECORDS = [{"id": f"d{n}", "text": f"w{n} apples", "year": 2000 + n} for n in range(7)]
 

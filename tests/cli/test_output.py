@@ -5,7 +5,8 @@ from __future__ import annotations
 import unicodedata
 
 from cli.output.hits import explanation, hit_text
-from retriever.search.engine import Hit, SearchSettings
+from retriever.search import SearchSettings
+from retriever.search.engine import Hit
 
 
 def cells(text):

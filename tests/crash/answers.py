@@ -9,7 +9,7 @@ import workload
 from workload import Contents
 
 from retriever.index import Index
-from retriever.search.engine import SearchSettings
+from retriever.search import SearchSettings
 
 EVERYTHING = SearchSettings(mode="dense", k=1000)
 

@@ -9,7 +9,7 @@ from forked import in_child
 from cli.main import run
 from retriever.errors import DamagedIndexError, RetrieverError
 from retriever.index import Index
-from retriever.search.engine import SearchSettings
+from retriever.search import SearchSettings
 
 QUERIES = [
     *("onlyd5v1 word14", "onlyd125v1 word23", "word3 word7", "word20 word21 word22"),

@@ -3,13 +3,11 @@
 from functools import partial
 
 import cli.main
-import retriever.index.writing
-import retriever.indexing.add
-from retriever.indexing.add import CommitSettings
+import retriever.index
+import retriever.index.add
+from retriever.index.add import CommitSettings
 
 if __name__ == "__main__":
-    retriever.indexing.add._CHUNK = 32
-    retriever.index.writing.CommitSettings = partial(
-        CommitSettings, passages=32, window_passages=32
-    )
+    retriever.index.add._CHUNK = 32
+    retriever.index.CommitSettings = partial(CommitSettings, passages=32, window_passages=32)
     cli.main.main()

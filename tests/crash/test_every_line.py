@@ -18,8 +18,8 @@ import indexes.folder.documents
 import indexes.folder.lock
 import indexes.folder.segment
 import indexes.folder.writer
-import retriever.indexing.add
-import retriever.indexing.recreation
+import retriever.index.add
+import retriever.index.recreation
 from indexes.folder.connection import is_index
 from indexes.folder.lock import recover_replacement
 from indexes.folder.verify import verify
@@ -44,7 +44,7 @@ STORAGE = tuple(
     for module in (
         *(indexes.files, indexes.bm25.postings, indexes.filters.columns),
         *(indexes.folder.connection, indexes.folder.documents, indexes.folder.lock),
-        *(indexes.folder.segment, indexes.folder.writer, retriever.indexing.recreation),
+        *(indexes.folder.segment, indexes.folder.writer, retriever.index.recreation),
     )
 )
 
@@ -163,7 +163,7 @@ def test_killed_at_every_so_many_lines_of_the_storage_layer(tmp_path, monkeypatc
 @pytest.mark.soak
 def test_interrupted_at_every_so_many_lines(tmp_path):
     """Ctrl-C keeps what was encoded; it never tears a commit."""
-    files = (str(retriever.indexing.add.__file__), *STORAGE)
+    files = (str(retriever.index.add.__file__), *STORAGE)
     changes = {f"d{i}": (f"onlyd{i}v2 word{i}", 2) for i in range(2 * workload.GROUP)}
     operation = Operation("stream", changes)
     # Of a window whose vectors are there, some documents may not have theirs yet.

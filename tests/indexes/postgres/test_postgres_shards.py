@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from retriever import Index, encode_shards
-from tests.retriever.indexing.moving_samples import (
+from tests.retriever.index.moving_samples import (
     choice_of,
     make_index,
     random_documents,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from retriever import Document, FusionSettings, Index, SearchSettings
-from retriever.index.difference import CorpusDifference
+from retriever.index.reading import CorpusDifference
 from retriever.search.fusion import fuse
 
 

@@ -11,8 +11,8 @@ import pytest
 from retriever import AnalyzerSettings, Document, Index, PassageSettings
 from retriever.encoders.encoder import Encoder
 from retriever.errors import ConfigError, EncoderMismatchError, IndexLockedError
-from retriever.indexing.creation import holds_documents
-from retriever.indexing.imports import import_documents
+from retriever.index.creation import holds_documents
+from retriever.index.imports import import_documents
 
 STORES = ["folder", "postgres_url", pytest.param("milvus_url", marks=pytest.mark.milvus)]
 
@@ -91,7 +91,7 @@ def test_an_index_that_another_process_fills_meanwhile_keeps_its_settings(folder
                 index.add(["a text"])
             return found
 
-        monkeypatch.setattr("retriever.index.writing.holds_documents", seen)
+        monkeypatch.setattr("retriever.index.creation.holds_documents", seen)
         with pytest.raises(EncoderMismatchError, match="the index was made with"):
             Index.create(folder, encoder=Lengths(5))
         assert [document.text for document in index] == ["a text"]

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.stats import rankdata, zscore
 
 from retriever.errors import ConfigError
+from retriever.search import SearchSettings, search_settings
 from retriever.search.fusion import FusionSettings, fuse, min_max, ranks, z_score
-from retriever.search.settings import SearchSettings, search_settings
 
 COSINES = st.floats(-1, 1).map(lambda value: round(value, 3))
 

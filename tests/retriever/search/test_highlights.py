@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retriever import Analyzer, AnalyzerSettings, Document, Index
-from retriever.search.highlights import highlights
+from retriever.search.queries import highlights
 
 ENGLISH = Analyzer()
 PLAIN = Analyzer(AnalyzerSettings(language="none"))

@@ -1,0 +1,594 @@
+"""A stream of documents into an index: what changed is encoded, and committed in segments.
+
+One path for documents to be encoded and for documents with ready vectors. Memory holds one window
+of passages to encode and one segment's documents and vectors, never the corpus; of a long document
+it holds the text, the terms and the vectors, and the word pieces of one block.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes import Committer, NewDocument, Stage, metadata_json, no_progress
+from retriever.documents import Document, content_id, document_fault
+from retriever.documents.analyzer import Analyzer
+from retriever.documents.passages import BLOCK, OnLong, PassageSettings, cut_document, passage_text
+from retriever.errors import SourceError
+from retriever.index.ready import ReadyDocument, passages_fault, unit_vectors
+
+if TYPE_CHECKING:
+    from retriever.encoders.spec import EncoderSpec, LoadedEncoder
+
+# The setting that lists how the vectors of an index were computed.
+COMPUTED = "computed"
+# Documents whose stored state is looked up together, and characters in all from which on they are
+# fewer.
+_CHUNK = 512
+_CHUNK_CHARACTERS = 2**20
+# A window is smaller where its encoding would take longer; what the first one's share is, before
+# the speed is known.
+_WINDOW_SECONDS = 20.0
+_FIRST_WINDOW = 1 / 16
+# Empty documents whose ids a report keeps.
+_EMPTY_NAMED = 10
+
+
+@dataclass(slots=True)
+class IndexingReport:
+    """What indexing did. Documents are counted when they are committed.
+
+    Attributes:
+        added, updated, unchanged: documents; an update of metadata alone needs no encoding.
+        deleted: documents removed because they are not in the new corpus, or are empty in it.
+        empty: documents skipped because they hold neither text nor title.
+        emptied: how many of these the index held, with an earlier text; they are deleted.
+        empty_ids: ids of the first ten of these, or their places in a file.
+        doubled: documents that the index also holds under an id generated from their content, under
+            which they were added before.
+        passages: passages that were encoded, or stored with a ready vector.
+        repeated: how many of them share the vector of an equal passage of the same commit, which
+            was encoded once.
+        pieces: word pieces encoded.
+        split: documents that became more than one passage.
+        truncated: documents whose end was cut off, because `on_long` says so or because their
+            title alone fills half the window.
+        scaled: ready vectors that were brought to length 1, as those of the encoder are.
+        merged_segments: segments merged at the end so that queries are fast; 1 if a single one got
+            a search structure.
+        merge_seconds: how long that took.
+    """
+
+    added: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    deleted: int = 0
+    empty: int = 0
+    emptied: int = 0
+    empty_ids: list[str] = field(default_factory=list)
+    doubled: int = 0
+    passages: int = 0
+    repeated: int = 0
+    pieces: int = 0
+    split: int = 0
+    truncated: int = 0
+    scaled: int = 0
+    merged_segments: int = 0
+    merge_seconds: float = field(default=0.0, compare=False)
+
+    def count_empty(self, number: int, names: Sequence[str]) -> None:
+        """Count empty documents, of which at least the first ten have names."""
+        self.empty += number
+        self.empty_ids += names[: _EMPTY_NAMED - len(self.empty_ids)]
+
+    @property
+    def empty_note(self) -> str:
+        """A sentence that counts and names the empty documents."""
+        documents, were = (
+            ("document holds", "was") if self.empty == 1 else ("documents hold", "were")
+        )
+        more = ", …" if self.empty > len(self.empty_ids) else ""
+        return (
+            f"{self.empty:,} {documents} neither text nor title and {were} skipped: "
+            f"{', '.join(map(repr, self.empty_ids))}{more}"
+            + (f"; deleted from the index: {self.emptied:,}" if self.emptied else "")
+        )
+
+    @property
+    def doubled_note(self) -> str:
+        """A sentence that counts the documents that the index holds twice, with the remedy."""
+        documents = "document is" if self.doubled == 1 else "documents are"
+        return (
+            f"{self.doubled:,} {documents} in the index twice, under the id given now and, from "
+            "before, under one generated from the content; --recreate replaces the index by one "
+            "of the sources that you name, each document once"
+        )
+
+
+class Progress(Protocol):
+    """Receives the progress of encoding."""
+
+    def window(self, passages: int) -> None:
+        """The number of passages of the window that is about to be encoded."""
+
+    def encoded(self, passages: int, pieces: int) -> None:
+        """Passages of the window, and their word pieces, that were encoded since the last call."""
+
+
+class ShardProgress(Progress, Protocol):
+    """Receives the progress of `encode_shards`, by all processes."""
+
+    def finished(self, reached: int) -> None:
+        """A shard is made, or was there; `reached` bytes of the source were read up to its end."""
+
+
+class NoProgress:
+    """Reports nothing."""
+
+    def window(self, passages: int) -> None:
+        """Do nothing, as the others."""
+
+    def encoded(self, passages: int, pieces: int) -> None:
+        """Do nothing."""
+
+    def finished(self, reached: int) -> None:
+        """Do nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitSettings:
+    """How often a long call of `Index.add` commits: an interruption loses at most that much.
+
+    Attributes:
+        passages: number of encoded passages after which it commits.
+        characters: number of characters of documents read after which it commits.
+        seconds: time since the last commit after which it commits.
+        window_pieces, window_passages: maximum size of a window, in word pieces and passages;
+            within it texts are sorted by length, so that batches need little padding. Where an
+            encoder is slow, a window is what takes it 20 seconds.
+    """
+
+    passages: int = 65536
+    characters: int = 2**24
+    seconds: float = 120.0
+    window_pieces: int = 65536
+    window_passages: int = 8192
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    """A document on its way to a commit.
+
+    Attributes:
+        is_new: whether the index holds no document with that id.
+        spans, terms: of each passage that is cut so far.
+        encoded: vectors of its first passages, a window after the other: the digests of what was
+            encoded, and (passages, dimensions) float32.
+        kept: how many of these windows the writer keeps until the document is complete.
+        is_whole: whether all its passages are cut.
+        truncated: whether its end was cut off.
+        superseded: a later document has the same id.
+    """
+
+    document: Document
+    hash: bytes
+    is_new: bool
+    spans: list[tuple[int, int]] = field(default_factory=list)
+    terms: list[list[str]] = field(default_factory=list)
+    encoded: list[tuple[list[bytes], NDArray[np.float32]]] = field(default_factory=list)
+    kept: int = 0
+    is_whole: bool = False
+    truncated: bool = False
+    superseded: bool = False
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all its passages have vectors."""
+        return self.is_whole and sum(len(part) for _, part in self.encoded) == len(self.spans)
+
+    def new_document(self) -> NewDocument:
+        """What the writer stores of it."""
+        document = self.document
+        return NewDocument(
+            document.id, document.title, document.text, document.metadata, self.hash, self.spans
+        )
+
+
+class _Passage(NamedTuple):
+    entry: _Entry
+    # Of the text that is encoded, and what the encoder reads of it.
+    digest: bytes
+    pieces: Any
+
+
+class Indexer:
+    """Feeds documents to a writer.
+
+    Args:
+        writer: open, with the index's settings.
+        encoder: gives the encoder; called when the first document needs encoding, never before.
+        analyzer, passages, spec: of the index.
+        on_long: ``error`` refuses long texts; else as `passages` says.
+        commit: when to commit.
+        progress, stage: receive the progress of encoding, and of a structure that a merge builds.
+        report: counted into; a new one if None.
+    """
+
+    def __init__(
+        self,
+        writer: Committer,
+        encoder: Callable[[], LoadedEncoder],
+        analyzer: Analyzer,
+        passages: PassageSettings,
+        *,
+        spec: EncoderSpec,
+        on_long: OnLong,
+        commit: CommitSettings,
+        progress: Progress | None = None,
+        stage: Stage = no_progress,
+        report: IndexingReport | None = None,
+    ) -> None:
+        self.report = report or IndexingReport()
+        self._writer = writer
+        self._encoder = encoder
+        self._analyzer = analyzer
+        self._passages = passages
+        self._spec = spec
+        self._on_long = on_long
+        self._commit = commit
+        self._progress = progress or NoProgress()
+        self._stage = stage
+        # Documents that are not committed yet, by id; the passages of them that are to be encoded.
+        self._uncommitted: dict[str, _Entry] = {}
+        self._waiting: deque[_Passage] = deque()
+        self._window_pieces = max(1, int(commit.window_pieces * _FIRST_WINDOW))
+        # Since the last commit: what was read, what was encoded, the vectors by digest.
+        self._characters = self._waiting_pieces = self._encoded_passages = 0
+        self._encoded: dict[bytes, NDArray[np.float32]] = {}
+        self._metadata: dict[str, dict[str, Any]] = {}
+        self._computed: set[str] = set()
+        # Passages committed, and whether any of them became a segment.
+        self._added, self._wrote_segment = 0, False
+        self._committed_at = time.monotonic()
+
+    def add(self, documents: Iterable[Document | ReadyDocument]) -> None:
+        """Index documents; what has been read is committed even if reading then fails.
+
+        Of documents with equal ids the last one stands. An empty one stands too: the index then
+        holds none with its id.
+        """
+        chunk: dict[str, Document | ReadyDocument] = {}
+        characters = 0
+        stream = iter(documents)
+        try:
+            while True:
+                try:
+                    one = next(stream, None)
+                except Exception:
+                    self._take(chunk)
+                    self._flush()
+                    raise
+                if one is None:
+                    break
+                document = one.document if isinstance(one, ReadyDocument) else one
+                fault = document_fault(document)
+                if fault is None and isinstance(one, ReadyDocument):
+                    fault = passages_fault(one, self._spec)
+                if fault is not None:
+                    raise SourceError(f"document {document.id!r}: {fault}")
+                if document.is_empty:
+                    self.report.count_empty(1, [document.id])
+                chunk[document.id] = one
+                characters += len(document.text)
+                if len(chunk) == _CHUNK or characters >= _CHUNK_CHARACTERS or self._is_due():
+                    self._take(chunk)
+                    characters = 0
+            self._take(chunk)
+            self._flush()
+            self._writer.forget()
+        except KeyboardInterrupt:
+            # Keep what is encoded; encoding the rest would make the user wait.
+            self._write()
+            raise
+        except SourceError:
+            self._take(chunk)
+            self._flush()
+            raise
+
+    def settle(self) -> None:
+        """Merge segments after `add`, if it makes queries faster.
+
+        A small addition that waits in the database leaves the segments alone.
+        """
+        if self._added and not self._wrote_segment:
+            return
+        started = time.monotonic()
+        merged = self._writer.settle(self._added, self._stage)
+        if merged:
+            self.report.merged_segments += merged
+            self.report.merge_seconds += time.monotonic() - started
+
+    def _take(self, chunk: dict[str, Document | ReadyDocument]) -> None:
+        """Sort documents into unchanged ones, those with new metadata only, and those to encode.
+
+        Empties `chunk`.
+        """
+        taken = dict(chunk)
+        chunk.clear()
+        heads = self._writer.heads(list(taken))
+        texts: list[tuple[Document, bytes, bool]] = []
+        emptied: list[str] = []
+        for id_, one in taken.items():
+            document = one.document if isinstance(one, ReadyDocument) else one
+            self._supersede(id_)
+            head, digest = heads.get(id_), content_hash(document)
+            if document.is_empty:
+                emptied += [id_] if heads.pop(id_, None) else []
+            elif head is not None and head.hash == digest:
+                if head.metadata == metadata_json(document.metadata):
+                    self.report.unchanged += 1
+                else:
+                    self._metadata[id_] = document.metadata
+            elif isinstance(one, ReadyDocument):
+                self._take_ready(one, digest, is_new=head is None)
+            else:
+                texts.append((document, digest, head is None))
+        if emptied:
+            deleted = self._writer.delete(emptied)
+            self.report.emptied += deleted
+            self.report.deleted += deleted
+        self._writer.touch(list(heads))
+        self._count_doubled(taken.keys() - heads.keys(), taken)
+        if texts:
+            self._prepare(texts)
+        self._write_if_due()
+
+    def _count_doubled(
+        self, new: Iterable[str], taken: dict[str, Document | ReadyDocument]
+    ) -> None:
+        """Count those of the new ids whose document the index holds under a generated one too."""
+        generated: set[str] = set()
+        for id_ in new:
+            one = taken[id_]
+            document = one.document if isinstance(one, ReadyDocument) else one
+            # The title may be what an earlier release, or another --title-field, did not see.
+            generated |= {content_id(title, document.text) for title in (document.title, None)}
+        if others := generated - taken.keys():
+            self.report.doubled += len(self._writer.heads(list(others)))
+
+    def _supersede(self, id_: str) -> None:
+        """Drop what an earlier document with this id would have committed."""
+        self._metadata.pop(id_, None)
+        earlier = self._uncommitted.pop(id_, None)
+        if earlier is not None:
+            earlier.superseded = True
+
+    def _enter(self, document: Document, digest: bytes, *, is_new: bool) -> _Entry:
+        entry = _Entry(document, digest, is_new)
+        self._uncommitted[document.id] = entry
+        self._characters += len(document.text)
+        return entry
+
+    def _take_ready(self, one: ReadyDocument, digest: bytes, *, is_new: bool) -> None:
+        vectors = one.vectors.astype(np.float32, copy=False)
+        if self._spec.meaning("normalize"):
+            vectors, scaled = unit_vectors(vectors)
+            self.report.scaled += scaled
+        terms = one.terms
+        if terms is None or terms.analyzer != self._analyzer.identity:
+            analyzed = self._terms(one.document, one.spans)
+        else:
+            analyzed = terms.passages
+        entry = self._enter(one.document, digest, is_new=is_new)
+        entry.spans, entry.terms, entry.encoded = one.spans, analyzed, [([], vectors)]
+        entry.is_whole = True
+        self._encoded_passages += len(one.spans)
+        self._computed.update(one.computed)
+
+    def _prepare(self, texts: Sequence[tuple[Document, bytes, bool]]) -> None:
+        """Cut documents into passages, as word pieces for the encoder and terms for BM25."""
+        encoder = self._encoder()
+        window = encoder.spec.max_length
+        # How many pieces a text of several blocks has in all matters only where it is refused.
+        block = math.inf if self._on_long == "error" else BLOCK
+        wholes = [passage_text(one, None) for one, *_ in texts if len(one.text) <= block]
+        tokenized = iter(encoder.tokenize(wholes))
+        for document, digest, is_new in texts:
+            entry = self._enter(document, digest, is_new=is_new)
+            pieces = next(tokenized) if len(document.text) <= block else None
+            if pieces is not None and len(pieces) <= window:
+                self._append(entry, [(0, len(document.text))], [pieces])
+            else:
+                if self._on_long == "error":
+                    raise SourceError(
+                        f"document {document.id!r}: longer than the encoder's window of {window} "
+                        "word pieces; use --on-long split or truncate"
+                    )
+                for spans, rows, truncated in cut_document(document, encoder, self._passages):
+                    self._encode_full_windows()
+                    self._append(entry, spans, rows)
+                    entry.truncated = entry.truncated or truncated
+            entry.is_whole = True
+            self._encode_full_windows()
+
+    def _append(
+        self, entry: _Entry, spans: Sequence[tuple[int, int]], pieces: Sequence[Any]
+    ) -> None:
+        """Take further passages of a document."""
+        entry.spans += spans
+        entry.terms += self._terms(entry.document, spans)
+        for span, row in zip(spans, pieces, strict=True):
+            digest = _digest(passage_text(entry.document, span))
+            self._waiting.append(_Passage(entry, digest, row))
+            self._waiting_pieces += len(row)
+
+    def _terms(self, document: Document, spans: Sequence[tuple[int, int]]) -> list[list[str]]:
+        return [self._analyzer.tokens(passage_text(document, span)) for span in spans]
+
+    def _is_due(self) -> bool:
+        """Whether it is time to commit."""
+        return (
+            self._encoded_passages >= self._commit.passages
+            or self._characters >= self._commit.characters
+            or time.monotonic() - self._committed_at >= self._commit.seconds
+        )
+
+    def _write_if_due(self) -> None:
+        """Commit if it is time to."""
+        if self._is_due():
+            # What waits is encoded first only where it takes the memory, or nothing else is new:
+            # it would delay the commit.
+            much = self._characters >= self._commit.characters
+            if (much or not self._encoded_passages) and not self._fills_window():
+                self._encode()
+            self._write()
+
+    def _fills_window(self) -> bool:
+        return (
+            self._waiting_pieces >= self._window_pieces
+            or len(self._waiting) >= self._commit.window_passages
+        )
+
+    def _encode_full_windows(self) -> None:
+        while self._fills_window():
+            self._encode_and_write()
+            self._write_if_due()
+
+    def _encode_and_write(self) -> None:
+        """Encode a window, and commit if enough is encoded."""
+        self._encode()
+        if self._encoded_passages >= self._commit.passages:
+            self._write()
+
+    def _encode(self) -> None:
+        """Encode a window of the passages that wait, equal ones once."""
+        room = self._commit.passages - self._encoded_passages
+        most = max(1, min(self._commit.window_passages, room))
+        window: list[_Passage] = []
+        pieces = 0
+        while self._waiting and len(window) < most and pieces < self._window_pieces:
+            passage = self._waiting.popleft()
+            self._waiting_pieces -= len(passage.pieces)
+            if not passage.entry.superseded:
+                pieces += len(passage.pieces)
+                window.append(passage)
+        if not window:
+            return
+        rows = {
+            passage.digest: passage.pieces
+            for passage in window
+            if passage.digest not in self._encoded
+        }
+        kept = self._writer.kept(list(rows))
+        for digest, vector in kept.items():
+            self._encoded[digest] = vector
+            del rows[digest]
+        self.report.repeated += len(window) - len(rows) - len(kept)
+        vectors = self._vectors(rows)
+        if len(rows) < len(window):
+            vectors = np.stack([self._encoded[passage.digest] for passage in window])
+        start = 0
+        for entry, passages in groupby(window, attrgetter("entry")):
+            digests = [passage.digest for passage in passages]
+            entry.encoded.append((digests, vectors[start : start + len(digests)]))
+            start += len(digests)
+        self._encoded_passages += len(window)
+
+    def _vectors(self, rows: Mapping[bytes, Any]) -> NDArray[np.float32]:
+        """Encode word pieces by digest, and remember the vectors until the next commit."""
+        if not rows:
+            return np.empty((0, 0), np.float32)
+        self._progress.window(len(rows))
+        encoder, started = self._encoder(), time.monotonic()
+        vectors = encoder.encode_pieces(list(rows.values()), self._progress.encoded)
+        # Encoders that a program passes do not say.
+        self._computed.update(getattr(encoder, "computed", ()))
+        pieces = sum(map(len, rows.values()))
+        # A window must not outlast the time between two commits, however slow the encoder is.
+        affordable = int(pieces * _WINDOW_SECONDS / max(time.monotonic() - started, 1e-6))
+        self._window_pieces = max(1, min(self._commit.window_pieces, affordable))
+        self.report.pieces += pieces
+        self._encoded.update(zip(rows, vectors, strict=True))
+        return vectors
+
+    def _write(self) -> None:
+        """Commit the documents that are encoded, and changes of metadata.
+
+        Of a document that is not complete, the writer keeps the vectors that are there.
+        """
+        wrote_segment = self._commit_ready()
+        for entry in self._uncommitted.values():
+            if new := entry.encoded[entry.kept :]:
+                digests = [digest for part, _ in new for digest in part]
+                self._writer.keep(digests, np.concatenate([part for _, part in new]))
+                entry.kept = len(entry.encoded)
+        self._record()
+        self._characters = self._encoded_passages = 0
+        self._committed_at = time.monotonic()
+        if wrote_segment:
+            self._wrote_segment = True
+            self._writer.merge(self._stage)
+
+    def _commit_ready(self) -> bool:
+        ready = [entry for entry in self._uncommitted.values() if entry.is_ready]
+        wrote_segment = False
+        self._added += sum(len(entry.spans) for entry in ready)
+        if ready or self._metadata:
+            vectors = [part for entry in ready for _, part in entry.encoded]
+            wrote_segment = self._writer.commit(
+                [entry.new_document() for entry in ready],
+                np.concatenate(vectors) if vectors else np.empty((0, 0), np.float32),
+                [terms for entry in ready for terms in entry.terms],
+                self._metadata,
+            )
+            self._count(ready)
+            if any(entry.kept for entry in ready):
+                self._writer.forget()
+        # Only now: if the commit is interrupted, `add` tries it again.
+        for entry in ready:
+            del self._uncommitted[entry.document.id]
+        self._metadata, self._encoded = {}, {}
+        return wrote_segment
+
+    def _record(self) -> None:
+        """Keep how the vectors were computed, for `info`."""
+        known = self._writer.setting(COMPUTED, [])
+        new = sorted(self._computed.difference(known))
+        if new:
+            self._writer.record(COMPUTED, [*known, *new])
+
+    def _count(self, committed: Sequence[_Entry]) -> None:
+        report = self.report
+        for entry in committed:
+            report.added += entry.is_new
+            report.updated += not entry.is_new
+            report.passages += len(entry.spans)
+            report.split += len(entry.spans) > 1
+            report.truncated += entry.truncated
+        report.updated += len(self._metadata)
+
+    def _flush(self) -> None:
+        self._encode_full_windows()
+        while self._waiting:
+            self._encode_and_write()
+        self._write()
+
+
+def content_hash(document: Document) -> bytes:
+    """16 bytes that change when title or text does."""
+    title = document.title or ""
+    return _digest(f"{len(title)} {title}{document.text}")
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()

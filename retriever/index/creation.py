@@ -1,0 +1,154 @@
+"""Settings of a new index, and whether an existing one has the same."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, Self, TypedDict
+
+from indexes import Store, StructureSettings, View
+from retriever.documents.analyzer import Analyzer, AnalyzerSettings
+from retriever.documents.passages import PassageSettings
+from retriever.encoders.encoder import ModelChoice
+from retriever.encoders.spec import EncoderSpec, LoadedEncoder, probe_lists
+from retriever.errors import ConfigError, unexpected_keyword
+from retriever.index.opened import IndexState, read_structures
+
+_PARTS: dict[str, type[AnalyzerSettings | PassageSettings | StructureSettings]] = {
+    "analyzer": AnalyzerSettings,
+    "passages": PassageSettings,
+    "structures": StructureSettings,
+}
+
+
+class IndexKeywords(TypedDict, total=False):
+    """Settings of a new index, each part as a whole or field by field."""
+
+    analyzer: AnalyzerSettings | None
+    passages: PassageSettings | None
+    structures: StructureSettings | None
+    language: str
+    stemming: bool
+    stop_words: bool
+    on_long: Literal["split", "truncate"]
+    overlap: int
+    index_type: str
+    memory_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSettings:
+    """Settings for an index that is created or opened; None takes the default or its own.
+
+    Attributes:
+        analyzer: language of the BM25 side; English by default.
+        passages: how long texts are treated; split by default.
+        structures: how large segments are searched; chosen by size by default.
+    """
+
+    analyzer: AnalyzerSettings | None = None
+    passages: PassageSettings | None = None
+    structures: StructureSettings | None = None
+
+    @classmethod
+    def of(cls, keywords: Mapping[str, Any]) -> Self:
+        """The settings that `IndexKeywords` ask for.
+
+        Raises:
+            TypeError: an unknown keyword, or a part given both as a whole and field by field.
+            ConfigError: a value that is out of range.
+        """
+        given = dict(keywords)
+        parts: dict[str, Any] = {}
+        for name, kind in _PARTS.items():
+            whole = given.pop(name, None)
+            single = {one.name: given.pop(one.name) for one in fields(kind) if one.name in given}
+            if whole is not None and single:
+                raise TypeError(f"{name} and {min(single)} are both given: give one of them")
+            parts[name] = kind(**single) if single else whole
+        if given:
+            known = (*IndexKeywords.__annotations__, "model", "encoder")
+            raise unexpected_keyword(min(given), known)
+        return cls(**parts)
+
+    def check(self, state: IndexState, view: View, store: Store) -> None:
+        """Refuse an index that has other settings, with a ConfigError."""
+        again = "index again with --recreate"
+        for what, wanted, found, remedy in (
+            ("analyzer", self.analyzer, state.analyzer.settings, again),
+            ("treatment of long texts", self.passages, state.passages, again),
+            (
+                "search structure",
+                self.structures,
+                read_structures(view, store),
+                "change it with `retriever compact --index-type`",
+            ),
+        ):
+            if wanted is not None and wanted != found:
+                raise ConfigError(
+                    f"{store}: the index was made with {what} {listed(found)}, but "
+                    f"{listed(wanted)} was asked for; leave the option out, or {remedy}"
+                )
+
+
+def initial_settings(
+    encoder: LoadedEncoder | tuple[EncoderSpec, Any], asked: IndexSettings
+) -> dict[str, Any]:
+    """The settings of a new index, as JSON values.
+
+    Args:
+        encoder: loaded, or its specification and its vectors of fixed texts as nested lists.
+        asked: the other settings.
+
+    Raises:
+        ConfigError: FAISS does not know the structure.
+        MissingExtraError: FAISS is not installed, and a factory string is given.
+    """
+    if not isinstance(encoder, tuple):
+        encoder = encoder.spec, probe_lists(encoder)
+    spec, probes = encoder
+    structures = asked.structures or StructureSettings()
+    structures.choice(0, spec.dimensions)
+    analyzer = Analyzer(asked.analyzer)
+    return {
+        "encoder": spec.to_json(),
+        "probes": probes,
+        "analyzer": analyzer.settings.to_json(),
+        "stop_list": sorted(analyzer.stop_list),
+        "passages": asdict(asked.passages or PassageSettings()),
+        "structures": structures.to_json(),
+        "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def holds_documents(store: Store) -> bool:
+    """Whether an index holds any document."""
+    with closing(store.reader()) as reader, reader.view() as view:
+        return view.count_documents() > 0
+
+
+def changed_settings(
+    store: Store, asked: IndexSettings, choice: ModelChoice, encoder: LoadedEncoder | None
+) -> dict[str, Any]:
+    """The settings of an existing index, with what is asked for in their place.
+
+    Where neither `encoder` nor `choice` names an encoder, it stays.
+    """
+    with closing(store.reader()) as reader, reader.view() as view:
+        state, structures = IndexState.read(view, store), read_structures(view, store)
+    if encoder is None and choice.encoder:
+        encoder = choice.completed(state.encoder).load()
+    whole = IndexSettings(
+        asked.analyzer or state.analyzer.settings,
+        asked.passages or state.passages,
+        asked.structures or structures,
+    )
+    return initial_settings(encoder or (state.encoder, state.probes), whole)
+
+
+def listed(settings: AnalyzerSettings | PassageSettings | StructureSettings) -> str:
+    """Settings as messages name them: ``language=english, stemming=True``."""
+    given = {name: value for name, value in asdict(settings).items() if value is not None}
+    return ", ".join(f"{name}={value}" for name, value in given.items())

@@ -1,0 +1,247 @@
+"""Other vector stores, read for `import`: documents and vectors, nothing encoded or unpickled.
+
+Each is read through its own package. Chroma keeps the ids of its vectors in a pickle; since version
+1 its core, which is written in Rust, reads that as data, and Python's pickle, which can run code,
+is not used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from retriever.documents import Assembler, Document, Fields, content_id, find_columns
+from retriever.documents.sources import SeenIds
+from retriever.documents.tables import batch_records
+from retriever.encoders.spec import EncoderSpec
+from retriever.errors import ConfigError, SourceError, require_extra
+from retriever.index.ready import ReadyDocument
+from retriever.index.vector_files import finite_rows, wrong_width
+
+Metric = Literal["cosine", "ip", "l2"]
+# Metrics as the stores name them.
+_METRICS: dict[str, Metric] = {"cosine": "cosine", "ip": "ip", "dot": "ip", "l2": "l2"}
+_CHROMA = "chroma.sqlite3"
+_LANCE = ".lance"
+_PAGE = 1000
+_ROWS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """A collection of another store: its documents, as a stream, and what it ranks them by."""
+
+    documents: Iterator[ReadyDocument]
+    metric: Metric
+
+
+def open_collection(
+    kind: str, path: str, spec: EncoderSpec, fields: Fields, vector_field: str
+) -> Collection:
+    """Open a collection of ``chroma`` or a table of ``lancedb`` for reading.
+
+    Args:
+        kind: one of the two.
+        path: of the folder of a local database, and ``/NAME`` of one of several.
+        spec: of the encoder that made the vectors.
+        fields: names of metadata fields or columns; Chroma's text is its document.
+        vector_field: name of LanceDB's column of vectors; the only one of that kind if there is
+            none of that name.
+    """
+    if kind == "chroma":
+        return _open_chroma(path, spec, fields)
+    return _open_lance(path, spec, fields, vector_field)
+
+
+def _open_chroma(path: str, spec: EncoderSpec, fields: Fields) -> Collection:
+    if fields.id is not None:
+        raise ConfigError(f"chroma:{path}: has ids of its own; leave --id-field out")
+    require_extra("chroma", "importing from Chroma", "chromadb")
+    from chromadb import PersistentClient
+    from chromadb.config import Settings
+
+    folder, name = _chroma_folder(path)
+    stack = ExitStack()
+    try:
+        # Validates the format of the folder, and never changes it.
+        settings = Settings(anonymized_telemetry=False, migrations="validate")
+        client = stack.enter_context(closing(PersistentClient(str(folder), settings)))
+        names = sorted(one.name for one in client.list_collections())
+    # Chroma has errors of many kinds.
+    except Exception as error:
+        stack.close()
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise SourceError(
+            f"{folder}: cannot be read by the installed chromadb ({reason}); close programs "
+            "that use the folder, or copy it and open the copy with that version first"
+        ) from error
+    if name is None and len(names) == 1:
+        name = names[0]
+    if name not in names:
+        stack.close()
+        raise SourceError(
+            f"{folder}: expected one of the collections {', '.join(names) or '(it has none)'}, "
+            f"found {name or 'no name'}; give chroma:{folder}/NAME"
+        )
+    collection = client.get_collection(name, embedding_function=None)
+    where = f"chroma:{folder}/{name}"
+    found = collection.configuration_json
+    space = (found.get("hnsw") or found.get("spann") or {}).get("space", "l2")
+    return Collection(_chroma_documents(stack, collection, where, spec, fields), _METRICS[space])
+
+
+def _chroma_folder(path: str) -> tuple[Path, str | None]:
+    """The folder and the name of the collection, if it is given."""
+    folder = Path(path)
+    if (folder / _CHROMA).is_file():
+        return folder, None
+    if (folder.parent / _CHROMA).is_file():
+        return folder.parent, folder.name
+    raise SourceError(
+        f"chroma:{path}: expected a folder that holds {_CHROMA}, or such a folder and /NAME of a "
+        "collection; check the path"
+    )
+
+
+def _chroma_documents(
+    stack: ExitStack, collection: Any, where: str, spec: EncoderSpec, fields: Fields
+) -> Iterator[ReadyDocument]:
+    offset = 0
+    with stack:
+        while True:
+            page = collection.get(
+                limit=_PAGE, offset=offset, include=["embeddings", "documents", "metadatas"]
+            )
+            if not page["ids"]:
+                break
+            offset += len(page["ids"])
+            vectors = np.asarray(page["embeddings"], np.float64)
+            if vectors.ndim != 2 or vectors.shape[1] != spec.dimensions:
+                raise SourceError(wrong_width(where, spec, vectors.shape[-1]))
+            rows = finite_rows(vectors, [f"{where}: {id_!r}" for id_ in page["ids"]])
+            for id_, text, metadata, row in zip(
+                page["ids"], page["documents"], page["metadatas"], rows, strict=True
+            ):
+                # Chroma gives its own kind of mapping.
+                values = dict(metadata or {})
+                if fields.text is not None:
+                    text = _string(values, fields.text, f"{where}: {id_!r}")  # noqa: PLW2901
+                title = None
+                if fields.title is not None:
+                    title = _string(values, fields.title, f"{where}: {id_!r}") or None
+                document = Document(id_, text or "", title, values)
+                yield ReadyDocument(document, [(0, len(document.text))], row[np.newaxis])
+    if offset == 0:
+        raise SourceError(f"{where}: holds no documents; check that it is the right one")
+
+
+def _string(values: dict[str, Any], name: str, where: str) -> str:
+    value = values.pop(name, "")
+    if not isinstance(value, str):
+        raise SourceError(f"{where}: the field {name!r} is {value!r:.60}, expected a string")
+    return value
+
+
+def _open_lance(path: str, spec: EncoderSpec, fields: Fields, vector_field: str) -> Collection:
+    require_extra("lancedb", "importing from LanceDB", "lancedb")
+    import lancedb
+
+    folder, name = _lance_table(path)
+    where = f"lancedb:{folder}/{name}"
+    try:
+        table = lancedb.connect(str(folder)).open_table(name)
+        schema = table.schema
+        column = _vector_column(schema, vector_field, where)
+        metric = _metric(table, column)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise SourceError(f"{where}: cannot be read ({' '.join(str(error).split())})") from error
+    return Collection(_lance_documents(table, where, column, spec, fields), metric)
+
+
+def _lance_table(path: str) -> tuple[Path, str]:
+    """The folder and the name of the table."""
+    folder = Path(path)
+    if folder.with_name(folder.name + _LANCE).is_dir():
+        return folder.parent, folder.name
+    if folder.suffix == _LANCE and folder.is_dir():
+        return folder.parent, folder.stem
+    names = sorted(one.stem for one in folder.glob(f"*{_LANCE}") if one.is_dir())
+    if len(names) == 1:
+        return folder, names[0]
+    if not names:
+        raise SourceError(
+            f"lancedb:{path}: expected the folder of a LanceDB database, with folders that end in "
+            f"{_LANCE}, or such a folder and /NAME of a table; check the path"
+        )
+    raise SourceError(
+        f"lancedb:{path}: expected one of the tables {', '.join(names)}; give lancedb:{path}/NAME"
+    )
+
+
+def _vector_column(schema: Any, wanted: str, where: str) -> str:
+    from pyarrow import types
+
+    found = [
+        field.name
+        for field in schema
+        if types.is_fixed_size_list(field.type) and types.is_floating(field.type.value_type)
+    ]
+    if wanted in found:
+        return wanted
+    if len(found) == 1:
+        return str(found[0])
+    has = f"the vector columns {', '.join(found)}; name one with --vector-field"
+    raise SourceError(
+        f"{where}: expected a column {wanted!r} of vectors, found "
+        + (has if found else "no vector column; name another table")
+    )
+
+
+def _metric(table: Any, column: str) -> Metric:
+    """What the table ranks by: that of its vector index, else LanceDB's default."""
+    for index in table.list_indices():
+        if column in index.columns:
+            stats = table.index_stats(index.name)
+            if stats is not None and stats.distance_type in _METRICS:
+                return _METRICS[stats.distance_type]
+    return "l2"
+
+
+def _lance_documents(
+    table: Any, where: str, column: str, spec: EncoderSpec, fields: Fields
+) -> Iterator[ReadyDocument]:
+    names = [name for name in table.schema.names if name != column]
+    columns = find_columns(names, fields, where)
+    assembler = Assembler(fields)
+    number = 0
+    with closing(SeenIds()) as seen:
+        for batch in table.search().select([*names, column]).to_batches(_ROWS):
+            vectors = batch.column(column)
+            if vectors.type.list_size != spec.dimensions:
+                raise SourceError(wrong_width(where, spec, vectors.type.list_size))
+            if vectors.null_count:
+                raise SourceError(f"{where}: a row has no vector; leave such rows out")
+            rows = np.asarray(vectors.flatten(), np.float64).reshape(-1, spec.dimensions)
+            records = list(batch_records(where, number, batch.select(names), columns))
+            matrix = finite_rows(rows, [record.where for record in records])
+            number += len(records)
+            for record, row in zip(records, matrix, strict=True):
+                document = assembler.split(record)
+                id_ = document.id or content_id(document.title, document.text)
+                earlier = seen.earlier(id_, str(record.number))
+                if earlier is not None and not document.id:
+                    continue
+                if earlier is not None:
+                    raise SourceError(
+                        f"{record.where}: the id {id_!r} was given before, in row "
+                        f"{earlier}; ids must be unique within a table"
+                    )
+                document = replace(document, id=id_)
+                yield ReadyDocument(document, [(0, len(document.text))], row[np.newaxis])
+    if number == 0:
+        raise SourceError(f"{where}: holds no rows; check that it is the right one")

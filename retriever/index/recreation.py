@@ -1,0 +1,163 @@
+"""An index built again while the old one serves, from sources or from its own documents."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Unpack
+
+from indexes import Store, StructureSettings, View, open_store
+from retriever.documents import Document
+from retriever.documents.analyzer import AnalyzerSettings
+from retriever.documents.passages import PassageSettings
+from retriever.encoders.encoder import ModelChoice
+from retriever.encoders.registry import adopt
+from retriever.encoders.settings import EncoderSettings
+from retriever.encoders.spec import EncoderSpec, LoadedEncoder, TextEncoder
+from retriever.index import Index
+from retriever.index.add import CommitSettings, IndexingReport, Progress
+from retriever.index.creation import IndexKeywords, IndexSettings
+
+
+@contextmanager
+def recreated(
+    folder: str | Path | Store,
+    model: str | EncoderSettings = "",
+    *,
+    encoder: LoadedEncoder | TextEncoder | None = None,
+    device: str | None = None,
+    download: bool = False,
+    **settings: Unpack[IndexKeywords],
+) -> Iterator[Index]:
+    """Build an index beside the old one, which it replaces if the block does not raise.
+
+    Until then the old index serves readers and stays as it is, damaged or not; the new one grows
+    in a hidden place beside it. If the block raises, or the process dies, that is kept: the next
+    `recreated` with the same settings resumes it. The caller passes ``prune=True`` to `Index.add`,
+    so that nothing of an earlier attempt with other sources stays. Where there is no old index,
+    this is `Index.create`, whose arguments it takes.
+
+    Raises:
+        What `Index.create` raises; IndexLockedError: another writer holds the old index;
+        NotAnIndexError: the folder, or one beside it that is needed, holds other files;
+        ConfigError: the current folder is, or is inside, the one to be replaced.
+    """
+    store, asked = open_store(folder), IndexSettings.of(settings)
+    choice = ModelChoice(str(model), device, download)
+    loaded = None if encoder is None else adopt(encoder)
+    begun_with = json.dumps(
+        {
+            "encoder": str(choice.settings if loaded is None else loaded.spec),
+            "weights": choice.weights() if loaded is None else loaded.spec.weights,
+            "analyzer": (asked.analyzer or AnalyzerSettings()).to_json(),
+            "passages": asdict(asked.passages or PassageSettings()),
+            "structures": (asked.structures or StructureSettings()).to_json(),
+        }
+    )
+    with (
+        store.replacement(begun_with) as new,
+        Index.create(
+            new, model, encoder=loaded, device=device, download=download, **settings
+        ) as index,
+    ):
+        yield index
+
+
+def reindexed(
+    folder: str | Path | Store,
+    model: str | EncoderSettings = "",
+    *,
+    encoder: LoadedEncoder | TextEncoder | None = None,
+    device: str | None = None,
+    download: bool = False,
+    commit: CommitSettings | None = None,
+    progress: Progress | None = None,
+    report: IndexingReport | None = None,
+    read: Callable[[int], object] | None = None,
+    **settings: Unpack[IndexKeywords],
+) -> IndexingReport | None:
+    """Build an index again from its stored documents, with other settings.
+
+    The old index serves readers until the new one, which grows in a hidden folder beside it,
+    takes its place in one step. Writers are refused meanwhile. If this fails, or the process
+    dies, the old index stays as it is, and the same call resumes. What is encoded is the whole
+    stored text, of truncated documents too.
+
+    Args:
+        folder: the index.
+        model: the encoder in its text form. Where it names no model, what it does not ask for is
+            as in the index.
+        encoder: an encoder in place of `model`, as of `Index.create`.
+        device: a torch device for the model; None uses a GPU if there is one.
+        download: allow downloads of a hub id that is not in the cache.
+        commit: how often to commit.
+        progress: receives the progress of encoding.
+        report: counts are added to it, so that a caller has them after an interruption.
+        read: called with the number of documents read since the last call.
+        settings: `analyzer`, `passages` and `structures`, as of `Index.create`; those of the index
+            where they are not given.
+
+    Returns:
+        What was done, or None if the index has these settings already.
+
+    Raises:
+        NotAnIndexError, FormatVersionError: there is no index.
+        DamagedIndexError: a stored document was altered.
+        What `recreated` and `Index.add` raise.
+    """
+    store, asked = open_store(folder), IndexSettings.of(settings)
+    choice = ModelChoice(str(model), device, download)
+    loaded = None if encoder is None else adopt(encoder)
+    with Index.open(store) as old:
+        spec = old.encoder_spec
+        own = IndexSettings(old.analyzer.settings, old.passages, old.structures)
+    wanted = IndexSettings(
+        asked.analyzer or own.analyzer,
+        asked.passages or own.passages,
+        asked.structures or own.structures,
+    )
+    if loaded is None:
+        same = _same_encoder(choice, spec)
+    else:
+        same = loaded.spec.fingerprint == spec.fingerprint
+    if same and wanted == own:
+        return None
+    # The documents are those under the lock that `recreated` holds, so that no commit is missed.
+    with (
+        recreated(
+            store,
+            "" if loaded is not None else choice.completed(spec).encoder,
+            encoder=loaded,
+            device=device,
+            download=download,
+            analyzer=wanted.analyzer,
+            passages=wanted.passages,
+            structures=wanted.structures,
+        ) as new,
+        closing(store.reader()) as reader,
+        reader.view() as view,
+    ):
+        return new.add(
+            _documents(view, read), commit=commit, progress=progress, report=report, prune=True
+        )
+
+
+def _same_encoder(choice: ModelChoice, spec: EncoderSpec) -> bool:
+    if choice.settings == EncoderSettings():
+        return True
+    whole = choice.completed(spec)
+    if whole.weights() != spec.weights:
+        return False
+    asked = whole.load().spec
+    # Vectors in another number format are other vectors of the same encoder.
+    return asked.fingerprint == spec.fingerprint and asked.settings.dtype == spec.settings.dtype
+
+
+def _documents(view: View, read: Callable[[int], object] | None) -> Iterator[Document]:
+    for stored in view.documents():
+        yield Document(stored.id, stored.text, stored.title, stored.metadata)
+        if read is not None:
+            read(1)

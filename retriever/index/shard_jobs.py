@@ -1,0 +1,511 @@
+"""Making shards: one from its documents, many in processes of this machine or on a Ray cluster."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import multiprocessing
+import os
+import shutil
+import signal
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes import NewDocument, Stage, StoredHead, no_progress, storage_errors, whole_file
+from retriever import errors
+from retriever.documents import AnyDocument, as_document, document_fault
+from retriever.documents.passages import OnLong
+from retriever.encoders.encoder import Encoder
+from retriever.encoders.spec import LoadedEncoder
+from retriever.errors import (
+    ConfigError,
+    DamagedIndexError,
+    RetrieverError,
+    SourceError,
+    StorageError,
+    require_extra,
+)
+from retriever.index.add import COMPUTED, CommitSettings, Indexer, NoProgress, Progress
+from retriever.index.shards import (
+    Plan,
+    Shard,
+    ShardContent,
+    ShardFacts,
+    documents_json,
+    read_documents,
+    shard_path,
+    write_shard,
+)
+
+# Where blocks wait for the nodes of a cluster, inside the folder of the shards.
+WAITING = "waiting"
+# Ray Data's tasks; with more shards than this, a task makes several.
+_MOST_TASKS = 10_000
+_CONNECT_SECONDS = 5.0
+# A shard ends at this many bytes of JSON, so that memory is bounded where documents are long.
+_BLOCK_BYTES = 32 * 2**20
+# A shard is committed once.
+_WHOLE = CommitSettings(passages=2**62, characters=2**62, seconds=math.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The documents of one shard.
+
+    Attributes:
+        number: of the shard.
+        first: place in the source of its first document, counted from 1.
+        documents: how many there are.
+        lines, digest: them as `documents_json`, and its SHA-256.
+        reached: bytes of the source that were read when the block was complete.
+    """
+
+    number: int
+    first: int
+    documents: int
+    lines: bytes
+    digest: str
+    reached: int
+
+
+def blocks(source: Iterable[AnyDocument], shard_size: int) -> Iterator[Block]:
+    """Cut a stream of documents into the blocks of shards, one of them in memory at a time."""
+    number, first = 0, 1
+    lines: list[bytes] = []
+    size = 0
+
+    def block() -> Block:
+        whole, reached = b"".join(lines), getattr(source, "bytes_read", 0)
+        return Block(number, first, len(lines), whole, hashlib.sha256(whole).hexdigest(), reached)
+
+    for one in source:
+        document = as_document(one)
+        fault = document_fault(document)
+        if fault is not None:
+            raise SourceError(f"document {document.id!r}: {fault}")
+        lines.append(documents_json([document]))
+        size += len(lines[-1])
+        if len(lines) == shard_size or size >= _BLOCK_BYTES:
+            yield block()
+            number, first, lines, size = number + 1, first + len(lines), [], 0
+    if lines:
+        yield block()
+
+
+@dataclass(frozen=True, slots=True)
+class ShardJob:
+    """What a process needs to make shards; `on_long` ``error`` refuses texts beyond the window."""
+
+    folder: Path
+    plan: Plan
+    on_long: OnLong
+    device: str | None = None
+    download: bool = False
+
+    def load(self) -> LoadedEncoder:
+        """Load the encoder of the plan."""
+        return Encoder.from_spec(
+            self.plan.encoder,
+            device=self.device,
+            download=self.download,
+            asked=self.plan.encoder.model,
+        )
+
+    def found(self, block: Block) -> ShardFacts | None:
+        """What is known of a shard that is there already; None if it is not.
+
+        Raises:
+            DamagedIndexError: it is damaged.
+            SourceError: it was made from other documents.
+        """
+        path = shard_path(self.folder, block.number)
+        if not path.exists():
+            return None
+        facts = Shard(self.folder, self.plan, block.number).facts
+        if facts.source != block.digest:
+            raise SourceError(
+                f"{path}: was made from other documents than the source has now, from document "
+                f"{block.first:,} on; encode the changed source into another folder"
+            )
+        return facts
+
+    def make(self, block: Block, encoder: LoadedEncoder, progress: Progress) -> ShardFacts:
+        """Make a shard, unless it is there: the scheduler may repeat what a dead process did."""
+        try:
+            known = self.found(block)
+        except DamagedIndexError:
+            known = None
+        if known is not None:
+            return known
+        collected = _Collected()
+        indexer = Indexer(
+            collected,
+            lambda: encoder,
+            self.plan.make_analyzer(),
+            self.plan.passages,
+            spec=self.plan.encoder,
+            on_long=self.on_long,
+            commit=_WHOLE,
+            progress=progress,
+        )
+        indexer.add(read_documents(block.lines))
+        content = collected.content or ShardContent(
+            [], np.empty((0, encoder.spec.dimensions), np.float32), []
+        )
+        facts = ShardFacts(
+            number=block.number,
+            first=block.first,
+            last=block.first + block.documents - 1,
+            source=block.digest,
+            documents=len(content.documents),
+            passages=len(content.vectors),
+            split=indexer.report.split,
+            truncated=indexer.report.truncated,
+            pieces=indexer.report.pieces,
+            computed=collected.recorded.get(COMPUTED, []),
+        )
+        write_shard(self.folder, self.plan, facts, content)
+        return facts
+
+
+class _Collected:
+    """A `Committer` that keeps the one commit of a shard, so that shards are cut like an index."""
+
+    def __init__(self) -> None:
+        self.content: ShardContent | None = None
+        self.recorded: dict[str, Any] = {}
+
+    def setting(self, key: str, default: Any = None) -> Any:
+        return self.recorded.get(key, default)
+
+    def record(self, key: str, value: Any) -> None:
+        self.recorded[key] = value
+
+    def heads(self, ids: Sequence[str]) -> dict[str, StoredHead]:
+        return {}
+
+    def touch(self, ids: Sequence[str]) -> None:
+        pass
+
+    def commit(
+        self,
+        documents: Sequence[NewDocument],
+        vectors: NDArray[np.float32],
+        tokens: Iterable[Sequence[str]],
+        metadata: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> bool:
+        self.content = ShardContent(documents, vectors, list(tokens))
+        return False
+
+    def delete(self, ids: Iterable[str]) -> int:
+        return 0
+
+    def keep(self, digests: Sequence[bytes], vectors: NDArray[np.float32]) -> None:
+        pass
+
+    def kept(self, digests: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
+        return {}
+
+    def forget(self) -> None:
+        pass
+
+    def merge(self, stage: Stage = no_progress) -> int:
+        return 0
+
+    def settle(self, added: int, stage: Stage = no_progress) -> int:
+        return 0
+
+
+def made_by_workers(
+    job: ShardJob, todo: Iterator[Block], workers: int, encoded: Callable[[int, int], object]
+) -> Iterator[tuple[Block, ShardFacts]]:
+    """Make shards in processes; each block goes to the first that is free.
+
+    In memory are one block for each process and the next one. However this ends, no process stays.
+
+    Yields:
+        Each block with the facts of its shard, as they are done.
+
+    Raises:
+        RetrieverError: a process ended, or could not make a shard; finished shards stay.
+    """
+    idle: list[Connection] = []
+    busy: dict[Connection, Block] = {}
+    processes: dict[Connection, BaseProcess] = {}
+    block = next(todo, None)
+    try:
+        while block is not None or busy:
+            while block is not None and (idle or len(processes) < workers):
+                if not idle:
+                    connection, process = _start(job, len(processes), workers)
+                    processes[connection] = process
+                    idle.append(connection)
+                connection = idle.pop()
+                busy[connection] = block
+                connection.send(block)
+                block = next(todo, None)
+            ready = wait([*busy])
+            for connection in [one for one in busy if one in ready]:
+                message = _received(connection, processes[connection], busy[connection])
+                if isinstance(message, RetrieverError):
+                    raise message
+                if isinstance(message, tuple):
+                    encoded(*message)
+                else:
+                    idle.append(connection)
+                    yield busy.pop(connection), message
+    finally:
+        for connection, process in processes.items():
+            connection.close()
+            process.kill()
+            process.join()
+
+
+def _received(connection: Connection, process: BaseProcess, block: Block) -> Any:
+    try:
+        return connection.recv()
+    except (EOFError, ConnectionError):
+        process.join()
+        code = process.exitcode or 0
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        raise RetrieverError(
+            f"process {process.pid} {how} while it encoded shard {block.number}; finished shards "
+            "are kept: run the same command again, with fewer --workers if memory was too small"
+        ) from None
+
+
+def _start(job: ShardJob, place: int, workers: int) -> tuple[Connection, BaseProcess]:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_work, args=(job, theirs, place, workers), daemon=True)
+    with _interrupts_blocked():
+        process.start()
+    theirs.close()
+    return ours, process
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Ctrl-C reaches all processes of a terminal; those started here leave it to their parent."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _work(job: ShardJob, connection: Connection, place: int, workers: int) -> None:
+    """Make shards until the parent has no more or is gone."""
+    _take_share(place, workers)
+    try:
+        # Received first, so that the parent need not wait while the model is loaded.
+        block = _next_block(connection)
+        try:
+            encoder = job.load()
+            progress = _Sent(connection)
+            while True:
+                connection.send(job.make(block, encoder, progress))
+                block = _next_block(connection)
+        except RetrieverError as error:
+            connection.send(error)
+    except (EOFError, ConnectionError):
+        # The parent closed its end, or is gone.
+        return
+
+
+def _next_block(connection: Connection) -> Block:
+    """The next block; raises EOFError if there is none, or if the parent was stopped within it."""
+    try:
+        block: Block = connection.recv()
+    except OSError as error:
+        raise EOFError from error
+    return block
+
+
+def _take_share(place: int, workers: int) -> None:
+    """Give this process its share of the cores: libraries count those that a process may use."""
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, cores[place % len(cores) :: workers])
+    else:
+        os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // workers))
+
+
+class _Sent(NoProgress):
+    """Progress that is sent to the parent."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def encoded(self, passages: int, pieces: int) -> None:
+        self._connection.send((passages, pieces))
+
+
+def made_on_ray(
+    job: ShardJob, todo: Iterator[Block], address: str, workers: int | None
+) -> Iterator[tuple[Block, ShardFacts]]:
+    """Make shards on a Ray cluster, whose nodes all have the folder of the shards.
+
+    All blocks are first written into that folder, so that the nodes read them from there. What a
+    node was doing when it was lost, Ray gives to another; a shard that it finished is found.
+
+    Args:
+        job: for all nodes.
+        todo: the blocks.
+        address: of the cluster: ``auto``, ``local`` or ``HOST:PORT``.
+        workers: number of actors; None takes one for each GPU, else one for each node.
+
+    Yields:
+        Each block, without its documents, with the facts of its shard, as they are done.
+    """
+    require_extra("ray", "encoding on Ray", "ray", "pyarrow", "pandas")
+    with _cluster(address):
+        waiting: dict[int, Block] = {}
+        with _waiting_folder(job.folder / WAITING) as folder:
+            for block in todo:
+                with whole_file(_lines_file(folder, block.number), "the documents") as new:
+                    new.write_bytes(block.lines)
+                waiting[block.number] = replace(block, lines=b"")
+            for facts in _facts(job, [*waiting.values()], workers) if waiting else ():
+                yield waiting[facts.number], facts
+
+
+def _facts(job: ShardJob, waiting: Sequence[Block], workers: int | None) -> Iterator[ShardFacts]:
+    import ray
+    import ray.data
+    from ray.exceptions import RayError
+
+    items = [{"block": json.dumps({**asdict(one), "lines": None})} for one in waiting]
+    tasks = min(len(items), _MOST_TASKS)
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    try:
+        made = ray.data.from_items(items, override_num_blocks=tasks).map_batches(
+            _Maker,
+            fn_constructor_args=(replace(job, folder=job.folder.resolve()),),
+            batch_size=1,
+            batch_format="numpy",
+            **_actors(ray, workers),
+        )
+        for row in made.iter_rows():
+            result: dict[str, Any] = json.loads(row["result"])
+            if "error" in result:
+                kind: type[RetrieverError] = getattr(errors, result["error"])
+                raise kind(result["message"])
+            yield ShardFacts(**result)
+    except RayError as error:
+        reason = str(error).strip().splitlines()[-1]
+        raise RetrieverError(
+            f"Ray gave up ({reason}); finished shards are kept: run the same command again"
+        ) from error
+
+
+def _actors(ray: Any, workers: int | None) -> dict[str, Any]:
+    """How many actors there are, and what each takes: a GPU, or all cores of a node."""
+    pool = ray.data.ActorPoolStrategy
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    gpus = int(sum(node.get("GPU", 0) for node in nodes))
+    if gpus:
+        size = workers or gpus
+        return {"compute": pool(size=size), "num_gpus": min(1.0, gpus / size)}
+    cores = [int(node["CPU"]) for node in nodes if node.get("CPU", 0) >= 1] or [1]
+    each = min(cores) if workers is None else max(1, sum(cores) // workers)
+    size = workers or sum(own // each for own in cores)
+    return {"compute": pool(size=size), "num_cpus": each}
+
+
+class _Maker:
+    """An actor that makes shards with one encoder."""
+
+    def __init__(self, job: ShardJob) -> None:
+        self._job = job
+        self._encoder: LoadedEncoder | None = None
+
+    def __call__(self, batch: Mapping[str, Any]) -> dict[str, list[str]]:
+        return {"result": [json.dumps(self._result(one)) for one in batch["block"]]}
+
+    def _result(self, text: str) -> dict[str, Any]:
+        """The facts of a shard, or an error that is no fault of the machine."""
+        known = json.loads(text)
+        try:
+            # Here, since Ray would take an error of the constructor for a dead actor.
+            self._encoder = self._encoder or self._job.load()
+            folder = self._job.folder / WAITING
+            lines = _read_lines(_lines_file(folder, known["number"]), known["digest"])
+            block = Block(**{**known, "lines": lines})
+            return asdict(self._job.make(block, self._encoder, NoProgress()))
+        except RetrieverError as error:
+            return {"error": type(error).__name__, "message": str(error)}
+
+
+def _lines_file(folder: Path, number: int) -> Path:
+    return folder / f"{number:06}.jsonl"
+
+
+def _read_lines(path: Path, digest: str) -> bytes:
+    try:
+        lines = path.read_bytes()
+    except FileNotFoundError:
+        lines = b""
+    if hashlib.sha256(lines).hexdigest() != digest:
+        raise StorageError(
+            f"{path}: missing or incomplete on {os.uname().nodename}; choose a folder on a file "
+            "system that all nodes share"
+        )
+    return lines
+
+
+@contextmanager
+def _waiting_folder(folder: Path) -> Iterator[Path]:
+    with storage_errors(folder):
+        folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _cluster(address: str) -> Iterator[None]:
+    """A connection to a cluster, or the one that the program has."""
+    if address.startswith("ray://"):
+        raise ConfigError(
+            f"--ray {address}: Ray Data does not run over Ray Client; run the command on a machine "
+            "of the cluster, with --ray auto"
+        )
+    # Read when ray is imported.
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    options: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
+    try:
+        if address not in ("auto", "local"):
+            # Ray itself would try for minutes.
+            host, _, port = address.rpartition(":")
+            socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
+        ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **options)
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(
+            f"--ray {address}: no Ray cluster answers ({reason[:200]}); start one with `ray start "
+            "--head`, or use --ray local"
+        ) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()

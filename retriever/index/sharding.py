@@ -1,0 +1,256 @@
+"""Encoding a corpus into shards: in this process, in several of this machine, or on Ray."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from indexes import LOCK_FILE, WriterLock, storage_errors
+from retriever.documents import AnyDocument
+from retriever.documents.analyzer import Analyzer, AnalyzerSettings
+from retriever.documents.passages import OnLong, PassageSettings, check_on_long
+from retriever.encoders.encoder import Encoder, ModelChoice
+from retriever.encoders.settings import EncoderSettings
+from retriever.encoders.spec import LoadedEncoder, probe_lists, same_vectors
+from retriever.errors import (
+    ConfigError,
+    DamagedIndexError,
+    EncoderMismatchError,
+    SourceError,
+    StorageError,
+)
+from retriever.index.add import NoProgress, ShardProgress
+from retriever.index.shard_jobs import (
+    WAITING,
+    Block,
+    ShardJob,
+    blocks,
+    made_by_workers,
+    made_on_ray,
+)
+from retriever.index.shards import Plan, ShardFacts, is_shards, shard_numbers, shard_path
+
+_SHARD_SIZE = 10_000
+
+
+@dataclass(slots=True)
+class EncodedShards:
+    """What `encode_shards` did.
+
+    Attributes:
+        shards: how many the folder holds.
+        made: how many of them were made now.
+        damaged: one line for each shard that was damaged and made again.
+        documents, passages: in all shards.
+        split, truncated: documents that became several passages, or lost their end.
+        dimensions: of the vectors.
+    """
+
+    shards: int = 0
+    made: int = 0
+    damaged: list[str] = field(default_factory=list)
+    documents: int = 0
+    passages: int = 0
+    split: int = 0
+    truncated: int = 0
+    dimensions: int = 0
+
+
+def encode_shards(
+    source: Iterable[AnyDocument],
+    folder: str | Path,
+    model: str | EncoderSettings = "",
+    *,
+    device: str | None = None,
+    download: bool = False,
+    analyzer: AnalyzerSettings | None = None,
+    on_long: OnLong | None = None,
+    shard_size: int | None = None,
+    workers: int | None = None,
+    ray: str | None = None,
+    progress: ShardProgress | None = None,
+) -> EncodedShards:
+    """Encode a corpus into a folder of numbered shards, which `import_documents` imports.
+
+    A shard holds what an index would: ids, texts, metadata, passages, vectors and the terms of
+    BM25. It appears complete or not at all. The same call resumes: shards that are there are
+    read and compared with their checksums and with the source, and what is missing or damaged is
+    made. Settings that are not given are those of the folder's plan, or the defaults.
+
+    Args:
+        source: the documents, as of `Index.add`, read once as a stream; the same ones in the same
+            order each time. Of equal ids the last one stands, in the index too.
+        folder: does not exist, is empty, or holds shards.
+        model: the encoder, as settings or in their text form; empty for the default.
+        device: torch device of the model; None uses a GPU if there is one.
+        download: allow downloads of a hub id that is not in the cache.
+        analyzer: of the terms. An index with another one analyzes the texts itself.
+        on_long: ``split``, ``truncate``, or ``error``, which refuses texts longer than the window.
+        shard_size: maximum number of documents of a shard, 10,000 by default; one with more than
+            32 MiB of text is smaller.
+        workers: number of processes, each with an encoder of its own and its share of the cores;
+            None or 1 encodes in this one. With `ray` the number of actors; None takes one for each
+            GPU, or else for each node. A program that asks for more than 1 needs the usual guard,
+            ``if __name__ == "__main__":``.
+        ray: encode on the Ray cluster at this address: ``auto``, ``local`` or ``HOST:PORT``. All
+            nodes have the folder and the model under the same names.
+        progress: receives the progress of all processes.
+
+    Raises:
+        ConfigError: the folder was begun with other settings, or no cluster answers.
+        SourceError: the source has changed since, or a document cannot be stored, or is longer
+            than the window with ``error``; what `source` raises. Finished shards stay.
+        EncoderMismatchError: the model behind a URL has changed since.
+        IndexLockedError: another process encodes into the folder.
+        StorageError: the disk is full, or the folder cannot be written or holds other files.
+        DamagedIndexError: the plan was altered.
+        MissingExtraError: Ray is not installed.
+        RetrieverError: a process died; finished shards stay.
+        What `Encoder.load` raises.
+    """
+    folder = Path(folder)
+    for name, value in (("shard_size", shard_size), ("workers", workers)):
+        if value is not None and value < 1:
+            raise ConfigError(f"{name}: expected 1 or more, found {value}")
+    with storage_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    _require_shards(folder)
+    with WriterLock(folder, what="the shards"):
+        # What a killed process left.
+        for left_over in folder.glob(".*.tmp"):
+            left_over.unlink(missing_ok=True)
+        shutil.rmtree(folder / WAITING, ignore_errors=True)
+        choice = ModelChoice(str(model), device, download)
+        plan, encoder = _planned(source, folder, choice, analyzer, on_long, shard_size)
+        job = ShardJob(folder, plan, check_on_long(on_long, plan.passages), device, download)
+        run = _Run(job, progress or NoProgress())
+        todo = run.missing(blocks(source, plan.shard_size))
+        made: Iterator[tuple[Block, ShardFacts]]
+        if ray is not None:
+            made = made_on_ray(job, todo, ray, workers)
+        elif (workers or 1) > 1:
+            del encoder
+            made = made_by_workers(job, todo, workers or 1, run.progress.encoded)
+        else:
+            made = ((block, job.make(block, encoder, run.progress)) for block in todo)
+        for block, facts in made:
+            if ray is not None:
+                run.progress.encoded(facts.passages, facts.pieces)
+            run.count(block, facts, made=True)
+        return run.finish()
+
+
+class _Run:
+    """Counts shards, those that are there and those that are made."""
+
+    def __init__(self, job: ShardJob, progress: ShardProgress) -> None:
+        self.progress = progress
+        self._job = job
+        self._report = EncodedShards(dimensions=job.plan.encoder.dimensions)
+
+    def missing(self, todo: Iterable[Block]) -> Iterator[Block]:
+        """The blocks whose shards are missing or damaged; the others are counted."""
+        for block in todo:
+            try:
+                facts = self._job.found(block)
+            except DamagedIndexError as error:
+                self._report.damaged.append(str(error))
+                facts = None
+            if facts is None:
+                yield block
+            else:
+                self.count(block, facts, made=False)
+
+    def count(self, block: Block, facts: ShardFacts, *, made: bool) -> None:
+        """Count a shard that is complete."""
+        report = self._report
+        report.shards += 1
+        report.made += made
+        for name in ("documents", "passages", "split", "truncated"):
+            setattr(report, name, getattr(report, name) + getattr(facts, name))
+        self.progress.finished(block.reached)
+
+    def finish(self) -> EncodedShards:
+        """Write into the plan that all shards are there.
+
+        Raises:
+            SourceError: there are shards beyond the end of the source.
+            StorageError: a shard that another machine made is not in the folder.
+        """
+        folder, report = self._job.folder, self._report
+        held, expected = shard_numbers(folder), set(range(report.shards))
+        if missing := expected - held:
+            raise StorageError(
+                f"{shard_path(folder, min(missing))}: another machine made it, but it is not here; "
+                "choose a folder on a file system that all nodes share"
+            )
+        if surplus := held - expected:
+            raise SourceError(
+                f"{shard_path(folder, min(surplus))}: the source ended before this shard and has "
+                "fewer documents than before; encode the changed source into another folder"
+            )
+        complete = replace(self._job.plan, shards=report.shards, documents=report.documents)
+        if complete != self._job.plan:
+            complete.write(folder)
+        return report
+
+
+def _planned(
+    source: Iterable[AnyDocument],
+    folder: Path,
+    choice: ModelChoice,
+    analyzer: AnalyzerSettings | None,
+    on_long: OnLong | None,
+    shard_size: int | None,
+) -> tuple[Plan, LoadedEncoder]:
+    """The plan of a folder, or a new one, and the encoder that it names."""
+    size: int | None = getattr(source, "total_bytes", None)
+    passages = None
+    if on_long is not None and on_long != "error":
+        passages = PassageSettings(on_long=on_long)
+    if not is_shards(folder):
+        encoder = choice.load()
+        terms = Analyzer(analyzer)
+        plan = Plan(
+            encoder.spec,
+            probe_lists(encoder),
+            terms.settings,
+            sorted(terms.stop_list),
+            passages or PassageSettings(),
+            shard_size or _SHARD_SIZE,
+            size,
+        )
+        plan.write(folder)
+        return plan, encoder
+    plan = Plan.read(folder)
+    plan.require(folder, {"analyzer": analyzer, "passages": passages, "shard_size": shard_size})
+    if None not in (size, plan.source_bytes) and size != plan.source_bytes:
+        raise SourceError(
+            f"{folder}: the shards were begun with a source of {plan.source_bytes:,} bytes, but "
+            f"this one has {size:,}; give the same source, or choose another folder"
+        )
+    if choice.encoder:
+        encoder = choice.load()
+        plan.require(folder, {"encoder": encoder.spec})
+    else:
+        encoder = Encoder.from_spec(
+            plan.encoder, device=choice.device, download=choice.download, asked=None
+        )
+    probes = getattr(encoder, "probes", None)
+    if probes is not None and not same_vectors(plan.probes, probes):
+        raise EncoderMismatchError(
+            f"{folder}: {plan.encoder.model} gives other vectors than when the shards were begun: "
+            "the model behind that name has changed; encode into another folder"
+        )
+    return plan, encoder
+
+
+def _require_shards(folder: Path) -> None:
+    """Refuse a folder of other files."""
+    names = {path.name for path in folder.iterdir()} - {LOCK_FILE}
+    if names and not is_shards(folder):
+        raise StorageError(
+            f"{folder}: holds {min(names)!r}, which is no part of shards; choose another folder"
+        )

@@ -1,0 +1,431 @@
+"""Shards: what an index needs of a corpus, encoded before there is one, by any number of processes.
+
+::
+
+    shards/
+      plan.json            what all shards have in common, and how many there are once all are made
+      000000.safetensors   documents, passages, vectors and terms of one stretch of the corpus
+      000001.safetensors   ...
+
+A shard appears complete or not at all, whoever makes it, and making it again gives the same one.
+So any scheduler can drive the work. Its tensors:
+
+====================  ====================================================================
+``documents``         uint8: JSON Lines of id, title, text and metadata
+``hashes``            (documents, 16) uint8: changes with title or text
+``passage_counts``    (documents,) int32: number of passages of each document
+``spans``             (passages, 2) int64: character offsets in the text
+``vectors``           (passages, dimensions) float32
+``vocabulary``        uint8: a JSON list of the terms
+``term_counts``       (passages,) int32: number of different terms of each passage
+``terms``             (n, 2) int32: a place in the vocabulary, and how often the term occurs
+====================  ====================================================================
+
+The header's metadata is a JSON object, ``manifest``. Its ``sha256`` covers the rest of it and the
+type, the shape and the bytes of every tensor.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain, pairwise, repeat
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes import NewDocument, whole_files, write_lines
+from retriever.documents import Document, document_fault
+from retriever.documents.analyzer import Analyzer, AnalyzerSettings
+from retriever.documents.passages import PassageSettings
+from retriever.encoders.spec import EncoderSpec
+from retriever.errors import ConfigError, DamagedIndexError, FormatVersionError, SourceError
+from retriever.index.creation import listed
+from retriever.index.ready import AnalyzedTerms, ReadyDocument
+
+PLAN_FILE = "plan.json"
+FORMAT = 1
+_TENSORS = {
+    "documents": ("uint8", 1),
+    "hashes": ("uint8", 2),
+    "passage_counts": ("int32", 1),
+    "spans": ("int64", 2),
+    "vectors": ("float32", 2),
+    "vocabulary": ("uint8", 1),
+    "term_counts": ("int32", 1),
+    "terms": ("int32", 2),
+}
+_UNREADABLE = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
+_AGAIN = "run the same `retriever encode` again, which replaces damaged shards"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What all shards of a folder have in common.
+
+    Attributes:
+        encoder: that makes the vectors.
+        probes: vectors of fixed texts, of an encoder behind a URL.
+        analyzer, stop_list: of the terms.
+        passages: how long texts are treated.
+        shard_size: maximum number of documents of a shard.
+        source_bytes: size of the source; None if it is unknown, as of standard input.
+        shards, documents: how many there are; None until all shards are made.
+    """
+
+    encoder: EncoderSpec
+    probes: list[list[float]]
+    analyzer: AnalyzerSettings
+    stop_list: list[str]
+    passages: PassageSettings
+    shard_size: int
+    source_bytes: int | None
+    shards: int | None = None
+    documents: int | None = None
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """The plan of a folder."""
+        path = folder / PLAN_FILE
+        try:
+            value = json.loads(path.read_text("utf-8"))
+            if (found := value.pop("format")) > FORMAT:
+                raise FormatVersionError(
+                    f"{path}: expected shards of format {FORMAT} or older, found {found}: a newer "
+                    "release made them; upgrade layer-retriever"
+                )
+            value.pop("fingerprint")
+            value["encoder"] = EncoderSpec.from_json(value["encoder"])
+            value["analyzer"] = AnalyzerSettings.from_json(value["analyzer"])
+            value["passages"] = PassageSettings(**value["passages"])
+            return cls(**value)
+        except FileNotFoundError as error:
+            raise SourceError(
+                f"{folder}: holds no shards ({PLAN_FILE} is missing); make them with "
+                "`retriever encode SOURCE --shards`"
+            ) from error
+        except (AttributeError, KeyError, TypeError, ValueError, ConfigError) as error:
+            raise DamagedIndexError(
+                f"{path}: not a readable plan ({' '.join(str(error).split())}); encode into "
+                "another folder"
+            ) from error
+
+    def write(self, folder: Path) -> None:
+        """Write it, in place of an earlier one."""
+        counts = {
+            name: getattr(self, name) for name in ("probes", "source_bytes", "shards", "documents")
+        }
+        value = {"format": FORMAT, **self.common(), **counts}
+        text = json.dumps(value, ensure_ascii=False, indent=1) + "\n"
+        write_lines(folder / PLAN_FILE, [text], "the plan")
+
+    def common(self) -> dict[str, Any]:
+        """What decides the content of a shard, as JSON values; each shard repeats it."""
+        return {
+            "encoder": self.encoder.to_json(),
+            "fingerprint": self.encoder.fingerprint,
+            "analyzer": self.analyzer.to_json(),
+            "stop_list": self.stop_list,
+            "passages": asdict(self.passages),
+            "shard_size": self.shard_size,
+        }
+
+    def require(self, folder: Path, asked: Mapping[str, object]) -> None:
+        """Refuse other settings, by the names of attributes, than those of this plan."""
+        for name, value in asked.items():
+            own = getattr(self, name)
+            if value is not None and not _same(own, value):
+                raise ConfigError(
+                    f"{folder}: the shards were begun with {name.replace('_', ' ')} {_shown(own)}, "
+                    f"but {_shown(value)} was asked for; give the same settings, or choose another "
+                    "folder"
+                )
+
+    def make_analyzer(self) -> Analyzer:
+        """The analyzer of the terms."""
+        return Analyzer(self.analyzer, self.stop_list)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFacts:
+    """What the manifest of a shard says of it.
+
+    Attributes:
+        number: counted from 0.
+        first, last: places in the source of its first and last document, counted from 1.
+        source: SHA-256 of what was read from the source, as `documents_json`.
+        documents, passages: how many it holds.
+        split, truncated: how many documents became several passages, or lost their end.
+        pieces: number of word pieces encoded.
+        computed: how the vectors were computed, such as ``float32 by openvino 2026.4.1``.
+    """
+
+    number: int
+    first: int
+    last: int
+    source: str
+    documents: int
+    passages: int
+    split: int
+    truncated: int
+    pieces: int
+    computed: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardContent:
+    """What a shard holds, as a writer commits it."""
+
+    documents: Sequence[NewDocument]
+    vectors: NDArray[np.float32]
+    terms: Sequence[Sequence[str]]
+
+
+def shard_path(folder: Path, number: int) -> Path:
+    """The file of a shard."""
+    return folder / f"{number:06}.safetensors"
+
+
+def shard_numbers(folder: Path) -> set[int]:
+    """The numbers of the shards that a folder holds."""
+    return {int(path.stem) for path in folder.glob("*.safetensors") if path.stem.isdecimal()}
+
+
+def documents_json(documents: Iterable[Document | NewDocument]) -> bytes:
+    """Documents as JSON Lines: what is hashed, sent to workers and stored."""
+    records = (
+        {"id": one.id, "title": one.title, "text": one.text, "metadata": one.metadata}
+        for one in documents
+    )
+    return b"".join(json.dumps(one, ensure_ascii=False).encode() + b"\n" for one in records)
+
+
+def read_documents(lines: bytes) -> Iterator[Document]:
+    """The documents of `documents_json`."""
+    # Not `splitlines`, which takes more characters than line feeds for ends of lines.
+    for line in lines.split(b"\n")[:-1]:
+        yield Document(**json.loads(line))
+
+
+def write_shard(folder: Path, plan: Plan, facts: ShardFacts, content: ShardContent) -> None:
+    """Write a shard, in place of an earlier one."""
+    from safetensors.numpy import save
+
+    vocabulary: dict[str, int] = {}
+    pairs, term_counts = array("i"), array("i")
+    for terms in content.terms:
+        counts = Counter(terms)
+        term_counts.append(len(counts))
+        for term, count in counts.items():
+            pairs.extend((vocabulary.setdefault(term, len(vocabulary)), count))
+    documents = content.documents
+    hashes = b"".join(one.hash for one in documents)
+    tensors: dict[str, NDArray[Any]] = {
+        "documents": _bytes(documents_json(documents)),
+        "hashes": _bytes(hashes).reshape(len(documents), -1 if hashes else 16),
+        "passage_counts": np.array([len(one.spans) for one in documents], np.int32),
+        "spans": np.array([*chain(*(one.spans for one in documents))], np.int64).reshape(-1, 2),
+        "vectors": np.ascontiguousarray(content.vectors, np.float32),
+        "vocabulary": _bytes(json.dumps(list(vocabulary), ensure_ascii=False).encode()),
+        "term_counts": np.array(term_counts, np.int32),
+        "terms": np.array(pairs, np.int32).reshape(-1, 2),
+    }
+    manifest = {"format": FORMAT, "plan": plan.common(), "shard": asdict(facts)}
+    # One entry, since safetensors writes several in any order.
+    signed = json.dumps({**manifest, "sha256": _checksum(manifest, tensors)}, ensure_ascii=False)
+    with whole_files(shard_path(folder, facts.number)) as (new,):
+        new.write_bytes(save(tensors, {"manifest": signed}))
+
+
+class Shard:
+    """A shard that was read whole, and whose checksum was compared; `facts` is its manifest."""
+
+    def __init__(self, folder: Path, plan: Plan, number: int) -> None:
+        from safetensors import SafetensorError, safe_open
+
+        path = shard_path(folder, number)
+        try:
+            with safe_open(path, framework="numpy") as file:
+                said = json.loads((file.metadata() or {})["manifest"])
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            expected = said.pop("sha256")
+        except FileNotFoundError as error:
+            raise DamagedIndexError(f"{path}: the file is missing; {_AGAIN}") from error
+        # The header is read before its checksum can be compared.
+        except (SafetensorError, OSError, *_UNREADABLE) as error:
+            reason = " ".join(str(error).split())
+            raise DamagedIndexError(f"{path}: not a readable shard ({reason}); {_AGAIN}") from error
+        found = _checksum(said, tensors)
+        kinds = {name: (one.dtype.name, one.ndim) for name, one in tensors.items()}
+        if found != expected or kinds != _TENSORS:
+            raise DamagedIndexError(
+                f"{path}: its content was altered (expected SHA-256 {expected}, found {found}); "
+                f"{_AGAIN}"
+            )
+        if (said.get("format"), said.get("plan")) != (FORMAT, plan.common()):
+            raise DamagedIndexError(
+                f"{path}: made with other settings than those of {folder / PLAN_FILE}; {_AGAIN}"
+            )
+        try:
+            self.facts = ShardFacts(**said["shard"])
+            self._vocabulary = json.loads(tensors["vocabulary"].tobytes())
+            fault = _fault(self.facts, tensors, self._vocabulary, plan.encoder.dimensions)
+        except _UNREADABLE as error:
+            fault = f"not a readable shard ({' '.join(str(error).split())})"
+        if fault is None and self.facts.number != number:
+            fault = f"expected shard {number}, found shard {self.facts.number}"
+        if fault is not None:
+            raise DamagedIndexError(f"{path}: {fault}; {_AGAIN}")
+        self._path = path
+        self._tensors = tensors
+        self._analyzer = plan.make_analyzer().identity
+
+    def documents(self) -> Iterator[ReadyDocument]:
+        """The documents with their passages, vectors and terms, in the order of the source."""
+        tensors, pairs = self._tensors, self._tensors["terms"]
+        ends = [0, *np.cumsum(tensors["term_counts"], dtype=np.int64).tolist()]
+        total = np.concatenate([[0], np.cumsum(pairs[:, 1], dtype=np.int64)])[ends]
+        spans = [(start, stop) for start, stop in tensors["spans"].tolist()]
+        stop = 0
+        documents = read_documents(tensors["documents"].tobytes())
+        for number, count in enumerate(tensors["passage_counts"].tolist()):
+            try:
+                document = next(documents)
+                fault = document_fault(document)
+            except _UNREADABLE as error:
+                fault = " ".join(str(error).split())
+            start, stop = stop, stop + count
+            if fault is None and (np.diff(total[start : stop + 1]) > _most_terms(document)).any():
+                fault = "it has more terms than its text"
+            if fault is not None:
+                raise DamagedIndexError(f"{self._path}: document {number}: {fault}; {_AGAIN}")
+            terms = [
+                [*chain(*(repeat(self._vocabulary[one], n) for one, n in pairs[low:high].tolist()))]
+                for low, high in pairwise(ends[start : stop + 1])
+            ]
+            yield ReadyDocument(
+                document,
+                spans[start:stop],
+                tensors["vectors"][start:stop],
+                AnalyzedTerms(self._analyzer, terms),
+                self.facts.computed,
+            )
+
+
+def read_shards(
+    folder: str | Path, numbers: Iterable[int] | None = None
+) -> Iterator[ReadyDocument]:
+    """The documents of shards with their passages, vectors and terms, as `Index.add` takes them.
+
+    One shard is in memory at a time; it is compared with its checksum before its first document is
+    given.
+
+    Args:
+        folder: that `encode_shards` made.
+        numbers: of the shards, counted from 0, in the order in which they are read; None for all,
+            in the order of the source.
+
+    Raises:
+        SourceError: the folder holds no shards, or `numbers` is None and some are not made yet.
+        ConfigError: there is no shard of that number.
+        DamagedIndexError: a shard is missing or altered; the documents before it are given.
+    """
+    folder = Path(folder)
+    plan = Plan.read(folder)
+    if numbers is None:
+        if plan.shards is None:
+            raise SourceError(
+                f"{folder}: not all shards are made; run the same `retriever encode` again, which "
+                "makes the rest, or name those to read"
+            )
+        numbers = range(plan.shards)
+    for number in numbers:
+        if number < 0 or (plan.shards is not None and number >= plan.shards):
+            last = "" if plan.shards is None else f" to {plan.shards - 1}"
+            raise ConfigError(f"{folder}: expected shards from 0{last}, found {number}")
+        yield from Shard(folder, plan, number).documents()
+
+
+def is_shards(folder: Path) -> bool:
+    """Whether a folder holds shards."""
+    return (folder / PLAN_FILE).is_file()
+
+
+def _shown(value: object) -> str:
+    return listed(value) if isinstance(value, AnalyzerSettings | PassageSettings) else str(value)
+
+
+def _same(own: object, asked: object) -> bool:
+    if isinstance(own, EncoderSpec) and isinstance(asked, EncoderSpec):
+        formats = own.meaning("dtype"), asked.meaning("dtype")
+        return own.fingerprint == asked.fingerprint and formats[0] == formats[1]
+    return own == asked
+
+
+def _most_terms(document: Document) -> int:
+    """How many terms a passage can have: NFKC makes up to 18 characters of one."""
+    return 18 * (len(document.title or "") + 1 + len(document.text))
+
+
+def _fault(
+    facts: ShardFacts, tensors: Mapping[str, NDArray[Any]], vocabulary: Any, dimensions: int
+) -> str | None:
+    """What of a shard does not fit together, though nothing was altered since; None if nothing."""
+    documents, passages = facts.documents, facts.passages
+    pairs, occurring = tensors["terms"], tensors["term_counts"]
+    shapes = {
+        "documents": (len(tensors["documents"]),),
+        "hashes": (documents, 16),
+        "passage_counts": (documents,),
+        "spans": (passages, 2),
+        "vectors": (passages, dimensions),
+        "vocabulary": (len(tensors["vocabulary"]),),
+        "term_counts": (passages,),
+        "terms": (len(pairs), 2),
+    }
+    numbers = {**asdict(facts), "source": 0, "computed": 0}
+    if not all(type(number) is int for number in numbers.values()):
+        return "the manifest: expected numbers"
+    if not _are_strings(facts.computed) or not _are_strings(vocabulary):
+        return "expected how vectors were computed, and the vocabulary, as lists of strings"
+    for name, shape in shapes.items():
+        if tensors[name].shape != shape:
+            return f"{name}: expected the shape {shape}, found {tensors[name].shape}"
+    for name, counts, least, total in (
+        ("passage_counts", tensors["passage_counts"], 1, passages),
+        ("term_counts", occurring, 0, len(pairs)),
+    ):
+        if (counts < least).any() or counts.sum(dtype=np.int64) != total:
+            return f"{name}: expected numbers from {least} on whose sum is {total}"
+    lines = np.count_nonzero(tensors["documents"] == ord("\n"))
+    if lines != documents:
+        return f"documents: expected {documents} lines, found {lines}"
+    if len(pairs) and not (
+        0 <= pairs[:, 0].min() <= pairs[:, 0].max() < len(vocabulary) and pairs[:, 1].min() >= 1
+    ):
+        return "terms: expected places in the vocabulary, and numbers from 1 on"
+    if not np.isfinite(tensors["vectors"]).all():
+        return "vectors: expected finite numbers"
+    return None
+
+
+def _are_strings(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+def _bytes(content: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(content, np.uint8)
+
+
+def _checksum(manifest: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> str:
+    digest = hashlib.sha256(json.dumps(manifest).encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"\n{name} {tensor.dtype.str} {tensor.shape}\n".encode())
+        digest.update(np.ascontiguousarray(tensor).data)
+    return digest.hexdigest()

@@ -1,1 +1,0 @@
-"""From documents to an index: passages, batches, import, export and reindexing."""

@@ -1,1 +1,0 @@
-"""Other vector stores, read for `import`: documents and vectors, nothing encoded or unpickled."""

@@ -1,0 +1,119 @@
+"""Collections of Chroma, made by the real package."""
+
+from __future__ import annotations
+
+import pickle
+from contextlib import closing
+
+import pytest
+
+pytest.importorskip("chromadb")
+
+import chromadb
+from chromadb.config import Settings
+
+from retriever import ConfigError, Fields, Index, SourceError, import_documents
+from tests.retriever.index.store_samples import Collection
+
+
+@pytest.fixture
+def made(tmp_path):
+    return Collection.make(tmp_path)
+
+
+def client(tmp_path):
+    settings = Settings(anonymized_telemetry=False)
+    return closing(chromadb.PersistentClient(str(tmp_path / "chroma"), settings))
+
+
+def fill(client, made, space="cosine", name="notes", scale=1.0):
+    # More than `sync_threshold` vectors are in files, the last ones in SQLite alone.
+    collection = client.create_collection(
+        name,
+        embedding_function=None,
+        configuration={"hnsw": {"space": space, "sync_threshold": 150, "ef_search": 500}},
+    )
+    for start in range(0, len(made.documents), 90):
+        some = made.documents[start : start + 90]
+        collection.add(
+            ids=[one.id for one in some],
+            embeddings=made.vectors[start : start + 90] * scale,
+            documents=[one.text for one in some],
+            metadatas=[one.metadata for one in some],
+        )
+    collection.delete(ids=["d3", "d200"])
+    return collection
+
+
+def top_tens(collection, made, where=None):
+    found = collection.query(query_embeddings=made.query_vectors(), n_results=10, where=where)
+    return found["ids"]
+
+
+@pytest.mark.parametrize("space", ["cosine", "l2", "ip"])
+def test_the_best_ten_are_those_of_chroma_and_nothing_is_unpickled(
+    made, tmp_path, space, monkeypatch
+):
+    with client(tmp_path) as chroma:
+        collection = fill(chroma, made, space)
+        expected, filtered = top_tens(collection, made), top_tens(collection, made, {"even": True})
+    for name in ("load", "loads", "Unpickler"):
+        monkeypatch.setattr(pickle, name, None)
+    report = import_documents(tmp_path / "index", f"chroma:{tmp_path / 'chroma'}", made.model)
+    assert report.added == len(made.documents) - 2
+    assert made.found(tmp_path / "index") == expected
+    assert made.found(tmp_path / "index", "even = true") == filtered
+
+
+def test_texts_and_metadata_are_kept(made, tmp_path):
+    with client(tmp_path) as chroma:
+        fill(chroma, made)
+    import_documents(tmp_path / "index", f"chroma:{tmp_path / 'chroma'}/notes", made.model)
+    with Index.open(tmp_path / "index") as index:
+        kept = {one.id: one for one in index}
+    expected = {one.id: one for one in made.documents if one.id not in ("d3", "d200")}
+    assert kept == expected
+
+
+def test_a_field_can_be_the_title(made, tmp_path):
+    with client(tmp_path) as chroma:
+        fill(chroma, made)
+    source = f"chroma:{tmp_path / 'chroma'}"
+    import_documents(tmp_path / "index", source, made.model, fields=Fields(title="name"))
+    with Index.open(tmp_path / "index") as index:
+        assert index["d7"].title == "t7"
+        assert "name" not in index["d7"].metadata
+
+
+def test_ids_are_those_of_chroma(made, tmp_path):
+    with pytest.raises(ConfigError, match="leave --id-field out"):
+        import_documents(
+            tmp_path / "index", f"chroma:{tmp_path}", made.model, fields=Fields(id="name")
+        )
+
+
+def test_another_ranking_is_noted(made, tmp_path):
+    with client(tmp_path) as chroma:
+        fill(chroma, made, "l2", scale=3)
+    with pytest.warns(UserWarning, match="ranks by the Euclidean distance"):
+        import_documents(tmp_path / "index", f"chroma:{tmp_path / 'chroma'}", made.model)
+
+
+def test_one_of_several_collections_is_named(made, tmp_path):
+    with client(tmp_path) as chroma:
+        fill(chroma, made)
+        chroma.create_collection("empty", embedding_function=None)
+    source = f"chroma:{tmp_path / 'chroma'}"
+    for given in (source, f"{source}/other"):
+        with pytest.raises(SourceError, match="collections empty, notes"):
+            import_documents(tmp_path / "index", given, made.model)
+    with pytest.raises(SourceError, match="holds no documents"):
+        import_documents(tmp_path / "index", f"{source}/empty", made.model)
+    assert not (tmp_path / "index").exists()
+
+
+def test_a_folder_that_is_not_chroma_is_refused_and_left_alone(made, tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SourceError, match=r"chroma\.sqlite3"):
+        import_documents(tmp_path / "index", f"chroma:{tmp_path / 'empty'}", made.model)
+    assert list((tmp_path / "empty").iterdir()) == []

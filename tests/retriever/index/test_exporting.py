@@ -1,0 +1,187 @@
+"""An index as files: the readers read them back, one commit as a whole, all or nothing."""
+
+from __future__ import annotations
+
+import io
+import json
+import sqlite3
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from indexes.folder.verify import verify
+from retriever import CorpusReader, Document, Fields, Index
+from retriever.errors import ConfigError, DamagedIndexError, StorageError
+from retriever.index.export import export_jsonl, export_npy
+from tests.retriever.index.moving_samples import stored
+
+ODD = [
+    Document("b", "NUL \0, separators \u2028 \x85 and\nlines\r\n", "", {"x": {"_id": "y"}}),
+    Document("a", "plain"),
+    Document("10", "after 9 as text? no: before", None, {"n": -(2**63), "f": 0.1, "t": [True]}),
+    Document("9", "Füße 🦊 \\ \" '", "Title", {"é": None, "contents": "c", "_id": 3}),
+    Document("é", "last", "A long title " * 5, {}),
+    Document("long", " ".join(f"word{i}" for i in range(100))),
+]
+
+
+@pytest.fixture
+def folder(tmp_path, fake_encoder):
+    with Index.create(tmp_path / "my.index") as index:
+        index.add([Document("gone", "deleted"), *ODD])
+        index.delete(["gone"])
+    return tmp_path / "my.index"
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text("utf-8").split("\n")[:-1]]
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_the_corpus_reader_reads_an_export_back_in_order_of_ids(folder, tmp_path):
+    written = export_jsonl(folder, tmp_path / "out.jsonl")
+    assert (written.documents, written.files) == (6, (tmp_path / "out.jsonl",))
+    back = list(CorpusReader([tmp_path / "out.jsonl"]))
+    assert back == sorted(ODD, key=lambda document: document.id)
+    assert names(tmp_path) == ["my.index", "out.jsonl"]
+
+
+def test_indexing_an_export_again_changes_nothing(folder, tmp_path):
+    export_jsonl(folder, tmp_path / "out.jsonl")
+    with Index.open(folder) as index:
+        assert index.add(CorpusReader([tmp_path / "out.jsonl"])).unchanged == 6
+
+
+def test_an_open_stream_gets_the_same_lines(folder, tmp_path):
+    export_jsonl(folder, tmp_path / "out.jsonl", vectors=True)
+    stream = io.StringIO()
+    assert export_jsonl(folder, stream, vectors=True).files == ()
+    assert stream.getvalue() == (tmp_path / "out.jsonl").read_text("utf-8")
+
+
+def test_vectors_come_back_as_the_float32_they_are(folder, tmp_path, fake_encoder):
+    written = export_jsonl(folder, tmp_path / "out.jsonl", vectors=True)
+    assert written.files == (tmp_path / "out.jsonl", tmp_path / "out.encoder.json")
+    expected = stored(folder)
+    total = 0
+    for record in lines(tmp_path / "out.jsonl"):
+        title, text, _, spans, vectors = expected.pop(record["id"])
+        assert [(one["start"], one["stop"]) for one in record["vectors"]] == spans
+        found = [one["vector"] for one in record["vectors"]]
+        np.testing.assert_array_equal(np.array(found, np.float32), np.array(vectors, np.float32))
+        texts = [f"{title} {text[a:b]}" if title else text[a:b] for a, b in spans]
+        np.testing.assert_allclose(found, fake_encoder.encode(texts), atol=1e-6)
+        total += len(spans)
+    assert not expected
+    assert total == written.passages > 6
+    encoder = json.loads((tmp_path / "out.encoder.json").read_text())
+    assert encoder == fake_encoder.spec.to_json()
+
+
+def test_numpy_gets_a_row_a_passage_with_its_id_and_place(folder, tmp_path):
+    written = export_npy(folder, tmp_path / "out.npy")
+    matrix = np.load(tmp_path / "out.npy", allow_pickle=False)
+    rows = lines(tmp_path / "out.ids.jsonl")
+    assert (matrix.dtype, matrix.shape) == (np.float32, (written.passages, 16))
+    expected = [
+        ({"id": id_, "start": start, "stop": stop}, vector)
+        for id_, (*_, spans, vectors) in stored(folder).items()
+        for (start, stop), vector in zip(spans, vectors, strict=True)
+    ]
+    assert rows == [row for row, _ in expected]
+    assert matrix.tolist() == [vector for _, vector in expected]
+    assert names(tmp_path) == ["my.index", "out.encoder.json", "out.ids.jsonl", "out.npy"]
+
+
+def test_an_index_without_documents_is_exported_as_nothing(tmp_path, fake_encoder):
+    Index.create(tmp_path / "empty").close()
+    export_jsonl(tmp_path / "empty", tmp_path / "out.jsonl", vectors=True)
+    export_npy(tmp_path / "empty", tmp_path / "out.npy")
+    assert (tmp_path / "out.jsonl").read_bytes() == b""
+    assert np.load(tmp_path / "out.npy").shape == (0, 16)
+
+
+def test_fields_can_have_other_names(tmp_path, fake_encoder):
+    document = Document("1", "text", None, {"id": "x", "text": "y", "title": "z"})
+    with Index.create(tmp_path / "my.index") as index:
+        index.add([document, Document("2", "more", "T")])
+    fields = Fields("key", "body", "headline")
+    export_jsonl(tmp_path / "my.index", tmp_path / "out.jsonl", names=fields)
+    back = list(CorpusReader([tmp_path / "out.jsonl"], fields))
+    assert back == [document, Document("2", "more", "T")]
+    with pytest.raises(ConfigError, match="one name"):
+        export_jsonl(tmp_path / "my.index", tmp_path / "out.jsonl", names=Fields("text"))
+
+
+@pytest.mark.parametrize("name", ["id", "text", "title", "vectors"])
+def test_metadata_of_a_field_that_is_taken_is_refused_and_the_old_file_stays(
+    tmp_path, fake_encoder, name
+):
+    with Index.create(tmp_path / "my.index") as index:
+        index.add([Document("1", "good"), Document("2", "bad", None, {name: 1})])
+    output = tmp_path / "out.jsonl"
+    output.write_text("old")
+    with pytest.raises(ConfigError) as caught:
+        export_jsonl(tmp_path / "my.index", output, vectors=True)
+    assert f"document '2': its metadata has a field {name!r}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert output.read_text() == "old"
+    assert names(tmp_path) == ["my.index", "out.jsonl"]
+    if name == "vectors":
+        assert export_jsonl(tmp_path / "my.index", output).documents == 2
+
+
+@pytest.mark.parametrize("form", ["jsonl", "npy"])
+def test_an_export_is_of_one_commit_while_a_writer_goes_on(tmp_path, fake_encoder, form):
+    documents = [Document(f"d{i:04}", f"text n{i}") for i in range(1100)]
+    with Index.create(tmp_path / "my.index") as index:
+        index.add(documents)
+        before = stored(tmp_path / "my.index")
+        calls = []
+
+        def change(done):
+            calls.append(done)
+            index.delete([document.id for document in documents])
+            index.add([Document(f"new{len(calls)}", "text")])
+            index.compact()
+
+        output = tmp_path / f"out.{form}"
+        if form == "jsonl":
+            export_jsonl(tmp_path / "my.index", output, vectors=True, progress=change)
+            found = {one["id"]: [one["vectors"][0]["vector"]] for one in lines(output)}
+        else:
+            export_npy(tmp_path / "my.index", output, progress=change)
+            ids = [one["id"] for one in lines(tmp_path / "out.ids.jsonl")]
+            found = {id_: [row] for id_, row in zip(ids, np.load(output).tolist(), strict=True)}
+    assert len(calls) > 2
+    assert list(found) == [document.id for document in documents]
+    for id_, vectors in found.items():
+        np.testing.assert_array_equal(np.array(vectors, np.float32), np.float32(before[id_][4]))
+    assert verify(tmp_path / "my.index") == []
+
+
+def test_an_altered_document_is_not_exported(folder, tmp_path):
+    with closing(sqlite3.connect(folder / "index.sqlite")) as database, database:
+        database.execute("UPDATE documents SET text = 'other' WHERE id = '9'")
+    for vectors in (False, True):
+        with pytest.raises(DamagedIndexError, match="'9' was altered"):
+            export_jsonl(folder, tmp_path / "out.jsonl", vectors=vectors)
+    with pytest.raises(DamagedIndexError, match="'9' was altered"):
+        export_npy(folder, tmp_path / "out.npy")
+    assert names(tmp_path) == ["my.index"]
+
+
+def test_names_that_cannot_be_written_are_refused_before_anything(folder, tmp_path):
+    (tmp_path / "a.jsonl").mkdir()
+    for output in (tmp_path / "a.jsonl", tmp_path / "nowhere" / "out.jsonl"):
+        with pytest.raises(StorageError, match=r"a\.jsonl|nowhere"):
+            export_jsonl(folder, output)
+    with pytest.raises(ConfigError, match=r"ends in \.jsonl"):
+        export_jsonl(folder, tmp_path / "out.csv")
+    with pytest.raises(ConfigError, match=r"ends in \.npy"):
+        export_npy(folder, tmp_path / "out.bin")
+    assert names(tmp_path) == ["a.jsonl", "my.index"]

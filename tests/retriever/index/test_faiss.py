@@ -1,0 +1,113 @@
+"""An index of FAISS beside a JSONL of its documents."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+pytest.importorskip("faiss")
+
+import faiss
+
+from retriever import SourceError, import_documents
+from tests.retriever.index.store_samples import Collection
+
+
+@pytest.fixture
+def made(tmp_path):
+    return Collection.make(tmp_path)
+
+
+def corpus(folder, made):
+    path = folder / "corpus.jsonl"
+    lines = ({"id": one.id, "text": one.text, **one.metadata} for one in made.documents)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def written(folder, made, index, scale=1.0):
+    if not index.is_trained:
+        index.train(made.vectors)
+    index.add(made.vectors * np.float32(scale))
+    faiss.write_index(index, str(folder / "vectors.faiss"))
+    return folder / "vectors.faiss"
+
+
+def inverted_lists(width):
+    quantizer = faiss.IndexFlatL2(width)
+    index = faiss.IndexIVFFlat(quantizer, width, 4)
+    index.nprobe = 4
+    return index
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        faiss.IndexFlatIP,
+        faiss.IndexFlatL2,
+        lambda width: faiss.IndexIDMap(faiss.IndexFlatIP(width)),
+        lambda width: faiss.IndexHNSWFlat(width, 64),
+        inverted_lists,
+    ],
+    ids=["flat-ip", "flat-l2", "id-map", "hnsw", "ivf"],
+)
+def test_the_best_ten_are_those_of_faiss(tmp_path, made, make):
+    index = make(made.vectors.shape[1])
+    if isinstance(index, faiss.IndexIDMap):
+        # LangChain and others count from 0.
+        index.add_with_ids(made.vectors, np.arange(len(made.vectors)))
+        vectors = tmp_path / "vectors.faiss"
+        faiss.write_index(index, str(vectors))
+    else:
+        vectors = written(tmp_path, made, index)
+    import_documents(tmp_path / "index", corpus(tmp_path, made), made.model, vectors=vectors)
+    if isinstance(index, faiss.IndexHNSWFlat):
+        index.hnsw.efSearch = 400
+    _, places = index.search(made.query_vectors(), 10)
+    expected = [[made.documents[place].id for place in row] for row in places]
+    assert made.found(tmp_path / "index") == expected
+
+
+def test_an_inner_product_of_long_vectors_keeps_its_order_without_normalizing(tmp_path):
+    made = Collection.make(tmp_path, settings="::normalize=no")
+    index = faiss.IndexFlatIP(made.vectors.shape[1])
+    vectors = written(tmp_path, made, index, scale=3)
+    import_documents(tmp_path / "index", corpus(tmp_path, made), made.model, vectors=vectors)
+    _, places = index.search(made.query_vectors(), 10)
+    expected = [[made.documents[place].id for place in row] for row in places]
+    assert made.found(tmp_path / "index") == expected
+
+
+def test_another_ranking_and_approximate_vectors_are_noted(tmp_path, made):
+    width = made.vectors.shape[1]
+    source = corpus(tmp_path, made)
+    vectors = written(tmp_path, made, faiss.IndexFlatIP(width), scale=3)
+    with pytest.warns(UserWarning, match="::normalize=no"):
+        import_documents(tmp_path / "one", source, made.model, vectors=vectors)
+    vectors = written(
+        tmp_path, made, faiss.IndexScalarQuantizer(width, faiss.ScalarQuantizer.QT_8bit)
+    )
+    with (
+        pytest.warns(UserWarning, match="compressed vectors"),
+        pytest.warns(UserWarning, match="Euclidean"),
+    ):
+        import_documents(tmp_path / "two", source, made.model, vectors=vectors)
+
+
+def test_files_that_do_not_fit_are_named(tmp_path, made):
+    source = corpus(tmp_path, made)
+    vectors = written(tmp_path, made, faiss.IndexFlatL2(made.vectors.shape[1]))
+    count = len(made.documents)
+    source.write_text("".join(source.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(SourceError, match=rf"{count - 1} documents.* found those of {count}"):
+        import_documents(tmp_path / "index", source, made.model, vectors=vectors)
+    vectors.write_bytes(vectors.read_bytes()[:200])
+    with pytest.raises(SourceError, match=r"vectors\.faiss.*write_index"):
+        import_documents(tmp_path / "index", source, made.model, vectors=vectors)
+    other = faiss.IndexFlatL2(5)
+    other.add(np.zeros((count, 5), np.float32))
+    faiss.write_index(other, str(vectors))
+    with pytest.raises(SourceError, match=r"8 dimensions.*found 5"):
+        import_documents(tmp_path / "index", source, made.model, vectors=vectors)

@@ -1,0 +1,114 @@
+"""Tables of LanceDB, made by the real package."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+
+pytest.importorskip("lancedb")
+
+import lancedb
+
+from retriever import Fields, Index, SourceError, import_documents
+from tests.retriever.index.store_samples import Collection
+
+
+@pytest.fixture
+def made(tmp_path):
+    return Collection.make(tmp_path)
+
+
+@pytest.fixture
+def database(tmp_path):
+    return lancedb.connect(tmp_path / "lance")
+
+
+def rows(made, scale=1.0):
+    return [
+        {"id": one.id, "text": one.text, **one.metadata, "vector": (vector * scale).tolist()}
+        for one, vector in zip(made.documents, made.vectors, strict=True)
+    ]
+
+
+def top_tens(table, made, metric, where=None):
+    searches = (
+        table.search(vector).distance_type(metric).limit(10) for vector in made.query_vectors()
+    )
+    return [
+        [row["id"] for row in (one if where is None else one.where(where)).to_list()]
+        for one in searches
+    ]
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
+def test_the_best_ten_are_those_of_lancedb(database, made, tmp_path, metric):
+    table = database.create_table("notes", rows(made))
+    table.delete("id = 'd3'")
+    report = import_documents(tmp_path / "index", f"lancedb:{tmp_path / 'lance'}", made.model)
+    assert report.added == len(made.documents) - 1
+    assert made.found(tmp_path / "index") == top_tens(table, made, metric)
+    filtered = top_tens(table, made, metric, "even = true")
+    assert made.found(tmp_path / "index", "even = true") == filtered
+
+
+def test_texts_and_metadata_are_kept(database, made, tmp_path):
+    day = datetime.date(2024, 5, 6)
+    database.create_table("notes", [{**row, "day": day} for row in rows(made)])
+    import_documents(tmp_path / "index", f"lancedb:{tmp_path / 'lance'}/notes", made.model)
+    with Index.open(tmp_path / "index") as index:
+        for document in made.documents:
+            kept = index[document.id]
+            assert kept.text == document.text
+            assert kept.metadata == {**document.metadata, "day": "2024-05-06"}
+
+
+def test_columns_can_have_other_names(database, made, tmp_path):
+    database.create_table(
+        "notes",
+        [
+            {"key": row["id"], "body": row["text"], "name": row["name"], "embedding": row["vector"]}
+            for row in rows(made)
+        ],
+    )
+    import_documents(
+        tmp_path / "index",
+        f"lancedb:{tmp_path / 'lance'}",
+        made.model,
+        fields=Fields("key", "body", "name"),
+    )
+    with Index.open(tmp_path / "index") as index:
+        assert (index["d7"].title, index["d7"].text) == ("t7", made.documents[7].text)
+
+
+def test_another_ranking_is_noted(database, made, tmp_path):
+    database.create_table("notes", rows(made, scale=2))
+    with pytest.warns(UserWarning, match="ranks by the Euclidean distance"):
+        import_documents(tmp_path / "index", f"lancedb:{tmp_path / 'lance'}", made.model)
+
+
+def test_one_of_several_tables_is_named(database, made, tmp_path):
+    for name in ("notes", "more"):
+        database.create_table(name, rows(made)[:3])
+    with pytest.raises(SourceError, match="more, notes"):
+        import_documents(tmp_path / "index", f"lancedb:{tmp_path / 'lance'}", made.model)
+    import_documents(tmp_path / "index", f"lancedb:{tmp_path / 'lance'}/more", made.model)
+
+
+def test_what_cannot_be_imported_is_named(database, made, tmp_path):
+    source = f"lancedb:{tmp_path / 'lance'}"
+    with pytest.raises(SourceError, match="NAME of a table"):
+        import_documents(tmp_path / "index", source, made.model)
+    twice = [{**row, "other": row["vector"]} for row in rows(made)]
+    database.create_table(
+        "two",
+        [{k: v for k, v in row.items() if k != "vector"} | {"v": row["other"]} for row in twice],
+    )
+    with pytest.raises(SourceError, match="--vector-field"):
+        import_documents(tmp_path / "index", f"{source}/two", made.model)
+    database.create_table("same", rows(made)[:3] * 2)
+    with pytest.raises(SourceError, match="'d0' was given before, in row 1"):
+        import_documents(tmp_path / "index", f"{source}/same", made.model)
+    database.create_table("short", [{**row, "vector": row["vector"][1:]} for row in rows(made)])
+    with pytest.raises(SourceError, match=r"8 dimensions.*found 7"):
+        import_documents(tmp_path / "index", f"{source}/short", made.model)

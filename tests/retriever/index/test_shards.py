@@ -1,0 +1,471 @@
+"""Shards: an index made of them is the one that indexing makes, whatever happened on the way."""
+
+from __future__ import annotations
+
+import io
+import json
+import multiprocessing
+import os
+import random
+import struct
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+
+from indexes import WriterLock
+from indexes.folder.verify import verify
+from retriever import (
+    Analyzer,
+    AnalyzerSettings,
+    CorpusReader,
+    Document,
+    Index,
+    encode_shards,
+    import_documents,
+    read_shards,
+)
+from retriever.errors import (
+    ConfigError,
+    DamagedIndexError,
+    EncoderMismatchError,
+    IndexLockedError,
+    RetrieverError,
+    SourceError,
+    StorageError,
+)
+from retriever.index import shard_jobs as workers
+from retriever.index.shards import _checksum
+from tests.retriever.index.moving_samples import (
+    answers,
+    choice_of,
+    make_index,
+    random_documents,
+    stored,
+    word_vectors,
+)
+
+UNUSUAL = [
+    Document("line\u2028ends", "w1 one\u2028line\u0085 w2\n\nw3\x00 w4", "Ünï \u2029 w5"),
+    Document("emoji 🧵", "w1 🧵 w6", None, {"deep": {"é": ["\u2028", None, 1.5, 2**62]}}),
+    Document("no text", "", "w7 w8"),
+    Document("unknown words", "nothing that the model knows"),
+    Document("long", " ".join(f"w{i % 60}" for i in range(400))),
+]
+
+
+@pytest.fixture
+def model(tmp_path):
+    return choice_of(word_vectors(tmp_path / "words.txt"))
+
+
+def contents(folder):
+    """{name: bytes} of the files of a folder, without the lock."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "writer.lock"}
+
+
+@pytest.mark.parametrize("shard_size", [1, 7, 100])
+def test_import_makes_the_index_that_indexing_makes(tmp_path, model, shard_size):
+    documents = [*UNUSUAL, *random_documents(60)]
+    done = encode_shards(documents, tmp_path / "shards", model, shard_size=shard_size)
+    make_index(tmp_path / "direct", model, documents)
+    report = import_documents(tmp_path / "imported", tmp_path / "shards")
+    assert stored(tmp_path / "imported") == stored(tmp_path / "direct")
+    assert answers(tmp_path / "imported") == answers(tmp_path / "direct")
+    assert verify(tmp_path / "imported") == []
+    with Index.open(tmp_path / "imported") as one, Index.open(tmp_path / "direct") as other:
+        assert one.encoder_spec == other.encoder_spec
+        assert (one.passages, one.analyzer.settings) == (other.passages, other.analyzer.settings)
+    assert (done.shards, done.made, done.documents) == (-(-65 // shard_size), done.shards, 65)
+    assert (report.added, report.passages, report.scaled) == (65, done.passages, 0)
+    assert import_documents(tmp_path / "imported", tmp_path / "shards").unchanged == 65
+
+
+def test_other_programs_read_a_shard(tmp_path, model):
+    documents = random_documents(5)
+    encode_shards(documents, tmp_path / "s", model)
+    tensors = load_file(tmp_path / "s/000000.safetensors")
+    lines = tensors["documents"].tobytes().decode().splitlines()
+    assert [json.loads(line)["text"] for line in lines] == [one.text for one in documents]
+    make_index(tmp_path / "direct", model, documents)
+    vectors = [row for one in documents for row in stored(tmp_path / "direct")[one.id][4]]
+    np.testing.assert_array_equal(tensors["vectors"], np.array(vectors, np.float32))
+    assert tensors["hashes"].shape == (5, 16)
+    assert tensors["passage_counts"].sum() == len(tensors["spans"]) == len(vectors)
+
+
+def test_terms_are_taken_from_the_shards_only_for_the_same_analyzer(tmp_path, model, monkeypatch):
+    documents = [Document("a", "w1 the running of stories"), Document("b", "w2 story")]
+    encode_shards(documents, tmp_path / "shards", model)
+    analyzed = []
+    tokens = Analyzer.tokens
+    monkeypatch.setattr(Analyzer, "tokens", lambda *given: analyzed.append(1) or tokens(*given))
+    import_documents(tmp_path / "same", tmp_path / "shards")
+    assert analyzed == []
+    german = AnalyzerSettings(language="german")
+    import_documents(tmp_path / "other", tmp_path / "shards", analyzer=german)
+    assert len(analyzed) == 2
+    monkeypatch.undo()
+    make_index(tmp_path / "direct", model, documents, analyzer=german)
+    for query in ("the", "stories", "story", "running"):
+        with Index.open(tmp_path / "other") as one, Index.open(tmp_path / "direct") as two:
+            found = [
+                [(hit.id, hit.score) for hit in index.search(query, mode="bm25")]
+                for index in (one, two)
+            ]
+        assert found[0] == found[1]
+
+
+def test_of_equal_ids_the_last_stands_in_one_shard_and_across_shards(tmp_path, model):
+    documents = [Document(id_, f"w{n} text") for n, id_ in enumerate("aabcad")]
+    encode_shards(documents, tmp_path / "shards", model, shard_size=3)
+    for _ in range(2):
+        import_documents(tmp_path / "index", tmp_path / "shards")
+        texts = {id_: text for id_, (_, text, *_) in stored(tmp_path / "index").items()}
+        assert texts == {"a": "w4 text", "b": "w2 text", "c": "w3 text", "d": "w5 text"}
+
+
+def test_empty_documents_are_left_out_and_a_shard_may_hold_none(tmp_path, model):
+    documents = [Document("a", " "), Document("b", "\n", ""), Document("c", "w1")]
+    done = encode_shards(documents, tmp_path / "shards", model, shard_size=2)
+    assert (done.shards, done.documents) == (2, 1)
+    assert [one.document.id for one in read_shards(tmp_path / "shards")] == ["c"]
+    assert encode_shards(documents, tmp_path / "shards", model, shard_size=2).made == 0
+
+
+def test_no_documents_are_no_shards(tmp_path, model):
+    assert encode_shards([], tmp_path / "shards", model).shards == 0
+    assert list(read_shards(tmp_path / "shards")) == []
+
+
+def test_a_shard_ends_early_where_texts_are_long(tmp_path, model, monkeypatch):
+    monkeypatch.setattr("retriever.index.shard_jobs._BLOCK_BYTES", 200)
+    documents = [Document(str(n), "w1 " * 30) for n in range(6)]
+    assert encode_shards(documents, tmp_path / "shards", model).shards == 3
+    assert [one.document for one in read_shards(tmp_path / "shards")] == documents
+
+
+@pytest.mark.parametrize("on_long", ["split", "truncate"])
+def test_long_texts_are_treated_as_in_the_index(tmp_path, model, on_long):
+    done = encode_shards(UNUSUAL, tmp_path / "shards", model, on_long=on_long)
+    make_index(tmp_path / "direct", model, UNUSUAL, on_long=on_long)
+    import_documents(tmp_path / "imported", tmp_path / "shards")
+    assert stored(tmp_path / "imported") == stored(tmp_path / "direct")
+    assert (done.split > 0, done.truncated > 0) == (on_long == "split", on_long == "truncate")
+    other = {"split": "truncate", "truncate": "split"}[on_long]
+    with pytest.raises(ConfigError, match="were begun with passages"):
+        encode_shards(UNUSUAL, tmp_path / "shards", model, on_long=other)
+    make_index(tmp_path / "other", model, UNUSUAL[:1], on_long=other)
+    with pytest.raises(ConfigError, match="treatment of long texts"):
+        import_documents(tmp_path / "other", tmp_path / "shards")
+
+
+def test_a_long_text_is_refused_if_asked_and_can_be_split_later(tmp_path, model):
+    for _ in range(2):
+        with pytest.raises(SourceError, match="'long': longer than the encoder's window of 12"):
+            encode_shards(UNUSUAL, tmp_path / "s", model, on_long="error", shard_size=2)
+    assert (tmp_path / "s/000001.safetensors").exists()
+    with pytest.raises(SourceError, match="not all shards are made"):
+        next(read_shards(tmp_path / "s"))
+    assert encode_shards(UNUSUAL, tmp_path / "s", model, shard_size=2).made == 1
+
+
+class Interrupted(list):
+    def __iter__(self):
+        yield from super().__iter__()
+        raise KeyboardInterrupt
+
+
+def test_a_run_resumes_and_makes_what_is_missing_alone(tmp_path, model):
+    documents, folder = random_documents(50), tmp_path / "shards"
+    with pytest.raises(KeyboardInterrupt):
+        encode_shards(Interrupted(documents[:35]), folder, model, shard_size=10)
+    before = contents(folder)
+    assert sorted(before) == [*(f"00000{n}.safetensors" for n in range(3)), "plan.json"]
+    (folder / ".000003.safetensors.1-00.tmp").write_text("what a killed process left")
+    (folder / "000001.safetensors").unlink()
+    # Settings that are not given are those of the plan.
+    done = encode_shards(documents, folder)
+    assert (done.made, done.shards) == (3, 5)
+    after = contents(folder)
+    assert {name: after[name] for name in before if name != "plan.json"} == {
+        name: content for name, content in before.items() if name != "plan.json"
+    }
+    assert len(after) == 6
+    assert encode_shards(documents, folder).made == 0
+    assert contents(folder) == after
+
+
+def test_any_altered_byte_is_found_and_the_shard_made_again(tmp_path, model):
+    documents, folder = random_documents(12), tmp_path / "shards"
+    encode_shards(documents, folder, model, shard_size=6)
+    sound, path = contents(folder), folder / "000001.safetensors"
+    chance = random.Random(3)
+    whole = sound[path.name]
+    for place in [0, 9, *chance.sample(range(len(whole)), 60)]:
+        broken = bytearray(whole)
+        broken[place] ^= 1 << chance.randrange(8)
+        path.write_bytes(broken)
+        with pytest.raises(DamagedIndexError, match=r"000001\.safetensors: .*\("):
+            list(read_shards(folder))
+    path.write_bytes(whole[:-1])
+    with pytest.raises(DamagedIndexError, match=r"000001\.safetensors: not a readable shard"):
+        import_documents(tmp_path / "index", folder)
+    # What came before stays.
+    assert len(stored(tmp_path / "index")) == 6
+    done = encode_shards(documents, folder)
+    assert done.made == len(done.damaged) == 1
+    assert contents(folder) == sound
+    assert import_documents(tmp_path / "index", folder).added == 6
+
+
+def test_a_damaged_first_shard_makes_no_index(tmp_path, model):
+    encode_shards(random_documents(3), tmp_path / "shards", model)
+    path = tmp_path / "shards/000000.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DamagedIndexError, match=r"expected SHA-256 [0-9a-f]{64}, found [0-9a-f]"):
+        import_documents(tmp_path / "index", tmp_path / "shards")
+    assert not (tmp_path / "index").exists()
+    path.unlink()
+    with pytest.raises(DamagedIndexError, match=r"000000\.safetensors: the file is missing"):
+        import_documents(tmp_path / "index", tmp_path / "shards")
+
+
+def test_a_shard_of_other_settings_or_of_another_place_is_not_taken(tmp_path, model):
+    for name, overlap in (("one", "12"), ("two", "10")):
+        choice = model.replace("12", overlap)
+        encode_shards(random_documents(4), tmp_path / name, choice, shard_size=2)
+    foreign = (tmp_path / "two/000000.safetensors").read_bytes()
+    (tmp_path / "one/000000.safetensors").write_bytes(foreign)
+    with pytest.raises(DamagedIndexError, match="made with other settings"):
+        next(read_shards(tmp_path / "one"))
+    moved = (tmp_path / "one/000001.safetensors").read_bytes()
+    (tmp_path / "one/000000.safetensors").write_bytes(moved)
+    with pytest.raises(DamagedIndexError, match="expected shard 0, found shard 1"):
+        next(read_shards(tmp_path / "one"))
+
+
+def test_other_settings_are_refused(tmp_path, model):
+    documents, folder = random_documents(4), tmp_path / "shards"
+    encode_shards(documents, folder, model, shard_size=2)
+    before = contents(folder)
+    for settings, named in (
+        ({"model": model.replace("12", "13")}, "encoder .*max-length=12.* but .*max-length=13"),
+        ({"shard_size": 3}, "shard size 2, but 3"),
+        (
+            {"analyzer": AnalyzerSettings(language="german")},
+            "analyzer language=english, .* but language=german",
+        ),
+        ({"shard_size": 0}, "expected 1 or more, found 0"),
+        ({"workers": 0}, "expected 1 or more, found 0"),
+    ):
+        with pytest.raises(ConfigError, match=named):
+            encode_shards(documents, folder, **settings)
+    assert contents(folder) == before
+
+
+def test_a_source_that_has_changed_is_refused(tmp_path, model, write_jsonl):
+    records = [{"id": str(n), "text": f"w{n}"} for n in range(9)]
+    source = write_jsonl(*records)
+    encode_shards(CorpusReader(source), tmp_path / "shards", model, shard_size=4)
+    with pytest.raises(SourceError, match="begun with a source of 234 bytes, but this one has 249"):
+        encode_shards(CorpusReader(write_jsonl(*records, {"text": "w1"})), tmp_path / "shards")
+    changed = [dict(one) for one in records]
+    changed[5]["text"] = "w6"
+    with pytest.raises(SourceError, match=r"000001\.safetensors: .* from document 5 on"):
+        encode_shards(CorpusReader(write_jsonl(*changed)), tmp_path / "shards")
+    documents = [*CorpusReader(write_jsonl(*records))]
+    with pytest.raises(SourceError, match=r"000001\.safetensors: the source ended before"):
+        encode_shards(documents[:4], tmp_path / "shards")
+    assert encode_shards(documents, tmp_path / "shards").made == 0
+
+
+def test_documents_that_no_index_stores_are_refused(tmp_path, model):
+    for text, metadata in (("\ud800", {}), ("w1", {"n": float("nan")})):
+        with pytest.raises(SourceError, match="document 'b': "):
+            encode_shards(
+                [Document("a", "w1"), Document("b", text, None, metadata)], tmp_path / "s", model
+            )
+
+
+def test_an_index_of_another_encoder_is_refused(tmp_path, model):
+    encode_shards(random_documents(3), tmp_path / "shards", model)
+    other = choice_of(word_vectors(tmp_path / "other.txt", seed=1))
+    make_index(tmp_path / "index", other, random_documents(1))
+    with pytest.raises(EncoderMismatchError):
+        import_documents(tmp_path / "index", tmp_path / "shards")
+    with pytest.raises(EncoderMismatchError, match=r"plan\.json: the vectors are of"):
+        import_documents(tmp_path / "new", tmp_path / "shards", other)
+    assert not (tmp_path / "new").exists()
+    assert import_documents(tmp_path / "new", tmp_path / "shards", model).added == 3
+
+
+def test_import_loads_no_model(tmp_path, model):
+    encode_shards(random_documents(3), tmp_path / "shards", model)
+    (tmp_path / "words.txt").rename(tmp_path / "elsewhere.txt")
+    assert import_documents(tmp_path / "index", tmp_path / "shards").added == 3
+    (tmp_path / "elsewhere.txt").rename(tmp_path / "words.txt")
+    assert len(answers(tmp_path / "index")) == 30
+
+
+def test_some_shards_alone(tmp_path, model):
+    documents, folder = random_documents(10), tmp_path / "shards"
+    encode_shards(documents, folder, model, shard_size=3)
+    import_documents(tmp_path / "index", folder, shards=range(2, 4))
+    assert set(stored(tmp_path / "index")) == {one.id for one in documents[6:]}
+    assert [one.document for one in read_shards(folder, [3, 0])] == [documents[9], *documents[:3]]
+    for number in (-1, 4):
+        with pytest.raises(ConfigError, match=f"expected shards from 0 to 3, found {number}"):
+            next(read_shards(folder, [number]))
+    with pytest.raises(ConfigError, match="no shards to choose from"):
+        import_documents(tmp_path / "index", tmp_path / "corpus.jsonl", shards=[0])
+
+
+def test_folders_that_hold_something_else(tmp_path, model):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos/1.jpg").touch()
+    with pytest.raises(StorageError, match=r"holds '1\.jpg', which is no part of shards"):
+        encode_shards([], tmp_path / "photos", model)
+    assert [*contents(tmp_path / "photos")] == ["1.jpg"]
+    with pytest.raises(SourceError, match="holds no shards"):
+        next(read_shards(tmp_path / "photos"))
+    encode_shards([], tmp_path / "s", model)
+    (tmp_path / "s/plan.json").write_text("{}")
+    with pytest.raises(DamagedIndexError, match=r"plan\.json: not a readable plan"):
+        encode_shards([], tmp_path / "s", model)
+
+
+def test_two_runs_at_once_are_refused(tmp_path, model):
+    (tmp_path / "s").mkdir()
+    with (
+        WriterLock(tmp_path / "s"),
+        pytest.raises(IndexLockedError, match="another writer holds the shards"),
+    ):
+        encode_shards([], tmp_path / "s", model)
+
+
+def test_standard_input_is_cut_and_resumed(tmp_path, model):
+    lines = "".join(json.dumps({"id": str(n), "text": f"w{n}"}) + "\n" for n in range(5)).encode()
+    for made in (3, 0):
+        reader = CorpusReader("-", stdin=io.BytesIO(lines))
+        assert encode_shards(reader, tmp_path / "s", model, shard_size=2).made == made
+    assert len(list(read_shards(tmp_path / "s"))) == 5
+
+
+def test_processes_make_the_same_shards_and_one_that_is_killed_ends_the_run(tmp_path, model):
+    documents = random_documents(200)
+    encode_shards(documents, tmp_path / "alone", model, shard_size=20)
+
+    class Killing:
+        encoded_passages = shards = 0
+
+        def encoded(self, passages, pieces):
+            self.encoded_passages += passages
+
+        def finished(self, reached):
+            self.shards += 1
+            if self.shards == 3:
+                multiprocessing.active_children()[0].kill()
+
+    progress = Killing()
+    with pytest.raises(RetrieverError, match="was killed by signal 9 while it encoded shard"):
+        encode_shards(documents, tmp_path / "s", model, shard_size=20, workers=2, progress=progress)
+    assert multiprocessing.active_children() == []
+    assert progress.encoded_passages > 0
+    done = encode_shards(documents, tmp_path / "s")
+    assert 0 < done.made < 10
+    assert contents(tmp_path / "s") == contents(tmp_path / "alone")
+
+
+def test_a_worker_ends_quietly_if_its_parent_was_stopped_while_it_sent(monkeypatch):
+    monkeypatch.setattr(workers, "_take_share", lambda place, of: None)
+    ours, theirs = multiprocessing.Pipe()
+    # A message begins with its length; the parent was interrupted after three of its bytes.
+    os.write(ours.fileno(), struct.pack("!i", 100) + b"abc")
+    ours.close()
+    workers._work(None, theirs, 0, 1)
+
+
+def signed(path, change):
+    """Write a shard again as whoever can compute its checksum, changed."""
+    with safe_open(path, framework="numpy") as file:
+        manifest = json.loads(file.metadata()["manifest"])
+    del manifest["sha256"]
+    tensors = load_file(path)
+    change(manifest["shard"], tensors)
+    whole = {**manifest, "sha256": _checksum(manifest, tensors)}
+    save_file(tensors, path, {"manifest": json.dumps(whole)})
+
+
+def put(name, place, value):
+    def change(facts, tensors):
+        tensors[name][place] = value
+
+    return change
+
+
+def put_whole(name, content):
+    return lambda facts, tensors: tensors.update({name: np.frombuffer(content, np.uint8)})
+
+
+def drop_last(name):
+    return lambda facts, tensors: tensors.update({name: tensors[name][:-1].copy()})
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (put("passage_counts", 0, 2**31 - 1), "passage_counts: expected numbers from 1 on"),
+        (put("passage_counts", 0, -1), "passage_counts: expected numbers"),
+        (put("term_counts", 0, 2**31 - 1), "term_counts: expected numbers from 0 on"),
+        (put("terms", (0, 1), 2**31 - 1), "document 0: it has more terms than its text"),
+        (put("terms", (0, 1), 0), "terms: expected places in the vocabulary"),
+        (put("terms", (0, 0), 10**6), "terms: expected places in the vocabulary"),
+        (put("terms", (0, 0), -1), "terms: expected places in the vocabulary"),
+        (put("vectors", (0, 0), np.nan), "vectors: expected finite numbers"),
+        (put("documents", 0, ord("x")), "document 0: "),
+        (put("documents", 0, 10), "documents: expected 6 lines, found 7"),
+        (put_whole("documents", b"{}\n" * 6), "document 0: .*missing 2 required"),
+        (put_whole("documents", b'{"id": 1, "text": []}\n' * 6), "document 0: id is 1"),
+        (put_whole("vocabulary", b"{}"), "as lists of strings"),
+        (put_whole("vocabulary", b"[" * 10**5), "not a readable shard"),
+        *((drop_last(name), f"{name}: expected") for name in ("hashes", "spans", "vectors")),
+        (drop_last("terms"), "term_counts: expected"),
+        (lambda facts, tensors: facts.update(documents=5), "hashes: expected the shape"),
+        (lambda facts, tensors: facts.update(computed=[[]]), "as lists of strings"),
+        (lambda facts, tensors: facts.update(pieces="1"), "the manifest: expected numbers"),
+        (lambda facts, tensors: facts.pop("pieces"), "not a readable shard"),
+    ],
+)
+def test_a_shard_that_does_not_fit_together_is_refused(tmp_path, model, change, fault):
+    encode_shards(random_documents(6), tmp_path / "s", model)
+    signed(tmp_path / "s/000000.safetensors", change)
+    with pytest.raises(DamagedIndexError, match=rf"000000\.safetensors: .*{fault}"):
+        list(read_shards(tmp_path / "s"))
+
+
+def test_no_number_of_a_shard_leads_to_another_error(tmp_path, model):
+    encode_shards(random_documents(6), tmp_path / "s", model)
+    path, chance = tmp_path / "s/000000.safetensors", random.Random(5)
+    whole, results = path.read_bytes(), set()
+
+    def change(facts, tensors):
+        flat = tensors[chance.choice([*tensors])].reshape(-1)
+        value = chance.choice([0, 1, -1, 2, 127, 2**31 - 1, -(2**31), 2**62])
+        flat[chance.randrange(len(flat))] = np.array(value).astype(flat.dtype)
+
+    with Index.create(tmp_path / "index", model) as index:
+        for _ in range(40):
+            path.write_bytes(whole)
+            signed(path, change)
+            try:
+                index.add(read_shards(tmp_path / "s"))
+                results.add("added")
+            except (DamagedIndexError, SourceError) as error:
+                results.add(type(error))
+            index.clear()
+    assert verify(tmp_path / "index") == []
+    assert results == {DamagedIndexError, SourceError, "added"}
