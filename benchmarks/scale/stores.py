@@ -139,9 +139,8 @@ def postgres_peer(
     truth: dict[str, list[np.ndarray]],
 ) -> dict[str, Any]:
     """PostgreSQL's own ranking of texts, and pgvector's graph with a filter in its query."""
-    from indexes.postgres.connection import connect
-    from indexes.postgres.location import parse_location
-    from indexes.postgres.vectors import vector_text
+    from indexes.postgres.connection import connect, parse_location
+    from indexes.postgres.ranking import vector_text
 
     with connect(parse_location(location)) as connection:
         connection.execute("CREATE EXTENSION IF NOT EXISTS vector")

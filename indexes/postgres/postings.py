@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from indexes.bm25.scoring import sums
 from indexes.postgres.connection import Connection
-from indexes.postgres.locks import alone_in_upkeep
-from indexes.postgres.schema import Tables
+from indexes.postgres.schema import Tables, alone_in_upkeep
 
 POSTING = np.dtype([("passage", "<i8"), ("frequency", "<u4"), ("length", "<u4")])
 # Passages of the largest batch of a level; batches of the last level are merged no more.
@@ -126,13 +125,7 @@ def all_blocks(
 
 
 def merge_levels(connection: Connection, tables: Tables, *, all_batches: bool = False) -> int:
-    """Join the blocks of each level that has many batches, or more than one if `all_batches`.
-
-    Concurrent commits only add blocks; a second upkeep leaves the work to the first.
-
-    Returns:
-        The number of batches joined.
-    """
+    """Join the blocks of each level that has many batches, or several; how many were joined."""
     joined = 0
     for level, most in enumerate(_BATCHES):
         rows = connection.execute(
@@ -177,11 +170,7 @@ def insert_batch(
 
 
 def purge(connection: Connection, tables: Tables) -> int:
-    """Rewrite the blocks that hold postings of deleted passages; answers stay the same.
-
-    Returns:
-        The number of deleted passages whose postings are gone.
-    """
+    """Drop the postings of deleted passages, whose number it returns; answers stay the same."""
     return alone_in_upkeep(connection, tables.number, partial(_purge, connection, tables))
 
 
@@ -209,13 +198,7 @@ def _purge(connection: Connection, tables: Tables) -> int:
 
 
 def read_dead(connection: Connection, tables: Tables, after: int = -1) -> NDArray[np.int64]:
-    """(n,) int64: the deleted passages whose postings are still there.
-
-    Args:
-        connection: inside a transaction.
-        tables: of the index.
-        after: only those deleted after this generation.
-    """
+    """(n,) int64: the passages deleted after a generation whose postings are still there."""
     rows = connection.execute(
         tables.statement(
             "SELECT string_agg(int8send(passage), ''::bytea) FROM {deleted} WHERE generation > %s"

@@ -8,6 +8,7 @@ those are looked up and scanned; wherever the graph finds too few, the scan answ
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -19,7 +20,9 @@ from psycopg import sql
 
 from indexes.bm25.formulas import BM25Settings, idf, mean_okapi_idf, weights
 from indexes.bm25.scoring import top_places
+from indexes.errors import ConfigError
 from indexes.filters.sql import Where
+from indexes.postgres.connection import Connection, Location, database_errors
 from indexes.postgres.filters import EVERYTHING, Condition, condition
 from indexes.postgres.postings import (
     ids_of,
@@ -27,18 +30,184 @@ from indexes.postgres.postings import (
     read_postings,
     vocabulary_frequencies,
 )
-from indexes.postgres.vectors import (
-    GRAPH_RECALL,
-    distance,
-    effort_for,
-    unpacked_vectors,
-    vector_text,
-)
-from indexes.protocol import Candidates, Mode, Query
+from indexes.postgres.schema import Tables
+from indexes.protocol import Candidates, Mode, Query, Stage, StructureSettings
+from indexes.vectors.choice import AUTO, FLAT, FLAT_LIMIT
 from indexes.vectors.flat import exact_scores, nearest_of, rounded, tie_slack
 
 if TYPE_CHECKING:
     from indexes.postgres.view import PostgresView
+
+GRAPH = "hnsw"
+GRAPH_RECALL = 0.95
+_WHOLE, _HALF = 2000, 4000
+# Search efforts whose recall is measured, with so many queries.
+EFFORTS = (40, 80, 160, 320, 640)
+SAMPLED = 50
+_NOISE = 0.5
+
+
+def copy_passages(
+    connection: Connection,
+    tables: Tables,
+    columns: Sequence[NDArray[Any]],
+    vectors: NDArray[np.float32],
+) -> None:
+    """Store passages; `columns` are their ids, documents, starts, stops and numbers of terms."""
+    dimensions = vectors.shape[1]
+    kinds = (">i8", ">i8", ">i4", ">i4", ">i4")
+    form: list[tuple[str, Any]] = [("columns", ">i2")]
+    for number, kind in enumerate(kinds):
+        form += [(f"size{number}", ">i4"), (f"value{number}", kind)]
+    form += [("size", ">i4"), ("head", ">i2", 2), ("vector", ">f4", dimensions)]  # type: ignore[list-item]
+    rows = np.zeros(len(vectors), np.dtype(form))
+    rows["columns"] = len(kinds) + 1
+    for number, (kind, column) in enumerate(zip(kinds, columns, strict=True)):
+        rows[f"size{number}"], rows[f"value{number}"] = np.dtype(kind).itemsize, column
+    rows["size"], rows["vector"] = 4 + 4 * dimensions, vectors
+    rows["head"][:, 0] = dimensions
+    statement = tables.statement(
+        "COPY {passages} (passage, doc, start, stop, length, embedding) FROM STDIN (FORMAT BINARY)"
+    )
+    with connection.cursor() as cursor, cursor.copy(statement) as copy:
+        copy.write(b"PGCOPY\n\xff\r\n\0" + bytes(8))
+        copy.write(rows.tobytes())
+        copy.write(b"\xff\xff")
+
+
+def unpacked_vectors(packed: Sequence[bytes], dimensions: int | None) -> NDArray[np.float32]:
+    """(n, d) float32, from the binary form of pgvector."""
+    width = dimensions or 0
+    form = np.dtype([("head", ">i4"), ("values", ">f4", (width,))])
+    return np.frombuffer(b"".join(packed), form)["values"].astype(np.float32)
+
+
+def vector_text(vector: NDArray[np.float32]) -> str:
+    """A vector as pgvector reads it, to the last bit."""
+    return "[" + ",".join(map(repr, vector.tolist())) + "]"
+
+
+def check_structures(settings: StructureSettings, dimensions: int | None, place: Location) -> None:
+    """Refuse a structure that a database does not have with a `ConfigError`."""
+    kind, refused = settings.index_type, ""
+    if kind not in (AUTO, FLAT, GRAPH):
+        refused = f"expected the index type auto, flat or hnsw, found {kind!r}, which only an "
+        refused += "index folder has"
+    elif settings.memory_bytes is not None:
+        refused = "a memory limit applies to index folders alone; the server's own settings say "
+        refused += "what it takes"
+    elif kind == GRAPH and (dimensions or 0) > _HALF:
+        refused = f"expected vectors of at most {_HALF:,} dimensions for hnsw, found "
+        refused += f"{dimensions:,}; use flat"
+    if refused:
+        raise ConfigError(f"{place}: {refused}")
+
+
+def wants_graph(settings: StructureSettings, passages: int, dimensions: int | None) -> bool:
+    """Whether an index of this size has a graph."""
+    if not passages or dimensions is None or dimensions > _HALF:
+        return False
+    return settings.index_type == GRAPH or (settings.index_type == AUTO and passages > FLAT_LIMIT)
+
+
+def distance(column: str, dimensions: int | None) -> str:
+    """SQL for the negative inner product with a vector, as the graph orders by it."""
+    if (dimensions or 0) <= _WHOLE:
+        return f"{column} <#> %s::vector"
+    return f"({column}::halfvec({dimensions:d})) <#> %s::vector::halfvec({dimensions:d})"
+
+
+def effort_for(efforts: Sequence[tuple[int, float]], recall: float) -> int | None:
+    """The least effort that reaches a recall; None where only a scan does."""
+    return next((effort for effort, found in efforts if found >= recall), None)
+
+
+def build_graph(connection: Connection, tables: Tables, dimensions: int, stage: Stage) -> None:
+    """Build the graph in the place of an earlier one, and measure it; other writers wait.
+
+    Not CONCURRENTLY, which waits for every reader of the database, this process's own included.
+    The caller is in no transaction.
+    """
+    done = stage("building the HNSW graph", 1)
+    drop_graph(connection, tables)
+    column, kind = "embedding", "vector_ip_ops"
+    if dimensions > _WHOLE:
+        column, kind = f"(embedding::halfvec({dimensions:d}))", "halfvec_ip_ops"
+    with connection.transaction():
+        connection.execute(
+            "SELECT set_config('maintenance_work_mem', '1GB', true) WHERE "
+            "pg_size_bytes(current_setting('maintenance_work_mem')) < pg_size_bytes('1GB')"
+        )
+        connection.execute(
+            tables.statement(
+                f"CREATE INDEX {{name}} ON {{passages}} USING hnsw ({column} {kind})",
+                name=sql.Identifier(f"hnsw_{tables.number:d}"),
+            )
+        )
+    done(1)
+    efforts = _measured(connection, tables, dimensions, stage)
+    connection.execute(
+        "UPDATE retriever.indexes SET efforts = %s WHERE number = %s",
+        (json.dumps(efforts), tables.number),
+    )
+
+
+def drop_graph(connection: Connection, tables: Tables) -> None:
+    """Drop the graph if there is one, which waits for readers; the caller is in no transaction."""
+    with connection.transaction():
+        connection.execute("SET LOCAL lock_timeout = '10s'")
+        connection.execute(
+            "UPDATE retriever.indexes SET efforts = NULL WHERE number = %s AND efforts IS NOT NULL",
+            (tables.number,),
+        )
+        connection.execute(tables.statement("DROP INDEX IF EXISTS {hnsw}"))
+
+
+def graph_is_valid(connection: Connection, tables: Tables) -> bool:
+    """Whether the database has the graph, complete."""
+    row = connection.execute(
+        "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)",
+        (f"retriever.hnsw_{tables.number:d}",),
+    ).fetchone()
+    return row is not None and bool(row[0])
+
+
+def _measured(
+    connection: Connection, tables: Tables, dimensions: int, stage: Stage
+) -> list[tuple[int, float]]:
+    """(ef_search, recall@10) against the scan, for queries that are stored vectors with noise."""
+    with connection.cursor(binary=True) as cursor:
+        cursor.execute(
+            tables.statement(
+                "SELECT embedding FROM {passages} ORDER BY passage %% 7919, passage LIMIT %s"
+            ),
+            (SAMPLED,),
+        )
+        chosen = unpacked_vectors([row[0] for row in cursor], dimensions)
+    done = stage("measuring recall", len(chosen))
+    noise = np.random.default_rng(0).standard_normal(chosen.shape)
+    noise *= _NOISE * np.linalg.norm(chosen, axis=1, keepdims=True)
+    noise /= np.linalg.norm(noise, axis=1, keepdims=True)
+    found = dict.fromkeys(EFFORTS, 0)
+    wanted = 0
+    near = tables.statement(
+        f"SELECT passage FROM {{passages}} ORDER BY {distance('embedding', dimensions)} LIMIT 10"  # noqa: S608
+    )
+    scan = tables.statement(
+        "SELECT passage FROM {passages} ORDER BY (embedding <#> %s::vector) + 0 LIMIT 10"
+    )
+    for query in (chosen + noise).astype(np.float32):
+        text = vector_text(query)
+        with connection.transaction():
+            exact = {row[0] for row in connection.execute(scan, (text,))}
+            connection.execute("SET LOCAL enable_sort = off; SET LOCAL enable_seqscan = off")
+            for effort in EFFORTS:
+                connection.execute("SELECT set_config('hnsw.ef_search', %s, true)", (str(effort),))
+                found[effort] += len(exact & {row[0] for row in connection.execute(near, (text,))})
+        wanted += len(exact)
+        done(1)
+    return [(effort, round(hits / max(wanted, 1), 4)) for effort, hits in found.items()]
+
 
 # What following the graph past one passage costs, in looked-up passages.
 _STEP_COST = 6
@@ -47,14 +216,7 @@ _FIRST_ASKED = 4
 
 
 class PostgresRanking:
-    """Ranks the passages of one view; see `indexes.protocol.Ranking`.
-
-    Args:
-        view: valid for as long as the ranking is used.
-        bm25: variant and parameters.
-        where: only passages of documents that match; None for all.
-        recall: of searches in the graph, in (0, 1]; None for the default.
-    """
+    """Ranks the passages of one view; see `indexes.protocol.Ranking`."""
 
     def __init__(
         self, view: PostgresView, bm25: BM25Settings, where: Where | None, recall: float | None
@@ -69,7 +231,7 @@ class PostgresRanking:
 
     def candidates(self, queries: Sequence[Query], mode: Mode, depth: int) -> list[Candidates]:
         """The best passages for each query; see `indexes.protocol.Ranking`."""
-        with self._view.readable():
+        with database_errors(self._session.location):
             return [self._candidates(query, mode, depth) for query in queries]
 
     def _candidates(self, query: Query, mode: Mode, depth: int) -> Candidates:
@@ -95,8 +257,6 @@ class PostgresRanking:
             matches = matched[places] == passages
             bm25[matches] = scores[places[matches]]
         return Candidates(passages, dense, bm25, matches, complete)
-
-    # ---- BM25 ------------------------------------------------------------------------------------
 
     def _matches(self, terms: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """All live passages that hold a term, ascending, and their scores."""
@@ -145,8 +305,6 @@ class PostgresRanking:
                 return _first(passing, scores[chosen], depth)
             asked *= 8
 
-    # ---- filters ---------------------------------------------------------------------------------
-
     def _few(self, depth: int) -> NDArray[np.int64] | None:
         """The passages that pass the filter, ascending; None if they are many.
 
@@ -171,7 +329,7 @@ class PostgresRanking:
             where=sql.SQL(self._condition.text),
         )
         found = np.sort(ids_of(rows[0][0]))
-        self._view.remember_few(self._where, found, limit)
+        self._view.known_few(self._where, (found, limit))
         return found if len(found) <= limit else None
 
     def _passing(self, passages: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -185,8 +343,6 @@ class PostgresRanking:
             where=sql.SQL(self._condition.text),
         )
         return np.sort(ids_of(rows[0][0]))
-
-    # ---- vectors ---------------------------------------------------------------------------------
 
     def _nearest(
         self, vector: NDArray[np.float32], depth: int

@@ -21,12 +21,21 @@ first passage; passage ids come from one sequence and are never used twice.
 
 from __future__ import annotations
 
-import psycopg
-from psycopg import sql
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+from uuid import UUID
 
-from indexes.errors import ConfigError, FormatVersionError
-from indexes.postgres.connection import Connection
-from indexes.postgres.location import Location
+import psycopg
+from psycopg import errors, sql
+
+from indexes.errors import ConfigError, FormatVersionError, IndexLockedError
+from indexes.postgres.connection import Connection, Location, database_errors
 
 FORMAT_VERSION = 1
 _LEAST_VECTOR = (0, 8)
@@ -127,11 +136,7 @@ def format_of(connection: Connection) -> int:
 
 
 def check_format(connection: Connection, location: Location) -> bool:
-    """Whether the database holds indexes.
-
-    Raises:
-        FormatVersionError: a newer release has changed the tables.
-    """
+    """Whether the database holds indexes; `FormatVersionError` if a newer release made them."""
     found = format_of(connection)
     if found > FORMAT_VERSION:
         raise FormatVersionError(
@@ -224,3 +229,187 @@ def _require_vector(connection: Connection, location: Location) -> None:
             f"{location}: expected pgvector 0.8 or newer, found {version}: update it and run "
             "ALTER EXTENSION vector UPDATE"
         )
+
+
+_COLUMNS = (
+    "number, identity, settings, seal, generation, dimensions, documents, passages, total_length, "
+    "dead, efforts, begun_with"
+)
+
+
+@dataclass(frozen=True)
+class IndexRow:
+    """What the database says of an index, as one commit left it.
+
+    Attributes:
+        number: names its tables.
+        identity: another after it was replaced.
+        settings_text: JSON.
+        seal: its checksum.
+        generation: increases by one with every commit.
+        dimensions: of its vectors; None before the first.
+        documents, passages: how many there are.
+        total_length: terms of all passages.
+        dead: number of deleted passages whose postings are still there.
+        efforts_text: JSON, (ef_search, recall@10) of the graph, ascending; None without a graph.
+        begun_with: of an index that is to replace another; None for others.
+    """
+
+    number: int
+    identity: UUID
+    settings_text: str
+    seal: bytes
+    generation: int
+    dimensions: int | None
+    documents: int
+    passages: int
+    total_length: int
+    dead: int
+    efforts_text: str | None
+    begun_with: str | None
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """JSON values by key."""
+        return dict(json.loads(self.settings_text))
+
+    @cached_property
+    def efforts(self) -> list[tuple[int, float]] | None:
+        """(ef_search, recall@10) of the graph, ascending; None without a graph."""
+        if self.efforts_text is None:
+            return None
+        return [(int(effort), float(recall)) for effort, recall in json.loads(self.efforts_text)]
+
+    def setting(self, key: str, default: Any = None) -> Any:
+        """The JSON value of a setting; KeyError if there is none and no default."""
+        if key not in self.settings and default is None:
+            raise KeyError(key)
+        return self.settings.get(key, default)
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the settings are as they were written."""
+        return seal_of(self.settings_text) == self.seal
+
+
+@dataclass(frozen=True)
+class Session:
+    """A connection inside a transaction, and the index that it works on."""
+
+    location: Location
+    connection: Connection
+    row: IndexRow
+
+    @cached_property
+    def tables(self) -> Tables:
+        """The tables of the index."""
+        return Tables(self.row.number)
+
+    def rows(self, text: str, *parameters: Any, where: Any = None) -> list[tuple[Any, ...]]:
+        """What a statement over the tables of the index returns; `where` fills ``{where}``."""
+        parts = {} if where is None else {"where": where}
+        with database_errors(self.location), self.connection.cursor(binary=True) as cursor:
+            cursor.execute(self.tables.statement(text, **parts), parameters)
+            return cursor.fetchall()
+
+
+def find_index(connection: Connection, location: Location, replaces: int | None) -> IndexRow | None:
+    """The index that has the name, or the hidden one that is to replace that number."""
+    if replaces is None:
+        return _row(connection, "name = %s", location.index)
+    return _row(connection, "replaces = %s", replaces)
+
+
+def read_row(connection: Connection, number: int, *, lock: bool = False) -> IndexRow | None:
+    """The index of that number; under a lock, the commits of several writers follow one another.
+
+    It is the lock that lets others insert rows that refer to the index: two transactions that have
+    done so could not both take a stronger one.
+    """
+    return _row(connection, f"number = %s{' FOR NO KEY UPDATE' * lock}", number)
+
+
+def _row(connection: Connection, which: str, value: str | int) -> IndexRow | None:
+    row = connection.execute(
+        f"SELECT {_COLUMNS} FROM retriever.indexes WHERE {which}",  # noqa: S608
+        (value,),
+    ).fetchone()
+    return None if row is None else IndexRow(*row)
+
+
+def settings_text(settings: Mapping[str, Any]) -> str:
+    """Settings as they are stored; equal ones have equal text."""
+    return json.dumps(settings, ensure_ascii=False, sort_keys=True)
+
+
+def seal_of(text: str) -> bytes:
+    """16 bytes over the settings."""
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+# The server notices a moment later that a session has ended.
+_GRACE = 0.2
+
+
+def wait_for_mark(
+    connection: Connection, location: Location, number: int, timeout: float, *, alone: bool
+) -> None:
+    """Mark an index as written by this session.
+
+    Raises:
+        IndexLockedError: it is being replaced; or, if `alone`, it has writers.
+    """
+    end = time.monotonic() + max(timeout, _GRACE)
+    while not _mark(connection, number, alone=alone):
+        if time.monotonic() >= end:
+            who = "a writer holds it" if alone else "`reindex` or --recreate is replacing it"
+            raise IndexLockedError(f"{location}: {who}; try again when that has ended")
+        time.sleep(0.05)
+
+
+def release(connection: Connection) -> None:
+    """End a session, and with it its marks, before this returns."""
+    with suppress(psycopg.Error):
+        connection.execute("SELECT pg_advisory_unlock_all()")
+    connection.close()
+
+
+def alone_in_upkeep(connection: Connection, number: int, work: Callable[[], int]) -> int:
+    """What `work` returns, in the one transaction that rewrites postings; 0 if another one does."""
+    try:
+        with connection.transaction():
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            return work() if _lock_upkeep(connection, number) else 0
+    except errors.SerializationFailure:
+        # The other one has ended since this one began.
+        return 0
+
+
+def drop_retired(connection: Connection) -> None:
+    """Drop the indexes that others have replaced, unless someone still reads them."""
+    rows = connection.execute(
+        "SELECT number FROM retriever.indexes WHERE name IS NULL AND replaces IS NULL"
+    ).fetchall()
+    for (number,) in rows:
+        try:
+            with connection.transaction():
+                connection.execute("SET LOCAL lock_timeout = '200ms'")
+                drop_index(connection, number)
+        except psycopg.Error as error:
+            if not isinstance(error, errors.LockNotAvailable):
+                raise
+
+
+def _mark(connection: Connection, number: int, *, alone: bool) -> bool:
+    """Try to mark the index as written by several sessions, or by this one alone."""
+    kind = "" if alone else "_shared"
+    return _lock(connection, f"SELECT pg_try_advisory_lock{kind}(%s, %s)", KEY, number)
+
+
+def _lock_upkeep(connection: Connection, number: int) -> bool:
+    return _lock(connection, "SELECT pg_try_advisory_xact_lock(%s, %s)", KEY + 1, number)
+
+
+def _lock(connection: Connection, statement: str, *numbers: int) -> bool:
+    ((locked,),) = connection.execute(statement, numbers).fetchall()
+    return bool(locked)

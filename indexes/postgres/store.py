@@ -2,21 +2,431 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from typing import Any
+from typing import Any, Self, TypeVar
 
-from indexes.errors import DamagedIndexError
-from indexes.postgres.connection import Connection, connect, database_errors
-from indexes.postgres.location import Location, parse_location
-from indexes.postgres.locks import drop_retired, release, wait_for_mark
-from indexes.postgres.schema import check_format, create_tables, drop_index, prepare
-from indexes.postgres.session import find_index, seal_of, settings_text
-from indexes.postgres.vectors import check_structures
-from indexes.postgres.verify import verify
-from indexes.postgres.view import PostgresReader, damaged
-from indexes.postgres.writer import PostgresWriter
-from indexes.protocol import StructureSettings
+import numpy as np
+from numpy.typing import NDArray
+from psycopg import errors, sql
+
+from indexes.errors import ConfigError, DamagedIndexError, IndexLockedError, StorageError
+from indexes.filters.sql import Where
+from indexes.folder.documents import document_checksum, metadata_json
+from indexes.postgres.connection import (
+    Connection,
+    Location,
+    connect,
+    database_errors,
+    parse_location,
+)
+from indexes.postgres.filters import condition, nul_error, read_metadata, stored_metadata
+from indexes.postgres.postings import (
+    blocks_of,
+    insert_batch,
+    level_of,
+    merge_levels,
+    purge,
+    write_blocks,
+)
+from indexes.postgres.ranking import (
+    build_graph,
+    check_structures,
+    copy_passages,
+    drop_graph,
+    wants_graph,
+)
+from indexes.postgres.schema import (
+    FORMAT_VERSION,
+    IndexRow,
+    Tables,
+    check_format,
+    create_tables,
+    drop_index,
+    drop_retired,
+    find_index,
+    fix_dimensions,
+    format_of,
+    prepare,
+    read_row,
+    release,
+    seal_of,
+    settings_text,
+    wait_for_mark,
+)
+from indexes.postgres.view import PostgresReader, damaged, missing, storable, verify
+from indexes.protocol import NewDocument, Stage, StoredHead, StructureSettings, no_progress
+
+T = TypeVar("T")
+
+_RETRIES = 5
+_AGAIN = (errors.SerializationFailure, errors.DeadlockDetected)
+_MOST_DIMENSIONS = 16_000
+# Deleted passages whose postings stay: few, or this share of the others.
+_FEW_DEAD, _DEAD_SHARE = 1000, 0.2
+
+
+class PostgresWriter:
+    """One of the writers of an index; see `indexes.protocol.Writer`. Use it as a context manager.
+
+    `lock_timeout` is how many seconds to wait for a replacement of the index to end.
+    """
+
+    def __init__(self, location: Location, replaces: int | None, lock_timeout: float) -> None:
+        self._location = location
+        self._replaces = replaces
+        self._lock_timeout = lock_timeout
+        self._connection: Connection
+        self._tables: Tables
+
+    def __enter__(self) -> Self:
+        self._connection = connect(self._location)
+        try:
+            with database_errors(self._location):
+                self._open()
+        except BaseException:
+            self._connection.close()
+            raise
+        return self
+
+    def _open(self) -> None:
+        connection = self._connection
+        if not check_format(connection, self._location):
+            raise missing(self._location)
+        if format_of(connection) < FORMAT_VERSION:
+            prepare(connection, self._location)
+        row = find_index(connection, self._location, self._replaces)
+        if row is None:
+            raise missing(self._location)
+        if self._replaces is None:
+            wait_for_mark(connection, self._location, row.number, self._lock_timeout, alone=False)
+            found = find_index(connection, self._location, None)
+            if found is None or found.number != row.number:
+                raise IndexLockedError(
+                    f"{self._location}: another index has just taken its place; run the same "
+                    "command again"
+                )
+        self._tables = Tables(row.number)
+        connection.execute('CREATE TEMP TABLE touched (id text COLLATE "C" PRIMARY KEY)')
+
+    def __exit__(self, *raised: object) -> None:
+        release(self._connection)
+
+    @property
+    def _row(self) -> IndexRow:
+        row = read_row(self._connection, self._tables.number)
+        if row is None:
+            raise missing(self._location)
+        return row
+
+    def setting(self, key: str, default: Any = None) -> Any:
+        """The JSON value of a setting; KeyError if there is none and no default."""
+        with database_errors(self._location):
+            return self._row.setting(key, default)
+
+    def record(self, key: str, value: Any) -> None:
+        """Store a JSON value that says something of the index and decides nothing."""
+
+        def change() -> None:
+            text = settings_text({**self._locked().settings, key: value})
+            self._update("settings = %s, seal = %s", text, seal_of(text))
+
+        self._in_transaction(change)
+
+    def heads(self, ids: Sequence[str]) -> dict[str, StoredHead]:
+        """The stored hash and metadata of those of `ids` that the index holds."""
+        with database_errors(self._location), self._connection.cursor(binary=True) as cursor:
+            cursor.execute(
+                self._tables.statement(
+                    "SELECT id, hash, metadata::text, exact FROM {documents} WHERE id = ANY(%s)"
+                ),
+                (list(filter(storable, ids)),),
+            )
+            return {
+                id_: StoredHead(found, metadata_json(read_metadata(metadata, exact)))
+                for id_, found, metadata, exact in cursor
+            }
+
+    def touch(self, ids: Sequence[str]) -> None:
+        """Remember that these stored documents belong to the run; see `delete_untouched`."""
+        with database_errors(self._location):
+            self._touch(
+                "SELECT id FROM {documents} WHERE id = ANY(%s)", list(filter(storable, ids))
+            )
+
+    def _touch(self, chosen: str, ids: Sequence[str]) -> None:
+        text = f"INSERT INTO touched {chosen} ON CONFLICT DO NOTHING"
+        self._connection.execute(self._tables.statement(text), (ids,))
+
+    def commit(
+        self,
+        documents: Sequence[NewDocument],
+        vectors: NDArray[np.float32],
+        tokens: Iterable[Sequence[str]],
+        metadata: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> bool:
+        """Add or replace documents in one transaction; the same call may be made again.
+
+        Raises:
+            SourceError: a text holds a NUL character.
+            ValueError: vectors or tokens are not as many as the passages, or metadata is not JSON.
+        """
+        terms = list(tokens)
+        passages = sum(len(document.spans) for document in documents)
+        if len(vectors) != passages or len(terms) != passages:
+            raise ValueError(
+                f"expected vectors and terms of {passages} passages, found {len(vectors)} and "
+                f"{len(terms)}"
+            )
+        for document in documents:
+            if "\0" in document.id + (document.title or "") + document.text:
+                raise nul_error(document.id)
+        stored = [stored_metadata(document.metadata, document.id) for document in documents]
+        changed = {id_: stored_metadata(new, id_) for id_, new in (metadata or {}).items()}
+        if passages:
+            self._require_dimensions(vectors.shape[1])
+        self._in_transaction(lambda: self._commit(documents, stored, vectors, terms, changed))
+        return True
+
+    def _commit(
+        self,
+        documents: Sequence[NewDocument],
+        stored: Sequence[tuple[str, str | None]],
+        vectors: NDArray[np.float32],
+        terms: Sequence[Sequence[str]],
+        changed: Mapping[str, tuple[str, str | None]],
+    ) -> None:
+        connection, tables = self._connection, self._tables
+        counts = [len(document.spans) for document in documents]
+        ids = self._new_passages(sum(counts))
+        firsts = np.cumsum([0, *counts[:-1]]) if counts else np.empty(0, np.int64)
+        docs = ids[firsts] if len(ids) else ids
+        lengths = np.array([len(one) for one in terms], np.int64)
+        if len(ids):
+            spans = np.array([span for document in documents for span in document.spans])
+            columns = [ids, np.repeat(docs, counts), spans[:, 0], spans[:, 1], lengths]
+            copy_passages(connection, tables, columns, vectors)
+            write_blocks(connection, tables, blocks_of(terms, ids), level_of(len(ids)))
+            insert_batch(connection, tables.number, int(ids[0]), len(ids), level_of(len(ids)))
+        row = self._locked()
+        names = [document.id for document in documents]
+        chosen = tables.statement("SELECT doc FROM {documents} WHERE id = ANY(%s)")
+        gone, dead, dead_length = self._remove(chosen, (names,), row.generation + 1)
+        with connection.cursor() as cursor:
+            with cursor.copy(tables.statement(_COPY_DOCUMENTS)) as copy:
+                for number, document in enumerate(documents):
+                    content = (document.id, document.title, document.text)
+                    first = int(docs[number])
+                    own = ids[firsts[number] :][: counts[number]].tolist()
+                    passages = [(one, *span) for one, span in zip(own, document.spans, strict=True)]
+                    checksum = document_checksum(*content, "", document.hash, passages)
+                    values = (*stored[number], document.hash, checksum)
+                    copy.write_row((first, *content, *values))
+            if changed:
+                cursor.executemany(
+                    tables.statement(
+                        "UPDATE {documents} SET metadata = %s, exact = %s WHERE id = %s"
+                    ),
+                    [(*new, id_) for id_, new in changed.items()],
+                )
+        fields = {name for one in (*stored, *changed.values()) for name in json.loads(one[0])}
+        connection.execute(
+            "INSERT INTO retriever.fields SELECT %s, unnest(%s::text[]) ON CONFLICT DO NOTHING",
+            (tables.number, sorted(fields)),
+        )
+        self._touch("SELECT unnest(%s::text[])", [*names, *changed])
+        self._count(len(documents) - gone, len(ids) - dead, int(lengths.sum()) - dead_length, dead)
+
+    def keep(self, digests: Sequence[bytes], vectors: NDArray[np.float32]) -> None:
+        """Keep nothing: an interrupted run encodes a document that is not complete again."""
+
+    def kept(self, digests: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
+        """Nothing."""
+        return {}
+
+    def forget(self) -> None:
+        """Do nothing."""
+
+    def delete(self, ids: Iterable[str]) -> int:
+        """Delete documents; returns how many of them there were."""
+        return self._delete("d.id = ANY(%s)", (list(filter(storable, ids)),))
+
+    def delete_where(self, where: Where) -> int:
+        """Delete the documents that match a filter; returns how many."""
+        chosen = condition(where.expression)
+        return self._delete(chosen.text, chosen.parameters)
+
+    def delete_untouched(self) -> int:
+        """Delete every document that `touch` and `commit` have not seen since the writer opened."""
+        return self._delete("NOT EXISTS (SELECT FROM touched AS t WHERE t.id = d.id)", ())
+
+    def count_touched(self) -> int:
+        """How many documents `touch` and `commit` have seen since the writer opened."""
+        with database_errors(self._location):
+            rows = self._connection.execute("SELECT count(*) FROM touched").fetchall()
+        return int(rows[0][0])
+
+    def merge(self, stage: Stage = no_progress) -> int:
+        """Join small batches of postings; drop those of deleted passages where they are many."""
+        del stage
+        with database_errors(self._location):
+            joined = merge_levels(self._connection, self._tables)
+            row = self._row
+            if row.dead > max(_FEW_DEAD, _DEAD_SHARE * row.passages):
+                self._purge()
+            return joined
+
+    def settle(self, added: int, stage: Stage = no_progress) -> int:
+        """Refresh the planner's statistics, and build the graph where it is due."""
+        with database_errors(self._location):
+            row = self._row
+            if 10 * added >= row.passages:
+                self._analyze("ANALYZE")
+            structures = StructureSettings.from_json(row.setting("structures", {}))
+            missing_graph = row.efforts is None and wants_graph(
+                structures, row.passages, row.dimensions
+            )
+            if missing_graph and row.dimensions is not None:
+                build_graph(self._connection, self._tables, row.dimensions, stage)
+            return int(missing_graph)
+
+    def compact(self, stage: Stage = no_progress) -> int:
+        """Join all batches, drop the postings of deleted passages, and VACUUM the tables."""
+        done = stage("compacting", 3)
+        with database_errors(self._location):
+            joined = merge_levels(self._connection, self._tables, all_batches=True)
+            done(1)
+            purged = self._purge() if self._row.dead else 0
+            done(1)
+            self._analyze("VACUUM (ANALYZE)")
+            drop_retired(self._connection)
+            done(1)
+        return joined + (1 if purged else 0)
+
+    def rebuild(self, structures: StructureSettings, stage: Stage = no_progress) -> int:
+        """Build the graph again, or drop it; `ConfigError` for a structure of folders alone."""
+        with database_errors(self._location):
+            row = self._row
+            check_structures(structures, row.dimensions, self._location)
+            self.record("structures", structures.to_json())
+            if wants_graph(structures, row.passages, row.dimensions):
+                assert row.dimensions is not None
+                build_graph(self._connection, self._tables, row.dimensions, stage)
+            else:
+                drop_graph(self._connection, self._tables)
+            return 1
+
+    def _in_transaction(self, change: Callable[[], T]) -> T:
+        """Run a change in one transaction, again where the server asks for it."""
+        with database_errors(self._location):
+            for attempt in range(_RETRIES):
+                try:
+                    with self._connection.transaction():
+                        return change()
+                except _AGAIN:
+                    if attempt == _RETRIES - 1:
+                        raise
+                    time.sleep(0.01 * 2**attempt)
+        raise AssertionError("unreachable")
+
+    def _locked(self) -> IndexRow:
+        """The row of the index, which this transaction holds until its end."""
+        row = read_row(self._connection, self._tables.number, lock=True)
+        if row is None:
+            raise StorageError(
+                f"{self._location}: the index was replaced or dropped meanwhile; run the same "
+                "command again"
+            )
+        return row
+
+    def _update(self, assignments: str, *values: Any) -> None:
+        self._connection.execute(
+            f"UPDATE retriever.indexes SET {assignments} WHERE number = %s",  # noqa: S608
+            (*values, self._tables.number),
+        )
+
+    def _count(self, documents: int, passages: int, length: int, dead: int) -> None:
+        """Change the counts of the index, and its generation."""
+        self._update(
+            "generation = generation + 1, documents = documents + %s, passages = passages + %s, "
+            "total_length = total_length + %s, dead = dead + %s",
+            *(documents, passages, length, dead),
+        )
+
+    def _remove(
+        self, chosen: sql.Composed, parameters: Sequence[Any], generation: int
+    ) -> tuple[int, int, int]:
+        """Delete chosen documents; their number, their passages and the terms of these."""
+        (counts,) = self._connection.execute(
+            self._tables.statement(
+                "WITH gone AS (DELETE FROM {documents} WHERE doc IN ({chosen}) RETURNING doc), "
+                "dead AS (DELETE FROM {passages} WHERE doc IN (SELECT doc FROM gone) "
+                "RETURNING passage, length), "
+                "noted AS (INSERT INTO {deleted} SELECT passage, %s FROM dead) "
+                "SELECT (SELECT count(*) FROM gone), count(*), coalesce(sum(length), 0)::bigint "
+                "FROM dead",
+                chosen=chosen,
+            ),
+            (*parameters, generation),
+        ).fetchall()
+        return counts[0], counts[1], counts[2]
+
+    def _delete(self, where: str, parameters: Sequence[Any]) -> int:
+        chosen = self._tables.statement(
+            "SELECT d.doc FROM {documents} AS d WHERE {where}", where=sql.SQL(where)
+        )
+
+        def change() -> int:
+            row = self._locked()
+            gone, dead, length = self._remove(chosen, parameters, row.generation + 1)
+            self._count(-gone, -dead, -length, dead)
+            return gone
+
+        return self._in_transaction(change)
+
+    def _new_passages(self, count: int) -> NDArray[np.int64]:
+        """(count,) int64, ascending: ids that no passage has had."""
+        rows = self._connection.execute(
+            "SELECT nextval('retriever.passage_ids') FROM generate_series(1, %s)", (count,)
+        )
+        return np.sort(np.fromiter((row[0] for row in rows), np.int64))
+
+    def _require_dimensions(self, dimensions: int) -> None:
+        def fix() -> int:
+            row = self._locked()
+            if row.dimensions is None:
+                structures = StructureSettings.from_json(row.setting("structures", {}))
+                check_structures(structures, dimensions, self._location)
+                fix_dimensions(self._connection, self._tables.number, dimensions)
+            return row.dimensions or dimensions
+
+        if dimensions > _MOST_DIMENSIONS:
+            raise ConfigError(
+                f"{self._location}: expected vectors of at most {_MOST_DIMENSIONS:,} dimensions, "
+                f"which is what pgvector stores, found {dimensions:,}"
+            )
+        with database_errors(self._location):
+            found = self._row.dimensions
+        found = found or self._in_transaction(fix)
+        if found != dimensions:
+            raise ValueError(f"expected vectors of {found} dimensions, found {dimensions}")
+
+    def _purge(self) -> int:
+        purged = purge(self._connection, self._tables)
+        self._update("dead = greatest(dead - %s, 0)", purged)
+        return purged
+
+    def _analyze(self, command: str) -> None:
+        for kind in ("documents", "passages", "postings", "deleted"):
+            name = self._tables.name(kind)
+            self._connection.execute(self._tables.statement(f"{command} {{table}}", table=name))
+
+
+_COPY_DOCUMENTS = (
+    "COPY {documents} (doc, id, title, text, metadata, exact, hash, checksum) FROM STDIN"
+)
 
 
 class PostgresStore:
@@ -134,7 +544,7 @@ class PostgresStore:
             drop_retired(connection)
 
     def verify(self) -> list[str]:
-        """Check counts, checksums and postings; see `indexes.postgres.verify`."""
+        """Check counts, checksums and postings; see `indexes.postgres.view`."""
         with closing(self.reader()) as reader, reader.view() as view:
             return verify(view)
 

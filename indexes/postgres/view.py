@@ -23,15 +23,11 @@ from indexes.bm25.formulas import BM25Settings
 from indexes.errors import DamagedIndexError, NotAnIndexError
 from indexes.filters.sql import Where
 from indexes.folder.documents import document_checksum
-from indexes.postgres.connection import Pool, database_errors
-from indexes.postgres.filters import read_metadata
-from indexes.postgres.location import Location
-from indexes.postgres.metadata import facets, field_summaries
-from indexes.postgres.postings import passages_of, read_dead, read_postings
-from indexes.postgres.ranking import PostgresRanking
-from indexes.postgres.schema import FORMAT_VERSION, check_format
-from indexes.postgres.session import IndexRow, Session, find_index
-from indexes.postgres.vectors import unpacked_vectors
+from indexes.postgres.connection import Location, Pool, database_errors
+from indexes.postgres.filters import facets, field_summaries, read_metadata
+from indexes.postgres.postings import all_blocks, ids_of, passages_of, read_dead, read_postings
+from indexes.postgres.ranking import PostgresRanking, graph_is_valid, unpacked_vectors
+from indexes.postgres.schema import FORMAT_VERSION, IndexRow, Session, check_format, find_index
 from indexes.protocol import Facets, FieldSummary, FieldType, Passage, StoredDocument
 
 # Filters whose passages are remembered, where they are few.
@@ -49,7 +45,6 @@ class Known:
     """What views of one index share; threads may use it side by side.
 
     Attributes:
-        identity: of the index.
         generation: of the commit that `dead` belongs to.
         dead: ascending; deleted passages, those included whose postings have gone since.
         few: by generation and filter, the passages that pass it, up to a number.
@@ -65,17 +60,7 @@ class Known:
 
 
 class PostgresReader:
-    """Reads one index of a database; see `indexes.protocol.Reader`.
-
-    Args:
-        location: the database.
-        replaces: of a hidden index, the number of the one that it is to replace.
-
-    Raises:
-        NotAnIndexError: there is none.
-        FormatVersionError: a newer release has changed the tables.
-        StorageError: the server cannot be reached.
-    """
+    """Reads one index; `replaces` is the number of the one that a hidden one is to replace."""
 
     def __init__(self, location: Location, replaces: int | None = None) -> None:
         self._location = location
@@ -119,7 +104,7 @@ class PostgresReader:
                 if row is not None:
                     session = Session(self._location, connection, row)
                     # From here on, whoever drops the tables waits.
-                    session.rows("SELECT FROM {documents} LIMIT 0")
+                    connection.execute(session.tables.statement("SELECT FROM {documents} LIMIT 0"))
                     return session
             except errors.OperationalError:
                 # The server, or someone on it, closed the connection while it was idle.
@@ -163,10 +148,6 @@ class PostgresView:
         self._known = known
         self._row = session.row
 
-    def readable(self) -> Any:
-        """A block whose errors of the database become those of this project."""
-        return database_errors(self.session.location)
-
     @property
     def identity(self) -> UUID:
         """Which index this is; another after the index was replaced."""
@@ -199,18 +180,18 @@ class PostgresView:
                 known.dead, known.generation = dead, generation
         return dead
 
-    def known_few(self, where: Where) -> tuple[NDArray[np.int64], int] | None:
-        """What `remember_few` was given for this filter at this commit."""
-        with self._known.lock:
-            return self._known.few.get(self._key(where))
+    def known_few(
+        self, where: Where, found: tuple[NDArray[np.int64], int] | None = None
+    ) -> tuple[NDArray[np.int64], int] | None:
+        """The passages that pass a filter at this commit, and how many were asked for, if known.
 
-    def remember_few(self, where: Where, passages: NDArray[np.int64], limit: int) -> None:
-        """Remember the passages that pass a filter, of which at most one over `limit` were read."""
+        What is found of them is kept.
+        """
+        key = (self.generation, *where.key)
         with self._known.lock:
-            self._known.few[self._key(where)] = passages, limit
-
-    def _key(self, where: Where) -> tuple[object, ...]:
-        return (self.generation, *where.key)
+            if found is not None:
+                self._known.few[key] = found
+            return self._known.few.get(key)
 
     def ranking(
         self,
@@ -223,8 +204,7 @@ class PostgresView:
 
     def document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
         """For each term, the number of live passages that hold it."""
-        with self.readable():
-            return {term: len(held) for term, held in self._postings(terms).items()}
+        return {term: len(held) for term, held in self._postings(terms).items()}
 
     def _postings(self, terms: Iterable[str]) -> dict[str, NDArray[Any]]:
         session = self.session
@@ -232,57 +212,51 @@ class PostgresView:
 
     def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:
         """Those metadata fields among some that no document has had, each with all known fields."""
-        with self.readable():
-            rows = self.session.rows(
-                "SELECT name FROM retriever.fields WHERE number = %s ORDER BY name",
-                self._row.number,
-            )
+        rows = self.session.rows(
+            "SELECT name FROM retriever.fields WHERE number = %s ORDER BY name",
+            self._row.number,
+        )
         known = [name for (name,) in rows]
         return dict.fromkeys(sorted(set(names).difference(known)), known)
 
     def has_type(self, name: str, types: Collection[FieldType]) -> bool:
         """Whether a document has a value of one of some types; reads until it finds one."""
-        with self.readable():
-            ((found,),) = self.session.rows(
-                "SELECT EXISTS (SELECT FROM {documents} AS d "
-                "WHERE jsonb_typeof(d.metadata -> %s::text) = ANY(%s))",
-                name,
-                list(types),
-            )
+        ((found,),) = self.session.rows(
+            "SELECT EXISTS (SELECT FROM {documents} AS d "
+            "WHERE jsonb_typeof(d.metadata -> %s::text) = ANY(%s))",
+            name,
+            list(types),
+        )
         return bool(found)
 
     def facets(
         self, names: Sequence[str], where: Where | None, terms: Sequence[str] | None, limit: int
     ) -> Facets:
         """How many of the documents that pass a filter have each value; see the protocol."""
-        with self.readable():
-            held = None if terms is None else passages_of(self._postings(terms))
-            return facets(self.session, names, where, held, limit)
+        held = None if terms is None else passages_of(self._postings(terms))
+        return facets(self.session, names, where, held, limit)
 
     def fields(self) -> list[FieldSummary]:
         """The metadata fields of the documents, ascending by name; reads all metadata."""
-        with self.readable():
-            return field_summaries(self.session)
+        return field_summaries(self.session)
 
     def documents_of(self, passages: Sequence[int]) -> dict[int, str]:
         """For each passage id, the user's id of its document."""
-        with self.readable():
-            rows = self.session.rows(
-                "SELECT p.passage, d.id FROM {passages} AS p JOIN {documents} AS d USING (doc) "
-                "WHERE p.passage = ANY(%s)",
-                np.array(passages, np.int64),
-            )
+        rows = self.session.rows(
+            "SELECT p.passage, d.id FROM {passages} AS p JOIN {documents} AS d USING (doc) "
+            "WHERE p.passage = ANY(%s)",
+            np.array(passages, np.int64),
+        )
         return self._complete(passages, dict(rows))
 
     def passages(self, passages: Sequence[int]) -> dict[int, Passage]:
         """The stored passages with these ids."""
-        with self.readable():
-            rows = self.session.rows(
-                "SELECT p.passage, d.id, d.title, d.text, d.metadata::text, d.exact, p.start, "
-                "p.stop FROM {passages} AS p JOIN {documents} AS d USING (doc) "
-                "WHERE p.passage = ANY(%s)",
-                np.array(passages, np.int64),
-            )
+        rows = self.session.rows(
+            "SELECT p.passage, d.id, d.title, d.text, d.metadata::text, d.exact, p.start, "
+            "p.stop FROM {passages} AS p JOIN {documents} AS d USING (doc) "
+            "WHERE p.passage = ANY(%s)",
+            np.array(passages, np.int64),
+        )
         found = {
             passage: Passage(passage, id_, title, text, read_metadata(metadata, exact), start, stop)
             for passage, id_, title, text, metadata, exact, start, stop in rows
@@ -292,14 +266,8 @@ class PostgresView:
     def vectors(self, passages: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float32]:
         """(passages, d) float32: their stored vectors, in the given order."""
         wanted = np.array(passages, np.int64)
-        if not len(wanted):
-            return np.zeros((0, self._row.dimensions or 0), np.float32)
-        with self.readable():
-            rows = self.session.rows(
-                "SELECT passage, embedding FROM {passages} WHERE passage = ANY(%s)", wanted
-            )
-        found = dict(rows)
-        self._complete(wanted.tolist(), found)
+        chosen = "SELECT passage, embedding FROM {passages} WHERE passage = ANY(%s)"
+        found = self._complete(wanted.tolist(), dict(self.session.rows(chosen, wanted)))
         packed = [found[passage] for passage in wanted.tolist()]
         return unpacked_vectors(packed, self._row.dimensions)
 
@@ -307,15 +275,17 @@ class PostgresView:
         """One document, or None if the index has none with that id."""
         if not storable(id_):
             return None
-        with self.readable():
-            rows = self.session.rows(f"{_DOCUMENT} WHERE d.id = %s", id_)
+        rows = self.session.rows(f"{_DOCUMENT} WHERE d.id = %s", id_)
         return self._stored(rows[0]) if rows else None
 
     def documents(self) -> Iterator[StoredDocument]:
         """Every document, as a stream in ascending order of ids (by code point)."""
         statement = self.session.tables.statement(f"{_DOCUMENT} ORDER BY d.id")
         name = f"documents_{next(_CURSORS)}"
-        with self.readable(), self.session.connection.cursor(name, binary=True) as cursor:
+        with (
+            database_errors(self.session.location),
+            self.session.connection.cursor(name, binary=True) as cursor,
+        ):
             cursor.itersize = _STREAMED
             cursor.execute(statement)
             for row in cursor:
@@ -325,15 +295,14 @@ class PostgresView:
         id_, title, text, metadata, exact, content_hash, checksum, *spans = row
         passages = sorted(zip(*spans, strict=True))
         if document_checksum(id_, title, text, "", content_hash, passages) != checksum:
-            raise self._damaged(f"the document {id_!r} was altered")
+            raise damaged(self.session.location, f"the document {id_!r} was altered")
         return StoredDocument(id_, title, text, read_metadata(metadata, exact), passages)
 
     def has_document(self, id_: str) -> bool:
         """Whether the index holds a document with that id."""
         if not storable(id_):
             return False
-        with self.readable():
-            return bool(self.session.rows("SELECT 1 FROM {documents} WHERE id = %s", id_))
+        return bool(self.session.rows("SELECT 1 FROM {documents} WHERE id = %s", id_))
 
     def count_documents(self) -> int:
         """Number of documents."""
@@ -341,20 +310,17 @@ class PostgresView:
 
     def content_hashes(self, ids: Sequence[str]) -> dict[str, bytes]:
         """The stored hash of title and text of those of `ids` that the index holds."""
-        with self.readable():
-            wanted = list(filter(storable, ids))
-            return dict(
-                self.session.rows("SELECT id, hash FROM {documents} WHERE id = ANY(%s)", wanted)
-            )
+        wanted = list(filter(storable, ids))
+        return dict(
+            self.session.rows("SELECT id, hash FROM {documents} WHERE id = ANY(%s)", wanted)
+        )
 
     def check_settings(self) -> None:
-        """Check that the settings are unaltered.
-
-        Raises:
-            DamagedIndexError: one was altered.
-        """
+        """Raise `DamagedIndexError` if the settings were altered."""
         if not self._row.is_sealed:
-            raise self._damaged("a setting was altered (the checksum of all differs)")
+            raise damaged(
+                self.session.location, "a setting was altered (the checksum of all differs)"
+            )
 
     def setting(self, key: str, default: Any = None) -> Any:
         """The JSON value of a setting; KeyError if there is none and no default."""
@@ -363,14 +329,13 @@ class PostgresView:
     def describe(self) -> dict[str, Any]:
         """Server, structure and sizes; see `indexes.protocol.View`."""
         row, info = self._row, self.session.connection.info
-        with self.readable():
-            ((version, replica, batches),) = self.session.rows(
-                "SELECT (SELECT extversion FROM pg_extension WHERE extname = 'vector'), "
-                "pg_is_in_recovery(), "
-                "(SELECT count(*) FROM retriever.batches WHERE number = %s)",
-                row.number,
-            )
-            parts = self.sizes()
+        ((version, replica, batches),) = self.session.rows(
+            "SELECT (SELECT extversion FROM pg_extension WHERE extname = 'vector'), "
+            "pg_is_in_recovery(), "
+            "(SELECT count(*) FROM retriever.batches WHERE number = %s)",
+            row.number,
+        )
+        parts = self.sizes()
         server = f"PostgreSQL {info.server_version // 10_000}.{info.server_version % 10_000}"
         structure = "scanned"
         if row.efforts is not None:
@@ -380,9 +345,7 @@ class PostgresView:
             "format_version": FORMAT_VERSION,
             "generation": self.generation,
             "deleted_passages": row.dead,
-            "mean_passage_terms": round(row.total_length / row.passages, 3)
-            if row.passages
-            else 0.0,
+            "mean_passage_terms": round(row.total_length / max(row.passages, 1), 3),
             "bytes": sum(parts.values()),
             "parts": parts,
             "store": {
@@ -405,11 +368,8 @@ class PostgresView:
     def _complete(self, wanted: Iterable[int], found: dict[int, Any]) -> dict[int, Any]:
         for passage in wanted:
             if passage not in found:
-                raise self._damaged(f"passage {passage} belongs to no document")
+                raise damaged(self.session.location, f"passage {passage} belongs to no document")
         return found
-
-    def _damaged(self, reason: object) -> DamagedIndexError:
-        return damaged(self.session.location, reason)
 
 
 _DOCUMENT = (
@@ -432,3 +392,91 @@ def damaged(location: Location, reason: object) -> DamagedIndexError:
 def storable(id_: str) -> bool:
     """Whether the database could hold an id; others are looked for in vain."""
     return "\0" not in id_ and not any("\ud800" <= c <= "\udfff" for c in id_)
+
+
+_COUNTS = {
+    "documents": "SELECT count(*)::bigint FROM {documents}",
+    "passages": "SELECT count(*)::bigint FROM {passages}",
+    "terms": "SELECT coalesce(sum(length), 0)::bigint FROM {passages}",
+    "deleted passages": "SELECT count(*)::bigint FROM {deleted}",
+}
+_STRAYS = {
+    "passages of no document": "SELECT count(*)::bigint FROM {passages} AS p "
+    "WHERE NOT EXISTS (SELECT FROM {documents} AS d WHERE d.doc = p.doc)",
+    "documents without passages": "SELECT count(*)::bigint FROM {documents} AS d "
+    "WHERE NOT EXISTS (SELECT FROM {passages} AS p WHERE p.doc = d.doc)",
+    "passages that are marked as deleted": "SELECT count(*)::bigint FROM {passages} "
+    "JOIN {deleted} USING (passage)",
+    "metadata fields that are not registered": "SELECT count(DISTINCT key)::bigint "
+    "FROM {documents} AS d, jsonb_object_keys(d.metadata) AS key WHERE NOT EXISTS "
+    "(SELECT FROM retriever.fields AS f WHERE f.name = key AND f.number = %s)",
+}
+
+
+def verify(view: PostgresView) -> list[str]:
+    """Read everything that the index has; one line per problem found.
+
+    What pages hold is the server's to check (``initdb --data-checksums``, ``pg_amcheck``).
+    """
+    with database_errors(view.session.location):
+        return list(_problems(view))
+
+
+def _problems(view: PostgresView) -> Iterator[str]:
+    session, row = view.session, view.session.row
+    place = session.location
+    try:
+        view.check_settings()
+    except DamagedIndexError as error:
+        yield str(error)
+    stated = (row.documents, row.passages, row.total_length, row.dead)
+    for (what, statement), expected in zip(_COUNTS.items(), stated, strict=True):
+        ((found,),) = session.rows(statement)
+        if found != expected:
+            yield f"{place}: expected {expected} {what}, as the index says, found {found}"
+    for what, statement in _STRAYS.items():
+        parameters = (row.number,) if "%s" in statement else ()
+        ((found,),) = session.rows(statement, *parameters)
+        if found:
+            yield f"{place}: {found} {what}"
+    try:
+        for _ in view.documents():
+            pass
+    except DamagedIndexError as error:
+        yield str(error)
+    yield from _postings_problems(view)
+    if row.efforts is not None and not graph_is_valid(session.connection, session.tables):
+        yield (
+            f"{place}: the HNSW graph is missing or invalid; `retriever compact --index-type hnsw` "
+            "builds it again"
+        )
+
+
+def _postings_problems(view: PostgresView) -> Iterator[str]:
+    session = view.session
+    ((packed,),) = session.rows(
+        "SELECT string_agg(int8send(passage) || int8send(length), ''::bytea ORDER BY passage) "
+        "FROM {passages}"
+    )
+    table = ids_of(packed).reshape(-1, 2)
+    passages, lengths = table[:, 0], table[:, 1]
+    sums, wrong, strays = np.zeros(len(passages), np.int64), 0, 0
+    dead = view.dead
+    for _, first, _, postings in all_blocks(session.connection, session.tables):
+        held = postings["passage"]
+        if not len(held) or held.min() < first:
+            yield f"{session.location}: a block of postings begins before its first passage {first}"
+            continue
+        places = np.minimum(np.searchsorted(passages, held), max(len(passages) - 1, 0))
+        known = passages[places] == held if len(passages) else np.zeros(len(held), np.bool_)
+        np.add.at(sums, places[known], postings["frequency"][known])
+        wrong += int(np.count_nonzero(postings["length"][known] != lengths[places[known]]))
+        strays += int(np.count_nonzero(~np.isin(held[~known], dead)))
+    if strays:
+        yield f"{session.location}: {strays} postings of passages that do not exist"
+    differing = int(np.count_nonzero(sums != lengths))
+    if differing or wrong:
+        yield (
+            f"{session.location}: the postings of {differing} passages do not add up to their "
+            f"lengths, and {wrong} postings name another length; index again with --recreate"
+        )

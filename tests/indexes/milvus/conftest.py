@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from milvus_samples import SETTINGS
+from store_samples import SETTINGS
 
 from indexes import Store, open_store
 

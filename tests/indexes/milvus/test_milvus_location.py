@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from milvus_samples import SETTINGS
+from store_samples import SETTINGS
 
 from indexes.errors import ConfigError, MissingExtraError, StorageError
 from indexes.milvus.connection import parse_location

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from milvus_samples import DIMENSIONS, SETTINGS, documents, ids_of, single
+from store_samples import DIMENSIONS, SETTINGS, documents, ids_of, single, viewed
 
 from indexes import compile_where, open_store
 from indexes.errors import ConfigError, FilterError, FormatVersionError, NotAnIndexError
@@ -25,14 +25,12 @@ class Killed(BaseException):
 
 
 def contents(store):
-    reader = store.reader()
-    with reader.view() as view:
+    with viewed(store) as view:
         held = {d.id: (d.text, d.metadata, d.passages) for d in view.documents()}
         passages = sorted(p for _, _, spans in held.values() for p, *_ in spans)
         found = held, view.document_frequencies(["apple", "a", "b", "c"]), view.passage_count
         assert len(view.vectors(passages)) == view.passage_count
         mean = view.describe()["mean_passage_terms"]
-    reader.close()
     return found, mean
 
 
@@ -134,8 +132,7 @@ def test_names_and_values_mean_what_they_say(store, text, expected):
         writer.commit(
             *documents(["c"], {"n": 2**53 + 1 if "not" in text else 9e9, "s": "k" * 2000})
         )
-    reader = store.reader()
-    with reader.view() as view:
+    with viewed(store) as view:
         if isinstance(expected, str):
             with pytest.raises(FilterError, match=expected):
                 view.ranking(where=compile_where(text))
@@ -143,7 +140,6 @@ def test_names_and_values_mean_what_they_say(store, text, expected):
         query = Query((), np.ones(DIMENSIONS, np.float32))
         (found,) = view.ranking(where=compile_where(text)).candidates([query], "dense", 50)
         assert sorted(set(view.documents_of(found.passages.tolist()).values())) == expected
-    reader.close()
 
 
 class TestReplacement:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from postgres_samples import SETTINGS
+from store_samples import SETTINGS
 
 from indexes import Store, open_store
 

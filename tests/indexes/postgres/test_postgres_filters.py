@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from postgres_samples import DIMENSIONS
 from psycopg import sql
+from store_samples import DIMENSIONS, viewed
 from where_reference import DOCUMENTS, FILTERS, evaluate, quoted, render
 
 from indexes import NewDocument, SourceError, compile_where
@@ -42,10 +42,8 @@ def rows(postgres_server):
 
 def test_an_index_over_a_field_answers_a_range(store, postgres_server):
     where = condition(compile_where("year >= 2020 and lang = 'en'").expression)
-    reader = store.reader()
-    with reader.view() as view:
+    with viewed(store) as view:
         tables = view.session.tables
-    reader.close()
     with postgres_server.connect() as connection:
         connection.execute(tables.statement("CREATE INDEX ON {documents} ((metadata -> 'year'))"))
         connection.execute("SET enable_seqscan = off")
@@ -71,8 +69,7 @@ def test_no_name_value_or_term_reaches_sql(store, hostile):
     with store.writer() as writer:
         writer.commit([one], np.ones((1, DIMENSIONS), np.float32), [[hostile, "\0", "\ud800"]])
         assert writer.heads([hostile])[hostile].metadata == metadata_json(one.metadata)
-    reader = store.reader()
-    with reader.view() as view:
+    with viewed(store) as view:
         assert view.document_frequencies([hostile, "\0", "\ud800", "x"]) == {
             hostile: 1, "\0": 1, "\ud800": 1, "x": 0,
         }  # fmt: skip
@@ -83,7 +80,6 @@ def test_no_name_value_or_term_reaches_sql(store, hostile):
         document = view.document(hostile)
         assert document is not None
         assert document.metadata == one.metadata
-    reader.close()
     with store.writer() as writer:
         assert writer.delete([hostile, "a\0b", "\ud800"]) == 1
     assert store.verify() == []

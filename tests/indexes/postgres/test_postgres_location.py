@@ -6,7 +6,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from indexes.errors import ConfigError
-from indexes.postgres.location import parse_location
+from indexes.postgres.connection import parse_location
 from indexes.postgres.store import PostgresStore
 
 SECRET = "sekret"

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from store_samples import viewed
 
 from indexes import NewDocument, Query, StructureSettings, compile_where, open_store
 from indexes.bm25.formulas import BM25Settings
 from indexes.errors import ConfigError
 from indexes.postgres import ranking as ranking_module
-from indexes.postgres.vectors import (
+from indexes.postgres.ranking import (
     check_structures,
     distance,
     effort_for,
@@ -44,10 +45,8 @@ def view(postgres_server, vectors) -> Iterator[PostgresView]:
         )
         assert writer.settle(COUNT) == 1
         assert writer.settle(0) == 0
-    reader = store.reader()
-    with reader.view() as opened:
+    with viewed(store) as opened:
         yield opened
-    reader.close()
 
 
 def queries(vectors: np.ndarray, count: int) -> list[Query]:
@@ -139,13 +138,11 @@ def test_of_equal_vectors_those_that_were_added_first_are_taken(postgres_url):
     documents = [NewDocument(id_, None, "t", {}, b"h", [(0, 1)]) for id_ in ids]
     with store.writer() as writer:
         writer.commit(documents, np.full((100, 4), 0.5, np.float32), [[]] * 100)
-    reader = store.reader()
-    with reader.view() as opened:
+    with viewed(store) as opened:
         query = Query((), np.full(4, 0.5, np.float32))
         (found,) = opened.ranking().candidates([query], "dense", 5)
         ids_found = opened.documents_of(found.passages.tolist()).values()
         assert sorted(ids_found) == sorted(ids[:5])
-    reader.close()
 
 
 def test_the_graph_passes_over_what_was_deleted(postgres_url):
@@ -161,27 +158,23 @@ def test_the_graph_passes_over_what_was_deleted(postgres_url):
         writer.commit(documents[300:], vectors[300:], [["a"]] * 100)
         writer.settle(100)
     live = [n for n in range(400) if n >= 300 or n % 3]
-    reader = store.reader()
-    with reader.view() as opened:
+    with viewed(store) as opened:
         for number in (0, 1, 350):
             (found,) = opened.ranking().candidates([Query((), vectors[number])], "dense", 10)
             ids = opened.documents_of(found.passages.tolist()).values()
             scores = vectors.astype(np.float64) @ vectors[number]
             best = {f"{n:03}" for n in sorted(live, key=lambda n: -scores[n])[:10]}
             assert len(best & set(ids)) >= 9
-    reader.close()
 
 
 def test_an_empty_index_has_no_candidates(store):
-    reader = store.reader()
-    with reader.view() as opened:
+    with viewed(store) as opened:
         query = Query(["a"], np.ones(8, np.float32))
         for mode in ("dense", "bm25", "hybrid"):
             (found,) = opened.ranking(where=compile_where("a = 1")).candidates([query], mode, 5)
             assert (len(found.passages), found.complete) == (0, True)
         assert opened.fields() == []
         assert opened.vectors([]).shape == (0, 0)
-    reader.close()
 
 
 def test_vectors_beyond_the_graph_of_whole_numbers_have_one_of_halves(postgres_url):
@@ -192,15 +185,13 @@ def test_vectors_beyond_the_graph_of_whole_numbers_have_one_of_halves(postgres_u
     with store.writer() as writer:
         writer.commit(documents, vectors, [[]] * 30)
         writer.settle(30)
-    reader = store.reader()
-    with reader.view() as opened:
+    with viewed(store) as opened:
         assert opened.session.row.efforts is not None
         (found,) = opened.ranking().candidates([Query((), vectors[4])], "dense", 3)
         best = int(found.passages[np.argmax(found.dense)])
         assert opened.documents_of([best]) == {best: "04"}
         expected = np.sort(vectors.astype(np.float64) @ vectors[4])[-3:]
         assert np.sort(found.dense) == pytest.approx(expected, rel=1e-4)
-    reader.close()
     assert store.verify() == []
 
 

@@ -7,21 +7,17 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from postgres_samples import DIMENSIONS, SETTINGS, documents, ids_of
+from store_samples import DIMENSIONS, SETTINGS, documents, ids_of, viewed
 
 from indexes import IndexLockedError, NotAnIndexError, open_store
-from indexes.postgres import locks as locks_module
 from indexes.postgres import postings as postings_module
-from indexes.postgres import writer as writer_module
+from indexes.postgres import schema as locks_module
+from indexes.postgres import store as writer_module
 
 
 def frequencies(store, terms):
-    reader = store.reader()
-    try:
-        with reader.view() as view:
-            return view.document_frequencies(terms)
-    finally:
-        reader.close()
+    with viewed(store) as view:
+        return view.document_frequencies(terms)
 
 
 def test_small_commits_are_joined_and_answers_stay(store):

@@ -1,8 +1,9 @@
-"""Small indexes in one file of Milvus Lite."""
+"""Small indexes for the tests of stores that are databases."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from typing import Any
 
 import numpy as np
@@ -33,11 +34,14 @@ def single(
     return NewDocument(f"{number:05}", None, text, metadata or {}, b"h", [(0, len(text))])
 
 
+@contextmanager
+def viewed(store: Store) -> Iterator[Any]:
+    """A view, by a reader of its own."""
+    with closing(store.reader()) as reader, reader.view() as view:
+        yield view
+
+
 def ids_of(store: Store) -> list[str]:
     """The ids of all documents."""
-    reader = store.reader()
-    try:
-        with reader.view() as view:
-            return [document.id for document in view.documents()]
-    finally:
-        reader.close()
+    with viewed(store) as view:
+        return [document.id for document in view.documents()]
