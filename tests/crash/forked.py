@@ -6,19 +6,17 @@ are not forked with it.
 
 import json
 import os
-import time
 import traceback
 import warnings
 
 from indexes.vectors.library import load_faiss
 
 
-def in_child(action, kill_after=None):
+def in_child(action):
     """Run `action` in a forked process.
 
     Args:
         action: what it returns must be JSON.
-        kill_after: seconds after which the process is killed if it still runs.
 
     Returns:
         The exit status (0, 1 for an exception, minus the number of a signal), and what `action`
@@ -42,9 +40,6 @@ def in_child(action, kill_after=None):
                 pipe.write(told)
             os._exit(status)
     os.close(send)
-    if kill_after is not None:
-        time.sleep(kill_after)
-        os.kill(child, 9)
     with os.fdopen(receive) as pipe:
         said = pipe.read()
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -8,6 +8,7 @@ import sys
 import pytest
 import workload
 from answers import check_answers, contents
+from forked import in_child
 from workload import Operation
 
 import indexes.bm25.postings
@@ -57,42 +58,35 @@ def press_ctrl_c():
     raise KeyboardInterrupt
 
 
-def in_child(folder, operation, at, action, files=STORAGE):
+def traced(operation, folder, at, action, files=STORAGE):
     """Perform an operation in a forked process, with `action` before a line of these files.
 
     Returns:
-        Its exit status, 130 if Ctrl-C ended it, and the number of lines that it ran.
+        The exit status, and the number of lines that it ran, or -1 if Ctrl-C ended it.
     """
-    receive, send = os.pipe()
-    child = os.fork()
-    if child == 0:
-        lines = 0
+    lines = 0
 
-        def trace(frame, event, _):
-            nonlocal lines
-            if frame.f_code.co_filename not in files:
-                return None
-            if event == "line":
-                lines += 1
-                if lines == at:
-                    action()
-            return trace
+    def trace(frame, event, _):
+        nonlocal lines
+        if frame.f_code.co_filename not in files:
+            return None
+        if event == "line":
+            lines += 1
+            if lines == at:
+                action()
+        return trace
 
-        status = 1
+    def perform():
+        sys.settrace(trace)
         try:
-            sys.settrace(trace)
             operation.perform(folder)
-            sys.settrace(None)
-            os.write(send, str(lines).encode())
-            status = 0
         except KeyboardInterrupt:
-            status = 130
+            return -1
         finally:
-            os._exit(status)
-    os.close(send)
-    with os.fdopen(receive) as pipe:
-        told = pipe.read()
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), int(told or 0)
+            sys.settrace(None)
+        return lines
+
+    return in_child(perform)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +121,7 @@ def test_killed_at_every_so_many_lines_of_the_storage_layer(tmp_path, monkeypatc
         ):
             operation_before.perform(template / "index")
     shutil.copytree(template, tmp_path / "whole")
-    status, lines = in_child(tmp_path / "whole" / "index", operation, -1, kill)
+    status, lines = traced(operation, tmp_path / "whole" / "index", -1, kill)
     assert status == 0
     assert lines > 100
     seen = []
@@ -137,7 +131,7 @@ def test_killed_at_every_so_many_lines_of_the_storage_layer(tmp_path, monkeypatc
         place = tmp_path / str(dies_at)
         shutil.copytree(template, place)
         folder = place / "index"
-        assert in_child(folder, operation, dies_at, kill)[0] == -signal.SIGKILL
+        assert traced(operation, folder, dies_at, kill)[0] == -signal.SIGKILL
         if not exchange:
             recover_replacement(folder)
         if is_index(folder):
@@ -172,13 +166,13 @@ def test_interrupted_at_every_so_many_lines(tmp_path):
     template = tmp_path / "template"
     Operation("add", DOCUMENTS).perform(template)
     shutil.copytree(template, tmp_path / "whole")
-    status, lines = in_child(tmp_path / "whole", operation, -1, press_ctrl_c, files)
+    status, lines = traced(operation, tmp_path / "whole", -1, press_ctrl_c, files)
     assert status == 0
     seen = []
     for at in range(1, lines, lines // 50):
         folder = tmp_path / str(at)
         shutil.copytree(template, folder)
-        assert in_child(folder, operation, at, press_ctrl_c, files)[0] == 130, at
+        assert traced(operation, folder, at, press_ctrl_c, files) == (0, -1), at
         assert verify(folder) == [], at
         with Index.open(folder) as index:
             held = contents(index)

@@ -80,40 +80,6 @@ def sample(chance, id_):
     )
 
 
-@pytest.mark.soak
-def test_a_hundred_thousand_changes_leave_what_a_fresh_index_has(tmp_path):
-    chance = random.Random(5)
-    held = {}
-    changes = 0
-    with FolderWriter(tmp_path / "lived", create={}) as writer:
-        while changes < 100_000:
-            ids = [f"d{number}" for number in chance.sample(range(3000), 1500)]
-            batch = [sample(chance, id_) for id_ in ids]
-            commit(writer, *batch)
-            held |= {one.id: one for one in batch}
-            gone = chance.sample(sorted(held), min(len(held), 700))
-            assert writer.delete(gone) == len(gone)
-            for id_ in gone:
-                del held[id_]
-            changes += len(batch) + len(gone)
-            writer.merge()
-            assert len(writer.segments()) < indexes.folder.segment.FACTOR * 2
-    assert verify(tmp_path / "lived") == []
-    make_index(tmp_path / "fresh", list(held.values()))
-    assert texts(tmp_path / "lived") == texts(tmp_path / "fresh")
-    queries = [[word] for word in WORDS[:10]] + [chance.choices(WORDS, k=4) for _ in range(10)]
-    for query in queries:
-        same(answers(tmp_path / "lived", query), answers(tmp_path / "fresh", query))
-    with FolderWriter(tmp_path / "lived") as writer:
-        writer.compact()
-    assert verify(tmp_path / "lived") == []
-    with reading(tmp_path / "lived") as view:
-        assert len(view.segments) == 1
-        assert view.count_tombstones() == 0
-    for query in queries:
-        same(answers(tmp_path / "lived", query), answers(tmp_path / "fresh", query))
-
-
 def test_compacting_drops_what_is_deleted_from_the_disk(tmp_path):
     documents = [document(f"d{i}", f"common only{i}") for i in range(20)]
     folder = make_index(tmp_path / "index", documents[:10], documents[10:])
