@@ -96,12 +96,6 @@ def test_a_holder_that_has_not_signed_yet_is_named_as_such(tmp_path, content):
             pass
 
 
-def test_a_longer_signature_of_an_earlier_holder_leaves_no_trace(tmp_path):
-    (tmp_path / LOCK_FILE).write_text("x" * 2000)
-    with WriterLock(tmp_path):
-        assert "x" * 10 not in (tmp_path / LOCK_FILE).read_text()
-
-
 def test_the_lock_of_a_folder_replaced_meanwhile_is_not_taken_for_its_own(tmp_path, monkeypatch):
     folder, other = tmp_path / "index", tmp_path / "other"
     folder.mkdir()

@@ -291,12 +291,6 @@ def test_damage_in_a_later_segment_is_found_by_a_reader_that_is_open(index, read
         pass
 
 
-def test_closing_twice_is_harmless(index):
-    reader = FolderReader(index)
-    reader.close()
-    reader.close()
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_vectors_behind_a_structure_are_not_read_ahead_but_for_a_scan(tmp_path):
     many = [document(str(i), f"text {i}") for i in range(4_000)]

@@ -99,14 +99,6 @@ def test_an_exchange_cut_short_leaves_one_whole_folder_under_the_name(tmp_path, 
     assert (content(current), content(new)) == ("old", "new")
 
 
-def test_recovery_with_nothing_to_recover_does_nothing(tmp_path):
-    recover_replacement(tmp_path / "none")
-    current = index_like(tmp_path / "i", "here")
-    recover_replacement(current)
-    assert content(current) == "here"
-    assert [path.name for path in tmp_path.iterdir()] == ["i"]
-
-
 def test_recovery_leaves_a_folder_alone_that_is_no_index(tmp_path):
     aside_of(tmp_path / "i").mkdir()
     (aside_of(tmp_path / "i") / "notes.txt").write_text("mine")

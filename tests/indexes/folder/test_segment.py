@@ -120,11 +120,6 @@ def test_a_missing_file_is_named(tmp_path, written, name):
         open_segment(tmp_path, 7, written)
 
 
-def test_a_missing_folder_is_named(tmp_path):
-    with pytest.raises(DamagedIndexError, match=r"segments/000008/manifest\.json"):
-        open_segment(tmp_path, 8, "0" * 64)
-
-
 @pytest.mark.parametrize("position", [0, 10, -1])
 def test_an_altered_manifest_is_named(tmp_path, written, position):
     flip(segment_folder(tmp_path, 7) / "manifest.json", position)

@@ -111,13 +111,6 @@ def test_without_faiss_what_auto_wants_is_left_out(folder, monkeypatch):
         assert writer.structures == StructureSettings()
 
 
-def test_auto_builds_where_there_are_many(folder, monkeypatch):
-    monkeypatch.setattr("indexes.vectors.choice.FLAT_LIMIT", 100)
-    with FolderWriter(folder) as writer:
-        writer.compact()
-    assert only_segment(folder).segment.structure.name == "ivf-sq8"
-
-
 def search_first(folder):
     segment = only_segment(folder).segment
     search_vectors(segment.structure, segment.vectors, np.asarray(segment.vectors[:2]), 5)
