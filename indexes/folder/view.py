@@ -204,9 +204,8 @@ class FolderView:
         recall: float | None = None,
     ) -> FolderRanking:
         """Ranks passages; see `indexes.protocol.View`."""
-        commit = self._commit
         allowed = None if where is None else self.allowed(where)
-        return FolderRanking(commit.segments, commit.statistics, commit.live, allowed, bm25, recall)
+        return FolderRanking(self._commit, allowed, bm25, recall)
 
     def document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
         """For each term, the number of live passages that hold it."""
@@ -430,25 +429,23 @@ def _describe_segment(live: LiveSegment) -> dict[str, Any]:
 
 
 class FolderRanking:
-    """Ranks the live passages of some segments; see `indexes.protocol.Ranking`."""
+    """Ranks the live passages of one commit; see `indexes.protocol.Ranking`."""
 
     def __init__(
         self,
-        segments: Sequence[LiveSegment],
-        statistics: CorpusStatistics,
-        live: Sequence[Allowed | None],
-        allowed: Sequence[Allowed] | None,
+        commit: Commit,
+        allowed: list[Allowed] | None,
         bm25: BM25Settings | None,
         recall: float | None,
     ) -> None:
-        self._segments = segments
-        self._bm25 = BM25(segments, bm25, statistics)
+        self._segments = commit.segments
+        self._bm25 = BM25(commit.segments, bm25, commit.statistics)
         self._filter = allowed
         # A filter never allows a deleted passage.
-        self._allowed = live if allowed is None else allowed
+        self._allowed: Sequence[Allowed | None] = commit.live if allowed is None else allowed
         self._recall = recall
         # The place of each segment's first passage among those of all segments, and their number.
-        self._firsts = np.cumsum([0, *(len(live.segment.ids) for live in segments)])
+        self._firsts = np.cumsum([0, *(len(live.segment.ids) for live in commit.segments)])
 
     def candidates(self, queries: Sequence[Query], mode: Mode, depth: int) -> list[Candidates]:
         """The best passages for each query; see `indexes.protocol.Ranking`."""

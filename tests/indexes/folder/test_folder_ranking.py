@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexes import Query
-from indexes.bm25.scoring import BM25, CorpusStatistics
+from indexes.bm25.scoring import BM25
 from indexes.filters.allowed import Allowed
 from indexes.folder.segment import LiveSegment, memory_segment
-from indexes.folder.view import FolderRanking
+from indexes.folder.view import Commit, FolderRanking
 
 WORDS = ["apple", "pear", "plum"]
 
@@ -53,14 +53,8 @@ def test_candidates_are_those_of_sorting_by_score_and_number(case):
         segments.append(
             LiveSegment(postings=segment.postings, live=alive, segment=segment, deleted=())
         )
-    ranking = FolderRanking(
-        segments,
-        CorpusStatistics.of(segments),
-        [None if one.live is None else Allowed.of(one.live) for one in segments],
-        None if allowed is None else [Allowed.of(allowed[part]) for part in parts],
-        None,
-        None,
-    )
+    parts = None if allowed is None else [Allowed.of(allowed[part]) for part in parts]
+    ranking = FolderRanking(Commit((), 0, tuple(segments)), parts, None, None)
     counted = case["alive"] if allowed is None else allowed
 
     def best(scores, counted):
