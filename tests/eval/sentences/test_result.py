@@ -59,6 +59,10 @@ def test_the_overview_shows_means_marks_and_spreads(found):
             mark = "*" if place else ""
             assert cell == f"{100 * value.value:.2f} ± 1.00{mark}"
         assert row[-1] == f"{100 * np.mean([value.value for value in values]):.2f}"
+    (grid,) = found.grids
+    _, layers = overview(found)
+    cell = f"{100 * grid.values[2, 1]:.2f} ± {100 * grid.spread[2, 1]:.2f}"
+    assert (layers.rows[2][0], layers.rows[2][2]) == ("2", cell)
     single, _ = overview(result(sets=("one",)))
     assert single.columns == ("encoder", "one")
 
