@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 Done = Callable[[int], object]
 """Called with the number of steps that were done since the last call."""
@@ -12,14 +11,9 @@ Notify = Callable[[str], object]
 """Called with lines that a person should read, such as a warning or the loss of an epoch."""
 
 
-class Progress(Protocol):
-    """Called at the beginning of each stage of the work with its name and its number of steps, None
-    if that is not known; the stage before it is over.
-
-    Returns what is called with the number of steps that were done since the last call.
-    """
-
-    def __call__(self, name: str, total: int | None) -> Done: ...  # noqa: D102
+Progress = Callable[[str, int | None], Done]
+"""Called at the beginning of each stage of the work with its name and its number of steps, None if
+that is not known; the stage before it is over. Returns what is called with the steps done."""
 
 
 def ignore(_: object) -> None:

@@ -99,13 +99,7 @@ class LayerSearchSettings:
 
 @dataclass(frozen=True, slots=True)
 class DataSource:
-    """The data of a search or of its test.
-
-    Attributes:
-        name: of files, or of a question set with its split.
-        units: number of pairs or questions.
-        left_out: number of questions without a relevant passage, which are left out.
-    """
+    """The data of a search or of its test; questions without a relevant passage are left out."""
 
     name: str
     units: int

@@ -65,12 +65,8 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What the best set is compared with beside the last layer (Tables 3 and 4 of the paper).
-
-    Attributes:
-        name: "last 4 layers", or "random layers": one seeded draw of as many as the best set has.
-        score: of the set, which may be larger than the sets that were tried.
-        gain: of the best set over it, as `LayerReport.gain`.
+    """A set that the best one is compared with beside the last layer (Tables 3 and 4): "last 4
+    layers", or "random layers", one seeded draw of as many as the best set has.
     """
 
     name: str
@@ -411,10 +407,8 @@ def _best(values: Floats, chosen: NDArray[np.bool_]) -> int:
 def bootstrap_gain(
     task: Task, best: int, baseline: int, resamples: int, seed: int | Sequence[int]
 ) -> tuple[float, float]:
-    """The 95% interval of the objective of one set, a bit mask, minus that of another.
-
-    Pairs or questions are drawn with replacement, the same for both sets, and the objective is
-    recomputed on each draw; see `percentile_interval`. Of one question it is the whole range.
+    """The 95% interval of the objective of one set, a bit mask, minus that of another, over paired
+    resamples of pairs or questions; of one question it is the whole range.
     """
     units = task.objective.units
     if units == 1:

@@ -127,12 +127,10 @@ def _pair_indicators(masks: Masks, hidden_states: int) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairGrams:
-    """Everything that the cosines of pairs of texts depend on under any set of layers.
+    """Everything that the cosines of pairs of texts depend on under any set of n hidden states.
 
-    Attributes:
-        hidden_states: n.
-        triangles: (3, n(n+1)/2, pairs) float64: G_ab, G_aa and G_bb of each pair, in the order of
-            `numpy.triu_indices`, each text's longest layer scaled to length 1.
+    `triangles` are (3, n(n+1)/2, pairs) float64: G_ab, G_aa and G_bb of each pair, in the order of
+    `numpy.triu_indices`, each text's longest layer scaled to length 1.
     """
 
     hidden_states: int
@@ -248,15 +246,11 @@ class SubsetCosines:
     """The cosines of pairs of texts under every set, in one block per high part.
 
     A set is a low part (its layers below some b) and a high part. For one high part, the quadratic
-    form z'Gz is that of the low part, which a table holds, plus that of the high part, plus the
-    products between the two: a sum over the low part's layers. This sum grows with the low part by
-    one addition: that of a set is that of the set without its top layer, plus that layer's. So a
-    form costs two additions, where a product with an indicator costs n(n+1)/2 multiplications.
-
-    Args:
-        grams: the pairs.
-        subsets: the sets.
-        table_bytes: maximum size of the table of low parts; a block is as large again.
+    form z'Gz is that of the low part, which a table of at most `table_bytes` holds, plus that of
+    the high part, plus the products between the two: a sum over the low part's layers. This sum
+    grows with the low part by one addition: that of a set is that of the set without its top layer,
+    plus that layer's. So a form costs two additions, where a product with an indicator costs
+    n(n+1)/2 multiplications.
     """
 
     def __init__(self, grams: PairGrams, subsets: LayerSubsets, table_bytes: int) -> None:

@@ -90,11 +90,7 @@ def write_run(
 
 
 def check_run(run: Mapping[str, Sequence[tuple[str, float]]]) -> None:
-    """Refuse ranked lists that a run file cannot hold.
-
-    Raises:
-        BadInputError: see `write_run`.
-    """
+    """Refuse ranked lists that a run file cannot hold; raises what `write_run` raises."""
     for query, ranked in run.items():
         _check_word(query, "query id")
         before, seen = math.inf, set[str]()
@@ -113,11 +109,7 @@ def check_run(run: Mapping[str, Sequence[tuple[str, float]]]) -> None:
 
 
 def run_lines(run: Mapping[str, Sequence[tuple[str, float]]], tag: str) -> Iterator[str]:
-    """The lines of a run file for lists that `check_run` accepts.
-
-    Raises:
-        BadInputError: the tag is empty or has white space.
-    """
+    """The lines of a run file for lists that `check_run` accepts; BadInputError for a bad tag."""
     _check_word(tag, "run tag")
     for query, ranked in run.items():
         order = sorted(((float(score), document) for document, score in ranked), reverse=True)
@@ -147,9 +139,8 @@ def _check_columns(where: str, line: str, columns: list[str], names: str) -> Non
 def _score(where: str, text: str) -> float:
     if _REAL.fullmatch(text) and math.isfinite(score := float(text)):
         return score
-    raise SourceError(
-        f"{where}: expected a finite number as score, found {text[:40]!r}; correct it"
-    )
+    expected = "a finite number as score"
+    raise SourceError(f"{where}: expected {expected}, found {text[:40]!r}; correct it")
 
 
 def _grade(where: str, text: str) -> int:

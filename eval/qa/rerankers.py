@@ -330,10 +330,16 @@ def fine_tune(
     base = find_model(plan.model, download=loading.download)
     keep_head = is_cross_encoder(plan.model)
     identity = _identity(train, dev, plan, base)
+
+    def with_kept(curve: tuple[Epoch, ...]) -> tuple[tuple[Epoch, ...], Epoch]:
+        kept = kept_epoch(curve, plan.training.tolerance, untrained=keep_head)
+        assert kept is not None
+        return curve, kept
+
     if not restart and is_reranker(folder):
         training = read_training(folder)
         require_same(folder, identity, _completed(training.get("identity")))
-        return _with_kept(tuple(Epoch(**one) for one in training["curve"]), plan, keep_head)
+        return with_kept(tuple(Epoch(**one) for one in training["curve"]))
     checkpoint = Checkpoint(folder.with_name(f".{folder.name}.checkpoint"), identity)
     if restart:
         checkpoint.remove()
@@ -364,15 +370,7 @@ def fine_tune(
     }
     write_cross_encoder(folder, model, training)
     checkpoint.remove()
-    return _with_kept(curve, plan, keep_head)
-
-
-def _with_kept(
-    curve: tuple[Epoch, ...], plan: CrossPlan, keep_head: bool
-) -> tuple[tuple[Epoch, ...], Epoch]:
-    kept = kept_epoch(curve, plan.training.tolerance, untrained=keep_head)
-    assert kept is not None
-    return curve, kept
+    return with_kept(curve)
 
 
 def epoch_line(epoch: Epoch, measure: str = DEV_MEASURE) -> str:

@@ -76,86 +76,78 @@ def tables(text):
     return [[rows[0], *rows[2:]] for rows in found if rows and any(rows[0])]
 
 
-def rows_of(lines):
-    """The lines of the table of systems by measures on a terminal."""
-    first = next(place for place, line in enumerate(lines) if line.startswith("system "))
-    return lines[first : lines.index("", first)]
+def table_of(found, title):
+    """The columns, and the rows by their first cell, of a table of the report."""
+    tables = (table for section in found.report().sections for table in section.tables)
+    (table,) = (one for one in tables if one.title == title)
+    return table.columns, {row[0]: row[1:] for row in table.rows}
 
 
-@pytest.mark.parametrize("without_positive", ["exclude", "count"])
-def test_the_first_table_is_systems_by_measures_as_the_metrics_say(written, without_positive):
+@pytest.mark.parametrize(
+    ("without_positive", "said"),
+    [
+        ("exclude", "means over 18 questions; 6 questions without a relevant passage are left out"),
+        ("count", "means over 24 questions; 6 questions without a relevant passage count as zero"),
+    ],
+)
+def test_the_first_table_is_systems_by_measures_as_the_metrics_say(without_positive, said):
     found = result(without_positive=without_positive)
-    header, *rows = tables(written(found))[0]
-    shown, *lines = rows_of(found.text().splitlines())
-    assert header == shown.split() == ["system", *MEASURES]
-    expected = means_of(found)
-    assert [row[0] for row in rows] == ["bm25", "uv:mlp"]
-    for row, line in zip(rows, lines, strict=True):
-        for measure, cell in zip(MEASURES, row[1:], strict=True):
-            seeds = expected[measure][row[0]]
+    columns, rows = table_of(found, "Means × 100")
+    assert columns == ("system", *MEASURES)
+    assert list(rows) == ["bm25", "uv:mlp"]
+    for measure, means in means_of(found).items():
+        for name, seeds in means.items():
             spread = f" ± {100 * np.std(seeds, ddof=1):.2f}" if len(seeds) > 1 else ""
+            cell = rows[name][MEASURES.index(measure)]
             assert cell.removesuffix("*") == f"{100 * np.mean(seeds):.2f}{spread}"
-        assert line.split() == " ".join(row).split()
-    said = {
-        "exclude": "means over 18 questions; 6 questions without a relevant passage are left out",
-        "count": "means over 24 questions; 6 questions without a relevant passage count as zero",
-    }
-    assert said[without_positive] in found.text()
+    assert said in found.text()
 
 
-def test_a_mark_says_that_the_corrected_p_is_below_a_twentieth(written):
+def test_a_mark_says_that_the_corrected_p_is_below_a_twentieth():
     questions = made_set(count=40, pool=8)
     systems = [
         system(name, questions, noise(questions, strength, seed))
         for seed, (name, strength) in enumerate([("base", 0), ("same", 0), ("far", 6)])
     ]
     found = result(systems, questions=questions, baseline="same")
-    text = written(found)
-    first, *_ = tables(text)
-    for name, *values in first[1:]:
+    _, rows = table_of(found, "Means × 100")
+    for name, values in rows.items():
         for measure, cell in zip(MEASURES, values, strict=True):
             difference = found.comparison.scores[measure][name].difference
             assert cell.endswith("*") == (difference is not None and difference.adjusted < 0.05)
-    assert first[3][1].endswith("*")
-    assert not first[2][1].endswith("*")
-    explained = "differs from same with p < 0.05, by a paired randomization test"
-    assert explained in re.sub(r"\\(.)", r"\1", text)
-    assert f"*: {explained}" in found.text()
-    # On a terminal a mark does not move the numbers.
-    dots = {
-        tuple(place for place, letter in enumerate(line) if letter == ".")
-        for line in rows_of(found.text().splitlines())[1:]
-    }
-    assert len(dots) == 1
+    assert rows["far"][0].endswith("*")
+    assert not rows["same"][0].endswith("*")
+    explained = "*: differs from same with p < 0.05, by a paired randomization test"
+    assert explained in found.text()
 
 
-def test_a_report_on_few_questions_says_that_intervals_are_too_short(report, written):
+def test_a_report_on_few_questions_says_that_intervals_are_too_short(found):
     said = "intervals from fewer than 20 questions are often too short"
-    assert said in (report / "report.md").read_text()
     many = made_set(count=20, pool=4)
-    assert said not in written(result([system("one", many, noise(many, 1, 1))], questions=many))
+    enough = result([system("one", many, noise(many, 1, 1))], questions=many)
+    for one, warned in ((found, True), (enough, False)):
+        remarks = [remark for section in one.report().sections for remark in section.remarks]
+        assert any(remark.startswith(said) for remark in remarks) == warned
 
 
-def test_each_measure_has_a_table_of_differences(found, report):
-    text = (report / "report.md").read_text()
-    per_measure = [rows for rows in tables(text) if rows[0][1:3] == ["value", "95% interval"]]
-    assert len(per_measure) == len(MEASURES)
-    for measure, rows in zip(MEASURES, per_measure, strict=True):
-        one = found.comparison.scores[measure]["uv:mlp"]
-        base, head = found.comparison.values[measure]
-        spread = np.std(means_of(found)[measure]["uv:mlp"], ddof=1)
-        assert rows[2] == [
-            "uv:mlp",
-            f"{100 * head.mean():.2f} ± {100 * spread:.2f}",
-            f"{100 * one.low:.2f} to {100 * one.high:.2f}",
-            f"{100 * (head - base).mean():+.2f}",
-            f"{100 * one.difference.low:+.2f} to {100 * one.difference.high:+.2f}",
-            f"{one.difference.p:.4f}",
-            f"{one.difference.adjusted:.4f}",
-            str((head > base).sum()),
-            str((head < base).sum()),
-        ]
-        assert rows[1][3] == "baseline"
+@pytest.mark.parametrize("measure", MEASURES)
+def test_each_measure_has_a_table_of_differences(found, measure):
+    columns, rows = table_of(found, f"{measure} × 100")
+    assert columns[:3] == ("system", "value", "95% interval")
+    assert rows["bm25"][2] == "baseline"
+    one = found.comparison.scores[measure]["uv:mlp"]
+    base, head = found.comparison.values[measure]
+    spread = np.std(means_of(found)[measure]["uv:mlp"], ddof=1)
+    assert rows["uv:mlp"] == (
+        f"{100 * head.mean():.2f} ± {100 * spread:.2f}",
+        f"{100 * one.low:.2f} to {100 * one.high:.2f}",
+        f"{100 * (head - base).mean():+.2f}",
+        f"{100 * one.difference.low:+.2f} to {100 * one.difference.high:+.2f}",
+        f"{one.difference.p:.4f}",
+        f"{one.difference.adjusted:.4f}",
+        str((head > base).sum()),
+        str((head < base).sum()),
+    )
 
 
 def test_the_report_says_how_it_came_about(found, report):
@@ -277,15 +269,13 @@ def test_ids_with_spaces_leave_out_the_run_and_the_report_says_so(tmp_path, writ
     assert "runs/one.run was not written: expected as query id" in text
 
 
-def test_one_system_alone_has_no_differences(tmp_path):
-    found = result([system("one", ONE, np.array([0.0, 1.0]))], questions=ONE)
-    found.write(tmp_path / "report")
-    figures = {path.stem for path in (tmp_path / "report/figures").iterdir()}
-    assert figures == {"recall", "scores"}
-    text = (tmp_path / "report/report.md").read_text()
-    assert "differs from" not in text
-    assert "Largest differences" not in text
-    assert "| system | value | 95% interval |\n" in text
+def test_one_system_alone_has_no_differences():
+    found = result([system("one", ONE, np.array([0.0, 1.0]))], questions=ONE).report()
+    assert set(found.figures) == {"recall", "scores"}
+    assert "Largest differences" not in [section.heading for section in found.sections]
+    assert not any("differs from" in one for part in found.sections for one in part.remarks)
+    tables = [table.columns for section in found.sections for table in section.tables]
+    assert ("system", "value", "95% interval") in tables
 
 
 def test_a_system_that_skips_questions_is_named():
@@ -301,17 +291,18 @@ def test_a_system_that_skips_questions_is_named():
     assert list(systems[1].run()) == [f"q{number}" for number in range(5)]
 
 
-def test_the_questions_that_differ_most_are_shown_with_their_texts():
-    found = result(top=2)
+def test_the_questions_that_differ_most_are_shown_with_their_texts(found):
     base, head = found.comparison.values["AP"]
-    differences = dict(zip(found.comparison.queries, head - base, strict=True))
-    heading = "Questions with the largest differences from bm25 in AP × 100"
-    shown = found.text().partition(heading)[2].splitlines()[2:]
+    differences = sorted(
+        zip(found.comparison.queries, (head - base).tolist(), strict=True),
+        key=lambda pair: (-abs(pair[1]), pair[0]),
+    )
     texts = {one.id: one.text for one in found.questions.questions}
-    largest = sorted(map(abs, differences.values()), reverse=True)[:2]
-    for line, size in zip(shown, largest, strict=True):
-        name, number, question, text = line.split(maxsplit=3)
-        assert (name, text) == ("uv:mlp", texts[question])
-        assert number == f"{100 * differences[question]:+.2f}"
-        assert abs(differences[question]) == size
+    (table,) = found.report().sections[-1].tables
+    assert table.title == "Questions with the largest differences from bm25 in AP × 100"
+    assert table.rows == tuple(
+        ("uv:mlp", f"{100 * difference:+.2f}", query, texts[query])
+        for query, difference in differences[:3]
+    )
+    assert "largest differences" in found.text()
     assert "largest differences" not in result(top=0).text()
