@@ -18,8 +18,7 @@ from typing import Any, TypeAlias
 
 import click
 
-from cli.output.progress import announce_long_builds
-from cli.output.results import say
+from cli.output.text import say
 from retriever.terminal import on_one_line
 
 Tree: TypeAlias = "Mapping[str, str | Tree]"
@@ -60,6 +59,7 @@ COMMANDS: Tree = {
         "layers": "inspect_encoder",
         "words": "inspect_encoder",
         "weights": "inspect_encoder",
+        "settings": "inspect_settings",
     },
     "make": {"probing": "make_probing"},
 }
@@ -78,6 +78,14 @@ _FORMER = {
     "eval run": "`retriever eval compare`",
     "eval categories": "`retriever reproduce ma table-2`",
     "inspect sensitivity": "`retriever reproduce sbert-wk figure-3`",
+}
+# Options that belong to another command now.
+_MOVED = {
+    "eval qa": {
+        **dict.fromkeys(("negatives", "count", "margin", "epochs", "initial"), "train reranker"),
+        **dict.fromkeys(("loss", "layer-decay", "cross-epochs"), "train cross-encoder"),
+        "without": "train",
+    }
 }
 _INTERRUPTED = 130
 _REFUSED = 2
@@ -153,8 +161,7 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Run the command line with `arguments`; returns the exit code."""
     try:
-        with announce_long_builds():
-            code = cli.main(arguments, prog_name="retriever", standalone_mode=False)
+        code = cli.main(arguments, prog_name="retriever", standalone_mode=False)
         sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
@@ -189,11 +196,39 @@ def _usage_message(error: click.ClickException) -> str:
     """An error of click on one line, with a suggestion and where to read on."""
     message = error.format_message()
     if isinstance(error, click.NoSuchOption):
-        message = f"No such option {error.option_name!r}{_did_you_mean(error.possibilities or ())}"
+        message = f"No such option {error.option_name!r}{_in_place_of(error)}"
     # click lists the values that an option can have on lines of their own.
     message = " ".join(message.split()).removesuffix(".")
     context = error.ctx if isinstance(error, click.UsageError) else None
     return message if context is None else f"{message} (see `{context.command_path} --help`)"
+
+
+def _in_place_of(error: click.NoSuchOption) -> str:
+    """What takes the place of an option: a setting of --set or --model, or one with a near name."""
+    from cli.options import other_settings
+    from retriever.encoders.settings import encoder_keys
+
+    context = error.ctx
+    command = None if context is None else context.command
+    key = error.option_name.lstrip("-")
+    if context is None or command is None:
+        return ""
+    if key.removeprefix("no-") in other_settings(command):
+        return f": it is a setting, give it as `--set {_as_setting(key)}`"
+    if any("--model" in one.opts for one in command.params):
+        keys = {one.key for one in encoder_keys()}
+        if key == "preset":
+            return ": it is part of --model, give it as `--model MODEL::NAME`"
+        if key.removeprefix("no-") in keys:
+            return f": it is part of --model, give it as `--model MODEL::{_as_setting(key)}`"
+    path = " ".join(context.command_path.split()[1:])
+    if (moved := _MOVED.get(path, {}).get(key)) is not None:
+        return f": it belongs to `retriever {moved}`"
+    return _did_you_mean(error.possibilities or ())
+
+
+def _as_setting(key: str) -> str:
+    return f"{key.removeprefix('no-')}=no" if key.startswith("no-") else f"{key}=VALUE"
 
 
 def _reopen_closed_streams() -> None:

@@ -14,8 +14,7 @@ from pathlib import Path
 import click
 
 from cli.main import cli
-from cli.options.declaring import Command
-from cli.options.encoder import MINILM, encoder_options
+from cli.options import Command
 
 FOLDER = Path(__file__).parent
 SOURCE = FOLDER / "commands.md"
@@ -27,14 +26,11 @@ def reference() -> str:
     """The content of the page."""
     before, notes, after = _source()
     parts = [before.strip()]
-    encoder = click.command(cls=Command)(encoder_options(MINILM)(lambda **_: None))
-    parts.append("\n".join(_option_table(encoder, click.Context(encoder), set())))
-    shared = {one.name for one in encoder.params}
     for name, command, context in commands():
         parts += [f"## `{name}`", *_description(name, command, context)]
         if name in notes:
             parts.append(notes.pop(name))
-        parts.append("\n".join(_option_table(command, context, shared)))
+        parts.append("\n".join(_option_table(command, context)))
     if notes:
         raise SystemExit(f"{SOURCE}: there is no command {', '.join(notes)}")
     return "\n\n".join([*parts, after.strip()]) + "\n"
@@ -81,32 +77,17 @@ def _description(name: str, command: click.Command, context: click.Context) -> I
             yield f"```\n{name} {usage}\n```"
 
 
-def _option_table(
-    command: click.Command, context: click.Context, shared: set[str | None]
-) -> Iterator[str]:
-    """A table of the options; those of the encoder are a link if the command has all of them."""
-    by_section = _sections(command, context)
-    names = {one.name for options in by_section.values() for one in options}
-    linked = shared if shared and shared <= names else set()
+def _option_table(command: click.Command, context: click.Context) -> Iterator[str]:
+    """A table of the options."""
     yield "| option | |"
     yield "|---|---|"
-    for section, options in by_section.items():
-        shown = [one for one in options if one.name not in linked and "--help" not in one.opts]
-        if linked and section in ("Encoder", ""):
-            yield f"| **Encoder** | [encoder options](#encoder-options){_model(options)} |"
-        elif shown and section:
+    for section, options in _sections(command, context).items():
+        shown = [one for one in options if "--help" not in one.opts]
+        if shown and section:
             yield f"| **{section}** | |"
         for one in shown:
             names_, text = one.get_help_record(context) or ("", "")
             yield f"| `{_cell(names_)}` | {_cell(text)} |"
-
-
-def _model(options: list[click.Option]) -> str:
-    """What the page of one command says of --model beyond the others."""
-    shown = next(
-        (getattr(one, "shown_default", None) for one in options if one.name == "model"), ""
-    )
-    return f"; `--model` is by default {shown}" if shown else ""
 
 
 def _sections(command: click.Command, context: click.Context) -> dict[str, list[click.Option]]:

@@ -32,6 +32,7 @@ _SPECIAL = {
     "__getitem__": "{owner}[id]",
     "__iter__": "for document in {owner}",
 }
+_PACKAGES = ("indexes", "retriever", "eval")
 _MADE_ELSEWHERE = "ake one with"
 # How settings are stored is no part of the API.
 _INTERNAL = ("from_json", "to_json")
@@ -63,8 +64,8 @@ def public_names(package: str) -> dict[str, Any]:
     tree = ast.parse(inspect.getsource(module))
     listed = [
         alias.asname or alias.name
-        for node in tree.body
-        if isinstance(node, ast.ImportFrom)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] in _PACKAGES
         for alias in node.names
     ]
     return {name: getattr(module, name) for name in listed if not name.startswith("_")}

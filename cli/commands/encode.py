@@ -7,18 +7,30 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from cli.options.declaring import Command, option, quiet_option
-from cli.options.encoder import MINILM, EncoderOptions, encoder_options
-from cli.options.index import AnalyzerOptions, analyzer_options
-from cli.options.source import SourceOptions, document_options, sources_argument
-from cli.output.progress import counted
-from cli.output.results import say
+from cli.options import (
+    MINILM,
+    Command,
+    EncoderOptions,
+    encoder_options,
+    flag_of,
+    is_given,
+    option,
+    quiet_option,
+)
+from cli.output.text import counted, say
+from cli.source_options import (
+    AnalyzerOptions,
+    OnLong,
+    SourceOptions,
+    analyzer_options,
+    document_options,
+    sources_argument,
+)
 
 if TYPE_CHECKING:
     from retriever.documents.reader import CorpusReader
     from retriever.encoders.encoder import ModelChoice
 
-OnLong = Literal["split", "truncate", "error"]
 # Options that the other form of output does not have, by parameter.
 _SHARDS_ALONE = ("shard_size", "workers", "ray", "language", "stemming", "stop_words", "types")
 
@@ -63,7 +75,7 @@ _SHARDS_ALONE = ("shard_size", "workers", "ray", "language", "stemming", "stop_w
     shown_default="split with --shards, else truncate",
     section="Input",
 )
-@encoder_options(MINILM)
+@encoder_options(MINILM, "layers pooling dtype")
 @option(
     "--workers",
     type=click.IntRange(min=1),
@@ -79,7 +91,7 @@ _SHARDS_ALONE = ("shard_size", "workers", "ray", "language", "stemming", "stop_w
     help="Make shards on a Ray cluster: auto, local or HOST:PORT.",
     section="Encoder",
 )
-@analyzer_options("{}")
+@analyzer_options
 @quiet_option
 @click.pass_context
 def encode_command(
@@ -126,8 +138,8 @@ def encode_command(
         return
     assert output is not None
     for name in _SHARDS_ALONE:
-        if context.params.get(name) not in (None, ()):
-            raise click.UsageError(f"--{name.replace('_', '-')}: needs --shards", context)
+        if is_given(name):
+            raise click.UsageError(f"{flag_of(name)}: needs --shards", context)
     if on_long == "split":
         raise click.UsageError("--on-long split: a row is a document; use --shards", context)
     _encode_to_file(

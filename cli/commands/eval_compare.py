@@ -8,23 +8,29 @@ from typing import Literal
 
 import click
 
-from cli.options.declaring import Command, json_option, option
-from cli.options.evaluation import (
+from cli.evaluation_options import (
     ResamplingOptions,
+    baseline_option,
     measure_option,
-    qrels_option,
     resampling_options,
-    runs_argument,
     without_positive_option,
 )
+from cli.options import Command, json_option, option
 from retriever.terminal import without_controls
 
 _DEFAULT = ("AP", "RR", "nDCG@10")
 
 
 @click.command("compare", cls=Command)
-@runs_argument
-@qrels_option
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
+@option(
+    "--qrels",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Relevance judgments in TREC format.",
+    section="Input",
+)
 @option(
     "--queries",
     metavar="SOURCE",
@@ -32,13 +38,7 @@ _DEFAULT = ("AP", "RR", "nDCG@10")
     section="Input",
 )
 @measure_option(_DEFAULT)
-@option(
-    "--baseline",
-    metavar="RUN",
-    help="Run that the others are compared with.",
-    shown_default="the first",
-    section="Ranking",
-)
+@baseline_option("Run", "RUN")
 @without_positive_option
 @option(
     "--top",

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
-from cli.options.declaring import Command, is_given, json_option, option, quiet_option, settings
-from cli.options.encoder import EncoderOptions, encoder_options
-from cli.options.evaluation import (
+from cli.evaluation_options import (
     LayerOptions,
     QuestionOptions,
     ResamplingOptions,
-    by_layer_options,
+    baseline_option,
+    by_layer_option,
     cache_folder,
     cache_option,
     dataset_argument,
@@ -23,7 +23,19 @@ from cli.options.evaluation import (
     resampling_options,
     without_positive_option,
 )
-from cli.options.training import TrainingOptions, training_options
+from cli.options import (
+    Command,
+    EncoderOptions,
+    encoder_options,
+    flag_of,
+    is_given,
+    json_option,
+    option,
+    quiet_option,
+    settings,
+)
+from cli.output.text import say
+from retriever.settings import setting
 
 if TYPE_CHECKING:
     from eval import QAResult, SentenceResult
@@ -32,15 +44,26 @@ if TYPE_CHECKING:
 _SYSTEMS = ("bm25", "cosine", "hybrid")
 
 
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What is ranked, how often it is trained, and what is listed."""
+
+    split: str = setting("test", "Split to rank.", section="Input")
+    cross_seeds: int = setting(
+        1, "Number of times that each cross-encoder is fine-tuned.", low=1, section="Training"
+    )
+    top: int = setting(
+        3,
+        "Number of questions to list per system on which it differs most from the baseline.",
+        low=0,
+        section="Output",
+    )
+    seeds: int = setting(3, "Number of times that each head is trained.", low=1)
+
+
 @click.command("qa", cls=Command)
 @dataset_argument
-@option(
-    "--split",
-    default="test",
-    metavar="NAME",
-    help="Split to rank.",
-    section="Input",
-)
+@settings("run", RunOptions, "split cross_seeds")
 @question_options
 @option(
     "-s",
@@ -56,13 +79,7 @@ _SYSTEMS = ("bm25", "cosine", "hybrid")
     "all; or heads: every head, also from random initial weights. May be repeated.",
     section="Ranking",
 )
-@option(
-    "--baseline",
-    metavar="NAME",
-    help="System that the others are compared with.",
-    shown_default="the first",
-    section="Ranking",
-)
+@baseline_option("System", "NAME")
 @measure_option(
     (),
     "AP, RR, P@1, P@5, P@10, R@1, R@5, R@10, R@100, nDCG@10; on Quasar-T and SearchQA "
@@ -72,53 +89,24 @@ _SYSTEMS = ("bm25", "cosine", "hybrid")
 @settings(
     "states",
     LayerOptions,
-    by_layer_options("the model by its cosine, not systems", "Ranking"),
+    options=[by_layer_option("the model by its cosine, not systems", "Ranking")],
 )
-@option(
-    "--seeds",
-    type=click.IntRange(min=1),
-    default=3,
-    metavar="N",
-    help="Number of times that each head is trained.",
-    section="Training",
-)
-@option(
-    "--cross-seeds",
-    type=click.IntRange(min=1),
-    default=1,
-    metavar="N",
-    help="Number of times that each cross-encoder is fine-tuned.",
-    section="Training",
-)
-@training_options
 @report_option("the report, TREC runs, figures and cross-encoders")
-@option(
-    "--top",
-    type=click.IntRange(min=0),
-    default=3,
-    metavar="N",
-    help="Number of questions to list per system on which it differs most from the baseline.",
-    section="Output",
-)
-@encoder_options("all-MiniLM-L6-v2, or the model of --index")
+@encoder_options("all-MiniLM-L6-v2, or the model of --index", "layers pooling dtype")
 @cache_option
 @resampling_options
 @json_option
 @quiet_option
 def qa_command(
     dataset: Path,
-    split: str,
+    run: RunOptions,
     data: QuestionOptions,
     systems: tuple[str, ...],
     baseline: str | None,
     measures: tuple[str, ...],
     without_positive: Literal["exclude", "count"],
     states: LayerOptions,
-    seeds: int,
-    cross_seeds: int,
-    training: TrainingOptions,
     output: Path | None,
-    top: int,
     encoder: EncoderOptions,
     cache: bool,
     resampling: ResamplingOptions,
@@ -133,34 +121,24 @@ def qa_command(
     intervals and paired tests. --by-layer ranks by every hidden state of the model instead.
     """
     from cli.output.progress import Stages
-    from cli.output.results import command_line, report, say
+    from cli.output.results import command_line, report
     from eval import Loading, QASettings, rank_layers, rank_systems
     from eval.qa.systems import INTERACTIONS, parse_systems
 
     named = parse_systems(systems)
     kinds = set() if states.by_layer else {one.kind for one in named}
-    if training.initial == "random" and any(one.random_start for one in named):
-        raise click.UsageError(
-            "--initial: with random, heads named with :random and without are the same; leave out "
-            "one of the two"
-        )
     _refuse_idle(heads=bool(kinds & {*INTERACTIONS}), crosses="cross-encoder" in kinds)
     choice = encoder.choice()
     asked = QASettings(
         encoder=choice.encoder,
         loading=Loading(choice.device, choice.download, cache_folder(cache)),
         data=data.settings(),
-        split=split,
+        **asdict(run),
         measures=measures or None,
         baseline=baseline,
         without_positive=without_positive,
         resampling=resampling.settings(),
-        seeds=seeds,
-        cross_seeds=cross_seeds,
-        head=training.head(trained=any(one.kind in INTERACTIONS for one in named)),
-        cross=training.cross(),
         models=None if output is None else output / "rerankers",
-        top=top,
     )
     result: QAResult | SentenceResult
     with Stages(quiet=quiet) as progress:
@@ -179,17 +157,14 @@ def qa_command(
 
 def _refuse_idle(*, heads: bool, crosses: bool) -> None:
     """Refuse the options of trainings that no system has."""
-    for of, used, names in (
-        ("a head", heads, ("seeds", "initial", "epochs")),
-        ("a cross-encoder", crosses, ("cross_seeds", "cross_epochs", "loss", "layer_decay")),
-        ("a head or a cross-encoder", heads or crosses, ("negatives", "count", "margin")),
+    for of, used, name in (
+        ("a head", heads, "seeds"),
+        ("a cross-encoder", crosses, "cross_seeds"),
     ):
-        for name in names:
-            if not used and is_given(name):
-                raise click.UsageError(
-                    f"--{name.replace('_', '-')}: it is for training {of}, and none is trained "
-                    "here; leave it out"
-                )
+        if not used and is_given(name):
+            raise click.UsageError(
+                f"{flag_of(name)}: it is for training {of}, and none is trained here; leave it out"
+            )
 
 
 def _refuse_systems(baseline: str | None) -> None:

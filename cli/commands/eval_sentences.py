@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import click
 
-from cli.options.declaring import Command, is_given, json_option, option, quiet_option
-from cli.options.evaluation import (
+from cli.evaluation_options import (
     ClassifierOptions,
     ResamplingOptions,
     SentenceOptions,
@@ -18,34 +18,41 @@ from cli.options.evaluation import (
     resampling_options,
     sentence_options,
 )
+from cli.options import (
+    Command,
+    flag_of,
+    is_given,
+    json_option,
+    quiet_option,
+    settings,
+)
+from retriever.settings import setting
+
+
+@dataclass(frozen=True, slots=True)
+class SimilarityOptions:
+    """How similarity is scored."""
+
+    aggregation: Literal["all", "mean", "wmean"] = setting(
+        "all",
+        "How the parts of a test become one number: as one list, by their mean, or by their mean "
+        "weighted by pairs.",
+        section="Scoring",
+    )
+    supervised: bool = setting(
+        False,
+        "SentEval's protocol for STS-B and SICK-R: train a softmax layer on the pairs of each set.",
+        section="Training",
+    )
+    seeds: int | None = setting(
+        None, "Number of times that --supervised trains the layer.", low=1, shown="5"
+    )
 
 
 @click.command("sts", cls=Command)
 @datasets_argument
 @sentence_options
-@option(
-    "--aggregation",
-    type=click.Choice(["all", "mean", "wmean"]),
-    default="all",
-    help="How the parts of a test become one number: as one list, by their mean, or by their mean "
-    "weighted by pairs.",
-    section="Scoring",
-)
-@option(
-    "--supervised",
-    is_flag=True,
-    help="SentEval's protocol for STS-B and SICK-R: train a softmax layer on the pairs of each "
-    "set.",
-    section="Training",
-)
-@option(
-    "--seeds",
-    type=click.IntRange(min=1),
-    shown_default="5",
-    metavar="N",
-    help="Number of times that --supervised trains the layer.",
-    section="Training",
-)
+@settings("scoring", SimilarityOptions, "aggregation supervised")
 @report_option("the report, values by pair and figures")
 @resampling_options
 @json_option
@@ -53,9 +60,7 @@ from cli.options.evaluation import (
 def sts_command(
     datasets: tuple[Path, ...],
     encoders: SentenceOptions,
-    aggregation: Literal["all", "mean", "wmean"],
-    supervised: bool,
-    seeds: int | None,
+    scoring: SimilarityOptions,
     output: Path | None,
     resampling: ResamplingOptions,
     as_json: bool,
@@ -71,11 +76,11 @@ def sts_command(
     from cli.output.results import command_line, report
     from eval import RelatednessSettings, STSSettings, score_sts
 
-    if seeds is not None and not supervised:
-        raise click.UsageError("--seeds belongs to --supervised: cosines are not random")
+    if scoring.seeds is not None and not scoring.supervised:
+        raise click.UsageError("--set seeds belongs to --supervised: cosines are not random")
     settings = STSSettings(
-        aggregation=aggregation,
-        supervised=RelatednessSettings(seeds=seeds or 5) if supervised else None,
+        aggregation=scoring.aggregation,
+        supervised=RelatednessSettings(seeds=scoring.seeds or 5) if scoring.supervised else None,
         poolings=encoders.scored_poolings(),
         baseline=encoders.compared_with(),
         resampling=resampling.settings(),
@@ -88,90 +93,67 @@ def sts_command(
     report(result, output, as_json=as_json)
 
 
-def _shares(ctx: click.Context, param: click.Parameter, value: str) -> tuple[float, ...]:
+def _shares(text: str) -> tuple[float, ...]:
     """Shares above 0, up to 1, separated by commas."""
     shares = []
-    for part in value.split(","):
+    for part in text.split(","):
         try:
             top, slash, bottom = part.partition("/")
             shares.append(float(top) / (float(bottom) if slash else 1))
         except (ValueError, ZeroDivisionError):
             shares.append(0.0)
         if not 0 < shares[-1] <= 1:
-            raise click.BadParameter(
-                f"expected shares above 0, up to 1, such as 1,1/4, found {value!r}", ctx, param
+            raise click.UsageError(
+                f"--train-share: expected shares above 0, up to 1, such as 1,1/4, found {text!r}"
             )
     return tuple(shares)
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolOptions:
+    """How a task is divided, and layers are chosen on it."""
+
+    protocol: Literal["senteval", "bert-lc"] | None = setting(
+        None,
+        "senteval: the splits of each set, or nested folds. bert-lc: divisions of the whole set "
+        "into 85% and 15%.",
+        shown="senteval; bert-lc with --layers-search",
+        section="Training",
+    )
+    layers_search: bool = setting(
+        False,
+        "Choose the layers to average as in BERT-LC, on divisions of the training examples, and "
+        "compare them with the last layer, the last four and random ones.",
+        section="Scoring",
+    )
+    max_layers: int = setting(
+        4, "Maximum number of layers in a set for --layers-search.", low=1, section="Training"
+    )
+    train_share: str = setting(
+        "1",
+        "Share of the training examples of each division that --layers-search chooses and learns "
+        "on, such as 0.25 or 1/4. Several, with commas between, are drawn as a curve.",
+        section="Training",
+    )
+    folds: int = setting(10, "Number of folds of each cross-validation.", low=2)
+    outer: int = setting(10, "Number of divisions that bert-lc tests on.", low=1)
+    inner: int = setting(10, "Number of divisions that --layers-search chooses layers on.", low=1)
+    finalists: int = setting(
+        1,
+        "Number of best sets from which the tested classifier makes the choice of --layers-search.",
+        low=1,
+    )
 
 
 @click.command("transfer", cls=Command)
 @datasets_argument
 @sentence_options
 @classifier_options
-@option(
-    "--protocol",
-    type=click.Choice(["senteval", "bert-lc"]),
-    help="senteval: the splits of each set, or nested folds. bert-lc: divisions of the whole set "
-    "into 85% and 15%.",
-    shown_default="senteval; bert-lc with --layers-search",
-    section="Training",
-)
-@option(
-    "--folds",
-    type=click.IntRange(min=2),
-    default=10,
-    metavar="N",
-    help="Number of folds of each cross-validation.",
-    section="Training",
-)
-@option(
-    "--outer",
-    type=click.IntRange(min=1),
-    default=10,
-    metavar="N",
-    help="Number of divisions that bert-lc tests on.",
-    section="Training",
-)
-@option(
-    "--layers-search",
-    is_flag=True,
-    help="Choose the layers to average as in BERT-LC, on divisions of the training examples, and "
-    "compare them with the last layer, the last four and random ones.",
-    section="Scoring",
-)
-@option(
-    "--inner",
-    type=click.IntRange(min=1),
-    default=10,
-    metavar="N",
-    help="Number of divisions that --layers-search chooses layers on.",
-    section="Training",
-)
-@option(
-    "--max-layers",
-    type=click.IntRange(min=1),
-    default=4,
-    metavar="N",
-    help="Maximum number of layers in a set for --layers-search.",
-    section="Training",
-)
-@option(
-    "--finalists",
-    type=click.IntRange(min=1),
-    default=1,
-    metavar="N",
-    help="Number of best sets from which the tested classifier makes the choice of "
-    "--layers-search.",
-    section="Training",
-)
-@option(
-    "--train-share",
-    callback=_shares,
-    default="1",
-    metavar="SHARE[,SHARE...]",
-    help="Share of the training examples of each division that --layers-search chooses and learns "
-    "on, such as 0.25 or 1/4. Several are drawn as a curve.",
-    section="Training",
+@settings(
+    "division",
+    ProtocolOptions,
+    "protocol layers_search max_layers train_share",
+    metavars={"train_share": "SHARE[,SHARE...]"},
 )
 @report_option("the report, values by example and figures")
 @resampling_options
@@ -181,14 +163,7 @@ def transfer_command(
     datasets: tuple[Path, ...],
     encoders: SentenceOptions,
     classifier: ClassifierOptions,
-    protocol: Literal["senteval", "bert-lc"] | None,
-    folds: int,
-    outer: int,
-    layers_search: bool,
-    inner: int,
-    max_layers: int,
-    finalists: int,
-    train_share: tuple[float, ...],
+    division: ProtocolOptions,
     output: Path | None,
     resampling: ResamplingOptions,
     as_json: bool,
@@ -208,31 +183,34 @@ def transfer_command(
         score_transfer,
     )
 
-    if layers_search and (protocol == "senteval" or classifier.seeds is not None):
+    search, protocol = division.layers_search, division.protocol
+    if search and (protocol == "senteval" or classifier.seeds is not None):
         name = "--seeds" if classifier.seeds is not None else "--protocol"
         raise click.UsageError(
-            f"{name}: --layers-search tests the chosen layers on --outer divisions by bert-lc; "
+            f"{name}: --layers-search tests the chosen layers on `outer` divisions by bert-lc; "
             f"leave out {name}"
         )
-    nested = protocol != "bert-lc" and not layers_search
+    nested = protocol != "bert-lc" and not search
     for name, idle, of in (
-        ("inner", not layers_search, "--layers-search"),
-        ("max_layers", not layers_search, "--layers-search"),
-        ("finalists", not layers_search, "--layers-search"),
-        ("train_share", not layers_search, "--layers-search"),
+        ("inner", not search, "--layers-search"),
+        ("max_layers", not search, "--layers-search"),
+        ("finalists", not search, "--layers-search"),
+        ("train_share", not search, "--layers-search"),
         ("outer", nested, "--protocol bert-lc or --layers-search"),
         ("folds", not nested, "--protocol senteval"),
     ):
         if idle and is_given(name):
-            raise click.UsageError(f"--{name.replace('_', '-')}: only {of} uses it; leave it out")
+            raise click.UsageError(f"{flag_of(name)}: only {of} uses it; leave it out")
     settings = TransferSettings(
         classifier=classifier.classifier,
-        protocol=TransferProtocol(protocol or "senteval", folds, outer),
+        protocol=TransferProtocol(protocol or "senteval", division.folds, division.outer),
         seeds=classifier.seeds or 5,
-        layer_search=LayerTransferSettings(max_layers, outer, inner, finalists=finalists)
-        if layers_search
+        layer_search=LayerTransferSettings(
+            division.max_layers, division.outer, division.inner, finalists=division.finalists
+        )
+        if search
         else None,
-        train_shares=train_share,
+        train_shares=_shares(division.train_share),
         poolings=encoders.scored_poolings(),
         baseline=encoders.compared_with(),
         resampling=resampling.settings(),

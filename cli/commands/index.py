@@ -5,51 +5,40 @@ from __future__ import annotations
 import json
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import click
 
-from cli.options.declaring import RARE, Command, json_option, option, quiet_option
-from cli.options.encoder import (
+from cli.options import (
     MINILM,
-    EncoderOptions,
-    encoder_options,
-)
-from cli.options.index import (
     OWN_OR,
-    AnalyzerOptions,
+    Command,
+    EncoderOptions,
     Location,
+    encoder_options,
+    index_option,
+    json_option,
+    option,
+    quiet_option,
+)
+from cli.output.text import counted, human_bytes, say
+from cli.source_options import (
+    AnalyzerOptions,
+    OnLong,
+    SourceOptions,
     StructureOptions,
     analyzer_options,
-    index_option,
+    compact_option,
+    document_options,
+    on_long_option,
+    sources_argument,
     structure_options,
 )
-from cli.options.source import SourceOptions, document_options, sources_argument
-from cli.output.progress import counted
-from cli.output.results import say
 
 if TYPE_CHECKING:
     from retriever.documents.reader import CorpusReader
     from retriever.index.add import IndexingReport
 
-
-OnLong = Literal["split", "truncate", "error"]
-
-on_long_option = option(
-    "--on-long",
-    type=click.Choice(["split", "truncate", "error"]),
-    help="How to treat a text longer than the encoder's window: split it into passages, cut it, or "
-    "stop.",
-    shown_default=OWN_OR.format("split"),
-    section="Input",
-)
-
-compact_option = option(
-    "--no-compact",
-    is_flag=True,
-    help="Do not merge segments at the end, as is done where it makes queries faster.",
-    section=RARE,
-)
 # Seconds of indexing after which a faster number format is worth a line.
 _LONG = 60.0
 
@@ -60,20 +49,20 @@ _LONG = 60.0
 @option(
     "--recreate",
     is_flag=True,
-    help="Replace the index by a new one; the old one serves searches until then.",
+    help="Replace the index, once the new one is complete.",
     section="Index",
 )
 @option(
     "--existing",
     is_flag=True,
-    help="Fail if there is no index yet, instead of creating one.",
+    help="Fail if there is no index, instead of making one.",
     section="Index",
 )
 @document_options
 @on_long_option
-@encoder_options(OWN_OR.format(MINILM))
-@analyzer_options(OWN_OR)
-@structure_options(OWN_OR.format("auto"))
+@encoder_options(OWN_OR.format(MINILM), "layers pooling dtype")
+@analyzer_options
+@structure_options
 @compact_option
 @quiet_option
 @json_option
@@ -97,11 +86,9 @@ def index_command(
     folder of .txt and .md files, a table of a SQLite database (data.db::table), or - for standard
     input.
 
-    Documents whose id is in the index are replaced; unchanged ones are not encoded again. An
-    interrupted run resumes when you run the same command again.
-
-    Encoder, analyzer and search structure belong to the index. For an existing index you can leave
-    them out; others than its own are refused.
+    Documents whose id is in the index are replaced; unchanged ones are not encoded again, and an
+    interrupted run resumes. Encoder, analyzer and search structure belong to the index: others than
+    its own are refused.
     """
     from cli.output.progress import EncodingProgress, Stages, warn_metadata, warn_reader
     from retriever.documents.passages import PassageSettings
@@ -178,7 +165,6 @@ def _summarize(
     as_json: bool,
     pruned: bool,
 ) -> None:
-    from cli.output.progress import human_bytes
     from retriever import open_store
 
     size = open_store(folder).size()

@@ -10,10 +10,19 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from cli.options.declaring import Command, complete_path, json_option, option, quiet_option
-from cli.options.encoder import MINILM, STATES, WEIGHTING, EncoderOptions, encoder_options
-from cli.options.evaluation import plot_option, report_option
-from cli.options.source import SourceOptions, corpus_texts, source_options, sources_argument
+from cli.evaluation_options import plot_option, report_option
+from cli.options import (
+    MINILM,
+    Command,
+    EncoderOptions,
+    complete_path,
+    encoder_options,
+    json_option,
+    option,
+    quiet_option,
+)
+from cli.output.text import say
+from cli.source_options import SourceOptions, corpus_texts, source_options, sources_argument
 from retriever.terminal import on_one_line
 
 if TYPE_CHECKING:
@@ -77,7 +86,7 @@ def checked_text(text: str, name: str) -> str:
 @option("--text", metavar="TEXT", help="Text to read instead of SOURCE.", section="Input")
 @limit_option
 @source_options
-@encoder_options(MINILM, only=STATES)
+@encoder_options(MINILM)
 @report_option("the report and its figure")
 @plot_option
 @json_option
@@ -99,7 +108,7 @@ def layers_command(
     diagonal too (SBERT-WK, Fig. 1). Hidden state 0 is the embedding output.
     """
     from cli.output.progress import Stages, warn_reader
-    from cli.output.results import command_line, draw, report, say
+    from cli.output.results import command_line, draw, report
     from eval import Loading, inspect_layers
 
     if bool(sources) == (text is not None):
@@ -143,7 +152,7 @@ def layers_command(
     help="Maximum number of words to show in each group.",
     section="Output",
 )
-@encoder_options(MINILM, only=STATES)
+@encoder_options(MINILM)
 @report_option("the report and its figure")
 @plot_option
 @json_option
@@ -166,7 +175,7 @@ def words_command(
     over its occurrences (SBERT-WK, Table I).
     """
     from cli.output.progress import Stages, warn_reader
-    from cli.output.results import command_line, draw, report, say
+    from cli.output.results import command_line, draw, report
     from eval import Loading, inspect_words
 
     reader = source.reader(sources)
@@ -209,7 +218,7 @@ _BLACK = 16
     help="Show whole words or word pieces.",
     section="Output",
 )
-@encoder_options(MINILM, only=(*STATES, *WEIGHTING))
+@encoder_options(MINILM)
 @plot_option
 @json_option
 @quiet_option
@@ -230,13 +239,13 @@ def weights_command(
     If --model is a meta-embedding, show the weights of its sources, and the length of each source's
     part of each word's vector.
     """
-    from cli.output.results import draw, say, show
+    from cli.output.results import draw, show
     from eval import Loading, inspect_meta, inspect_weights, is_meta, sbert_wk_form
 
     if (text is None) == (text_file is None):
         raise click.UsageError("give either TEXT or --text-file FILE")
     read = text_of_file(text_file) if text_file else checked_text(text or "", "TEXT")
-    if is_meta(encoder.model or ""):
+    if is_meta((encoder.model or "").partition("::")[0]):
         asked = encoder.choice()
         loading = Loading(asked.device, asked.download)
         parts = inspect_meta(read, asked.encoder, loading=loading, notify=say)

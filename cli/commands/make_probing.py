@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.options.declaring import Command, json_option, option, output_folder, quiet_option
-from cli.options.evaluation import seed_option
-from cli.options.source import SourceOptions, source_options, sources_argument
+from cli.options import (
+    Command,
+    json_option,
+    option,
+    output_folder,
+    quiet_option,
+    seed_option,
+)
+from cli.output.text import say
+from cli.source_options import SourceOptions, source_options, sources_argument
 
 if TYPE_CHECKING:
     from retriever.documents.reader import CorpusReader
@@ -60,7 +67,7 @@ def probing_command(
     published; a smaller corpus gives fewer, in the same ratio.
     """
     from cli.output.progress import warn_reader
-    from cli.output.results import say, show
+    from cli.output.results import show
     from eval import ProbingSettings, make_probing
 
     tasks = _TASKS if task == "all" else (task,)

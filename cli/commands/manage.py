@@ -11,22 +11,28 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from cli.options.declaring import Command, json_option, option, quiet_option
-from cli.options.encoder import EncoderOptions, encoder_options
-from cli.options.index import (
+from cli.options import (
     OWN,
-    AnalyzerOptions,
+    Command,
+    EncoderOptions,
     Location,
-    StructureOptions,
-    analyzer_options,
+    encoder_options,
     index_option,
+    json_option,
+    option,
     pointing,
-    structure_options,
+    quiet_option,
+    settings,
     where_option,
 )
-from cli.output.progress import Stages, counted, human_bytes
-from cli.output.results import say
-from cli.output.tables import meta_lines, meta_summary
+from cli.output.progress import Stages
+from cli.output.text import counted, human_bytes, meta_lines, meta_summary, say
+from cli.source_options import (
+    AnalyzerOptions,
+    StructureOptions,
+    analyzer_options,
+    structure_options,
+)
 from retriever.terminal import table
 
 if TYPE_CHECKING:
@@ -50,7 +56,7 @@ def delete_command(
 
     if bool(ids) == (where is not None):
         raise click.UsageError("give either ids or --where")
-    with Index.open(folder) as index, pointing(where):
+    with Stages(quiet=False), Index.open(folder) as index, pointing(where):
         missing = sorted({id_ for id_ in ids if id_ not in index})
         deleted = index.delete(ids) if where is None else index.delete_where(where)
     if as_json:
@@ -186,7 +192,7 @@ def verify_command(folder: Location, as_json: bool) -> None:
 
 @click.command("compact", cls=Command)
 @index_option
-@structure_options("the index's own, which stays as it is", section="Index")
+@settings("structure", StructureOptions, "index_type memory", metavars={"memory": "SIZE"})
 @option(
     "--dry-run",
     is_flag=True,
@@ -309,7 +315,7 @@ class _DocumentsRead:
 
 @click.command("reindex", cls=Command)
 @index_option
-@encoder_options(OWN, OWN)
+@encoder_options(OWN, "layers pooling dtype", OWN)
 @option(
     "--on-long",
     type=click.Choice(["split", "truncate"]),
@@ -317,8 +323,8 @@ class _DocumentsRead:
     shown_default=OWN,
     section="Index",
 )
-@analyzer_options(OWN)
-@structure_options(OWN)
+@analyzer_options
+@structure_options
 @quiet_option
 @json_option
 def reindex_command(

@@ -6,10 +6,15 @@ from contextlib import ExitStack
 
 import click
 
-from cli.options.declaring import Command, option
-from cli.options.encoder import SERVING, EncoderOptions, encoder_options
-from cli.options.index import indexes_argument, named_indexes
-from cli.output.results import say
+from cli.options import (
+    Command,
+    EncoderOptions,
+    encoder_options,
+    indexes_argument,
+    named_indexes,
+    option,
+)
+from cli.output.text import say
 
 
 @click.command("mcp", cls=Command)
@@ -37,7 +42,7 @@ from cli.output.results import say
     help="Answer only requests with the header `Authorization: Bearer TEXT`.",
     section="Service",
 )
-@encoder_options("each index's own", only=SERVING)
+@encoder_options("each index's own", "dtype", "each index's own")
 def mcp_command(
     indexes: tuple[str, ...],
     port: int | None,

@@ -11,29 +11,29 @@ from pathlib import Path
 
 import click
 
-from cli.commands.index import compact_option, merge_note
-from cli.options.declaring import (
+from cli.commands.index import merge_note
+from cli.options import (
     Command,
+    EncoderOptions,
+    Location,
     complete_path,
+    encoder_options,
+    index_option,
     json_option,
     option,
     quiet_option,
     settings,
 )
-from cli.options.encoder import EncoderOptions, encoder_options
-from cli.options.index import (
-    OWN_OR,
+from cli.output.text import counted, say
+from cli.source_options import (
     AnalyzerOptions,
-    Location,
+    FieldOptions,
     StructureOptions,
     analyzer_options,
-    index_folder,
-    index_option,
+    compact_option,
+    field_options,
     structure_options,
 )
-from cli.options.source import FieldOptions, field_options
-from cli.output.progress import counted
-from cli.output.results import say
 
 
 @click.command("export", cls=Command)
@@ -48,7 +48,7 @@ from cli.output.results import say
 @settings(
     "names",
     FieldOptions,
-    [
+    options=[
         option(
             f"--{role}-field",
             metavar="NAME",
@@ -58,6 +58,7 @@ from cli.output.results import say
         )
         for role in ("id", "text", "title")
     ],
+    leave_out=("id_field", "text_field", "title_field"),
 )
 @quiet_option
 @json_option
@@ -161,8 +162,8 @@ class ShardNumbers(click.ParamType[range]):
 )
 @field_options
 @encoder_options("the one that an export or a folder of shards names")
-@analyzer_options(OWN_OR)
-@structure_options(OWN_OR.format("auto"))
+@analyzer_options
+@structure_options
 @compact_option
 @quiet_option
 @json_option
@@ -238,8 +239,14 @@ def snapshot_command(target: Path, folder: Location, quiet: bool, as_json: bool)
     from cli.output.progress import Stages
     from retriever import snapshot_index
 
+    source = folder if isinstance(folder, Path) else folder.folder
+    if source is None:
+        raise click.UsageError(
+            f"{folder}: expected an index folder, found another store; back it up with its own "
+            "tools, or copy its documents with `retriever export`"
+        )
     with Stages(quiet=quiet) as stage:
-        made = snapshot_index(index_folder(folder), target, stage)
+        made = snapshot_index(source, target, stage)
     if as_json:
         click.echo(json.dumps({"folder": str(target), **asdict(made)}, ensure_ascii=False))
     elif not quiet:

@@ -6,17 +6,29 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
-from cli.options.declaring import Command, complete_path, json_option, option
-from cli.options.encoder import ModelOptions, model_options
-from cli.options.index import OWN, Location, index_option, pointing, where_option
-from cli.options.ranking import RankingOptions, ranking_options
-from cli.output.results import say
+from cli.options import (
+    OWN,
+    Command,
+    EncoderOptions,
+    Location,
+    complete_path,
+    encoder_options,
+    index_option,
+    json_option,
+    option,
+    pointing,
+    settings,
+    where_option,
+)
+from cli.output.text import counted, say
+from retriever.settings import setting
 
 if TYPE_CHECKING:
     from retriever.index import Index
@@ -28,10 +40,68 @@ Search = Callable[[list[str]], Iterator[list["Hit"]]]
 Print = Callable[[list["Hit"], str, str | None], None]
 
 
+@dataclass(frozen=True, slots=True)
+class RankingOptions:
+    """How to rank; None for options that are not given."""
+
+    k: int = setting(10, "Number of hits.", low=1, section="Search")
+    mode: Literal["hybrid", "dense", "bm25"] = setting(
+        "hybrid", "Rank by embeddings (dense), by words (bm25) or by both.", section="Search"
+    )
+    alpha: float | None = setting(
+        None,
+        "Weight of the embeddings in convex fusion, 0 to 1; BM25 has the rest.",
+        shown="0.6",
+        section="Ranking",
+    )
+    fusion: Literal["convex", "rrf"] | None = setting(
+        None,
+        "How hybrid combines the two: weighted scores, or reciprocal ranks.",
+        shown="convex",
+        section="Ranking",
+    )
+    depth: int | None = setting(
+        None,
+        "Number of candidate passages that hybrid takes from each component, and of hits that "
+        "--rerank ranks.",
+        low=1,
+        shown="100",
+        section="Ranking",
+    )
+    normalization: Literal["min-max", "z-score"] | None = setting(
+        None, "How convex fusion scales scores before it weights them.", shown="min-max"
+    )
+    rrf_k: float | None = setting(None, "Constant of rrf, above 0.", shown="60")
+    recall: float | None = setting(
+        None,
+        "Minimum recall@10 of approximate search, as measured when the search structure was built.",
+        low=0,
+        high=1,
+        low_open=True,
+        shown="0.95",
+    )
+    variant: Literal["lucene", "robertson", "atire", "bm25+", "bm25l", "okapi"] | None = setting(
+        None, "BM25: formula.", shown="lucene"
+    )
+    k1: float | None = setting(None, "BM25: saturation of term frequency, 0 or more.", shown="1.2")
+    b: float | None = setting(None, "BM25: normalization by passage length, 0 to 1.", shown="0.75")
+
+    def settings(self) -> SearchSettings:
+        """The given settings, with the defaults of the library for the rest.
+
+        Raises:
+            ConfigError: a value is out of range, or the fusion does not use it.
+        """
+        from retriever.search import search_settings
+
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        return search_settings(None, given)
+
+
 @click.command("query", cls=Command)
 @click.argument("text", nargs=-1)
 @index_option
-@ranking_options
+@settings("ranking", RankingOptions, "k mode alpha fusion depth", metavars={"alpha": "WEIGHT"})
 @where_option("Rank only the documents that match, such as 'year >= 2020'.")
 @option(
     "--queries",
@@ -56,7 +126,7 @@ Print = Callable[[list["Hit"], str, str | None], None]
     "of the documents that pass the filter, and of those that share a term with the query.",
     section="Search",
 )
-@model_options(OWN)
+@encoder_options(OWN)
 @json_option
 @option(
     "--explain",
@@ -78,7 +148,7 @@ Print = Callable[[list["Hit"], str, str | None], None]
     type=click.Choice(["fail", "skip"]),
     default="fail",
     help="At a malformed query of --queries: stop, or count and skip it.",
-    section="Rarely needed",
+    section="Search",
 )
 def query_command(
     text: tuple[str, ...],
@@ -88,7 +158,7 @@ def query_command(
     facets: tuple[str, ...],
     ranking: RankingOptions,
     rerank: Path | None,
-    encoder: ModelOptions,
+    encoder: EncoderOptions,
     as_json: bool,
     explain: bool,
     full: bool,
@@ -195,7 +265,7 @@ def _answer_file(
     run_file: Path | None,
     show: Print,
 ) -> None:
-    from cli.output.progress import counted, warn_reader
+    from cli.output.progress import warn_reader
     from eval.metrics.trec import write_run
     from retriever.documents.reader import CorpusReader
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from cli.options.declaring import Command, option
-from cli.options.encoder import MINILM, model_option
+from cli.options import MINILM, Command, model_option, option
+from cli.output.text import say
 
 
 @click.command("reproduce", cls=Command)
@@ -47,7 +47,7 @@ def reproduce_command(
     per model.
     """
     from cli.output.progress import Stages
-    from cli.output.results import report, say
+    from cli.output.results import report
     from eval import experiments
     from eval.papers import reproduce
 

@@ -5,15 +5,23 @@ from __future__ import annotations
 import gc
 import signal
 from contextlib import ExitStack
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from cli.options.declaring import RARE, Command, option
-from cli.options.encoder import SERVING, EncoderOptions, encoder_options
-from cli.options.index import indexes_argument, named_indexes
-from cli.output.results import say
+from cli.options import (
+    Command,
+    EncoderOptions,
+    encoder_options,
+    indexes_argument,
+    named_indexes,
+    option,
+    settings,
+)
+from cli.output.text import say
+from retriever.settings import setting
 
 if TYPE_CHECKING:
     import socket
@@ -21,6 +29,20 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 _MEBIBYTE = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class LimitOptions:
+    """Limits of the service."""
+
+    max_k: int = setting(1_000, "Maximum number of hits of a query.", low=1)
+    max_upload: int = setting(256, "Maximum size of an upload of documents in MiB.", low=1)
+    timeout: float = setting(
+        30.0, "Time in seconds after which a request is given up.", low=0, low_open=True
+    )
+    queue: int = setting(
+        1_024, "Maximum number of queries that wait; more are refused with status 503.", low=1
+    )
 
 
 @click.command("serve", cls=Command)
@@ -80,39 +102,8 @@ _MEBIBYTE = 2**20
     help="Trained reranker for requests that ask for it.",
     section="Ranking",
 )
-@encoder_options("each index's own", only=SERVING)
-@option(
-    "--max-k",
-    type=click.IntRange(min=1),
-    default=1_000,
-    metavar="N",
-    help="Maximum number of hits of a query.",
-    section=RARE,
-)
-@option(
-    "--max-upload",
-    type=click.IntRange(min=1),
-    default=256,
-    metavar="MIB",
-    help="Maximum size of an upload of documents in MiB.",
-    section=RARE,
-)
-@option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    default=30.0,
-    metavar="SECONDS",
-    help="Time after which a request is given up.",
-    section=RARE,
-)
-@option(
-    "--queue",
-    type=click.IntRange(min=1),
-    default=1_024,
-    metavar="N",
-    help="Maximum number of queries that wait; more are refused with status 503.",
-    section=RARE,
-)
+@encoder_options("each index's own", "dtype", "each index's own")
+@settings("limits", LimitOptions)
 def serve_command(
     indexes: tuple[str, ...],
     host: str,
@@ -123,10 +114,7 @@ def serve_command(
     origins: tuple[str, ...],
     rerank: Path | None,
     encoder: EncoderOptions,
-    max_k: int,
-    max_upload: int,
-    timeout: float,
-    queue: int,
+    limits: LimitOptions,
 ) -> None:
     """Serve indexes over HTTP, with a search page.
 
@@ -155,10 +143,7 @@ def serve_command(
         writable=writable,
         hosts=tuple(name.lower() for name in hosts),
         origins=origins,
-        max_k=max_k,
-        max_upload=max_upload * _MEBIBYTE,
-        timeout=timeout,
-        queue=queue,
+        **asdict(limits) | {"max_upload": limits.max_upload * _MEBIBYTE},
     )
     choice = encoder.choice()
     reranker = None if rerank is None else load_reranker(rerank, device=choice.device)

@@ -2,56 +2,81 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
-from cli.options.declaring import (
-    RARE,
+from cli.evaluation_options import (
+    DataSet,
+    QuestionOptions,
+    data_set,
+    plot_option,
+    training_questions,
+)
+from cli.options import (
+    MINILM,
     Command,
+    EncoderOptions,
     complete_path,
+    encoder_options,
     json_option,
     option,
     output_folder,
     quiet_option,
+    settings,
 )
-from cli.options.encoder import MINILM, ModelOptions, model_options
-from cli.options.evaluation import DataSet, QuestionOptions, data_set, plot_option, question_options
-from cli.options.source import SourceOptions, source_options
-from cli.options.training import (
+from cli.output.text import say
+from cli.source_options import SourceOptions, source_options
+from cli.training_options import (
     FineTuningOptions,
     SamplingOptions,
     fine_tuning_options,
     restart_option,
     sampling_options,
 )
+from retriever.settings import setting
 
 if TYPE_CHECKING:
     from eval.training.data import EncoderData
     from retriever.documents.reader import CorpusReader
 
 
+@dataclass(frozen=True, slots=True)
+class ObjectiveOptions:
+    """What the data are read as, and the loss."""
+
+    pairs: Literal["title", "neighbors", "cloze"] | None = setting(
+        None,
+        "Read DATA as a corpus, and train on a document's title and text, on neighboring "
+        "sentences, or on a sentence and the rest of its passage.",
+        section="Input",
+    )
+    sample: int = setting(
+        10_000, "Maximum number of pairs, drawn at random, of a corpus.", low=2, section="Input"
+    )
+    objective: Literal["nli", "sts", "mnr", "hinge"] | None = setting(
+        None,
+        "Loss: softmax over labels, squared error of the cosine, multiple negatives ranking, or "
+        "pairwise hinge.",
+        shown="nli for labels, sts for scores, else mnr",
+        section="Training",
+    )
+    scale: float = setting(
+        20.0, "Factor of the cosines in the softmax of mnr.", low=0, low_open=True
+    )
+    max_length: int = setting(
+        128, "Window in word pieces during training; the encoder keeps its own window.", low=8
+    )
+
+
 @click.command("encoder", cls=Command)
 @click.argument("sources", nargs=-1, required=True, metavar="DATA...", shell_complete=complete_path)
 @output_folder("Write the encoder to this folder.")
-@option(
-    "--pairs",
-    type=click.Choice(["title", "neighbors", "cloze"]),
-    help="Read DATA as a corpus, and train on a document's title and text, on neighboring "
-    "sentences, or on a sentence and the rest of its passage.",
-    section="Input",
-)
-@option(
-    "--sample",
-    type=click.IntRange(min=2),
-    default=10_000,
-    metavar="N",
-    help="Maximum number of pairs, drawn at random, of a corpus.",
-    section="Input",
-)
+@settings("goal", ObjectiveOptions, "pairs sample objective")
 @source_options
-@question_options
+@training_questions
 @option(
     "--dev",
     type=DataSet(),
@@ -60,40 +85,9 @@ if TYPE_CHECKING:
     shown_default="the dev split of DATA, else a tenth of it, at most 1,000 pairs",
     section="Training",
 )
-@option(
-    "--objective",
-    type=click.Choice(["nli", "sts", "mnr", "hinge"]),
-    help="Loss: softmax over labels, squared error of the cosine, multiple negatives ranking, or "
-    "pairwise hinge.",
-    shown_default="nli for labels, sts for scores, else mnr",
-    section="Training",
-)
-@option(
-    "--scale",
-    type=click.FloatRange(min=0, min_open=True),
-    default=20.0,
-    metavar="S",
-    help="Factor of the cosines in the softmax of mnr.",
-    section=RARE,
-)
-@model_options(MINILM)
-@option(
-    "--max-length",
-    type=click.IntRange(min=8),
-    default=128,
-    metavar="N",
-    help="Window in word pieces during training; the encoder keeps its own window.",
-    section="Encoder",
-)
-@fine_tuning_options(
-    learning_rate=5e-5,
-    tolerance=0.0,
-    score="score",
-    head="the classifier of nli",
-    words="",
-    seed="what is drawn, first weights, dropout and the order of examples",
-)
-@sampling_options(count=4, positives=1, questions=32, margin=0.2, in_batch=True)
+@encoder_options(MINILM)
+@fine_tuning_options(learning_rate=5e-5, tolerance=0.0)
+@sampling_options(count=4, positives=1, batch=32, margin=0.2)
 @restart_option
 @plot_option
 @json_option
@@ -101,15 +95,11 @@ if TYPE_CHECKING:
 def encoder_command(
     sources: tuple[str, ...],
     output: Path,
-    pairs: Literal["title", "neighbors", "cloze"] | None,
-    sample: int,
+    goal: ObjectiveOptions,
     source: SourceOptions,
     data: QuestionOptions,
     dev: Path | None,
-    objective: Literal["nli", "sts", "mnr", "hinge"] | None,
-    scale: float,
-    encoder: ModelOptions,
-    max_length: int,
+    encoder: EncoderOptions,
     tuning: FineTuningOptions,
     sampling: SamplingOptions,
     restart: bool,
@@ -125,7 +115,7 @@ def encoder_command(
     and in sentence-transformers. The same command resumes an interrupted run.
     """
     from cli.output.progress import Stages, warn_reader
-    from cli.output.results import draw, say, saying, show
+    from cli.output.results import draw, saying, show
     from eval import CorpusPairs, EncoderFitSettings, Loading, check_figure, fit_encoder
     from retriever.encoders.training.trainer import EncoderTrainingSettings
 
@@ -133,27 +123,27 @@ def encoder_command(
         check_figure(plot)
     choice = encoder.choice()
     training = EncoderTrainingSettings(
-        objective=objective or "mnr",
-        scale=scale,
+        objective=goal.objective or "mnr",
+        scale=goal.scale,
         margin=sampling.margin,
-        max_length=max_length,
+        max_length=goal.max_length,
         sampling=sampling.settings(),
         **tuning.named(),
     )
     reader: CorpusReader | None = None
     given: EncoderData
-    if pairs is None:
+    if goal.pairs is None:
         given = [data_set(Path(one)) for one in sources]
     else:
         reader = source.reader(sources)
-        given = CorpusPairs(reader, pairs, sample, tuning.seed)
+        given = CorpusPairs(reader, goal.pairs, goal.sample, tuning.seed)
     with Stages(quiet=quiet) as progress:
         result = fit_encoder(
             given,
             output,
             EncoderFitSettings(
                 choice.encoder,
-                objective,
+                goal.objective,
                 training,
                 Loading(choice.device, choice.download),
                 data.settings(),

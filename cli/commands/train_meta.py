@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from cli.options.declaring import (
-    RARE,
+from cli.evaluation_options import DataSet
+from cli.options import (
     Command,
     complete_path,
+    device_option,
+    download_option,
+    flag_of,
     json_option,
     option,
+    output_folder,
     quiet_option,
+    seed_option,
     settings,
 )
-from cli.options.encoder import device_option, download_option
-from cli.options.evaluation import DataSet
-from cli.options.source import SourceOptions, corpus_texts, source_options
-from cli.output.results import say
+from cli.output.text import meta_lines, meta_summary, say
+from cli.source_options import SourceOptions, corpus_texts, source_options
+from retriever.settings import setting
 
 if TYPE_CHECKING:
     from eval import ScoredPairs
@@ -31,66 +35,88 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingOptions:
+class CombinationOptions:
+    """How encoders are combined; None takes the default."""
+
+    dimensions: int | None = setting(
+        None,
+        "Number of dimensions of the result; conc and avg have no choice.",
+        low=1,
+        shown="those of the widest source",
+        section="Training",
+    )
+    pooling: Literal["mean", "max"] | None = setting(
+        None,
+        "How word vectors become one.",
+        shown="max for sup and unsup, else mean",
+        section="Training",
+    )
+    level: Literal["word", "sentence"] | None = setting(
+        None,
+        "Combine word vectors, or vectors of whole texts.",
+        shown="word if every source has word vectors",
+        section="Training",
+    )
+    regularization: float | None = setting(
+        None,
+        "gcca: regularization of each source's covariance, as a multiple of its mean variance.",
+        low=0,
+        shown="10",
+    )
+    sample: int | None = setting(
+        None,
+        "Maximum number of texts of CORPUS to read, drawn at random.",
+        low=1,
+        shown="100000, for unsup 20000",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionOptions:
     """How sup and unsup are trained; None takes the default."""
 
-    unsup_variant: Literal["stable", "printed", "released"] | None
-    weights: bool | None
-    epochs: int | None
-    patience: int | None
-    learning_rate: float | None
-    weight_decay: float | None
-
-
-_TRAINING = [
-    option(
-        "--weights/--no-weights",
-        default=None,
-        help="sup and unsup: learn a weight for each source, or weight all of them equally.",
-        shown_default="--weights",
+    weights: bool | None = setting(
+        None,
+        "sup and unsup: learn a weight for each source, or weight all of them equally.",
+        shown="--weights",
         section="Training",
-    ),
-    option(
-        "--unsup-variant",
-        type=click.Choice(["stable", "printed", "released"]),
-        help="unsup: with bounded dissimilarities, the loss as printed in the paper (it diverges), "
-        "or that of the released code.",
-        shown_default="stable",
-        section="Training",
-    ),
-    option(
-        "--epochs",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="sup and unsup: maximum number of epochs.",
-        shown_default="50",
-        section=RARE,
-    ),
-    option(
-        "--patience",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="sup and unsup: stop after this many epochs without improvement.",
-        shown_default="5",
-        section=RARE,
-    ),
-    option(
-        "--learning-rate",
-        type=click.FloatRange(min=0, min_open=True),
-        metavar="RATE",
-        help="sup and unsup: learning rate of the optimizer.",
-        shown_default="0.001",
-        section=RARE,
-    ),
-    option(
-        "--weight-decay",
-        type=click.FloatRange(min=0),
-        metavar="D",
-        help="sup and unsup: weight decay of AdamW.",
-        shown_default="0.0001",
-        section=RARE,
-    ),
-]
+    )
+    unsup_variant: Literal["stable", "printed", "released"] | None = setting(
+        None,
+        "unsup: with bounded dissimilarities, the loss as printed in the paper (it diverges), or "
+        "that of the released code.",
+        shown="stable",
+    )
+    epochs: int | None = setting(
+        None, "sup and unsup: maximum number of epochs.", low=1, shown="50"
+    )
+    patience: int | None = setting(
+        None, "sup and unsup: stop after this many epochs without improvement.", low=1, shown="5"
+    )
+    learning_rate: float | None = setting(
+        None, "sup and unsup: learning rate of the optimizer.", low=0, low_open=True, shown="0.001"
+    )
+    weight_decay: float | None = setting(
+        None, "sup and unsup: weight decay of AdamW.", low=0, shown="0.0001"
+    )
+
+    def check(self, method: str) -> None:
+        """Refuse what the method does not use."""
+        for name, value in asdict(self).items():
+            belongs = ("unsup",) if name == "unsup_variant" else ("sup", "unsup")
+            if value is not None and method not in belongs:
+                raise click.UsageError(
+                    f"{flag_of(name)} belongs to --method {' and '.join(belongs)}"
+                )
+
+    def settings(self) -> UnsupSettings:
+        """The same for a training."""
+        from retriever.encoders.meta.attention import UnsupSettings
+
+        named = {name: value for name, value in asdict(self).items() if value is not None}
+        if "unsup_variant" in named:
+            named["variant"] = named.pop("unsup_variant")
+        return UnsupSettings(**named)
 
 
 @click.command("meta", cls=Command)
@@ -114,14 +140,6 @@ _TRAINING = [
     section="Input",
 )
 @option(
-    "--sample",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Maximum number of texts of CORPUS to read, drawn at random.",
-    shown_default="100000, for unsup 20000",
-    section="Input",
-)
-@option(
     "--source",
     "encoders",
     multiple=True,
@@ -140,54 +158,10 @@ _TRAINING = [
     "canonical correlation, supervised or unsupervised attention.",
     section="Training",
 )
-@option(
-    "--dimensions",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Number of dimensions of the result; conc and avg have no choice.",
-    shown_default="those of the widest source",
-    section="Training",
-)
-@option(
-    "--pooling",
-    type=click.Choice(["mean", "max"]),
-    help="How word vectors become one.",
-    shown_default="max for sup and unsup, else mean",
-    section="Training",
-)
-@option(
-    "--level",
-    type=click.Choice(["word", "sentence"]),
-    help="Combine word vectors, or vectors of whole texts.",
-    shown_default="word if every source has word vectors",
-    section="Training",
-)
-@option(
-    "--regularization",
-    type=click.FloatRange(min=0),
-    metavar="TAU",
-    help="gcca: regularization of each source's covariance, as a multiple of its mean variance.",
-    shown_default="10",
-    section="Training",
-)
-@settings("training", TrainingOptions, _TRAINING)
-@option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    metavar="N",
-    help="Random seed.",
-    section="Training",
-)
-@option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    required=True,
-    metavar="FOLDER",
-    help="Folder to write: new, or of another meta-embedding.",
-    section="Output",
-)
+@settings("combination", CombinationOptions, "dimensions pooling level")
+@settings("training", AttentionOptions, "weights")
+@seed_option("all that is drawn")
+@output_folder("Folder to write: new, or of another meta-embedding.")
 @quiet_option
 @json_option
 def meta_command(
@@ -195,16 +169,12 @@ def meta_command(
     source: SourceOptions,
     train: Path | None,
     dev: Path | None,
-    sample: int | None,
     encoders: tuple[str, ...],
     device: str | None,
     download: bool,
     method: Literal["conc", "avg", "svd", "gcca", "sup", "unsup"],
-    dimensions: int | None,
-    pooling: Literal["mean", "max"] | None,
-    level: Literal["word", "sentence"] | None,
-    regularization: float | None,
-    training: TrainingOptions,
+    combination: CombinationOptions,
+    training: AttentionOptions,
     seed: int,
     output: Path,
     quiet: bool,
@@ -220,16 +190,9 @@ def meta_command(
     from retriever.encoders.meta.fitting import MetaSettings, fit_meta
     from retriever.encoders.meta.model import check_target
 
-    _check_training(method, training)
+    training.check(method)
     chosen = MetaSettings(
-        method,
-        dimensions,
-        pooling,
-        level,
-        regularization,
-        sample,
-        _training_settings(training),
-        seed,
+        method=method, **asdict(combination), training=training.settings(), seed=seed
     )
     check_target(output)
     reads = method in ("svd", "gcca", "unsup")
@@ -269,29 +232,6 @@ def meta_command(
     _report(encoder, output, quiet=quiet, as_json=as_json)
 
 
-def _check_training(method: str, training: TrainingOptions) -> None:
-    for name in TrainingOptions.__dataclass_fields__:
-        belongs = ("unsup",) if name == "unsup_variant" else ("sup", "unsup")
-        if getattr(training, name) is not None and method not in belongs:
-            flag = "--" + name.replace("_", "-")
-            raise click.UsageError(f"{flag} belongs to --method {' and '.join(belongs)}")
-
-
-def _training_settings(training: TrainingOptions) -> UnsupSettings:
-    from retriever.encoders.meta.attention import UnsupSettings
-
-    given = {
-        "variant": training.unsup_variant,
-        "weights": training.weights,
-        "epochs": training.epochs,
-        "patience": training.patience,
-        "learning_rate": training.learning_rate,
-        "weight_decay": training.weight_decay,
-    }
-    named: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    return replace(UnsupSettings(), **named)
-
-
 def _pairs(path: Path | None, split: Literal["train", "dev"]) -> ScoredPairs | None:
     """The scored pairs of a file, or of one split of a folder."""
     from eval import read_sts
@@ -308,7 +248,6 @@ def _pairs(path: Path | None, split: Literal["train", "dev"]) -> ScoredPairs | N
 
 
 def _report(encoder: Encoder, output: Path, *, quiet: bool, as_json: bool) -> None:
-    from cli.output.tables import meta_lines, meta_summary
     from retriever.encoders.settings import EncoderSettings
 
     named = str(EncoderSettings(model=str(output)))

@@ -4,49 +4,39 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import click
 
-from cli.options.declaring import (
-    RARE,
+from cli.evaluation_options import (
+    QuestionOptions,
+    cache_folder,
+    cache_option,
+    dataset_argument,
+    plot_option,
+    training_questions,
+)
+from cli.options import (
+    MINILM,
     Command,
-    Decorator,
+    EncoderOptions,
+    device_option,
+    download_option,
+    encoder_options,
     json_option,
     option,
     output_folder,
     quiet_option,
     settings,
 )
-from cli.options.encoder import (
-    MINILM,
-    EncoderOptions,
-    device_option,
-    download_option,
-    encoder_options,
-)
-from cli.options.evaluation import (
-    QuestionOptions,
-    cache_folder,
-    cache_option,
-    dataset_argument,
-    plot_option,
-    question_options,
-)
-from cli.options.training import (
+from cli.training_options import (
     FineTuningOptions,
     SamplingOptions,
     fine_tuning_options,
-    layer_decay_option,
-    loss_option,
-    optimization_options,
     restart_option,
     sampling_options,
 )
-
-if TYPE_CHECKING:
-    from retriever.rerankers.settings import Loss
-
+from retriever.settings import setting
 
 _SYSTEMS = [
     f"{name}{head}" for name in ("bilinear", "concat", "uv") for head in ("", ":linear", ":mlp")
@@ -57,81 +47,44 @@ _SYSTEMS = [
 class HeadOptions:
     """A head, and how it is trained."""
 
-    system: str
-    epochs: int
-    patience: int
-    learning_rate: float
-    weight_decay: float
-    hidden: int
-    dropout: float
-    initial: Literal["cosine", "random"]
-    optimizer: Literal["adam", "sgd"]
-
-
-_HEAD: list[Decorator] = [
-    option(
-        "--system",
-        type=click.Choice(_SYSTEMS),
-        metavar="NAME",
-        default="uv:mlp",
-        help="Head: bilinear, concat or uv, followed by :linear or :mlp.",
+    system: str = "uv:mlp"
+    seeds: int = setting(
+        3,
+        "Number of times that the head is trained; the best one on dev is kept.",
+        low=1,
         section="Training",
-    ),
-    *optimization_options(
-        epochs=50,
-        patience=5,
-        unkept="without a better dev AP",
-        learning_rate=1e-3,
-        of="the optimizer",
-        decay="Strength with which weights are pulled to their initial values.",
-    ),
-    option(
-        "--hidden",
-        type=click.IntRange(min=2),
-        default=256,
-        metavar="N",
-        help="Number of units in the hidden layer of an MLP.",
-        section=RARE,
-    ),
-    option(
-        "--dropout",
-        type=click.FloatRange(0, 1, max_open=True),
-        default=0.1,
-        metavar="SHARE",
-        help="Dropout of the hidden layer.",
-        section=RARE,
-    ),
-    option(
-        "--initial",
-        type=click.Choice(["cosine", "random"]),
-        default="cosine",
-        help="Initial weights: those that score as the cosine, where the head can, or random ones.",
-        section=RARE,
-    ),
-    option(
-        "--optimizer",
-        type=click.Choice(["adam", "sgd"]),
-        default="adam",
-        help="Optimizer.",
-        section=RARE,
-    ),
-]
+    )
+    epochs: int = setting(50, "Maximum number of epochs.", low=1, section="Training")
+    patience: int = setting(5, "Stop after this many epochs without a better dev AP.", low=1)
+    learning_rate: float = setting(1e-3, "Learning rate of the optimizer.", low=0, low_open=True)
+    weight_decay: float = setting(
+        0.01, "Strength with which weights are pulled to their initial values.", low=0
+    )
+    hidden: int = setting(256, "Number of units in the hidden layer of an MLP.", low=2)
+    dropout: float = setting(0.1, "Dropout of the hidden layer.", low=0, high=1, high_open=True)
+    initial: Literal["cosine", "random"] = setting(
+        "cosine",
+        "Initial weights: those that score as the cosine, where the head can, or random ones.",
+    )
+    optimizer: Literal["adam", "sgd"] = setting("adam", "Optimizer.")
+
+
+_SYSTEM = option(
+    "--system",
+    type=click.Choice(_SYSTEMS),
+    metavar="NAME",
+    default="uv:mlp",
+    help="Head: bilinear, concat or uv, followed by :linear or :mlp.",
+    section="Training",
+)
 
 
 @click.command("reranker", cls=Command)
 @dataset_argument
 @output_folder("Write the reranker to this folder.")
-@question_options
-@settings("reranker", HeadOptions, _HEAD)
-@sampling_options(count=None, positives=None, questions=32)
-@option(
-    "--seeds",
-    type=click.IntRange(min=1),
-    default=3,
-    metavar="N",
-    help="Number of times that the head is trained; the best one on dev is kept.",
-    section="Training",
-)
+@training_questions
+@settings("reranker", HeadOptions, "seeds epochs", options=[_SYSTEM])
+@sampling_options()
 @encoder_options("all-MiniLM-L6-v2, or the model of --index")
 @cache_option
 @plot_option
@@ -143,7 +96,6 @@ def reranker_command(
     data: QuestionOptions,
     reranker: HeadOptions,
     sampling: SamplingOptions,
-    seeds: int,
     encoder: EncoderOptions,
     cache: bool,
     plot: Path | None,
@@ -183,7 +135,7 @@ def reranker_command(
                 choice.encoder,
                 Loading(choice.device, choice.download, cache_folder(cache)),
                 data.settings(),
-                seeds,
+                reranker.seeds,
             ),
             progress=progress,
             notify=saying(quiet=quiet),
@@ -192,10 +144,32 @@ def reranker_command(
     show(result, as_json=as_json, quiet=quiet)
 
 
+@dataclass(frozen=True, slots=True)
+class CrossOptions:
+    """A cross-encoder, and its loss."""
+
+    loss: Literal["hinge", "softmax", "pointwise"] = setting(
+        "hinge",
+        "hinge compares two passages, softmax a relevant passage with all negatives; pointwise "
+        "takes each passage by itself, and questions without a relevant one too.",
+        section="Training",
+    )
+    layer_decay: float = setting(
+        1.0,
+        "Factor of the learning rate from each layer to the one below it.",
+        low=0,
+        high=1,
+        low_open=True,
+    )
+    max_length: int = setting(
+        160, "Window in word pieces, of question and passage together.", low=16
+    )
+
+
 @click.command("cross-encoder", cls=Command)
 @dataset_argument
 @output_folder("Write the cross-encoder to this folder.")
-@question_options
+@training_questions
 @option(
     "--model",
     "transformer",
@@ -205,27 +179,11 @@ def reranker_command(
     shown_default=MINILM,
     section="Encoder",
 )
-@option(
-    "--max-length",
-    type=click.IntRange(min=16),
-    default=160,
-    metavar="N",
-    help="Window in word pieces, of question and passage together.",
-    section="Encoder",
-)
 @device_option
 @download_option
-@fine_tuning_options(
-    learning_rate=1e-4,
-    tolerance=0.02,
-    score="AP",
-    head="the MLP on [CLS]",
-    words=", unlike the paper",
-    seed="the MLP's first weights, dropout and the order of questions",
-)
-@loss_option("hinge")
-@layer_decay_option(1.0)
-@sampling_options(count=12, positives=3, questions=8)
+@settings("cross", CrossOptions, "loss")
+@fine_tuning_options()
+@sampling_options(count=12, positives=3, batch=8)
 @restart_option
 @plot_option
 @json_option
@@ -235,12 +193,10 @@ def cross_encoder_command(
     output: Path,
     data: QuestionOptions,
     transformer: str | None,
-    max_length: int,
     device: str | None,
     download: bool,
     tuning: FineTuningOptions,
-    loss: Loss,
-    layer_decay: float,
+    cross: CrossOptions,
     sampling: SamplingOptions,
     restart: bool,
     plot: Path | None,
@@ -263,9 +219,9 @@ def cross_encoder_command(
     from retriever.rerankers.settings import CrossTrainingSettings
 
     training = CrossTrainingSettings(
-        loss=loss,
+        loss=cross.loss,
         margin=sampling.margin,
-        layer_decay=layer_decay,
+        layer_decay=cross.layer_decay,
         sampling=sampling.settings(),
         **tuning.named(),
     )
@@ -274,7 +230,7 @@ def cross_encoder_command(
             dataset,
             output,
             CrossEncoderSettings(
-                CrossPlan(transformer or MINILM, max_length, training),
+                CrossPlan(transformer or MINILM, cross.max_length, training),
                 Loading(device, download),
                 data.settings(),
             ),

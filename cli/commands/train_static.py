@@ -12,19 +12,21 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from cli.options.declaring import (
-    RARE,
+from cli.options import (
     Command,
     complete_path,
+    download_option,
+    flag_of,
+    is_given,
     json_option,
     option,
     output_folder,
     quiet_option,
     settings,
 )
-from cli.options.encoder import download_option
-from cli.options.source import SourceOptions, corpus_texts, source_options
-from cli.output.results import say
+from cli.output.text import say
+from cli.source_options import SourceOptions, corpus_texts, source_options
+from retriever.settings import setting
 
 if TYPE_CHECKING:
     from retriever.documents.reader import CorpusReader
@@ -36,50 +38,54 @@ if TYPE_CHECKING:
 class LSAOptions:
     """How lsa is fitted; None takes the default."""
 
-    dimensions: int | None
-    min_df: int | None
-    max_df: float | None
-    max_words: int | None
+    dimensions: int | None = setting(
+        None, "lsa: number of dimensions.", low=1, shown="300", section="Encoder"
+    )
+    min_df: int | None = setting(
+        None, "lsa: leave out words of fewer texts than this.", low=1, shown="2"
+    )
+    max_df: float | None = setting(
+        None,
+        "lsa: leave out words of more than this share of the texts.",
+        low=0,
+        high=1,
+        low_open=True,
+        shown="0.5",
+    )
+    max_words: int | None = setting(
+        None,
+        "lsa: maximum number of words; those of the most texts are kept.",
+        low=1,
+        shown="100000",
+    )
 
     def named(self) -> dict[str, Any]:
         """Those that are given."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
-_LSA = [
-    option(
-        "--dimensions",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="lsa: number of dimensions.",
-        shown_default="300",
-        section="Encoder",
-    ),
-    option(
-        "--min-df",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="lsa: leave out words of fewer texts than this.",
-        shown_default="2",
-        section=RARE,
-    ),
-    option(
-        "--max-df",
-        type=click.FloatRange(0, 1, min_open=True),
-        metavar="SHARE",
-        help="lsa: leave out words of more than this share of the texts.",
-        shown_default="0.5",
-        section=RARE,
-    ),
-    option(
-        "--max-words",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="lsa: maximum number of words; those of the most texts are kept.",
-        shown_default="100000",
-        section=RARE,
-    ),
-]
+@dataclass(frozen=True, slots=True)
+class FittingOptions:
+    """What sif, usif and lsa are computed from."""
+
+    word_counts: str | None = setting(
+        None, "File with a word and its count per line, instead of the counts in SOURCE."
+    )
+    sample: int = setting(
+        100_000,
+        "Maximum number of texts, drawn at random, to compute components or lsa from.",
+        low=1,
+    )
+    components: int | None = setting(
+        None, "Number of components to remove.", low=0, shown="1 for sif, 5 for usif"
+    )
+    a: float | None = setting(
+        None,
+        "SIF's smoothing parameter; usif computes its own.",
+        low=0,
+        low_open=True,
+        shown="0.001",
+    )
 
 
 @click.command("static", cls=Command)
@@ -103,38 +109,8 @@ _LSA = [
 )
 @download_option
 @output_folder("Folder to write: new, or of another static encoder.")
-@settings("lsa", LSAOptions, _LSA)
-@option(
-    "--word-counts",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="File with a word and its count per line, instead of the counts in SOURCE.",
-    section=RARE,
-)
-@option(
-    "--sample",
-    type=click.IntRange(min=1),
-    default=100_000,
-    metavar="N",
-    help="Maximum number of texts, drawn at random, to compute components or lsa from.",
-    section=RARE,
-)
-@option(
-    "--components",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="Number of components to remove.",
-    shown_default="1 for sif, 5 for usif",
-    section=RARE,
-)
-@option(
-    "--a",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="A",
-    help="SIF's smoothing parameter; usif computes its own.",
-    shown_default="0.001",
-    section=RARE,
-)
+@settings("lsa", LSAOptions, "dimensions")
+@settings("fit", FittingOptions)
 @quiet_option
 @json_option
 def static_command(
@@ -145,10 +121,7 @@ def static_command(
     download: bool,
     output: Path,
     lsa: LSAOptions,
-    word_counts: Path | None,
-    sample: int,
-    components: int | None,
-    a: float | None,
+    fit: FittingOptions,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -161,13 +134,13 @@ def static_command(
     from retriever.encoders.static.fitting import FitSettings, LSASettings, fit_lsa, fit_static
     from retriever.encoders.static.model import FITTED, check_target
 
-    fitting = FitSettings(a, components, sample, word_counts=word_counts)
+    counts = None if fit.word_counts is None else Path(fit.word_counts)
+    fitting = FitSettings(fit.a, fit.components, fit.sample, word_counts=counts)
     if method == "lsa":
-        _refuse("lsa has", {"--vectors": vectors or None, "--word-counts": word_counts, "--a": a})
-        _refuse("lsa has", {"--components": components})
+        _refuse(method, "vectors", "word_counts", "a", "components")
     else:
         fitting.check(method)
-        _refuse(f"{method} has", {f"--{one.replace('_', '-')}": 1 for one in lsa.named()})
+        _refuse(method, *lsa.named())
         if not vectors:
             raise click.UsageError(f"{method} combines word vectors: name them with --vectors")
         if len(vectors) > 1:
@@ -185,7 +158,7 @@ def static_command(
     else:
         with _reading(source.reader(sources), quiet) as (texts, done):
             if method == "lsa":
-                model = fit_lsa(texts, LSASettings(**lsa.named(), sample=sample), done=done)
+                model = fit_lsa(texts, LSASettings(**lsa.named(), sample=fit.sample), done=done)
             else:
                 model = fit_static(
                     vectors[0], method, texts, settings=fitting, download=download, done=done
@@ -194,10 +167,10 @@ def static_command(
     _report(model, method, output, quiet=quiet, as_json=as_json)
 
 
-def _refuse(whose: str, options: dict[str, Any]) -> None:
-    for flag, value in options.items():
-        if value is not None:
-            raise click.UsageError(f"{flag}: {whose} no use for it; leave it out")
+def _refuse(method: str, *names: str) -> None:
+    for name in names:
+        if is_given(name):
+            raise click.UsageError(f"{flag_of(name)}: {method} has no use for it; leave it out")
 
 
 @contextmanager

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 from wcwidth import width, wrap
 
-from retriever.search import SearchSettings
 from retriever.search.engine import Hit
 from retriever.terminal import on_one_line, table, without_controls
 
 if TYPE_CHECKING:
     from retriever import Facets
+    from retriever.search import SearchSettings
 
 _LINES = 3
 _INDENT = 5 * " "

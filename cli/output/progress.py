@@ -7,19 +7,18 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-import click
-
+from cli.output.text import counted
 from retriever.terminal import on_one_line
 
 if TYPE_CHECKING:
     from retriever.documents.reader import CorpusReader
 
-
 # Columns whose types are printed, and warnings of columns and fields.
 _COLUMNS = 20
+_BAR = "{percentage:3.0f}% |{bar}| "
+_Shown = TypeVar("_Shown", bound="_Bars")
 
 
 class ReadInBytes(Protocol):
@@ -34,55 +33,84 @@ class ReadInBytes(Protocol):
         """Number of bytes in total; None if it is unknown."""
 
 
-def _corpus_bar(reader: ReadInBytes, *, quiet: bool) -> Any:
-    from tqdm import tqdm
+class _AboveBars(logging.Handler):
+    """Prints what the writer of an index expects of a long build, above any bars."""
 
-    return tqdm(
-        total=reader.total_bytes,
-        desc="0 passages",
-        disable=quiet or not sys.stderr.isatty(),
-        file=sys.stderr,
-        unit="B",
-        unit_scale=True,
-        dynamic_ncols=True,
-        leave=False,
-        bar_format=None
-        if reader.total_bytes is None
-        else "{percentage:3.0f}% |{bar}| {desc}, {elapsed}, {remaining} left",
-    )
+    def emit(self, record: logging.LogRecord) -> None:
+        from tqdm import tqdm
+
+        tqdm.write(on_one_line(record.getMessage()), file=sys.stderr)
 
 
-class EncodingProgress:
-    """A bar over the bytes of a corpus, with passages per second and the remaining time.
+_BUILDS = logging.getLogger("indexes.folder.writer")
+_ABOVE = _AboveBars()
 
-    The reader is one window ahead of the encoder; the bar follows the encoder.
+
+class _Bars:
+    """Bars on stderr, and above them announcements of long builds.
 
     Args:
-        reader: the corpus.
         quiet: show nothing.
     """
 
-    def __init__(self, reader: ReadInBytes, *, quiet: bool) -> None:
-        self._reader = reader
+    def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
         self._bar: Any = None
-        self._before = 0
-        self._after = 0
-        self._window = 0
-        self._done = 0
-        self._passages = 0
 
-    def __enter__(self) -> EncodingProgress:
-        self._bar = _corpus_bar(self._reader, quiet=self._quiet)
+    def __enter__(self: _Shown) -> _Shown:
+        if not self._quiet:
+            _BUILDS.addHandler(_ABOVE)
+            _BUILDS.setLevel(logging.INFO)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bar.close()
+    def __exit__(self, *error: object) -> None:
+        if not self._quiet:
+            _BUILDS.removeHandler(_ABOVE)
+        self._close()
+
+    def _close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def _show(self, **attributes: Any) -> Any:
+        from tqdm import tqdm
+
+        self._close()
+        self._bar = tqdm(
+            disable=self._quiet or not sys.stderr.isatty(),
+            file=sys.stderr,
+            dynamic_ncols=True,
+            leave=False,
+            **attributes,
+        )
+        return self._bar
+
+    def _show_corpus(self, reader: ReadInBytes) -> None:
+        total = reader.total_bytes
+        self._show(
+            total=total,
+            desc="0 passages",
+            unit="B",
+            unit_scale=True,
+            bar_format=None if total is None else _BAR + "{desc}, {elapsed}, {remaining} left",
+        )
+
+    def _describe(self, passages: int) -> str:
+        elapsed = self._bar.format_dict["elapsed"]
+        return f"{passages:,} passages, {passages / elapsed if elapsed else 0.0:,.0f}/s"
+
+
+class EncodingProgress(_Bars):
+    """A bar over the bytes of a corpus, with passages per second and the remaining time.
+
+    The reader is one window ahead of the encoder; the bar follows the encoder.
+    """
+
+    def __init__(self, reader: ReadInBytes, *, quiet: bool) -> None:
+        super().__init__(quiet=quiet)
+        self._reader = reader
+        self._before = self._after = self._window = self._done = self._passages = 0
+        self._show_corpus(reader)
 
     def window(self, passages: int) -> None:
         """Begin a window of `passages` passages."""
@@ -94,148 +122,53 @@ class EncodingProgress:
         self._done += passages
         self._passages += passages
         reached = self._before + (self._after - self._before) * self._done // self._window
-        elapsed = self._bar.format_dict["elapsed"]
-        rate = self._passages / elapsed if elapsed else 0.0
-        said = f"{self._passages:,} passages, {rate:,.0f}/s"
-        self._bar.set_description_str(said, refresh=False)
+        self._bar.set_description_str(self._describe(self._passages), refresh=False)
         self._bar.update(reached - self._bar.n)
 
 
-class ShardsProgress:
-    """A bar over the bytes of a corpus up to the last finished shard, with the rate of all workers.
-
-    Args:
-        reader: the corpus.
-        quiet: show nothing.
-    """
+class ShardsProgress(_Bars):
+    """A bar over the bytes of a corpus in finished shards, with the rate of all workers."""
 
     def __init__(self, reader: ReadInBytes, *, quiet: bool) -> None:
-        self._bar: Any = _corpus_bar(reader, quiet=quiet)
+        super().__init__(quiet=quiet)
         self._passages = 0
-
-    def __enter__(self) -> ShardsProgress:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bar.close()
+        self._show_corpus(reader)
 
     def window(self, passages: int) -> None:
         """Do nothing: workers have windows of their own."""
 
-    def encoded(self, passages: int, pieces: int) -> None:
+    def encoded(self, passages: int, pieces: int = 0) -> None:
         """Count passages that a worker has just encoded."""
         self._passages += passages
-        elapsed = self._bar.format_dict["elapsed"]
-        rate = self._passages / elapsed if elapsed else 0.0
-        self._bar.set_description_str(f"{self._passages:,} passages, {rate:,.0f}/s")
+        self._bar.set_description_str(self._describe(self._passages))
 
     def finished(self, reached: int) -> None:
         """A shard is there; the corpus was read up to `reached` bytes at its end."""
         self._bar.update(max(0, reached - self._bar.n))
 
 
-class Stages:
-    """A bar on stderr for each stage of a command; nothing if stderr is not a terminal."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        self._quiet = quiet or not sys.stderr.isatty()
-        self._bar: Any = None
-
-    def __enter__(self) -> Stages:
-        return self
+class Stages(_Bars):
+    """A bar for each stage of a command."""
 
     def __call__(self, name: str, total: int | None) -> Callable[[int], None]:
         """Begin a stage of `total` steps, None if that is not known; call the result with steps."""
-        from tqdm import tqdm
-
-        self._close()
-        self._bar = tqdm(
+        counts = "{desc}: {n_fmt}"
+        bar = self._show(
             total=total,
             desc=name,
-            disable=self._quiet,
-            file=sys.stderr,
-            dynamic_ncols=True,
-            leave=False,
-            bar_format="{desc}: {n_fmt}, {elapsed}"
+            bar_format=f"{counts}, {{elapsed}}"
             if total is None
-            else "{percentage:3.0f}% |{bar}| {desc}: {n_fmt} of {total_fmt}, {remaining} left",
+            else f"{_BAR}{counts} of {{total_fmt}}, {{remaining}} left",
         )
-        update: Callable[[int], None] = self._bar.update
+        update: Callable[[int], None] = bar.update
         return update
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._close()
-
-    def _close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
 
 
 @contextmanager
 def counting(unit: str, total: int | None, *, quiet: bool) -> Iterator[Callable[[int], object]]:
-    """A bar on stderr, if that is a terminal; call it with the number of units just done."""
-    from tqdm import tqdm
-
-    bar: Any = tqdm(
-        total=total,
-        unit=f" {unit}",
-        disable=quiet or not sys.stderr.isatty(),
-        file=sys.stderr,
-        dynamic_ncols=True,
-        leave=False,
-    )
-    with bar:
-        yield bar.update
-
-
-class _AboveBars(logging.Handler):
-    """Prints lines on stderr above any bars, unless the command has --quiet."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        from tqdm import tqdm
-
-        context = click.get_current_context(silent=True)
-        if context is None or not context.params.get("quiet"):
-            tqdm.write(on_one_line(record.getMessage()), file=sys.stderr)
-
-
-@contextmanager
-def announce_long_builds() -> Iterator[None]:
-    """Print on stderr what `maintenance` expects of a long build, before the build begins."""
-    logger, handler = logging.getLogger("indexes.folder.writer"), _AboveBars()
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
-
-
-def counted(number: int, noun: str) -> str:
-    """A number with its noun: ``1 document``, ``2,000 documents``."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-def human_bytes(count: int) -> str:
-    """A size in decimal units: ``1.5 MB``."""
-    size = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
+    """A bar; call it with the number of units just done."""
+    with _Bars(quiet=quiet) as bars:
+        yield bars._show(total=total, unit=f" {unit}").update
 
 
 def warn_metadata(reader: CorpusReader, echo: Callable[[str], None]) -> None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import click
 
-from retriever.terminal import on_one_line, without_controls
+from cli.output.text import say
+from retriever.terminal import without_controls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,15 +76,6 @@ def report(result: ReportedResult, output: Path | None, *, as_json: bool) -> Non
 def command_line() -> str:
     """The command that runs."""
     return shlex.join(["retriever", *sys.argv[1:]])
-
-
-def say(line: str, *, err: bool = True) -> None:
-    """Print a message of one line, to stderr if `err`.
-
-    All messages pass here: names of files, fields and documents in them, and what a library says,
-    can hold line ends and sequences that steer a terminal.
-    """
-    click.echo(on_one_line(line), err=err)
 
 
 def saying(*, quiet: bool) -> Callable[[str], None]:

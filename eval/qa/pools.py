@@ -323,7 +323,7 @@ class DevScore:
             raise BadInputError(
                 f"{questions.name} {questions.split}: expected a question with a relevant and "
                 "another passage among its candidates to choose on, found none; name another split "
-                "with --dev-split"
+                "with --set dev-split"
             )
         self._measures = PoolMeasures(self.questions.questions, [DEV_MEASURE])
         self.left, self.right = self.questions.pairs()

@@ -220,7 +220,7 @@ def _relevant(questions: QuestionSet) -> list[TextPair]:
     if not pairs:
         raise BadInputError(
             f"{questions.name} {questions.split}: expected a question with a relevant document, "
-            "found none; name another split with --train-split or --dev-split"
+            "found none; name another split with --train-split or --set dev-split"
         )
     return pairs
 

@@ -454,7 +454,7 @@ class _Training:
         if not torch.isfinite(loss):
             raise BadInputError(
                 f"training: expected a finite loss, found {float(loss.detach()):g} at step "
-                f"{self._done + 1}; lower the learning rate (--learning-rate)"
+                f"{self._done + 1}; lower the learning rate (--set learning-rate)"
             )
         self._optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]

@@ -15,4 +15,4 @@ def test_messages_are_printed_by_the_function_that_cleans_them(path):
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("click.echo", "print"):
             text = [one for one in ast.walk(node) if isinstance(one, ast.JoinedStr)]
-            assert not text, f"line {node.lineno}: use cli.output.results.say"
+            assert not text, f"line {node.lineno}: use cli.output.text.say"

@@ -174,8 +174,14 @@ def test_query_json_is_one_object_a_hit_with_every_component(retriever, indexed)
     ("options", "how"),
     [
         (["--alpha", "0.3"], "score = 0.3 * dense + 0.7 * bm25, both min-max normalized over"),
-        (["--alpha", "0.25", "--normalization", "z-score"], "score = 0.25 * dense + 0.75 * bm25"),
-        (["--fusion", "rrf", "--rrf-k", "10"], "score = 1/(10 + dense rank) + 1/(10 + bm25 rank)"),
+        (
+            ["--alpha", "0.25", "--set", "normalization=z-score"],
+            "score = 0.25 * dense + 0.75 * bm25",
+        ),
+        (
+            ["--fusion", "rrf", "--set", "rrf-k=10"],
+            "score = 1/(10 + dense rank) + 1/(10 + bm25 rank)",
+        ),
         (["--mode", "bm25"], "score = bm25"),
         (["--mode", "dense"], "score = dense"),
     ],

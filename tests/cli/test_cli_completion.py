@@ -16,7 +16,7 @@ import pytest
 from click.shell_completion import BashComplete
 
 from cli.main import cli
-from cli.options.declaring import BUNDLED
+from cli.options import BUNDLED
 from retriever.encoders import model_folders as finding
 
 BIN = Path(sys.executable).parent

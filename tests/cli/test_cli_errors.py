@@ -189,7 +189,7 @@ def test_an_index_of_a_newer_release_is_refused(retriever, write_jsonl):
 
 def test_another_model_is_refused_naming_both(retriever, standing, tiny_models):
     model = str(tiny_models["bert"])
-    shorter = {"query": ["--model", "::max-length=16"], "index": ["--max-length", "16"]}
+    shorter = {"query": ["--model", "::max-length=16"], "index": ["--model", "::max-length=16"]}
     for command in (["query", "apples"], ["index", "good.jsonl"]):
         refused(retriever(*command, "--model", model), "made with fake", model)
         refused(retriever(*command, *shorter[command[0]]), "max-length=32", "max-length=16")
@@ -211,7 +211,9 @@ def test_a_model_that_is_not_there_is_refused(retriever, write_jsonl):
 
 
 @pytest.mark.parametrize(
-    "option", [["--language", "german"], ["--no-stemming"], ["--on-long", "truncate"]], ids=str
+    "option",
+    [["--language", "german"], ["--set", "stemming=no"], ["--on-long", "truncate"]],
+    ids=str,
 )
 def test_other_settings_than_the_index_has_are_refused(retriever, standing, option):
     refused(retriever("index", "good.jsonl", *option), ".retriever: the index was made with")
@@ -219,24 +221,26 @@ def test_other_settings_than_the_index_has_are_refused(retriever, standing, opti
 
 @pytest.mark.parametrize(
     "option",
-    [["--alpha", "2"], ["--k1", "-1"], ["--b", "nan"], ["--rrf-k", "0"]],
+    [["--alpha", "2"], ["--set", "k1=-1"], ["--set", "b=nan"], ["--set", "rrf-k=0"]],
     ids=str,
 )
 def test_impossible_ranking_settings_are_refused(retriever, standing, option):
-    refused(retriever("query", "x", *option), option[0].strip("-").replace("-", "_"))
+    key = option[-1].partition("=")[0] if option[0] == "--set" else option[0].strip("-")
+    refused(retriever("query", "x", *option), key.replace("-", "_"))
 
 
 @pytest.mark.parametrize(
     ("fusion", "option"),
     [
         ("rrf", ("--alpha", "0.6")),
-        ("rrf", ("--normalization", "min-max")),
-        ("convex", ("--rrf-k", "60")),
+        ("rrf", ("--set", "normalization=min-max")),
+        ("convex", ("--set", "rrf-k=60")),
     ],
     ids=str,
 )
 def test_an_option_of_another_fusion_is_refused(retriever, standing, fusion, option):
-    said = f"{option[0].strip('-').replace('-', '_')}: it belongs to "
+    key = option[-1].partition("=")[0] if option[0] == "--set" else option[0].strip("-")
+    said = f"{key.replace('-', '_')}: it belongs to "
     refused(retriever("query", "x", "--fusion", fusion, *option), said, f"found fusion {fusion}")
 
 

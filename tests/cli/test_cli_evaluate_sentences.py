@@ -29,7 +29,7 @@ from retriever.encoders.encoder import Encoder
 from tests.eval.sentences.sentence_samples import write_probe, write_sts, write_task
 from tests.retriever.encoders.architectures import save
 
-FEW = ("--resamples", "100")
+FEW = ("--set", "resamples=100")
 
 
 @pytest.fixture(autouse=True)
@@ -100,7 +100,7 @@ def test_correlations_are_those_of_each_encoder_alone(evaluate, sts, model, aggr
 
 
 def test_the_supervised_protocol_is_that_of_the_engine(evaluate, sts, model):
-    found = evaluate("sts", sts, "-e", model, "--supervised", "--seeds", "2")
+    found = evaluate("sts", sts, "-e", model, "--supervised", "--set", "seeds=2")
     task = read_sts(sts)
     texts = sts_texts(task, supervised=True)
     expected = score_relatedness(task, vectors_of(model, texts), RelatednessSettings(seeds=2))
@@ -113,7 +113,7 @@ def test_the_supervised_protocol_is_that_of_the_engine(evaluate, sts, model):
 def test_accuracies_and_their_test_are_those_of_the_engine(evaluate, task, model, classifier):
     found = evaluate(
         "transfer", task, "-e", model, "-e", "::layers=0", "--model", model, "--classifier",
-        classifier, "--seeds", "2", "--folds", "3", "--baseline", "::layers=0",
+        classifier, "--seeds", "2", "--set", "folds=3", "--baseline", "::layers=0",
     )  # fmt: skip
     made = {
         "lr": lambda: LogisticRegressions("scaled"),
@@ -153,7 +153,7 @@ def score_transfer_halves(data):
 
 def test_the_protocol_of_bert_lc_and_its_choice_of_layers(evaluate, task, model):
     chosen = evaluate(
-        "transfer", task, "-e", model, "--layers-search", "--outer", "2", "--inner", "2",
+        "transfer", task, "-e", model, "--layers-search", "--set", "outer=2", "--set", "inner=2",
         "--max-layers", "2",
     )  # fmt: skip
     read = read_classification(task)
@@ -180,7 +180,7 @@ def test_the_protocol_of_bert_lc_and_its_choice_of_layers(evaluate, task, model)
         expected.chosen.error_reduction(expected.baselines[0])
     )
     beside = evaluate(
-        "transfer", task, "-e", model, "--layers-search", "--outer", "2", "--inner", "2",
+        "transfer", task, "-e", model, "--layers-search", "--set", "outer=2", "--set", "inner=2",
         "--max-layers", "2", "--baseline", f"{model}::last4",
     )  # fmt: skip
     compared = {one["encoder"]: one["values"]["accuracy"] for one in beside["sets"][0]["scores"]}
@@ -189,15 +189,15 @@ def test_the_protocol_of_bert_lc_and_its_choice_of_layers(evaluate, task, model)
     assert beside["baseline"] == f"{model}::last4"
     assert first(beside, "accuracy") == values
     head = evaluate(
-        "transfer", task, "-e", f"{model}::head=yes", "--layers-search", "--outer", "2",
-        "--inner", "2", "--max-layers", "2", "--train-share", "0.5",
+        "transfer", task, "-e", f"{model}::head=yes", "--layers-search", "--set", "outer=2",
+        "--set", "inner=2", "--max-layers", "2", "--train-share", "0.5",
     )  # fmt: skip
     last = vectors_of(f"{model}::head=yes::normalize=no", texts)
     half = score_transfer_halves(classification_data(read, last))
     assert first(head, "accuracy")[f"{model}::head=yes::last"] == pytest.approx(half, abs=1e-9)
     plain = evaluate(
-        "transfer", task, "-e", f"{model}::normalize=no", "--protocol", "bert-lc", "--outer", "2",
-        "--seeds", "1",
+        "transfer", task, "-e", f"{model}::normalize=no", "--protocol", "bert-lc",
+        "--set", "outer=2", "--seeds", "1",
     )  # fmt: skip
     assert first(plain, "accuracy")[f"{model}::normalize=no"] == values[f"{model}::last"]
 
@@ -205,7 +205,7 @@ def test_the_protocol_of_bert_lc_and_its_choice_of_layers(evaluate, task, model)
 def test_several_training_shares_are_drawn_as_a_curve(evaluate, task, model, tmp_path):
     report = tmp_path / "report"
     search = (
-        "transfer", task, "-e", model, "--layers-search", "--outer", "2", "--inner", "2",
+        "transfer", task, "-e", model, "--layers-search", "--set", "outer=2", "--set", "inner=2",
         "--max-layers", "2",
     )  # fmt: skip
     found = evaluate(*search, "--train-share", "1,1/2", "-o", report)
@@ -232,7 +232,7 @@ def test_probing_is_scored_on_its_own_test_split(evaluate, probe, model):
 
 
 def test_each_layer_and_pooling_is_scored_as_an_encoder_of_its_own(evaluate, sts, model):
-    found = evaluate("sts", sts, "-e", model, "--by-layer", "--poolings", "cls,mean")
+    found = evaluate("sts", sts, "-e", model, "--by-layer", "--set", "poolings=cls,mean")
     assert not found["sets"]
     task = read_sts(sts)
     for grid in found["by_layer"]:
@@ -249,8 +249,8 @@ def test_each_layer_and_pooling_is_scored_as_an_encoder_of_its_own(evaluate, sts
 @pytest.mark.parametrize("kind", ["transfer", "probe"])
 def test_layers_are_scored_on_tasks_too(evaluate, task, probe, model, kind):
     found = evaluate(
-        kind, task if kind == "transfer" else probe, "-e", model, "--by-layer", "--poolings",
-        "max", "--seeds", "1",
+        kind, task if kind == "transfer" else probe, "-e", model, "--by-layer", "--set",
+        "poolings=max", "--seeds", "1",
     )  # fmt: skip
     (grid,) = found["by_layer"]
     assert np.array(grid["values"]).shape == (3, 1)
@@ -309,7 +309,7 @@ def test_each_tested_text_is_written_with_the_share_of_seeds_that_classify_it_co
     evaluate, task, model, tmp_path
 ):
     report = tmp_path / "report"
-    found = evaluate("transfer", task, "-e", model, "--seeds", "2", "--folds", "3",
+    found = evaluate("transfer", task, "-e", model, "--seeds", "2", "--set", "folds=3",
                      "--output", report)  # fmt: skip
     with (report / "examples.texts.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -326,8 +326,8 @@ def test_each_tested_text_is_written_with_the_share_of_seeds_that_classify_it_co
 def test_a_heat_map_is_drawn_of_layers(retriever, probe, model, tmp_path):
     report = tmp_path / "report"
     done = retriever(
-        "eval", "probe", probe, "-e", model, "--by-layer", "--poolings", "mean,sep", "--seeds", "1",
-        "--output", report,
+        "eval", "probe", probe, "-e", model, "--by-layer", "--set", "poolings=mean,sep",
+        "--seeds", "1", "--output", report,
     )  # fmt: skip
     assert done.code == 0, done.err
     assert "hidden state (0: embeddings)" in done.out
@@ -338,7 +338,7 @@ def test_a_heat_map_is_drawn_of_layers(retriever, probe, model, tmp_path):
 def test_reports_are_summarized_by_category(retriever, sts, probe, model, tmp_path):
     for kind, data in (("sts", sts), ("probe", probe)):
         done = retriever(
-            "eval", kind, data, "-e", model, "--by-layer", "--poolings", "mean,sep",
+            "eval", kind, data, "-e", model, "--by-layer", "--set", "poolings=mean,sep",
             "--output", tmp_path / kind, *(("--seeds", "1") if kind == "probe" else ()),
         )  # fmt: skip
         assert done.code == 0, done.err

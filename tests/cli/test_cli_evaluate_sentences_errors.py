@@ -58,7 +58,7 @@ def folder(tmp_path, monkeypatch):
 )
 def test_bad_input_is_one_line(retriever, folder, tiny_models, arguments, said):
     filled = arguments.replace("{model}", str(tiny_models["bert"])).split()
-    refused(retriever("eval", *filled, "--resamples", "100"), *said)
+    refused(retriever("eval", *filled, "--set", "resamples=100"), *said)
     assert not (folder / "report").exists()
 
 
@@ -83,11 +83,11 @@ def test_a_data_set_that_is_nowhere_is_missed_with_the_place_of_the_data_sets(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("sts pairs --seeds 2", "--seeds belongs to --supervised"),
+        ("sts pairs --set seeds=2", "--set seeds belongs to --supervised"),
         ("sts pairs --supervised --aggregation mean", "as one list"),
         ("sts pairs pairs.tsv", "two data sets are called pairs"),
-        ("sts pairs --by-layer --poolings mean,median", "poolings: expected some of"),
-        ("sts pairs --by-layer --poolings mean,mean", "each once"),
+        ("sts pairs --by-layer --set poolings=mean,median", "poolings: expected some of"),
+        ("sts pairs --by-layer --set poolings=mean,mean", "each once"),
         ("sts pairs --by-layer --baseline x", "every hidden state is scored; leave it out"),
         ("sts pairs --aggregation sum", "--aggregation"),
         ("sts pairs --encoders mine", "--encoders"),
@@ -109,7 +109,7 @@ def test_a_data_set_that_is_nowhere_is_missed_with_the_place_of_the_data_sets(
             "transfer texts.tsv --layers-search --baseline x",
             "baseline: expected one of the encoders",
         ),
-        ("transfer texts.tsv --folds 1", "--folds"),
+        ("transfer texts.tsv --set folds=1", "--set folds: expected at least 2"),
         ("transfer texts.tsv --train-share 0.5", "--train-share: only --layers-search uses it"),
         ("transfer texts.tsv --layers-search --train-share 1,2", "expected shares above 0"),
         ("transfer texts.tsv --layers-search --train-share 1/0", "expected shares above 0"),
@@ -118,9 +118,15 @@ def test_a_data_set_that_is_nowhere_is_missed_with_the_place_of_the_data_sets(
             "transfer texts.tsv --layers-search --train-share 1,1/64",
             "texts: 2 examples to train on are all of class",
         ),
-        ("transfer texts.tsv --outer 3", "--outer: only --protocol bert-lc or --layers-search"),
-        ("transfer texts.tsv --protocol bert-lc --folds 3", "--folds: only --protocol senteval"),
-        ("sts pairs --poolings cls", "--poolings: those of --by-layer"),
+        (
+            "transfer texts.tsv --set outer=3",
+            "--set outer: only --protocol bert-lc or --layers-search",
+        ),
+        (
+            "transfer texts.tsv --protocol bert-lc --set folds=3",
+            "--set folds: only --protocol senteval",
+        ),
+        ("sts pairs --set poolings=cls", "--set poolings: those of --by-layer"),
         ("probe", "DATASET"),
     ],
 )

@@ -44,7 +44,16 @@ def test_json_tells_the_same_to_programs(retriever, vectors, corpus, tmp_path):
     counts = tmp_path / "counts.txt"
     counts.write_text("one 3\nelsewhere 1\n")
     arguments = ["--vectors", vectors, "--method", "sif", "-o", tmp_path / "sif", "--json"]
-    options = ["--a", "0.25", "--components", "2", "--sample", "1", "--word-counts", counts]
+    options = [
+        "--set",
+        "a=0.25",
+        "--set",
+        "components=2",
+        "--set",
+        "sample=1",
+        "--set",
+        f"word-counts={counts}",
+    ]
     done = retriever("train", "static", corpus, *arguments, *options)
     assert done.code == 0
     facts = json.loads(done.out)
@@ -81,11 +90,11 @@ def test_bad_records_are_counted_and_skipped_if_asked_for(
 ):
     corpus = write_jsonl({"id": "1", "body": "one two"}, {"id": "2", "body": 5}, {"id": "3"})
     arguments = ["--vectors", vectors, "--method", "sif", "-o", tmp_path / "sif"]
-    failed = retriever("train", "static", corpus, *arguments, "--text-field", "body")
+    failed = retriever("train", "static", corpus, *arguments, "--set", "text-field=body")
     assert failed.code == 2
     assert not (tmp_path / "sif").exists()
     done = retriever(
-        "train", "static", corpus, *arguments, "--text-field", "body", "--on-error", "skip"
+        "train", "static", corpus, *arguments, "--set", "text-field=body", "--set", "on-error=skip"
     )
     assert done.code == 0
     assert done.err.count("skipped:") == 2
@@ -95,9 +104,12 @@ def test_bad_records_are_counted_and_skipped_if_asked_for(
     ("options", "said"),
     [
         (["--method", "sif"], "name a SOURCE"),
-        (["--method", "average", "--components", "1"], "components: average has nothing to fit"),
-        (["--method", "usif", "--a", "0.1"], "a: usif derives it"),
-        (["--method", "sif", "--a", "0"], "--a"),
+        (
+            ["--method", "average", "--set", "components=1"],
+            "components: average has nothing to fit",
+        ),
+        (["--method", "usif", "--set", "a=0.1"], "a: usif derives it"),
+        (["--method", "sif", "--set", "a=0"], "a: expected above 0"),
     ],
 )
 def test_options_that_do_not_belong_together_are_refused(
@@ -137,7 +149,7 @@ def test_lsa_makes_its_own_word_vectors(retriever, write_jsonl, tmp_path):
     # What is in more than half of the texts is left out.
     assert facts["words"] == 7
     assert facts["provenance"]["texts"] == 20
-    whole = retriever("train", "static", corpus, *arguments, "--max-df", "1", "--json")
+    whole = retriever("train", "static", corpus, *arguments, "--set", "max-df=1", "--json")
     assert json.loads(whole.out)["words"] == 8
     told = retriever("train", "static", corpus, *arguments)
     assert told.out.startswith(f"{tmp_path / 'lsa'}: lsa of 7 words, 3 dimensions\n")
@@ -148,8 +160,11 @@ def test_lsa_makes_its_own_word_vectors(retriever, write_jsonl, tmp_path):
     [
         (["--method", "lsa"], "lsa is fitted on texts: name a SOURCE"),
         (["--method", "lsa", "--vectors", "x"], "--vectors: lsa has no use for it"),
-        (["--method", "lsa", "--components", "2"], "--components: lsa has no use for it"),
-        (["--method", "sif", "--vectors", "x", "--min-df", "2"], "--min-df: sif has no use for it"),
+        (["--method", "lsa", "--set", "components=2"], "--set components: lsa has no use for it"),
+        (
+            ["--method", "sif", "--vectors", "x", "--set", "min-df=2"],
+            "--set min-df: sif has no use for it",
+        ),
         (["--method", "sif"], "sif combines word vectors: name them with --vectors"),
         (["--method", "p-mean", "--vectors", "x", "--vectors", "y"], "one file or model, found 2"),
     ],

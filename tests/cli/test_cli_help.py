@@ -6,12 +6,16 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 
 import click
 import pytest
 
 from cli.main import COMMANDS, cli
-from cli.options.declaring import SECTIONS, Command, option, settings
+from cli.options import SECTIONS, Command, json_option, option, other_settings, settings
+from retriever.encoders.settings import encoder_keys
+from retriever.errors import ConfigError
+from retriever.settings import setting
 from tests.cli.test_cli_process import HEAVY
 
 WIDTH = 80
@@ -143,11 +147,9 @@ def test_shown_defaults_are_those_of_the_library():
     from retriever.search import SearchSettings
     from retriever.search.fusion import FusionSettings
 
-    shown = {
-        one.name: one.shown_default
-        for one in ALL["query"].params
-        if getattr(one, "shown_default", None)
-    }
+    options = {one.name: getattr(one, "shown_default", None) for one in ALL["query"].params}
+    others = {one.name: one.shown for one in other_settings(ALL["query"]).values()}
+    shown = {name: value for name, value in {**options, **others}.items() if value}
     search, fusion, bm25 = SearchSettings(), FusionSettings(), BM25Settings()
     assert shown.pop("fusion") == fusion.method
     for name in ("alpha", "normalization", "rrf_k"):
@@ -160,34 +162,106 @@ def test_shown_defaults_are_those_of_the_library():
     assert (by_name["k"].default, by_name["mode"].default) == (search.k, search.mode)
 
 
-def test_settings_reach_the_command_as_one_value():
-    from dataclasses import dataclass
+@dataclass(frozen=True)
+class Fruit:
+    kind: str = "apple"
+    count: int | None = setting(None, "Number.", low=1, high=9, shown="many", section="Input")
+    ripe: bool = setting(True, "Ripe.")
+    weight: float = setting(0.5, "Weight in kg.", low=0, low_open=True)
 
-    @dataclass(frozen=True)
-    class Fruit:
-        kind: str
-        count: int
 
+@pytest.fixture
+def sell():
+    """Runs a command with settings; what it took."""
     taken = []
 
-    @click.command(cls=Command)
+    @click.command("sell", cls=Command)
     @settings(
         "fruit",
         Fruit,
-        [
-            option("--kind", default="apple", help="Kind.", section="Input"),
-            option("--count", type=int, shown_default="many", help="Number.", section="Output"),
-        ],
+        "count",
+        options=[option("--kind", default="apple", help="Kind.", section="Input")],
+        defaults={"weight": 0.25},
     )
-    @option("--last", is_flag=True, help="Last.", section="Rarely needed")
-    def sell(fruit: Fruit, last: bool) -> None:
-        taken.append((fruit, last))
+    @json_option
+    def command(fruit: Fruit, as_json: bool) -> None:
+        taken.append(fruit)
 
-    sell(["--count", "3", "--last"], standalone_mode=False)
-    assert taken == [(Fruit("apple", 3), True)]
-    page = sell.get_help(click.Context(sell))
+    def call(*arguments):
+        command.main(list(arguments), prog_name="sell", standalone_mode=False)
+        return taken[-1]
+
+    call.command = command
+    return call
+
+
+def test_settings_reach_the_command_as_one_value(sell):
+    assert sell() == Fruit(weight=0.25)
+    found = sell("--count", "3", "--set", "ripe=no", "--set", "weight=2", "--kind", "fig")
+    assert found == Fruit("fig", 3, False, 2.0)
+    assert {one.key: one.shown for one in other_settings(sell.command).values()} == {
+        "ripe": "yes",
+        "weight": "0.25",
+    }
+    page = sell.command.get_help(click.Context(sell.command, info_name="sell"))
     assert re.sub(r" +", " ", page.partition("Input:")[2]) == (
-        "\n --kind TEXT Kind. [default: apple]\n\n"
-        "Output:\n --count INTEGER Number. [default: many]\n"
-        " --help Show this message and exit.\n\nRarely needed:\n --last Last."
+        "\n --kind TEXT Kind. [default: apple]\n --count N Number. [default: many; 1<=x<=9]\n\n"
+        "Output:\n --json Print JSON.\n --help Show this message and exit.\n\n"
+        "Other settings:\n --set KEY=VALUE One of ripe, weight, which `retriever inspect"
+        " settings`\n explains; repeatable."
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("ripe", "--set ripe: expected KEY=VALUE with one of the keys ripe, weight"),
+        ("count=3", "--set count=3: expected KEY=VALUE with one of the keys ripe, weight"),
+        ("ripe=maybe", "ripe: expected yes or no, found 'maybe'"),
+        ("weight=0", "--set weight: expected above 0, found '0'"),
+    ],
+)
+def test_other_settings_are_checked(sell, text, said):
+    with pytest.raises((click.UsageError, ConfigError)) as caught:
+        sell("--set", text)
+    assert said in str(caught.value)
+    with pytest.raises(click.UsageError, match="--set ripe: given twice"):
+        sell("--set", "ripe=no", "--set", "ripe=yes")
+
+
+def test_settings_are_listed_with_their_meaning_and_source(retriever):
+    shown = retriever("inspect", "settings").out
+    listed = {one["key"]: one for one in json.loads(retriever("inspect", "settings", "--json").out)}
+    assert set(listed) == {one.key for one in encoder_keys()}
+    assert listed["omega"]["values"] == "0 to 1"
+    assert "omega: 0 to 1; default: 0.5\n    SBERT-WK: weight of alignment" in shown
+    assert "(Wang and Kuo 2020, Eq. 9)" in shown
+    assert (
+        "rrf-k: a number; default: 60\n    Constant"
+        in retriever("inspect", "settings", "query").out
+    )
+    for words, said in (
+        (["info"], "takes no --set"),
+        (["train"], "expected a command"),
+        (["x"], "x"),
+    ):
+        outcome = retriever("inspect", "settings", *words)
+        assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+        assert said in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (
+            ["query", "x", "--rrf-k", "3"],
+            "'--rrf-k': it is a setting, give it as `--set rrf-k=VALUE`",
+        ),
+        (["index", "x", "--no-stemming"], "give it as `--set stemming=no`"),
+        (["eval", "qa", "x", "--loss", "x"], "it belongs to `retriever train cross-encoder`"),
+    ],
+)
+def test_former_options_name_what_has_taken_their_place(retriever, command, said):
+    outcome = retriever(*command)
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert said in outcome.err

@@ -51,7 +51,7 @@ class TestLayers:
         assert found["diagonals"][1]["values"] == [found["mean"][0][2]]
 
     def test_special_tokens_can_be_left_out(self, inspect):
-        found = read(inspect("layers", "--text", WORDS, "--json", "--special-tokens", "drop"))
+        found = read(inspect("layers", "--text", WORDS, "--json", settings="::special-tokens=drop"))
         assert found["pieces"] == 5
 
     def test_a_corpus_is_read_up_to_the_limit(self, inspect, corpus):
@@ -120,9 +120,9 @@ class TestWeights:
         assert inspect("weights", WORDS).out == shown + "\n"
 
     def test_settings_of_sbert_wk_are_taken_however_they_are_named(self, inspect, tiny_models):
-        options = ["--wk-preset", "released", "--window", 1, "--start-layer", 0]
-        one = read(inspect("weights", WORDS, "--json", *options))
-        model = f"{tiny_models['bert']}::sbert-wk::wk-preset=released::window=1::start-layer=0"
+        form = "::wk-preset=released::window=1::start-layer=0"
+        one = read(inspect("weights", WORDS, "--json", settings=form))
+        model = f"{tiny_models['bert']}::sbert-wk{form}"
         outcome = io.StringIO()
         with contextlib.redirect_stdout(outcome):
             assert run(["inspect", "weights", WORDS, "--json", "--model", model]) == 0
@@ -233,7 +233,7 @@ def test_an_encoder_of_any_kind_can_be_named(inspect, tiny_models, retriever):
         (["words"], "Missing argument 'SOURCE...'"),
         (["words", "missing.jsonl"], "missing.jsonl"),
         (["words", "CORPUS", "--plot", "figure"], "found 'no ending'"),
-        (["words", "CORPUS", "--text-field", "body"], "body"),
+        (["words", "CORPUS", "--set", "text-field=body"], "body"),
         (["weights"], "give either TEXT or --text-file FILE"),
         (["weights", "w1", "--text-file", "x"], "give either TEXT or --text-file FILE"),
         (["weights", ""], "TEXT: expected a text, found only white space"),
@@ -244,7 +244,7 @@ def test_an_encoder_of_any_kind_can_be_named(inspect, tiny_models, retriever):
         (["weights", "w1", "MODEL::last"], "fusion: expected sbert-wk, found mean"),
         (["weights", "w1", "MODEL::fusion=concat"], "fusion: expected sbert-wk, found concat"),
         (["weights", "w1", "MODEL::layers=0,1"], "layers: SBERT-WK fuses from start-layer"),
-        (["weights", "w1", "--start-layer", "2"], "start-layer: expected 0 to 1"),
+        (["weights", "w1", "MODEL::start-layer=2"], "start-layer: expected 0 to 1"),
         (["weights", "w1", "MODEL::static=sif"], "static"),
         (["layers", "--text", "w1", "MODEL::static=average"], "no layers"),
         (["layers", "--text", "w1", "--layers", "0"], "No such option '--layers'"),

@@ -78,4 +78,4 @@ def test_the_encoder_and_how_it_computes_can_be_named(retriever, served, folders
     assert refused.code == 2
     assert "another" in refused.err
     assert not served
-    assert retriever("mcp", folders[0], "--backend", "numpy", "--dtype", "float32").code == 0
+    assert retriever("mcp", folders[0], "--dtype", "float32").code == 0

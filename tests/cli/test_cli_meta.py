@@ -51,8 +51,8 @@ def test_it_prints_the_sources_and_a_line_to_paste(train, corpus, tiny_models):
 
 
 def test_json_is_for_programs(train, corpus):
-    arguments = [corpus, "--method", "gcca", "--regularization", "0.5", "--seed", "3"]
-    done = train(*arguments, "--sample", "30", "--json", "--quiet")
+    arguments = [corpus, "--method", "gcca", "--set", "regularization=0.5", "--seed", "3"]
+    done = train(*arguments, "--set", "sample=30", "--json", "--quiet")
     facts = json.loads(done.out)
     assert facts["parameters"]["regularization"] == 0.5
     assert facts["provenance"]["sampled"] == 30
@@ -69,7 +69,15 @@ def test_a_method_with_nothing_to_fit_needs_no_corpus(train, corpus, method):
 
 
 def test_training_takes_its_options(train, corpus, pairs):
-    options = ["--epochs", "2", "--learning-rate", "0.01", "--no-weights", "--pooling", "mean"]
+    options = [
+        "--set",
+        "epochs=2",
+        "--set",
+        "learning-rate=0.01",
+        "--no-weights",
+        "--pooling",
+        "mean",
+    ]
     done = train(corpus, "--method", "unsup", *options, "--dev", pairs / "dev.tsv", "--json")
     facts = json.loads(done.out)
     assert facts["parameters"]["epochs"] == 2
@@ -80,7 +88,7 @@ def test_training_takes_its_options(train, corpus, pairs):
 
 
 def test_a_folder_gives_its_own_splits(train, pairs):
-    done = train("--method", "sup", "--epochs", "1", "--train", pairs, "--dev", pairs, "--json")
+    done = train("--method", "sup", "--set", "epochs=1", "--train", pairs, "--dev", pairs, "--json")
     assert done.code == 0, done.err
     provenance = json.loads(done.out)["provenance"]
     assert (provenance["pairs"], provenance["dev_pairs"]) == (12, 12)
@@ -130,10 +138,13 @@ def test_info_and_inspect_show_sources_and_words(train, corpus, retriever, tmp_p
     [
         (["--method", "svd"], "svd is fitted on texts: name a CORPUS"),
         (["--method", "sup"], "training pairs (--train)"),
-        (["--method", "svd", "--epochs", "3"], "--epochs belongs to --method sup and unsup"),
-        (["--method", "sup", "--unsup-variant", "printed"], "belongs to --method unsup"),
+        (
+            ["--method", "svd", "--set", "epochs=3"],
+            "--set epochs belongs to --method sup and unsup",
+        ),
+        (["--method", "sup", "--set", "unsup-variant=printed"], "belongs to --method unsup"),
         (["--method", "conc", "--dimensions", "3"], "dimensions: conc has the sum"),
-        (["--method", "avg", "--regularization", "3"], "regularization: it belongs to gcca"),
+        (["--method", "avg", "--set", "regularization=3"], "regularization: it belongs to gcca"),
         (["--method", "pca"], "'pca' is not one of"),
         (["--method", "conc", "--source", "absent"], "no model 'absent'"),
         (["--method", "sup", "--train", "absent", "--dev", "absent"], "absent"),

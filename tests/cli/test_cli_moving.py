@@ -84,7 +84,7 @@ def test_an_export_with_vectors_makes_an_index_that_answers_the_same(
 def test_import_says_which_vectors_it_changed(models, retriever, write_jsonl):
     corpus = write_jsonl({"doc": "a", "body": "w1", "v": [2, 0, 0, 0, 0]})
     fields = ("--id-field", "doc", "--text-field", "body", "--vector-field", "v")
-    done = retriever("import", corpus, *models[1], *fields, "--no-stop-words")
+    done = retriever("import", corpus, *models[1], *fields, "--set", "stop-words=no")
     assert done.code == 0
     assert done.err == "note: 1 vector scaled to length 1, as the encoder's own are\n"
     assert json.loads(retriever("info", "--json").out)["analyzer"]["stop_words"] is False
@@ -149,7 +149,7 @@ def test_a_snapshot_is_an_index(indexed, retriever, tmp_path):
 
 def test_reindexing_takes_another_encoder_and_keeps_the_rest(indexed, retriever, models):
     retriever("index", "corpus.jsonl", "--recreate", *models[0], "--language", "german")
-    done = retriever("reindex", *models[1], "--no-stemming")
+    done = retriever("reindex", *models[1], "--set", "stemming=no")
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith(".retriever: 3 documents, 3 passages encoded in ")
     info = json.loads(retriever("info", "--json").out)

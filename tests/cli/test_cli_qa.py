@@ -12,11 +12,13 @@ from safetensors.numpy import load_file
 from eval.metrics.measures import evaluate
 from eval.metrics.trec import read_qrels, read_run
 from eval.papers.categories import gather_categories
-from retriever.errors import ConfigError, SourceError
+from retriever.errors import SourceError
 from tests.eval.datasets.question_samples import QUASAR, write
 from tests.eval.qa.samples import made_set, write_set
 
-WINDOW = ("--max-length", "32")
+WINDOW = "::max-length=32"
+# Of cross-encoders.
+SHORT = ("--set", "max-length=32")
 
 
 @pytest.fixture
@@ -27,7 +29,12 @@ def dataset(tmp_path):
 
 @pytest.fixture
 def model(tiny_models):
-    return ("--model", str(tiny_models["bert"]), *WINDOW)
+    return ("--model", str(tiny_models["bert"]) + WINDOW)
+
+
+@pytest.fixture
+def bert(tiny_models):
+    return str(tiny_models["bert"])
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +44,7 @@ def cache(tmp_path, monkeypatch):
 
 
 def test_systems_are_ranked_and_compared(retriever, dataset, model, tmp_path):
-    asked = ("-s", "bm25,cosine,hybrid:tuned", "-s", "uv:mlp", "--seeds", "2")
+    asked = ("-s", "bm25,cosine,hybrid:tuned", "-s", "uv:mlp", "--set", "seeds=2")
     report = tmp_path / "report"
     done = retriever(
         "eval", "qa", dataset, *asked, *model, "-m", "AP", "-m", "P@1", "--json", "--output", report
@@ -150,32 +157,24 @@ def insurance(tmp_path):
     return folder
 
 
-@pytest.mark.parametrize("negatives", [("random", "--count", "5"), ("hard",)])
 def test_a_set_whose_training_questions_have_no_pools_is_trained_on_other_negatives(
-    retriever, insurance, model, negatives
+    retriever, insurance, model, tmp_path
 ):
-    asked = (
-        "eval", "qa", insurance, "--split", "test1", "-s", "cosine,uv:linear,uv:linear:random",
-        "--seeds", "1", *model,
-    )  # fmt: skip
-    refused = retriever(*asked)
+    heads, few = [], ("--seeds", "1", "--epochs", "2", "--set", "margin=0.5", "--json")
+    refused = retriever("eval", "qa", insurance, "--split", "test1", "-s", "uv", *model)
     assert refused.code == 2
     assert "(--negatives random --count 50) or by BM25 (--negatives hard)" in refused.err
-    done = retriever(
-        *asked, "--negatives", *negatives, "--epochs", "2", "--margin", "0.5", "--json"
+    for negatives in (("random", "--count", "5"), ("hard",)):
+        heads.append(tmp_path / negatives[0])
+        asked = ("train", "reranker", insurance, "--output", heads[-1], *model, *few)
+        done = retriever(*asked, "--negatives", *negatives)
+        assert done.code == 0, done.err
+    ranked = retriever(
+        "eval", "qa", insurance, "--split", "test1", *model, "-s", heads[0], "-s", heads[1]
     )
-    assert done.code == 0, done.err
-    found = {one["name"]: one for one in json.loads(done.out)["systems"]}
-    # The untrained head and two epochs; the one that starts as the cosine has its dev score.
-    ours, random = (found[name]["curves"][0] for name in ("uv:linear", "uv:linear:random"))
-    assert len(ours) == len(random) == 3
-    assert ours[0] != random[0]
-
-
-def test_random_negatives_need_a_number(retriever, dataset, model):
-    done = retriever("eval", "qa", dataset, "-s", "uv", "--negatives", "random", *model)
-    assert done.code == 2
-    assert "set --count" in done.err
+    assert ranked.code == 0, ranked.err
+    refused = retriever(*asked, "--negatives", "random")
+    assert (refused.code, "set --count" in refused.err) == (2, True)
 
 
 def test_sets_whose_passages_hold_the_answer_are_measured_by_success(retriever, model, tmp_path):
@@ -204,14 +203,14 @@ def test_a_head_of_another_encoder_is_refused(retriever, dataset, model, tmp_pat
 
 
 def test_a_cross_encoder_is_trained_and_used_and_not_trained_again(
-    retriever, dataset, model, tmp_path
+    retriever, dataset, model, bert, tmp_path
 ):
     report = tmp_path / "report"
     folder = report / "rerankers" / "cross-encoder-seed-0"
     folder.parent.mkdir(parents=True)
-    name = ("--model", model[1])
+    name = ("--model", bert)
     done = retriever(
-        "train", "cross-encoder", dataset, "--output", folder, *name, *WINDOW, "--epochs", "2",
+        "train", "cross-encoder", dataset, "--output", folder, *name, *SHORT, "--epochs", "2",
         "--json",
     )  # fmt: skip
     assert done.code == 0, done.err
@@ -221,12 +220,12 @@ def test_a_cross_encoder_is_trained_and_used_and_not_trained_again(
     assert not list(folder.parent.glob(".*"))
     written = (folder / "model.safetensors").stat().st_mtime_ns
     again = retriever(
-        "train", "cross-encoder", dataset, "--output", folder, *name, *WINDOW, "--epochs", "2",
+        "train", "cross-encoder", dataset, "--output", folder, *name, *SHORT, "--epochs", "2",
         "--quiet",
     )  # fmt: skip
     assert again == (0, "", "")
     shown = retriever(
-        "train", "cross-encoder", dataset, "--output", folder, *name, *WINDOW, "--epochs", "2"
+        "train", "cross-encoder", dataset, "--output", folder, *name, *SHORT, "--epochs", "2"
     )
     before = found["curve"][0]["dev"]
     assert shown.out.endswith(f"epoch {found['kept_epoch']}; {100 * before:.2f} before training\n")
@@ -243,13 +242,13 @@ def test_a_cross_encoder_is_trained_and_used_and_not_trained_again(
 
 
 def test_a_cross_encoder_is_trained_on_from_its_head_and_without_what_another_set_has(
-    retriever, dataset, model, tmp_path
+    retriever, dataset, model, bert, tmp_path
 ):
     first, second = tmp_path / "first", tmp_path / "second"
-    asked = ("train", "cross-encoder", dataset, *WINDOW, "--json", "--epochs", "1")
-    start = retriever(*asked, "--output", first, "--model", model[1])
+    asked = ("train", "cross-encoder", dataset, *SHORT, "--json", "--epochs", "1")
+    start = retriever(*asked, "--output", first, "--model", bert)
     assert start.code == 0, start.err
-    still = ("--learning-rate", "1e-12", "--head-learning-rate", "1e-12")
+    still = ("--set", "learning-rate=1e-12", "--set", "head-learning-rate=1e-12")
     other = write_set(tmp_path / "other", *(made_set(split) for split in ("dev", "test")))
     one = made_set("train", answered=0.75).questions[2]
     (other / "queries.dev.jsonl").write_text(json.dumps({"id": "q0", "text": one.text}) + "\n")
@@ -258,7 +257,7 @@ def test_a_cross_encoder_is_trained_on_from_its_head_and_without_what_another_se
     )
     (other / "qrels.dev.tsv").write_text("q0 0 dev-d0 1\n")
     done = retriever(
-        *asked, "--output", second, "--model", first, *still, "--tolerance", "1",
+        *asked, "--output", second, "--model", first, *still, "--set", "tolerance=1",
         "--without", other, "--quiet",
     )  # fmt: skip
     assert done.code == 0, done.err
@@ -273,16 +272,16 @@ def test_a_cross_encoder_is_trained_on_from_its_head_and_without_what_another_se
     np.testing.assert_allclose(head[0]["out.weight"], head[1]["out.weight"], atol=1e-9)
     refused = retriever(
         "train", "encoder", dataset / "corpus.jsonl", "--pairs", "cloze", "--output",
-        tmp_path / "encoder", "--model", model[1], "--without", other,
+        tmp_path / "encoder", "--model", bert, "--without", other,
     )  # fmt: skip
     assert refused.code == 2
     assert "leave out --without" in refused.err
 
 
-def test_a_cross_encoder_of_which_the_last_layer_is_trained(retriever, dataset, model, tmp_path):
+def test_a_cross_encoder_of_which_the_last_layer_is_trained(retriever, dataset, bert, tmp_path):
     folder = tmp_path / "cross"
     command = (
-        "train", "cross-encoder", dataset, "--output", folder, "--model", model[1], *WINDOW,
+        "train", "cross-encoder", dataset, "--output", folder, "--model", bert, *SHORT,
         "--epochs", "1", "--train",
     )  # fmt: skip
     done = retriever(*command, "last:1")
@@ -295,41 +294,24 @@ def test_a_cross_encoder_of_which_the_last_layer_is_trained(retriever, dataset, 
         assert f"train: expected {message.removeprefix('expected ')}" in refused.err
 
 
-def test_a_loss_and_a_decay_of_the_rates_are_options_of_both_commands(
-    retriever, dataset, model, tmp_path, monkeypatch
-):
+def test_a_loss_and_a_decay_of_the_rates_reach_the_training(retriever, dataset, bert, tmp_path):
     folder = tmp_path / "cross"
-    asked = ("--loss", "softmax", "--layer-decay", "0.5")
     done = retriever(
-        "train", "cross-encoder", dataset, "--output", folder, "--model", model[1], *WINDOW,
-        "--epochs", "1", *asked,
+        "train", "cross-encoder", dataset, "--output", folder, "--model", bert, *SHORT,
+        "--epochs", "1", "--loss", "softmax", "--set", "layer-decay=0.5",
     )  # fmt: skip
     assert done.code == 0, done.err
     identity = json.loads((folder / "reranker.json").read_text())["training"]["identity"]
     assert identity["settings"]["loss"] == "softmax"
     assert identity["settings"]["layer_decay"] == 0.5
-    given = []
-
-    def rank(*arguments, **_):
-        given.append(arguments[2].cross.training)
-        raise ConfigError("seen")
-
-    # Cross-encoders of eval qa have a window that is longer than this model's.
-    monkeypatch.setattr("eval.rank_systems", rank)
-    for options in (asked, ()):
-        assert "seen" in retriever("eval", "qa", dataset, "-s", "cross-encoder", *options).err
-    assert [(one.loss, one.layer_decay) for one in given] == [("softmax", 0.5), ("hinge", 1.0)]
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["-s", "cosine", "--epochs", "3"], "--epochs: it is for training a head, and"),
-        (["-s", "uv", "--loss", "softmax"], "--loss: it is for training a cross-encoder, and"),
-        (["-s", "cross-encoder", "--seeds", "2"], "--seeds: it is for training a head, and"),
-        (["-s", "bm25", "--margin", "2"], "--margin: it is for training a head or a cross-encoder"),
-        (["-s", "heads", "--initial", "random"], "--initial: with random, heads named"),
-        (["--by-layer", "--count", "5"], "--count: it is for training a head or a cross-encoder"),
+        (["-s", "cross-encoder", "--set", "seeds=2"], "--set seeds: it is for training a head"),
+        (["-s", "uv", "--cross-seeds", "2"], "--cross-seeds: it is for training a cross-encoder"),
+        (["--by-layer", "--cross-seeds", "2"], "--cross-seeds: it is for training a cross"),
     ],
 )
 def test_options_of_trainings_without_an_effect_are_refused(
@@ -341,7 +323,7 @@ def test_options_of_trainings_without_an_effect_are_refused(
 
 
 def test_layers_rank_in_place_of_systems(retriever, dataset, model, tmp_path):
-    report, asked = tmp_path / "qa", ("--by-layer", "--poolings", "cls,mean")
+    report, asked = tmp_path / "qa", ("--by-layer", "--set", "poolings=cls,mean")
     done = retriever("eval", "qa", dataset, *model, *asked, "--json", "--output", report)
     assert done.code == 0, done.err
     found = json.loads(done.out)
@@ -364,7 +346,14 @@ def test_a_set_without_pools_is_ranked_through_an_index(retriever, dataset, mode
     done = retriever("eval", "qa", dataset, *model, "-s", "bm25")
     assert done.code == 2
     assert "--index" in done.err
-    asked = ("-s", "bm25,cosine,hybrid,hybrid:tuned,bilinear", "--seeds", "1", "--depth", "10")
+    asked = (
+        "-s",
+        "bm25,cosine,hybrid,hybrid:tuned,bilinear",
+        "--set",
+        "seeds=1",
+        "--set",
+        "depth=10",
+    )
     index = tmp_path / "index"
     done = retriever("eval", "qa", dataset, *model, *asked, "--index", index, "--json")
     assert done.code == 0, done.err
@@ -437,11 +426,24 @@ def test_the_published_baseline_stands_beside_ours(retriever, dataset, model, mo
         (("eval", "qa", "{set}", "-s", "cross-encoder:ensemble"), "--cross-seeds 2 or more"),
         (("eval", "qa", "{set}", "-s", "cross-encoder:mse"), "hinge, softmax, pointwise"),
         (
-            ("eval", "qa", "{set}", "-s", "cross-encoder", "--loss", "softmax", "--margin", "0"),
-            "margin: it belongs to",
+            (
+                "train",
+                "cross-encoder",
+                "{set}",
+                "--output",
+                "c",
+                "--loss",
+                "softmax",
+                "--set",
+                "margin=0",
+            ),
+            "margin: it",
         ),
         (("train", "cross-encoder", "{set}", "--output", "c", "--loss", "mse"), "'mse'"),
-        (("train", "cross-encoder", "{set}", "--output", "c", "--layer-decay", "0"), "0<x<=1"),
+        (
+            ("train", "cross-encoder", "{set}", "--output", "c", "--set", "layer-decay=0"),
+            "above 0 to 1",
+        ),
         (("train", "reranker", "{set}", "--output", "{set}"), "--output"),
         (("train", "reranker", "{set}", "--output", "r", "--system", "bm25"), "--system"),
         (("train", "cross-encoder", "{set}", "--output", "{set}"), "--output"),

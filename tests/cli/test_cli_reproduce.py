@@ -19,7 +19,7 @@ from tests.eval.sentences.sentence_samples import write_sts
 @pytest.mark.parametrize("one", experiments(), ids=lambda one: f"{one.paper} {one.name}")
 def test_every_command_and_option_exists(one, tmp_path, monkeypatch):
     # They name data sets that are not here.
-    monkeypatch.setattr("cli.options.evaluation.data_set", lambda path: path)
+    monkeypatch.setattr("cli.evaluation_options.data_set", lambda path: path)
     folders = []
     for folder, arguments, analysis in one.steps(tmp_path, "m", tmp_path / "out"):
         tree = COMMANDS
@@ -72,11 +72,11 @@ def test_steps_run_once_and_a_failure_ends_the_run(retriever, tiny_models, tmp_p
     (tmp_path / "data").mkdir()
     write_sts(tmp_path / "data" / "pairs")
     steps = (
-        ("first", False, "eval sts {data}/pairs -e ::last --resamples 100"),
+        ("first", False, "eval sts {data}/pairs -e ::last --set resamples=100"),
         ("settings", True, "sensitivity {data}/pairs/test.a.tsv"),
         ("all", True, "categories {output}/first"),
         ("broken", False, "eval sts {data}/absent"),
-        ("never", False, "eval sts {data}/pairs -e ::last --resamples 100"),
+        ("never", False, "eval sts {data}/pairs -e ::last --set resamples=100"),
     )
     made_up = Experiment("ma", "table-1", "Made", steps)
     monkeypatch.setattr(papers, "_experiments", lambda paper: [made_up] if paper == "ma" else [])

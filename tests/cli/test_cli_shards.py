@@ -64,19 +64,18 @@ def test_a_damaged_shard_is_named_with_exit_code_3_and_made_again(model, retriev
         ([], "expected either --output or --shards"),
         (["--shards", "s", "-o", "v.npy"], "expected either --output or --shards"),
         (["-o", "v.npy", "--workers", "2"], "--workers: needs --shards"),
-        (["-o", "v.npy", "--no-stemming"], "--stemming: needs --shards"),
+        (["-o", "v.npy", "--set", "stemming=no"], "--set stemming: needs --shards"),
         (["-o", "v.npy", "--on-long", "split"], "a row is a document; use --shards"),
         (["--shards", "s", "--as-queries"], "shards hold passages; use --output"),
         (["--shards", "s", "--shard-size", "2"], "begun with shard size 10000, but 2 was asked"),
         (["--shards", "s", "--language", "german"], "begun with analyzer"),
-        (["--shards", "s", "--max-length", "9"], "begun with encoder"),
+        (["--shards", "s", "--model", "MODEL::max-length=9"], "begun with encoder"),
     ],
 )
 def test_what_does_not_fit_is_refused(model, retriever, write_jsonl, options, said):
     source = write_jsonl(*RECORDS)
     assert retriever("encode", source, "--shards", "s", "--model", model).code == 0
-    if "--max-length" in options:
-        options = [*options, "--model", model.partition("::")[0]]
+    options = [one.replace("MODEL", model.partition("::")[0]) for one in options]
     done = retriever("encode", source, *options)
     assert (done.code, done.out) == (2, "")
     assert said in done.err

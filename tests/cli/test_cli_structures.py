@@ -103,7 +103,7 @@ def test_info_has_a_line_for_each_of_many_segments(retriever, write_jsonl, monke
     monkeypatch.setattr("indexes.folder.writer.PENDING_LIMIT", 0)
     for number in range(20):
         source = write_jsonl(*records(2, seed=number))
-        retriever("index", source, "--memory", "1GB", "--no-compact")
+        retriever("index", source, "--set", "memory=1GB", "--no-compact")
     text = retriever("info").out
     assert "index type   auto, within 1.0 GB\n" in text
     lines = text.split("\n\n")[1].splitlines()
@@ -124,16 +124,16 @@ def test_a_recall_is_reached_in_every_mode_or_refused_in_one_line(
     assert 0 < best["recall"] < 0.99
     query = ("query", "w1 w2 w3", "--json", "-k", "3")
     for mode in ("dense", "hybrid", "bm25"):
-        enough = retriever(*query, "--mode", mode, "--recall", str(best["recall"] * 0.99))
+        enough = retriever(*query, "--mode", mode, "--set", f"recall={best['recall'] * 0.99}")
         assert (enough.code, enough.err, len(enough.out.splitlines())) == (0, "", 3)
     for mode in ("dense", "hybrid"):
         refused(
-            retriever(*query, "--mode", mode, "--recall", "0.99"),
+            retriever(*query, "--mode", mode, "--set", "recall=0.99"),
             "--recall 0.99: ",
             f"{best['recall']:.4f}, at effort {best['effort']}",
             "compact` with another --index-type",
         )
-    assert retriever(*query, "--mode", "bm25", "--recall", "0.99").code == 0
+    assert retriever(*query, "--mode", "bm25", "--set", "recall=0.99").code == 0
 
 
 def test_a_build_is_announced_by_every_command_that_merges(

@@ -32,7 +32,14 @@ def dataset(tmp_path):
 
 @pytest.fixture
 def model(tiny_models):
-    return ("--model", str(tiny_models["bert"]), "--max-length", "32", "--learning-rate", "1e-3")
+    return (
+        "--model",
+        str(tiny_models["bert"]),
+        "--set",
+        "max-length=32",
+        "--set",
+        "learning-rate=1e-3",
+    )
 
 
 @pytest.fixture
@@ -51,8 +58,8 @@ def test_questions_train_an_encoder_that_indexes_and_is_evaluated(
 ):
     output = tmp_path / "encoder"
     done = retriever(
-        "train", "encoder", dataset, "--output", output, *model, "--epochs", "4", "--patience", "4",
-        "--json",
+        "train", "encoder", dataset, "--output", output, *model, "--epochs", "4",
+        "--set", "patience=4", "--json",
     )  # fmt: skip
     assert done.code == 0, done.err
     found = json.loads(done.out)
@@ -78,7 +85,7 @@ def test_a_corpus_alone_trains_an_encoder_that_finds_its_titles(retriever, corpu
     output = tmp_path / "encoder"
     asked = (
         "train", "encoder", corpus, "--pairs", "title", "--output", output, *model,
-        "--epochs", "8", "--patience", "8", "--dev-share", "0.25",
+        "--epochs", "8", "--set", "patience=8", "--dev-share", "0.25",
     )  # fmt: skip
     done = retriever(*asked, "--json")
     assert done.code == 0, done.err
@@ -108,7 +115,7 @@ def test_a_rate_of_nearly_zero_keeps_the_untrained_encoder_and_says_so(
     name = str(tiny_models["bert"])
     done = retriever(
         "train", "encoder", dataset, "--output", output, "--model", name,
-        "--learning-rate", "1e-12", "--epochs", "1",
+        "--set", "learning-rate=1e-12", "--epochs", "1",
     )  # fmt: skip
     assert done.code == 0, done.err
     assert "the untrained encoder, since no epoch is better on dev" in done.out
@@ -147,7 +154,7 @@ def test_a_figure_of_the_curve_is_drawn(retriever, dataset, model, tmp_path):
 
 @pytest.mark.soak
 def test_interrupted_it_resumes_to_the_same_weights(retriever, dataset, model, tmp_path):
-    options = ("--epochs", "3", "--batch", "2", "--precision", "float32")
+    options = ("--epochs", "3", "--set", "batch=2", "--set", "precision=float32")
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert retriever("train", "encoder", dataset, "--output", whole, *model, *options).code == 0
     # A checkpoint is due at once, so that there is one to resume from.
@@ -187,9 +194,9 @@ def test_interrupted_it_resumes_to_the_same_weights(retriever, dataset, model, t
         (("{set}", "--output", "{set}"), "--output"),
         (("{set}", "--output", "e", "--train", "half"), "train: expected full, last:N"),
         (("{set}", "--output", "e", "--train", "last:7"), "expected last:1 to last:2"),
-        (("{set}", "--output", "e", "--dev-split", "none"), "'none'"),
+        (("{set}", "--output", "e", "--set", "dev-split=none"), "'none'"),
         (("{set}", "--output", "e", "--objective", "hinge", "--negatives", "batch"), "pairwise"),
-        (("{set}", "--output", "e", "--margin", "0"), "margin: expected more than 0"),
+        (("{set}", "--output", "e", "--set", "margin=0"), "margin: expected more than 0"),
         (("{set}", "--output", "e", "--plot", "x.doc"), "x.doc"),
         (("{set}/nothing", "--output", "e"), "no such file or folder"),
         (("{set}/corpus.jsonl", "--output", "e"), "--pairs"),

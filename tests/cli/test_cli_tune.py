@@ -115,7 +115,7 @@ def test_questions_are_ranked_as_evaluate_ranks_them(tune, questions):
 def test_the_report_shows_sets_gain_effects_and_the_encoder(tune, pairs, tmp_path):
     pytest.importorskip("matplotlib")
     figure = tmp_path / "effects.svg"
-    outcome = tune(pairs["dev"], "--test", pairs["test"], "--top", 3, "--plot", figure)
+    outcome = tune(pairs["dev"], "--test", pairs["test"], "--set", "top=3", "--plot", figure)
     assert outcome.code == 0, outcome.err
     for text in (
         "sets: 7 of 3 hidden states (0: embeddings)",
@@ -145,14 +145,14 @@ def test_without_held_out_data_the_report_says_so(tune, pairs, questions):
 
 
 def test_the_papers_protocol_merges_files_and_repeats_itself(tune, pairs):
-    arguments = (pairs["dev"], pairs["test"], "--protocol", "paper", "--dev-size", 30)
-    outcome = tune(*arguments, "--shuffles", 3)
+    arguments = (pairs["dev"], pairs["test"], "--protocol", "paper", "--set", "dev-size=30")
+    outcome = tune(*arguments, "--set", "shuffles=3")
     assert outcome.code == 0, outcome.err
     assert "spearman over 70 pairs of" in outcome.out
     assert "held out, mean over 3 shuffles (30 pairs to search on, 40 to test on):" in outcome.out
     assert "best layers (shuffles): " in outcome.out
-    assert tune(*arguments, "--shuffles", 3).out == outcome.out
-    found = json.loads(tune(*arguments, "--shuffles", 3, "--seed", 1, "--json").out)
+    assert tune(*arguments, "--set", "shuffles=3").out == outcome.out
+    found = json.loads(tune(*arguments, "--set", "shuffles=3", "--set", "seed=1", "--json").out)
     assert len(found["shuffles"]) == 3
     assert sum(times for _, times in found["wins"]) == 3
 
@@ -164,7 +164,7 @@ def test_sets_can_be_kept_small(tune, pairs):
 
 
 def test_settings_other_than_layers_are_kept_in_the_encoder(tune, pairs):
-    found = json.loads(tune(pairs["dev"], "--json", "--special-tokens", "drop").out)
+    found = json.loads(tune(pairs["dev"], "--json", settings="::special-tokens=drop").out)
     settings = parse_encoder(found["encoder"])
     assert settings.special_tokens == "drop"
     assert settings.fusion == "mean"
@@ -239,11 +239,3 @@ def test_the_report_holds_what_json_prints(tune, pairs, tmp_path):
     layers = ",".join(map(str, json.loads(outcome.out)["best"]["layers"]))
     assert (report / "sets.csv").read_text().splitlines()[1].strip('"').startswith(layers)
     assert layers in (report / "report.md").read_text()
-
-
-def test_only_options_that_the_search_takes_are_listed(retriever):
-    page = retriever("eval", "layers", "--help").out
-    for option in ("--layers", "--preset", "--static", "--window"):
-        assert f"{option} " not in page.replace("eval layers ", "")
-    for option in ("--pooling", "--fusion", "--head"):
-        assert f"{option} " in page

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 import pytest
 
+from cli.evaluation_options import data_set
 from cli.main import cli
-from cli.options.evaluation import data_set
 from retriever.errors import SourceError
 from tests.cli.error_cases import refused
 from tests.cli.test_declaring import commands
@@ -49,7 +49,6 @@ def test_without_the_variable_only_the_path_counts(sets, monkeypatch):
         ("eval transfer", "datasets"),
         ("eval probe", "datasets"),
         ("eval qa", "dataset"),
-        ("eval qa", "without"),
         ("train reranker", "dataset"),
         ("train cross-encoder", "dataset"),
         ("train encoder", "dev"),

@@ -50,7 +50,7 @@ def test_the_commands_page_has_examples():
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_examples_are_understood(page, monkeypatch):
     # They name data sets that are not here.
-    monkeypatch.setattr("cli.options.evaluation.data_set", lambda path: path)
+    monkeypatch.setattr("cli.evaluation_options.data_set", lambda path: path)
     for line in examples(page.read_text()):
         context, command = None, cli
         rest = shlex.split(line.partition(" | ")[0], comments=True)[1:]

@@ -31,7 +31,7 @@ def test_members_of_a_base_without_an_entry_are_listed_with_the_class():
 
 def test_public_names_are_what_the_package_offers():
     listed = set(MAKER["public_names"]("retriever"))
-    offered = {name for name, value in vars(retriever).items() if not name.startswith("_")}
+    offered = {name for name in dir(retriever) if not name.startswith("_")}
     assert listed == {name for name in offered if not _is_module(getattr(retriever, name))}
 
 

@@ -299,7 +299,7 @@ def gcca(
         if least <= _RANK * spread:
             raise ConfigError(
                 f"gcca: the covariance of {name} is singular (constant or repeated components, or "
-                f"fewer words than its {len(block)} dimensions); set --regularization above 0"
+                f"fewer words than its {len(block)} dimensions); give --set regularization above 0"
             )
         within.append(regular)
     blocks = block_diag(*[covariance[s:e, s:e] for s, e in pairwise(edges)])

@@ -226,7 +226,7 @@ def read_word_counts(path: Path) -> dict[str, float]:
                 found = line[:60].decode(errors="replace").strip()
                 raise SourceError(
                     f"{name}:{number}: expected a word and its count, found {found!r}; correct the "
-                    "line or name another file with --word-counts"
+                    "line or name another file with --set word-counts"
                 ) from None
             counts[word] += count
     kept = {word: count for word, count in counts.items() if count > 0}

@@ -125,7 +125,7 @@ def fit_lsa(
         raise SourceError(
             f"lsa: expected at least 2 texts, and 2 words in {settings.min_df} or more and in at "
             f"most {settings.max_df:.0%} of them, found {seen} texts and {len(kept)} such words; "
-            "read more texts, or change --min-df or --max-df"
+            "read more texts, or change --set min-df or --set max-df"
         )
     frequencies = np.array([counts[word] for word in kept], np.float64)
     idf = np.log((1 + seen) / (1 + frequencies)) + 1

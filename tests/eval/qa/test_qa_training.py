@@ -111,6 +111,8 @@ def test_the_dev_score_is_mean_average_precision_of_answered_questions():
     qrels = {one.id: one.grades for one in dev.questions.questions}
     (run,) = runs_of(SystemResult("made", dev.questions.questions, (scores,)))
     assert dev(scores) == pytest.approx(evaluate(run, qrels, ["AP"]).means["AP"], abs=1e-12)
+    with pytest.raises(BadInputError, match="--set dev-split"):
+        DevScore(made_set(answered=0))
 
 
 @pytest.mark.parametrize("kept", [(), (0,), (1,)], ids=["none", "relevant", "others"])

@@ -56,7 +56,7 @@ def test_the_most_frequent_words_are_kept():
 
 
 def test_too_few_words_are_refused_with_a_remedy(monkeypatch):
-    with pytest.raises(SourceError, match=r"found 2 texts and 0 such words.*--min-df"):
+    with pytest.raises(SourceError, match=r"found 2 texts and 0 such words.*--set min-df"):
         fit_lsa(["one two", "three"])
     with pytest.raises(SourceError, match="found 0 texts"):
         fit_lsa([])

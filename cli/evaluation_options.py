@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
 
-from cli.options.declaring import (
-    RARE,
+from cli.options import (
+    MINILM,
     Decorator,
     F,
+    IndexLocation,
     Section,
     complete_path,
+    device_option,
+    download_option,
     is_given,
+    model_option,
     option,
     settings,
 )
-from cli.options.encoder import MINILM, device_option, download_option, model_option
-from cli.options.index import IndexLocation, Location
+from retriever.settings import setting
 
 if TYPE_CHECKING:
     from eval import Loading, QuestionSettings, Resampling
-    from eval.transfer.evaluation import ClassifierName
     from retriever.encoders.settings import Pooling
 
 
@@ -84,6 +86,10 @@ class DataSet(click.Path):
         return data_set(Path(value))
 
 
+dataset_argument = click.argument("dataset", type=DataSet())
+datasets_argument = click.argument(
+    "datasets", nargs=-1, required=True, metavar="DATASET...", type=DataSet()
+)
 cache_option = option(
     "--cache/--no-cache",
     default=True,
@@ -97,17 +103,6 @@ plot_option = option(
     metavar="FILE",
     help="Draw a figure into this .png or .svg file.",
     section="Output",
-)
-runs_argument = click.argument(
-    "runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path)
-)
-qrels_option = option(
-    "--qrels",
-    required=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Relevance judgments in TREC format.",
-    section="Input",
 )
 without_positive_option = option(
     "--without-positive",
@@ -134,6 +129,17 @@ def measure_option(default: tuple[str, ...], shown_default: str | None = None) -
     )
 
 
+def baseline_option(what: str, metavar: str, section: Section = "Ranking") -> Callable[[F], F]:
+    """--baseline; `what` the others are compared with."""
+    return option(
+        "--baseline",
+        metavar=metavar,
+        help=f"{what} that the others are compared with.",
+        shown_default="the first",
+        section=section,
+    )
+
+
 def report_option(content: str) -> Callable[[F], F]:
     """--output; `content` is what the help says is written."""
     return option(
@@ -147,24 +153,21 @@ def report_option(content: str) -> Callable[[F], F]:
     )
 
 
-def seed_option(of: str, section: Section = RARE) -> Callable[[F], F]:
-    """--seed; `of` is what it decides."""
-    return option(
-        "--seed",
-        type=click.IntRange(min=0),
-        default=0,
-        metavar="N",
-        help=f"Random seed of {of}.",
-        section=section,
-    )
+def cache_folder(wanted: bool) -> Path | None:
+    """Where vectors are kept; None where they are not."""
+    from eval import default_cache
+
+    return default_cache() if wanted else None
 
 
 @dataclass(frozen=True, slots=True)
 class ResamplingOptions:
     """How p-values, and intervals of correlations, are computed."""
 
-    resamples: int
-    seed: int
+    resamples: int = setting(
+        10_000, "Number of resamples of a test, and of the intervals of correlations.", low=100
+    )
+    seed: int = setting(0, "Random seed of the resamples.", low=0)
 
     def settings(self) -> Resampling:
         """The same for an evaluation."""
@@ -173,41 +176,18 @@ class ResamplingOptions:
         return Resampling(self.resamples, self.seed)
 
 
-resampling_options: Callable[[Any], Callable[..., Any]] = settings(
-    "resampling",
-    ResamplingOptions,
-    [
-        option(
-            "--resamples",
-            type=click.IntRange(min=100),
-            default=10_000,
-            metavar="N",
-            help="Number of resamples of a test, and of the intervals of correlations.",
-            section=RARE,
-        ),
-        seed_option("the resamples"),
-    ],
-)
-
-
-def cache_folder(wanted: bool) -> Path | None:
-    """Where vectors are kept; None where they are not."""
-    from eval import default_cache
-
-    return default_cache() if wanted else None
-
-
-datasets_argument = click.argument(
-    "datasets", nargs=-1, required=True, metavar="DATASET...", type=DataSet()
-)
+# The command takes `resampling: ResamplingOptions`.
+resampling_options = settings("resampling", ResamplingOptions)
 
 
 @dataclass(frozen=True, slots=True)
 class LayerOptions:
     """Whether hidden states are scored, and how their word pieces are pooled."""
 
-    by_layer: bool
-    poolings: str
+    by_layer: bool = False
+    poolings: str = setting(
+        "mean,max,cls,sep", "Poolings of the word pieces for --by-layer, with commas between."
+    )
 
     def scored_poolings(self) -> tuple[Pooling, ...]:
         """Those of --by-layer, not checked; none without it.
@@ -218,23 +198,33 @@ class LayerOptions:
         if not self.by_layer:
             if is_given("poolings"):
                 raise click.UsageError(
-                    "--poolings: those of --by-layer; add it, or name encoders with ::pooling="
+                    "--set poolings: those of --by-layer; add it, or name encoders with ::pooling="
                 )
             return ()
         return cast("tuple[Pooling, ...]", tuple(one.strip() for one in self.poolings.split(",")))
+
+
+def by_layer_option(of: str, section: Section) -> Decorator:
+    """--by-layer; `of` is whose hidden states are scored."""
+    return option(
+        "--by-layer",
+        is_flag=True,
+        help=f"Score every hidden state of {of}, as a table and a heat map.",
+        section=section,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class SentenceOptions(LayerOptions):
     """The encoders that are scored, and the one that the others are compared with."""
 
-    encoders: tuple[str, ...]
-    lists: tuple[str, ...]
-    model: str | None
-    device: str | None
-    download: bool
-    cache: bool
-    baseline: str | None
+    encoders: tuple[str, ...] = ()
+    lists: tuple[str, ...] = ()
+    model: str | None = None
+    device: str | None = None
+    download: bool = False
+    cache: bool = True
+    baseline: str | None = None
 
     def names(self) -> tuple[str, ...]:
         """Their text forms; that of --model if no other is named.
@@ -260,40 +250,17 @@ class SentenceOptions(LayerOptions):
         return Loading(self.device, self.download, cache_folder(self.cache))
 
 
-def by_layer_options(of: str, section: Literal["Ranking", "Scoring"]) -> list[Decorator]:
-    """--by-layer and --poolings.
-
-    Args:
-        of: whose hidden states are scored.
-        section: of the help.
-    """
-    return [
-        option(
-            "--by-layer",
-            is_flag=True,
-            help=f"Score every hidden state of {of}, as a table and a heat map.",
-            section=section,
-        ),
-        option(
-            "--poolings",
-            default="mean,max,cls,sep",
-            metavar="NAME[,NAME...]",
-            help="Poolings of the word pieces for --by-layer.",
-            section=section,
-        ),
-    ]
-
-
-sentence_options: Callable[[Any], Callable[..., Any]] = settings(
+# The command takes `encoders: SentenceOptions`.
+sentence_options = settings(
     "encoders",
     SentenceOptions,
-    [
+    options=[
         option(
             "-e",
             "--encoder",
             "encoders",
             multiple=True,
-            metavar="MODEL[::SETTING...]",
+            metavar="MODEL[::KEY=VALUE...]",
             help="Encoder to score, such as all-MiniLM-L6-v2::lc:0,6; without a model (::lc:0,6) "
             "it is of --model. static=sif and static=usif are fitted on the texts of each set. May "
             "be repeated.",
@@ -313,14 +280,8 @@ sentence_options: Callable[[Any], Callable[..., Any]] = settings(
         device_option,
         download_option,
         cache_option,
-        *by_layer_options("each encoder's model instead", "Scoring"),
-        option(
-            "--baseline",
-            metavar="ENCODER",
-            help="Encoder that the others are compared with.",
-            shown_default="the first",
-            section="Scoring",
-        ),
+        by_layer_option("each encoder's model instead", "Scoring"),
+        baseline_option("Encoder", "ENCODER", "Scoring"),
     ],
 )
 
@@ -329,129 +290,77 @@ sentence_options: Callable[[Any], Callable[..., Any]] = settings(
 class ClassifierOptions:
     """What is trained on the vectors; None where nothing is asked."""
 
-    classifier: ClassifierName
-    seeds: int | None
+    classifier: Literal["lr", "lr-senteval", "mlp"] = setting(
+        "lr",
+        "Logistic regression, that of SentEval's code, or an MLP with 50 hidden units.",
+        section="Training",
+    )
+    seeds: int | None = setting(
+        None,
+        "Number of random seeds, each with its own divisions and training.",
+        low=1,
+        shown="5",
+        section="Training",
+    )
 
 
-classifier_options: Callable[[Any], Callable[..., Any]] = settings(
-    "classifier",
-    ClassifierOptions,
-    [
-        option(
-            "--classifier",
-            type=click.Choice(["lr", "lr-senteval", "mlp"]),
-            default="lr",
-            help="Logistic regression, that of SentEval's code, or an MLP with 50 hidden units.",
-            section="Training",
-        ),
-        option(
-            "--seeds",
-            type=click.IntRange(min=1),
-            shown_default="5",
-            metavar="N",
-            help="Number of random seeds, each with its own divisions and training.",
-            section="Training",
-        ),
-    ],
-)
-
-
-dataset_argument = click.argument("dataset", type=DataSet())
+# The command takes `classifier: ClassifierOptions`.
+classifier_options = settings("classifier", ClassifierOptions, "classifier seeds")
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionOptions:
     """How a question set is read and divided."""
 
-    variant: str | None
-    index_folder: Location | None
-    depth: int
-    train_split: str
-    dev_split: str
-    dev_share: float | None
-    form: str | None
-    without: tuple[Path, ...]
+    variant: str | None = setting(
+        None, "Variant of a set that has several: clean or raw, or a pool size.", section="Input"
+    )
+    # A `Location`.
+    index: Any = None
+    train_split: str = setting("train", "Split to train on.", section="Training")
+    dev_split: str = setting("dev", "Split to choose epochs and weights on.")
+    dev_share: float | None = setting(
+        None,
+        "Hold out this share of the training questions instead of reading the dev split.",
+        low=0,
+        high=1,
+        low_open=True,
+        high_open=True,
+        section="Training",
+    )
+    without: tuple[Path, ...] = ()
+    depth: int = setting(
+        100, "For a set without pools: number of hits of --index per question.", low=1
+    )
+    form: str | None = setting(
+        None, "Form of the data set.", shown="detected from its files", section="Input"
+    )
 
     def settings(self) -> QuestionSettings:
         """The same for an evaluation."""
         from eval import QuestionSettings
 
-        return QuestionSettings(
-            form=self.form,
-            variant=self.variant,
-            train_split=self.train_split,
-            dev_split=self.dev_split,
-            dev_share=self.dev_share,
-            index=self.index_folder,
-            depth=self.depth,
-            without=self.without,
-        )
+        return QuestionSettings(**{one.name: getattr(self, one.name) for one in fields(self)})
 
 
-question_options: Callable[[Any], Callable[..., Any]] = settings(
-    "data",
-    QuestionOptions,
-    [
-        option(
-            "--variant",
-            metavar="NAME",
-            help="Variant of a set that has several: clean or raw, or a pool size.",
-            section="Input",
-        ),
-        option(
-            "--index",
-            "index_folder",
-            type=IndexLocation(),
-            metavar="INDEX",
-            shell_complete=complete_path,
-            help="For a set without pools: index of its corpus, which is created or completed if "
-            "necessary.",
-            section="Input",
-        ),
-        option(
-            "--depth",
-            type=click.IntRange(min=1),
-            default=100,
-            metavar="N",
-            help="For a set without pools: number of hits per question.",
-            section="Input",
-        ),
-        option(
-            "--train-split",
-            default="train",
-            metavar="NAME",
-            help="Split to train on.",
-            section="Training",
-        ),
-        option(
-            "--dev-split",
-            default="dev",
-            metavar="NAME",
-            help="Split to choose epochs and weights on.",
-            section="Training",
-        ),
-        option(
-            "--dev-share",
-            type=click.FloatRange(0, 1, min_open=True, max_open=True),
-            metavar="SHARE",
-            help="Hold out this share of the training questions instead of reading --dev-split.",
-            section="Training",
-        ),
-        option(
-            "--without",
-            multiple=True,
-            type=DataSet(),
-            metavar="DATASET",
-            help="Do not train on what overlaps with the dev and test splits of this set; "
-            "repeatable.",
-            section="Training",
-        ),
-        option(
-            "--form",
-            metavar="NAME",
-            help="Form of the data set.",
-            shown_default="detected from its files",
-            section=RARE,
-        ),
-    ],
+_POOLS = option(
+    "--index",
+    type=IndexLocation(),
+    metavar="INDEX",
+    shell_complete=complete_path,
+    help="For a set without pools: index of its corpus, which is created or completed if "
+    "necessary.",
+    section="Input",
 )
+_WITHOUT = option(
+    "--without",
+    multiple=True,
+    type=DataSet(),
+    metavar="DATASET",
+    help="Do not train on what overlaps with the dev and test splits of this set; repeatable.",
+    section="Training",
+)
+_QUESTIONS = "variant train_split dev_share"
+# The command takes `data: QuestionOptions`.
+question_options = settings("data", QuestionOptions, _QUESTIONS, options=[_POOLS])
+training_questions = settings("data", QuestionOptions, _QUESTIONS, options=[_POOLS, _WITHOUT])

@@ -1,0 +1,67 @@
+"""`retriever inspect settings`: the keys of `--model` and of `--set`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+import click
+
+from cli.options import Command, json_option, other_settings
+from cli.output.text import say
+from retriever.settings import Setting
+
+
+@click.command("settings", cls=Command)
+@click.argument("words", nargs=-1, metavar="[COMMAND]...")
+@json_option
+def settings_command(words: tuple[str, ...], as_json: bool) -> None:
+    """List settings by their keys, with values, default, meaning and source.
+
+    Without COMMAND, settings of encoders. They follow the model in --model, as in
+    all-MiniLM-L6-v2::layers=0,6::pooling=cls. With COMMAND, such as `train encoder`, those that the
+    command takes with --set.
+    """
+    found = _of_command(words) if words else _of_encoders()
+    if as_json:
+        click.echo(json.dumps([_facts(one) for one in found], ensure_ascii=False))
+        return
+    for one in found:
+        shown = f"; default: {one.shown}" if one.shown else ""
+        say(f"{one.key}: {one.expected}{shown}", err=False)
+        source = f" ({one.source})" if one.source else ""
+        say(f"    {one.description}{source}", err=False)
+
+
+def _of_encoders() -> Iterable[Setting]:
+    from retriever.encoders.settings import encoder_keys
+
+    return encoder_keys()
+
+
+def _of_command(words: tuple[str, ...]) -> Iterable[Setting]:
+    from cli.main import cli
+
+    command: click.Command | None = cli
+    context = click.Context(cli, info_name="retriever")
+    for word in words:
+        if not isinstance(command, click.Group):
+            command = None
+            break
+        command = command.get_command(context, word)
+    if command is None or isinstance(command, click.Group):
+        raise click.UsageError(f"expected a command, found {' '.join(words)!r}")
+    declared = other_settings(command)
+    if not declared:
+        raise click.UsageError(f"`retriever {' '.join(words)}` takes no --set: see its --help")
+    return declared.values()
+
+
+def _facts(one: Setting) -> dict[str, str]:
+    return {
+        "key": one.key,
+        "values": one.expected,
+        "default": one.shown,
+        "meaning": one.description,
+        "source": one.source,
+    }

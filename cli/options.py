@@ -1,0 +1,514 @@
+"""Options: in sections of a help page, derived from declared settings, and shared by commands.
+
+A command of the class `Command` lists its options section by section. A setting without an option
+of its own is given by its key, as in `--set rrf-k=30`:
+
+>>> @dataclass(frozen=True)
+... class Ranking:
+...     k: int = setting(10, "Number of hits.", low=1, section="Search")
+...     rrf_k: float | None = setting(None, "Constant of rrf.", low=0, low_open=True)
+>>> @click.command("query", cls=Command)
+... @settings("ranking", Ranking, "k")
+... @json_option
+... def query_command(ranking: Ranking, as_json: bool) -> None: ...
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, Union, cast, get_args
+
+import click
+from click.shell_completion import CompletionItem
+
+from retriever.settings import GREATEST, Setting, declared_settings, format_value
+
+if TYPE_CHECKING:
+    from retriever import Store
+    from retriever.encoders.encoder import ModelChoice
+    from retriever.encoders.settings import Dtype, Pooling
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+Section = Literal[
+    "Index",
+    "Service",
+    "Input",
+    "Search",
+    "Ranking",
+    "Scoring",
+    "Training",
+    "Encoder",
+    "BM25",
+    "Output",
+    "Other settings",
+]
+SECTIONS: tuple[Section, ...] = get_args(Section)
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+# Where an index is: a folder, or another store.
+Location = Union[Path, "Store"]
+
+MINILM: Final = "all-MiniLM-L6-v2"
+# As in `retriever.encoders.model_folders`, whose import takes longer than a key press should.
+BUNDLED = (MINILM,)
+# Defaults in help pages of commands that have an index; the second for those that can create one.
+OWN = "the index's own"
+OWN_OR = "the index's own, else {}"
+_GIVEN = "cli.options.given"
+
+
+def is_given(name: str) -> bool:
+    """Whether the user gave a parameter or setting of the running command."""
+    context = click.get_current_context()
+    if name in context.meta.get(_GIVEN, {}):
+        return True
+    source = context.get_parameter_source(name)
+    return source not in (None, click.core.ParameterSource.DEFAULT)
+
+
+def flag_of(name: str) -> str:
+    """How a parameter or setting of the running command is given: ``--k``, ``--set rrf-k``."""
+    key = name.replace("_", "-")
+    others = other_settings(click.get_current_context().command)
+    return f"--set {key}" if key in others else f"--{key}"
+
+
+class Command(click.Command):
+    """A command whose help page lists its options in sections, in the order of `Section`."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write each section with its options, in the order in which they are declared."""
+        for section, options in self.sections(ctx).items():
+            with formatter.section(section):
+                rows = [one.get_help_record(ctx) or ("", "") for one in options]
+                formatter.write_dl(rows, col_max=22)
+
+    def sections(self, ctx: click.Context) -> dict[Section, list[click.Option]]:
+        """The options of each section that has any; `--help` belongs to `Output`."""
+        found: dict[Section, list[click.Option]] = {section: [] for section in SECTIONS}
+        for parameter in self.get_params(ctx):
+            if isinstance(parameter, click.Option) and not parameter.hidden:
+                found[getattr(parameter, "section", "Output")].append(parameter)
+        return {section: options for section, options in found.items() if options}
+
+
+class _Option(click.Option):
+    """An option that belongs to a section of the help page."""
+
+    def __init__(
+        self, *args: Any, section: Section, shown_default: str | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **{"show_default": True, **kwargs})
+        self.section = section
+        self.shown_default = shown_default
+
+    def get_help_extra(self, ctx: click.Context) -> Any:
+        """What stands in brackets after the help text."""
+        extra = super().get_help_extra(ctx)
+        if self.shown_default is not None:
+            extra["default"] = self.shown_default
+        return extra
+
+
+def option(
+    *names: str, section: Section, shown_default: str | None = None, **attributes: Any
+) -> Callable[[F], F]:
+    """As `click.option`, in a section of the help page of a `Command`.
+
+    Args:
+        names: of the option, as `click.option` takes them.
+        section: of the help page.
+        shown_default: what the help page says happens without the option, such as ``the index's
+            own``; otherwise it shows the value of `default`, if there is one.
+        attributes: other arguments of `click.option`.
+    """
+    return click.option(
+        *names, cls=_Option, section=section, shown_default=shown_default, **attributes
+    )
+
+
+class _OtherSettings(_Option):
+    """`--set KEY=VALUE`: the declared settings of a command that have no option of their own."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            ["--set", "others"],
+            multiple=True,
+            expose_value=False,
+            metavar="KEY=VALUE",
+            section="Other settings",
+        )
+        self.declared: dict[str, Setting] = {}
+
+    def declare(self, declared: Mapping[str, Setting]) -> None:
+        """Add settings by key, before those that there are."""
+        self.declared = {**declared, **self.declared}
+        self.help = (
+            f"One of {', '.join(self.declared)}, which `retriever inspect settings` explains; "
+            "repeatable."
+        )
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The keys."""
+        return [CompletionItem(f"{key}=") for key in self.declared if key.startswith(incomplete)]
+
+    def handle_parse_result(
+        self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
+    ) -> tuple[Any, list[str]]:
+        """Read the values, for `settings`; the command gets no parameter."""
+        found: dict[str, Any] = {}
+        for text in opts.get("others") or ():
+            key, equals, value = text.partition("=")
+            if not equals or key not in self.declared:
+                raise click.BadOptionUsage(
+                    "set",
+                    f"--set {text}: expected KEY=VALUE with one of the keys "
+                    f"{', '.join(self.declared)}",
+                    ctx,
+                )
+            one = self.declared[key]
+            if one.name in found:
+                raise click.BadOptionUsage("set", f"--set {key}: given twice", ctx)
+            read = one.parse(value)
+            if not one.allows(read):
+                raise click.BadOptionUsage(
+                    "set", f"--set {key}: expected {one.expected}, found {value!r}", ctx
+                )
+            found[one.name] = read
+        ctx.meta[_GIVEN] = found
+        return None, args
+
+
+def other_settings(command: click.Command) -> Mapping[str, Setting]:
+    """The settings that a command takes with `--set`, by key."""
+    found = (one.declared for one in command.params if isinstance(one, _OtherSettings))
+    return next(found, {})
+
+
+def settings(
+    name: str,
+    kind: Callable[..., T],
+    shown: str = "",
+    *,
+    options: Sequence[Decorator] = (),
+    metavars: Mapping[str, str] | None = None,
+    defaults: Mapping[str, Any] | None = None,
+    leave_out: Collection[str] = (),
+) -> Callable[[F], Callable[..., Any]]:
+    """Options that a command takes as one value.
+
+    Args:
+        name: of the command's parameter.
+        kind: a dataclass. A declared setting (`retriever.settings`) is an option if it is named in
+            `shown`, else a key of `--set`. Any other field keeps its default, unless one of
+            `options` has its name.
+        shown: names of fields, in the order of the help page.
+        options: options that are not derived, as `option` makes them; they come first.
+        metavars: of derived options, by field.
+        defaults: in place of those of the dataclass, by field.
+        leave_out: declared settings that this command does not have.
+    """
+    parts = {field.name: field.default for field in fields(kind)}  # type: ignore[arg-type]
+    own = {**(defaults or {})}
+    declared = _declared(kind)
+    for field, value in own.items():
+        declared[field] = replace(declared[field], shown=format_value(value))
+    names = shown.split()
+    derived = [
+        derived_option(
+            declared[field],
+            default=own.get(field, parts[field]),
+            section=cast("Section", declared[field].section or "Training"),
+            metavar=(metavars or {}).get(field),
+        )
+        for field in names
+    ]
+    others = {
+        one.key: one
+        for field, one in declared.items()
+        if field not in names and field not in leave_out
+    }
+
+    def decorate(command: F) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def call(**arguments: Any) -> Any:
+            given = click.get_current_context().meta.get(_GIVEN, {})
+            values = own | {part: arguments.pop(part) for part in parts if part in arguments}
+            values |= {one.name: given[one.name] for one in others.values() if one.name in given}
+            arguments[name] = kind(**values)
+            return command(**arguments)
+
+        made: Callable[..., Any] = call
+        for one in reversed([*options, *derived]):
+            made = one(made)
+        if others:
+            parameters = made.__dict__.setdefault("__click_params__", [])
+            kept = next((one for one in parameters if isinstance(one, _OtherSettings)), None)
+            if kept is None:
+                kept = _OtherSettings()
+                parameters.append(kept)
+            kept.declare(others)
+        return made
+
+    return decorate
+
+
+def _declared(kind: Any) -> dict[str, Setting]:
+    """The declared settings of a dataclass; other fields may name types that are not imported."""
+    named = any(field.metadata for field in fields(kind))
+    return dict(declared_settings(kind)) if named else {}
+
+
+def derived_option(
+    one: Setting,
+    *,
+    default: Any,
+    section: Section,
+    metavar: str | None = None,
+    shown_default: str | None = None,
+) -> Decorator:
+    """The option of a declared setting: type, choices, range, default and help.
+
+    Args:
+        one: the setting.
+        default: None for an option that leaves the setting open.
+        section: of the help page.
+        metavar: None for one by the kind; with one, choices are part of the help.
+        shown_default: None for the setting's own words.
+    """
+    flag = f"--{one.key}" if one.key[1:] else f"-{one.key}"
+    attributes: dict[str, Any] = {"help": one.description, "section": section, "default": default}
+    if default is None:
+        attributes["shown_default"] = shown_default or one.shown or None
+    if one.kind is bool and default is None:
+        flag = f"{flag}/--no-{one.key}"
+    elif one.kind is bool:
+        attributes["is_flag"] = True
+    elif one.choices:
+        attributes["type"] = click.Choice(one.choices)
+        if metavar is not None:
+            attributes["metavar"] = metavar
+            attributes["help"] = f"{one.description} One of {one.expected}."
+    elif one.kind in (int, float):
+        high = None if one.high == GREATEST else one.high
+        if one.kind is int:
+            low = None if one.low is None else int(one.low)
+            attributes["type"] = click.IntRange(low, None if high is None else int(high))
+        else:
+            attributes["type"] = click.FloatRange(
+                one.low, high, min_open=one.low_open, max_open=one.high_open
+            )
+        attributes["metavar"] = metavar or ("N" if one.kind is int else "NUMBER")
+    else:
+        attributes["metavar"] = metavar or "NAME"
+    return option(flag, one.name, **attributes)
+
+
+def complete_path(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """A file or a folder, by the shell's own means."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+def complete_model(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """The name of a bundled model, else a path."""
+    found = [CompletionItem(name) for name in BUNDLED if name.startswith(incomplete)]
+    return found or complete_path(context, parameter, incomplete)
+
+
+json_option = option("--json", "as_json", is_flag=True, help="Print JSON.", section="Output")
+quiet_option = option(
+    "-q", "--quiet", is_flag=True, help="Print neither progress nor a summary.", section="Output"
+)
+
+
+def output_folder(content: str) -> Callable[[F], F]:
+    """--output, which the command needs; `content` is what the help says is in the folder."""
+    return option(
+        "-o",
+        "--output",
+        type=click.Path(path_type=Path),
+        required=True,
+        metavar="FOLDER",
+        help=content,
+        section="Output",
+    )
+
+
+def seed_option(of: str, section: Section = "Training") -> Callable[[F], F]:
+    """--seed; `of` is what it decides."""
+    return option(
+        "--seed",
+        type=click.IntRange(min=0),
+        default=0,
+        metavar="N",
+        help=f"Random seed of {of}.",
+        section=section,
+    )
+
+
+class IndexLocation(click.ParamType[Location]):
+    """A folder, or the URL of another store, which is opened so that no password is printed."""
+
+    name = "index"
+
+    def convert(
+        self, value: str | Location, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Location:
+        """A path, or a store."""
+        if not isinstance(value, str):
+            return value
+        if "://" not in value:
+            return Path(value)
+        # Imported only now, so that help pages stay fast.
+        from retriever import open_store
+
+        return open_store(value)
+
+
+index_option = option(
+    "-i",
+    "--index",
+    "folder",
+    type=IndexLocation(),
+    metavar="INDEX",
+    default=".retriever",
+    envvar="RETRIEVER_INDEX",
+    show_envvar=True,
+    shell_complete=complete_path,
+    help="Index folder, or the URL of another store.",
+    section="Index",
+)
+indexes_argument = click.argument(
+    "indexes", nargs=-1, metavar="[[NAME=]INDEX]...", shell_complete=complete_path
+)
+
+
+def named_indexes(given: tuple[str, ...]) -> dict[str, Store]:
+    """The indexes of `indexes_argument` by name; without any, that of $RETRIEVER_INDEX.
+
+    Raises:
+        click.UsageError: two have the same name.
+        What `open_store` raises.
+    """
+    from retriever import open_store
+
+    found: dict[str, Store] = {}
+    for one in given or (os.environ.get("RETRIEVER_INDEX", ".retriever"),):
+        name, equals, rest = one.partition("=")
+        if not equals or "://" in name or Path(one).exists():
+            name, rest = "", one
+        store = open_store(rest)
+        name = name or store.name
+        if name in found:
+            raise click.UsageError(f"two indexes are called {name!r}: give one as NAME=INDEX")
+        found[name] = store
+    return found
+
+
+def where_option(effect: str) -> Callable[[F], F]:
+    """--where: `effect` says what happens to the documents that match."""
+    return option("--where", metavar="FILTER", help=effect, section="Search")
+
+
+@contextmanager
+def pointing(where: str | None) -> Iterator[None]:
+    """If the filter `where` does not parse, print it with a caret below the faulty character."""
+    try:
+        yield
+    except Exception as error:
+        # Imported only now, so that help pages stay fast.
+        from retriever import FilterError, point_at
+
+        if isinstance(error, FilterError) and error.position is not None:
+            click.echo(point_at(where or "", error.position), err=True)
+        raise
+
+
+device_option = option(
+    "--device",
+    metavar="NAME",
+    help="Device of the model: cpu, cuda, ...",
+    shown_default="a GPU if there is one",
+    section="Encoder",
+)
+download_option = option(
+    "--download",
+    is_flag=True,
+    help="Download a model that is not in the local cache.",
+    section="Encoder",
+)
+
+
+def model_option(default: str) -> Callable[[F], F]:
+    """--model; `default` is what the help says is used without it."""
+    return option(
+        "--model",
+        metavar="MODEL",
+        shell_complete=complete_model,
+        help="Folder, bundled model, hub id in the local cache, file of word vectors, or URL#NAME "
+        "of an embeddings service; then settings such as ::max-length=256 (`retriever inspect "
+        "settings`).",
+        shown_default=default,
+        section="Encoder",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderOptions:
+    """An encoder, and where it runs; None if not given."""
+
+    model: str | None = None
+    layers: str | None = None
+    pooling: Pooling | None = None
+    device: str | None = None
+    download: bool = False
+    dtype: Dtype | None = None
+
+    def choice(self) -> ModelChoice:
+        """The encoder that the options name.
+
+        Raises:
+            ConfigError: a setting is impossible, or given in --model and as an option.
+        """
+        from retriever.encoders.encoder import ModelChoice
+
+        model, named = self.model or "", (self.layers, self.pooling, self.dtype)
+        if any(one is not None for one in named):
+            from retriever.encoders.settings import parse_encoder
+
+            layers, pooling, dtype = named
+            model = str(parse_encoder(model, layers=layers, pooling=pooling, dtype=dtype))
+        return ModelChoice(model, self.device, self.download)
+
+
+def encoder_options(
+    model: str, shown: str = "", own: str | None = None
+) -> Callable[[F], Callable[..., Any]]:
+    """--model, --device and --download: the command takes `encoder: EncoderOptions`.
+
+    Args:
+        model: what the help says is the model without --model.
+        shown: settings that are options too: some of ``layers pooling dtype``.
+        own: what the help says is their default, if it is not the default of a new encoder.
+    """
+    options: list[Decorator] = [model_option(model)]
+    if shown:
+        from retriever.encoders.settings import EncoderSettings
+
+        declared = declared_settings(EncoderSettings)
+        options += [
+            derived_option(
+                declared[name], default=None, section="Encoder", metavar="NAME", shown_default=own
+            )
+            for name in shown.split()
+        ]
+    return settings("encoder", EncoderOptions, options=[*options, device_option, download_option])

@@ -1,0 +1,51 @@
+"""Text for a terminal: messages, tables and counts, without control characters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from retriever.terminal import on_one_line, table
+
+
+def say(line: str, *, err: bool = True) -> None:
+    """Print a message of one line, to stderr if `err`.
+
+    All messages pass here: names of files, fields and documents in them, and what a library says,
+    can hold line ends and sequences that steer a terminal.
+    """
+    click.echo(on_one_line(line), err=err)
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: ``1 document``, ``2,000 documents``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def human_bytes(count: int) -> str:
+    """A size in decimal units: ``1.5 MB``."""
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+def meta_summary(facts: dict[str, Any]) -> str:
+    """One line on what `MetaParts.describe` returns."""
+    pooling = f", {facts['pooling']} pooling" if facts["pooling"] else ""
+    return (
+        f"{facts['method']} of {len(facts['sources'])} encoders, {facts['level']} level"
+        f"{pooling}, {facts['dimensions']} dimensions"
+    )
+
+
+def meta_lines(facts: dict[str, Any]) -> list[str]:
+    """The sources as a table."""
+    rows = [
+        [one["encoder"], str(one["dimensions"]), f"{one['weight']:.3f}", one["fingerprint"]]
+        for one in facts["sources"]
+    ]
+    return table(["source", "dimensions", "weight", "fingerprint"], rows)
