@@ -84,12 +84,7 @@ class Batcher(Generic[J, R]):
         self._pool.shutdown()
 
     async def result(self, request: Request, job: J, weight: int = 1) -> R:
-        """The result of a job that a request asks for; it is given up if the client goes away.
-
-        Args:
-            request: whose body was read.
-            job: is run together with others.
-            weight: of the job.
+        """The result of a job, given up if the client goes away; the request's body was read.
 
         Raises:
             ServiceError: the queue is full, or the client has gone.

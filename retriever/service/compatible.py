@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from fastapi import APIRouter, Request
@@ -69,8 +68,7 @@ class RerankRequest(_Request):
     return_documents: bool = Field(False, description="Repeat the texts in the results.")
 
 
-@dataclass(frozen=True, slots=True)
-class EncodingJob:
+class EncodingJob(NamedTuple):
     """Passages, or queries, to encode by the encoder of an index."""
 
     index: Index
@@ -78,23 +76,15 @@ class EncodingJob:
     query: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Encoded:
-    """Vectors of texts.
-
-    Attributes:
-        vectors: (texts, dimensions) float32.
-        pieces: number of word pieces that were encoded.
-        truncated: number of texts that were cut at the window.
-    """
+class Encoded(NamedTuple):
+    """Vectors, (texts, d) float32; how many word pieces they have; how many texts were cut."""
 
     vectors: NDArray[np.float32]
     pieces: int
     truncated: int
 
 
-@dataclass(frozen=True, slots=True)
-class RerankJob:
+class RerankJob(NamedTuple):
     """A query and the texts to score for it."""
 
     index: Index

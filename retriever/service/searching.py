@@ -153,17 +153,13 @@ class WeightsRequest(_Request):
 
 @dataclass(frozen=True, slots=True)
 class SearchJob:
-    """What one request asks for: `texts`, or documents `like` one."""
+    """A request that was checked: its index, queries, settings and one filter."""
 
+    request: SearchRequest
     index: Index
     texts: tuple[str, ...]
-    like: Like | None
     settings: SearchSettings
     where: str | None
-    rerank: bool
-    facets: tuple[str, ...]
-    facet_limit: int
-    highlight: bool
 
 
 def router(catalog: Catalog, searches: Batcher[SearchJob, Answer]) -> APIRouter:
@@ -226,17 +222,7 @@ def _job(catalog: Catalog, request: SearchRequest) -> SearchJob:
         raise ServiceError(400, "rerank: the service has no reranker; start it with --rerank")
     if request.rerank and request.like is not None:
         raise BadInputError("rerank: it needs a query, found like; leave one of them out")
-    return SearchJob(
-        catalog.index(request.index),
-        texts,
-        request.like,
-        settings,
-        _joined(filters),
-        request.rerank,
-        tuple(request.facets),
-        request.facet_limit,
-        request.highlight,
-    )
+    return SearchJob(request, catalog.index(request.index), texts, settings, _joined(filters))
 
 
 def _joined(filters: Sequence[str]) -> str | None:
@@ -254,10 +240,10 @@ def answers(jobs: Sequence[SearchJob], reranker: Reranker | None) -> list[Answer
     results: dict[int, Answer | Exception] = {}
     groups: dict[tuple[Any, ...], list[int]] = {}
     for place, job in enumerate(jobs):
-        if job.like is not None:
+        if job.request.like is not None:
             results[place] = _attempt(job, [])
         else:
-            key = (id(job.index), job.settings, job.where, job.rerank)
+            key = (id(job.index), job.settings, job.where, job.request.rerank)
             groups.setdefault(key, []).append(place)
     vectors: dict[int, dict[str, Any] | Exception] = {}
     for key, places in groups.items():
@@ -275,10 +261,10 @@ def answers(jobs: Sequence[SearchJob], reranker: Reranker | None) -> list[Answer
 
 
 def _needs_vectors(job: SearchJob, reranker: Reranker | None) -> bool:
-    if job.like is not None:
+    if job.request.like is not None:
         return False
     return job.settings.mode != "bm25" or (
-        job.rerank and reranker is not None and reranker.reads_vectors
+        job.request.rerank and reranker is not None and reranker.reads_vectors
     )
 
 
@@ -308,7 +294,7 @@ def _hits(
             raise vectors
         ready = QueryVectors(np.stack([vectors[text] for text in texts]), vectors[""])
     search = first.index.search_many
-    chosen = reranker if first.rerank else None
+    chosen = reranker if first.request.rerank else None
     try:
         return list(search(texts, first.settings, where=first.where, reranker=chosen, ready=ready))
     except EncoderMismatchError:
@@ -326,28 +312,26 @@ def _attempt(job: SearchJob, hits: list[list[Hit]]) -> Answer | Exception:
 
 
 def _answer(job: SearchJob, hits: list[list[Hit]]) -> Answer:
-    index, like = job.index, job.like
+    index, request, where = job.index, job.request, job.where
     results: list[Answer] = []
-    if like is not None:
+    if (like := request.like) is not None:
         try:
-            similar = index.more_like(like.id, job.settings, start=like.start, where=job.where)
+            similar = index.more_like(like.id, job.settings, start=like.start, where=where)
         except KeyError:
             raise ServiceError(404, f"the index holds no document {like.id!r:.80}") from None
         results.append({"like": like.id, "hits": [hit.to_json() for hit in similar]})
-        if job.facets:
-            results[0]["facets"] = _facets(job, None)
     for text, ranked in zip(job.texts, hits, strict=True):
         records = [hit.to_json() for hit in ranked]
-        if job.highlight:
+        if request.highlight:
             weights = index.term_weights(text)
             for record in records:
                 record["marks"] = highlights(record["passage"], index.analyzer, weights)
         results.append({"query": text, "hits": records})
-        if job.facets:
-            results[-1]["facets"] = _facets(job, text)
-    doubt = None if job.where is None else index.filter_warning(job.where)
+    if request.facets:
+        for result in results:
+            facets = index.facets(
+                request.facets, result.get("query"), where=where, limit=request.facet_limit
+            )
+            result["facets"] = asdict(facets)
+    doubt = None if where is None else index.filter_warning(where)
     return {"results": results, "warnings": [] if doubt is None else [doubt]}
-
-
-def _facets(job: SearchJob, text: str | None) -> Answer:
-    return asdict(job.index.facets(job.facets, text, where=job.where, limit=job.facet_limit))

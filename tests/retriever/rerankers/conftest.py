@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
 import pytest
 import torch
 from transformers.utils import logging
 
-from retriever.training.loop import Epoch
 from tests.retriever.encoders.architectures import save
 from tests.retriever.rerankers.cross_samples import Training
 
 
 @pytest.fixture(scope="module")
-def one_thread() -> Iterator[None]:
+def one_thread():
     """Small models only wait for a second one."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -24,12 +20,12 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Path]]:
+def models(tmp_path_factory):
     """The folder of each small model by its architecture, created on first use."""
-    made: dict[str, Path] = {}
+    made = {}
     logging.disable_progress_bar()
 
-    def folder(name: str) -> Path:
+    def folder(name):
         if name not in made:
             made[name] = save(name, tmp_path_factory.mktemp("models") / name)
         return made[name]
@@ -39,8 +35,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str],
 
 
 @pytest.fixture(scope="module")
-def undisturbed(
-    models: Callable[[str], Path], one_thread: None
-) -> tuple[dict[str, torch.Tensor], tuple[Epoch, ...]]:
+def undisturbed(models, one_thread):
     """The weights and the learning curve of a training that nothing stopped."""
     return Training(models("bert"))()

@@ -11,20 +11,17 @@ import sys
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from retriever.encoders.model_folders import find_model
-from retriever.encoders.settings import Dtype
 from retriever.encoders.transformer.backbone import Backbone
 from retriever.rerankers.cross import CrossEncoder
 from retriever.rerankers.cross_training import train_cross_encoder
 from retriever.rerankers.scorers import CrossHead
 from retriever.rerankers.settings import CrossTrainingSettings
 from retriever.training.checkpoint import Checkpoint
-from retriever.training.loop import Step
 from retriever.training.sampling import JudgedPools, SamplingSettings
 
 QUESTIONS = ["w1 w2", "w3", "w4 w5 w6 w11", "w1 w9", "w2 w5"]
@@ -45,7 +42,7 @@ SETTINGS = CrossTrainingSettings(
 STEPS = 9
 
 
-def still(folder: Path, original: Path) -> Path:
+def still(folder, original):
     """A copy of a BERT without dropout."""
     folder.mkdir()
     for path in original.iterdir():
@@ -57,13 +54,13 @@ def still(folder: Path, original: Path) -> Path:
 
 
 def cross_encoder(
-    folder: Path,
+    folder,
     *,
-    training: bool = False,
-    dtype: Dtype = "float32",
-    max_length: int = 40,
-    dropout: float = 0.1,
-) -> CrossEncoder:
+    training=False,
+    dtype="float32",
+    max_length=40,
+    dropout=0.1,
+):
     """A cross-encoder on the CPU; the head's weights are always the same."""
     backbone = Backbone(find_model(str(folder)), "cpu", dtype, training=training)
     with torch.random.fork_rng():
@@ -72,20 +69,20 @@ def cross_encoder(
     return CrossEncoder(backbone, head, max_length, dtype)
 
 
-def weights(model: CrossEncoder) -> dict[str, torch.Tensor]:
+def weights(model):
     """Copies of all parameters by name."""
     found = {f"backbone.{name}": one for name, one in model.backbone.model.named_parameters()}
     found |= {f"head.{name}": one for name, one in model.head.named_parameters()}
     return {name: one.detach().clone() for name, one in found.items()}
 
 
-def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
+def same(first, second):
     """Whether all parameters are equal, to the bit."""
     assert first.keys() == second.keys()
     return all(torch.equal(first[name], second[name]) for name in first)
 
 
-def share_right(model: CrossEncoder) -> float:
+def share_right(model):
     """Share of the triples whose answer scores higher; 1 if all are separated."""
     rights = []
     for row, question in enumerate(QUESTIONS):
@@ -112,7 +109,7 @@ class Training:
     checkpoint: Path | None = None
     settings: CrossTrainingSettings = SETTINGS
 
-    def __call__(self, **watch: Any) -> tuple[dict[str, torch.Tensor], tuple[Any, ...]]:
+    def __call__(self, **watch):
         """Train from where the checkpoint is; the weights, and the curve."""
         model = cross_encoder(self.folder, training=True)
         saved = None
@@ -125,7 +122,7 @@ class Training:
         return weights(model), curve
 
 
-def _tell(step: Step) -> None:
+def _tell(step):
     print(step.number, flush=True)  # noqa: T201
 
 

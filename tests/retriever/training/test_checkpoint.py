@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -20,7 +17,7 @@ IDENTITY = {
 }
 
 
-def state(value: float = 1.0) -> TrainingState:
+def state(value=1.0):
     tensors = {
         "weights/a": torch.tensor([value, 0.1]),
         "chance": torch.arange(5, dtype=torch.uint8),
@@ -30,12 +27,12 @@ def state(value: float = 1.0) -> TrainingState:
     return TrainingState(tensors, {"done": 3, "losses": [0.1, 1 / 3], "curve": []})
 
 
-def saved(folder: Path) -> Path:
+def saved(folder):
     Checkpoint(folder, IDENTITY).write(state())
     return folder
 
 
-def refused(folder: Path, error: type[Exception], identity: dict[str, Any] = IDENTITY) -> str:
+def refused(folder, error, identity=IDENTITY):
     with pytest.raises(error) as caught:
         Checkpoint(folder, identity).read()
     message = str(caught.value)
@@ -44,7 +41,7 @@ def refused(folder: Path, error: type[Exception], identity: dict[str, Any] = IDE
     return message
 
 
-def test_what_is_written_is_read_bit_for_bit(tmp_path: Path) -> None:
+def test_what_is_written_is_read_bit_for_bit(tmp_path):
     found = Checkpoint(saved(tmp_path / "state"), IDENTITY).read()
     assert found is not None
     assert found.values == state().values
@@ -54,7 +51,7 @@ def test_what_is_written_is_read_bit_for_bit(tmp_path: Path) -> None:
         assert torch.equal(found.tensors[name], tensor)
 
 
-def test_tensors_that_share_memory_or_are_views_are_written(tmp_path: Path) -> None:
+def test_tensors_that_share_memory_or_are_views_are_written(tmp_path):
     table = torch.arange(6.0).reshape(2, 3)
     tensors = {"a": table, "b": table, "turned": table.T, "row": table[1]}
     one = Checkpoint(tmp_path / "state", IDENTITY)
@@ -64,7 +61,7 @@ def test_tensors_that_share_memory_or_are_views_are_written(tmp_path: Path) -> N
     assert all(torch.equal(found.tensors[name], tensors[name]) for name in tensors)
 
 
-def test_nothing_is_read_where_there_is_nothing(tmp_path: Path) -> None:
+def test_nothing_is_read_where_there_is_nothing(tmp_path):
     one = Checkpoint(tmp_path / "state", IDENTITY)
     assert one.read() is None
     one.remove()
@@ -75,7 +72,7 @@ def test_nothing_is_read_where_there_is_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("finish", ["write", "remove"])
-def test_what_a_killed_write_left_is_removed(tmp_path: Path, finish: str) -> None:
+def test_what_a_killed_write_left_is_removed(tmp_path, finish):
     one = Checkpoint(saved(tmp_path / "state"), IDENTITY)
     left = tmp_path / ".state.4711-0123abcd.tmp"
     left.mkdir()
@@ -84,7 +81,7 @@ def test_what_a_killed_write_left_is_removed(tmp_path: Path, finish: str) -> Non
     assert [path.name for path in tmp_path.iterdir()] == (["state"] if finish == "write" else [])
 
 
-def test_a_state_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+def test_a_state_takes_the_place_of_the_one_before(tmp_path):
     saved(tmp_path / "state")
     one = Checkpoint(tmp_path / "state", IDENTITY)
     one.write(state(2.0))
@@ -94,9 +91,7 @@ def test_a_state_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
 
 
-def test_a_write_that_fails_leaves_the_state_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_that_fails_leaves_the_state_before(tmp_path):
     one = Checkpoint(saved(tmp_path / "state"), IDENTITY)
     with pytest.raises(TypeError):
         one.write(TrainingState(state(2.0).tensors, {"done": object()}))
@@ -106,7 +101,7 @@ def test_a_write_that_fails_leaves_the_state_before(
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
 
 
-def test_a_state_is_due_after_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_is_due_after_its_time(tmp_path, monkeypatch):
     now = [100.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
     one = Checkpoint(tmp_path / "state", IDENTITY, seconds=10)
@@ -126,7 +121,7 @@ def test_a_state_is_due_after_its_time(tmp_path: Path, monkeypatch: pytest.Monke
     [
         ({**IDENTITY, "data": "cd34"}, "data 'cd34', found 'ab12'"),
         (
-            {**IDENTITY, "settings": {**IDENTITY["settings"], "margin": 0.5}},  # type: ignore[dict-item]
+            {**IDENTITY, "settings": {**IDENTITY["settings"], "margin": 0.5}},
             "settings.margin 0.5, found 1.0",
         ),
         (
@@ -140,9 +135,7 @@ def test_a_state_is_due_after_its_time(tmp_path: Path, monkeypatch: pytest.Monke
         ({**IDENTITY, "model": "x"}, "model 'x', found None"),
     ],
 )
-def test_the_state_of_another_training_is_refused_and_kept(
-    tmp_path: Path, other: dict[str, Any], expected: str
-) -> None:
+def test_the_state_of_another_training_is_refused_and_kept(tmp_path, other, expected):
     folder = saved(tmp_path / "state")
     message = refused(folder, ConfigError, other)
     assert f"expected the checkpoint of a run with {expected}; " in message
@@ -150,12 +143,12 @@ def test_the_state_of_another_training_is_refused_and_kept(
     assert Checkpoint(folder, IDENTITY).read() is not None
 
 
-def test_tuples_are_the_same_settings_as_the_lists_they_are_written_as(tmp_path: Path) -> None:
+def test_tuples_are_the_same_settings_as_the_lists_they_are_written_as(tmp_path):
     Checkpoint(tmp_path / "state", {"a": (1, 2)}).write(state())
     assert Checkpoint(tmp_path / "state", {"a": (1, 2)}).read() is not None
 
 
-DAMAGES: list[tuple[str, Callable[[bytes], bytes | None]]] = [
+DAMAGES = [
     ("state.json", lambda content: None),
     ("state.json", lambda content: content[:-4]),
     ("state.json", lambda content: b""),
@@ -172,9 +165,7 @@ DAMAGES: list[tuple[str, Callable[[bytes], bytes | None]]] = [
 
 
 @pytest.mark.parametrize(("name", "damage"), DAMAGES)
-def test_a_damaged_state_is_refused(
-    tmp_path: Path, name: str, damage: Callable[[bytes], bytes | None]
-) -> None:
+def test_a_damaged_state_is_refused(tmp_path, name, damage):
     folder = saved(tmp_path / "state")
     content = damage((folder / name).read_bytes())
     if content is None:
@@ -186,6 +177,6 @@ def test_a_damaged_state_is_refused(
     assert message.endswith("; remove the folder to start over")
 
 
-def test_an_identity_is_written_as_json(tmp_path: Path) -> None:
+def test_an_identity_is_written_as_json(tmp_path):
     value = json.loads((saved(tmp_path / "state") / "state.json").read_text())
     assert value["identity"] == IDENTITY

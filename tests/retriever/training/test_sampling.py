@@ -13,7 +13,6 @@ from retriever.errors import BadInputError, ConfigError
 from retriever.training.sampling import (
     JudgedPools,
     SamplingSettings,
-    TripleBatch,
     batches_in_epoch,
     epoch_batches,
 )
@@ -22,7 +21,7 @@ PASSAGES = 12
 
 
 @st.composite
-def judged(draw: st.DrawFn) -> tuple[list[list[int]], list[list[int]]]:
+def judged(draw):
     """Positives and negatives of some questions; a passage is at most one of them."""
     grades = draw(
         st.lists(st.lists(st.sampled_from("pn-"), min_size=PASSAGES, max_size=PASSAGES), max_size=7)
@@ -32,7 +31,7 @@ def judged(draw: st.DrawFn) -> tuple[list[list[int]], list[list[int]]]:
     return positives, negatives
 
 
-def triples(batch: TripleBatch) -> list[tuple[int, int, int]]:
+def triples(batch):
     """(question, positive, negative) as rows, of which both pairs must have the same question."""
     assert (batch.question[batch.positive] == batch.question[batch.negative]).all()
     columns = (
@@ -43,14 +42,12 @@ def triples(batch: TripleBatch) -> list[tuple[int, int, int]]:
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def epoch(pools: JudgedPools, settings: SamplingSettings, seed: int = 0) -> list[TripleBatch]:
+def epoch(pools, settings, seed=0):
     return list(epoch_batches(pools, settings, np.random.default_rng(seed)))
 
 
 @given(judged(), st.integers(1, 4), st.integers(0, 9))
-def test_without_limits_an_epoch_is_every_triple_once(
-    lists: tuple[list[list[int]], list[list[int]]], questions: int, seed: int
-) -> None:
+def test_without_limits_an_epoch_is_every_triple_once(lists, questions, seed):
     positives, negatives = lists
     expected = [
         (question, right, wrong)
@@ -70,9 +67,7 @@ def test_without_limits_an_epoch_is_every_triple_once(
 
 
 @given(judged(), st.integers(1, 3), st.integers(1, 3), st.integers(0, 9))
-def test_limits_hold_and_no_passage_is_drawn_twice(
-    lists: tuple[list[list[int]], list[list[int]]], count: int, most: int, seed: int
-) -> None:
+def test_limits_hold_and_no_passage_is_drawn_twice(lists, count, most, seed):
     positives, negatives = lists
     pools = JudgedPools.of(positives, negatives, PASSAGES)
     settings = SamplingSettings(count=count, positives=most, questions=2)
@@ -94,9 +89,7 @@ def test_limits_hold_and_no_passage_is_drawn_twice(
 
 
 @given(judged(), st.integers(1, 5), st.integers(0, 9))
-def test_random_negatives_never_answer_and_questions_without_a_pool_are_used(
-    lists: tuple[list[list[int]], list[list[int]]], count: int, seed: int
-) -> None:
+def test_random_negatives_never_answer_and_questions_without_a_pool_are_used(lists, count, seed):
     positives, negatives = lists
     pools = JudgedPools.of(positives, negatives, PASSAGES)
     expected = {question for question, pool in enumerate(positives) if pool}
@@ -114,10 +107,10 @@ def test_random_negatives_never_answer_and_questions_without_a_pool_are_used(
     assert met == expected
 
 
-def test_every_negative_is_drawn_equally_often() -> None:
+def test_every_negative_is_drawn_equally_often():
     pools = JudgedPools.of([[0], [1]], [[2, 3, 4, 5], [6, 7, 8]], PASSAGES)
     chance = np.random.default_rng(0)
-    drawn: Counter[int] = Counter()
+    drawn = Counter()
     for _ in range(2000):
         for batch in epoch_batches(pools, SamplingSettings(count=2), chance):
             drawn.update(wrong for _, _, wrong in triples(batch))
@@ -126,7 +119,7 @@ def test_every_negative_is_drawn_equally_often() -> None:
         assert abs(drawn[row] - 2000 * share) < 5 * np.sqrt(2000 * share * (1 - share))
 
 
-def test_the_order_of_questions_belongs_to_the_seed() -> None:
+def test_the_order_of_questions_belongs_to_the_seed():
     rows = list(range(9))
     pools = JudgedPools.of([[row] for row in rows], [[row + 1] for row in rows], PASSAGES)
     orders = [
@@ -150,24 +143,22 @@ def test_the_order_of_questions_belongs_to_the_seed() -> None:
         ({"negatives": "random"}, "count: random negatives need a number"),
     ],
 )
-def test_impossible_settings_are_refused(settings: dict[str, object], message: str) -> None:
+def test_impossible_settings_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
-        SamplingSettings(**settings)  # type: ignore[arg-type]
+        SamplingSettings(**settings)
 
 
 @given(judged(), st.sampled_from(["pool", "batch"]), st.integers(0, 9))
-def test_a_loss_over_the_batch_needs_positives_alone(
-    lists: tuple[list[list[int]], list[list[int]]], negatives: str, seed: int
-) -> None:
+def test_a_loss_over_the_batch_needs_positives_alone(lists, negatives, seed):
     positives, others = lists
     pools = JudgedPools.of(positives, others, PASSAGES)
-    settings = SamplingSettings(negatives, positives=1, questions=3)  # type: ignore[arg-type]
+    settings = SamplingSettings(negatives, positives=1, questions=3)
     answered = [row for row, pool in enumerate(positives) if pool]
     assert batches_in_epoch(pools, settings, in_batch=True) == -(-len(answered) // 3)
     if not answered:
         return
     chance = np.random.default_rng(seed)
-    seen: list[int] = []
+    seen = []
     for batch in epoch_batches(pools, settings, chance, in_batch=True):
         pairs = list(zip(batch.question.tolist(), batch.passage.tolist(), strict=True))
         right = [question for question, passage in pairs if passage in positives[question]]
@@ -181,9 +172,7 @@ def test_a_loss_over_the_batch_needs_positives_alone(
 
 
 @given(judged(), st.integers(1, 3), st.integers(0, 9))
-def test_a_pointwise_loss_takes_every_pair_also_of_questions_with_one_kind(
-    lists: tuple[list[list[int]], list[list[int]]], questions: int, seed: int
-) -> None:
+def test_a_pointwise_loss_takes_every_pair_also_of_questions_with_one_kind(lists, questions, seed):
     positives, negatives = lists
     pools = JudgedPools.of(positives, negatives, PASSAGES)
     settings = SamplingSettings(questions=questions)
@@ -212,7 +201,7 @@ def test_a_pointwise_loss_takes_every_pair_also_of_questions_with_one_kind(
         assert (np.diff(batch.positive) >= 0).all()
 
 
-def test_random_negatives_serve_questions_without_a_relevant_passage() -> None:
+def test_random_negatives_serve_questions_without_a_relevant_passage():
     pools = JudgedPools.of([[0], []], [[], []], PASSAGES)
     settings = SamplingSettings("random", count=3, questions=2)
     (batch,) = epoch_batches(pools, settings, np.random.default_rng(0), pointwise=True)
@@ -222,7 +211,7 @@ def test_random_negatives_serve_questions_without_a_relevant_passage() -> None:
 
 
 @given(judged())
-def test_relevant_is_what_the_lists_say(lists: tuple[list[list[int]], list[list[int]]]) -> None:
+def test_relevant_is_what_the_lists_say(lists):
     positives, negatives = lists
     pools = JudgedPools.of(positives, negatives, PASSAGES)
     questions = np.arange(len(positives))[::-1]
@@ -231,7 +220,7 @@ def test_relevant_is_what_the_lists_say(lists: tuple[list[list[int]], list[list[
     assert found.tolist() == [[one in positives[row] for one in passages] for row in questions]
 
 
-def test_a_pairwise_loss_refuses_to_have_no_negatives() -> None:
+def test_a_pairwise_loss_refuses_to_have_no_negatives():
     with pytest.raises(ConfigError, match="expected pool, random or hard, found 'batch'"):
         SamplingSettings("batch").require_triples()
     for settings in (SamplingSettings(), SamplingSettings("random", count=1)):

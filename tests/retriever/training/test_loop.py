@@ -10,7 +10,7 @@ from retriever.training.loop import Epoch, kept_epoch
 from retriever.training.sampling import SamplingSettings
 
 
-def curve(*scores: float, first: int = 0) -> list[Epoch]:
+def curve(*scores, first=0):
     return [Epoch(number, 0.0, 0.0, dev) for number, dev in enumerate(scores, first)]
 
 
@@ -28,15 +28,13 @@ def curve(*scores: float, first: int = 0) -> list[Epoch]:
         ((0.5, 0.4, 0.7), 0.0, 2),
     ],
 )
-def test_only_a_better_epoch_takes_the_place_of_the_untrained_model(
-    scores: tuple[float, ...], tolerance: float, kept: int
-) -> None:
+def test_only_a_better_epoch_takes_the_place_of_the_untrained_model(scores, tolerance, kept):
     found = kept_epoch(curve(*scores), tolerance, untrained=True)
     assert found is not None
     assert found.epoch == kept
 
 
-def test_without_the_untrained_model_some_epoch_is_kept() -> None:
+def test_without_the_untrained_model_some_epoch_is_kept():
     for scores in (curve(0.0, -1.0, first=1), curve(0.5, 0.0, -1.0)):
         found = kept_epoch(scores, 0.0, untrained=False)
         assert found is not None
@@ -45,6 +43,6 @@ def test_without_the_untrained_model_some_epoch_is_kept() -> None:
 
 
 @pytest.mark.parametrize("kind", [CrossTrainingSettings, HeadTrainingSettings])
-def test_rerankers_need_negatives_of_the_question(kind: type) -> None:
+def test_rerankers_need_negatives_of_the_question(kind):
     with pytest.raises(ConfigError, match="a pairwise loss"):
         kind(sampling=SamplingSettings("batch"))

@@ -1,41 +1,38 @@
-"""Heads: the split form against the plain concatenation, gradients, and where training starts."""
+"""Heads: the split form against the plain concatenation, gradients, and where training starts.
+
+Losses and their gradients: against formulas in NumPy, pair by pair.
+"""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from itertools import product
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 
 from retriever.errors import BadInputError, ConfigError
-from retriever.rerankers.scorers import InteractionHead
+from retriever.rerankers.scorers import InteractionHead, hinge, pointwise, softmax
 from retriever.rerankers.settings import HeadSettings
+from retriever.training.sampling import JudgedPools, SamplingSettings, epoch_batches
 
 HEADS = list(product(("bilinear", "concat", "uv"), ("linear", "mlp")))
-START_AS_COSINE = [one for one in HEADS if one[0] != "concat"]
 D = 6
+MARGIN = 0.7
+each_head = pytest.mark.parametrize(("interaction", "head"), HEADS)
 
 
-def head_of(
-    interaction: str, head: str, initial: str = "random", dropout: float = 0.0, seed: int = 0
-) -> InteractionHead:
+def head_of(interaction, head, initial="random", dropout=0.0, seed=0):
     torch.manual_seed(seed)
-    settings = HeadSettings(interaction, head, 5, dropout, initial)  # type: ignore[arg-type]
-    return InteractionHead(settings, D)
+    return InteractionHead(HeadSettings(interaction, head, 5, dropout, initial), D)
 
 
-def vectors(rows: int, seed: int) -> NDArray[np.float32]:
+def vectors(rows, seed):
     made = np.random.default_rng(seed).standard_normal((rows, D)).astype(np.float32)
     return made / np.linalg.norm(made, axis=1, keepdims=True)
 
 
-def naive(
-    model: InteractionHead, u: NDArray[np.float32], v: NDArray[np.float32]
-) -> NDArray[np.float64]:
+def naive(model, u, v):
     """Each pair's interaction as one vector in float64, and matrices for the whole of it."""
     state = {name: value.double().numpy() for name, value in model.state_dict().items()}
     interaction = model.settings.interaction
@@ -59,19 +56,18 @@ def naive(
     return np.array(scores)
 
 
-@pytest.mark.parametrize(("interaction", "head"), HEADS)
-def test_forward_is_the_map_of_the_whole_interaction(interaction: str, head: str) -> None:
+@each_head
+def test_forward_is_the_map_of_the_whole_interaction(interaction, head):
     model = head_of(interaction, head)
     u, v = vectors(40, 1), vectors(40, 2)
     with torch.no_grad():
         scores = model(torch.from_numpy(u), torch.from_numpy(v))
-    assert scores.shape == (40,)
-    assert scores.dtype == torch.float32
+    assert (scores.shape, scores.dtype) == ((40,), torch.float32)
     np.testing.assert_allclose(scores.numpy(), naive(model, u, v), atol=2e-6)
 
 
-@pytest.mark.parametrize(("interaction", "head"), HEADS)
-def test_pairs_by_rows_are_those_of_forward(interaction: str, head: str) -> None:
+@each_head
+def test_pairs_by_rows_are_those_of_forward(interaction, head):
     model = head_of(interaction, head)
     questions, passages = torch.from_numpy(vectors(7, 1)), torch.from_numpy(vectors(11, 2))
     draw = torch.Generator().manual_seed(3)
@@ -85,52 +81,41 @@ def test_pairs_by_rows_are_those_of_forward(interaction: str, head: str) -> None
     )
 
 
-@pytest.mark.parametrize(("interaction", "head"), HEADS)
-def test_gradients_of_the_split_form_are_those_of_finite_differences(
-    interaction: str, head: str
-) -> None:
+@each_head
+def test_gradients_of_the_split_form_are_those_of_finite_differences(interaction, head):
     model = head_of(interaction, head).double()
     questions = torch.from_numpy(vectors(3, 1)).double()
     passages = torch.from_numpy(vectors(4, 2)).double()
-    left, right = torch.tensor([2, 0, 0, 1, 2]), torch.tensor([0, 1, 3, 3, 3])
+    rows = torch.tensor([2, 0, 0, 1, 2]), torch.tensor([0, 1, 3, 3, 3])
+    model.forward = lambda: model.pairs(questions, passages, *rows)
     names, values = zip(*model.named_parameters(), strict=True)
 
-    def scores(*weights: torch.Tensor) -> torch.Tensor:
-        class Pairs(torch.nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.model = model
-
-            def forward(self) -> torch.Tensor:
-                return self.model.pairs(questions, passages, left, right)
-
-        state = {f"model.{name}": one for name, one in zip(names, weights, strict=True)}
-        return torch.func.functional_call(Pairs(), state, ())
+    def scores(*weights):
+        return torch.func.functional_call(model, dict(zip(names, weights, strict=True)), ())
 
     weights = [one.detach().clone().requires_grad_() for one in values]
     assert torch.autograd.gradcheck(scores, weights)
 
 
-@pytest.mark.parametrize(("interaction", "head"), START_AS_COSINE)
-def test_untrained_heads_score_as_the_cosine(interaction: str, head: str) -> None:
+@pytest.mark.parametrize(("interaction", "head"), [one for one in HEADS if one[0] != "concat"])
+def test_untrained_heads_score_as_the_cosine(interaction, head):
     model = head_of(interaction, head, "cosine").eval()
     u, v = vectors(200, 1), vectors(200, 2)
     cosines = (u.astype(np.float64) * v).sum(1)
-    assert (cosines < 0).any()
-    assert (cosines > 0).any()
+    assert cosines.min() < 0 < cosines.max()
     np.testing.assert_allclose(model.score(u, v), cosines, atol=1e-6)
 
 
 @pytest.mark.parametrize("head", ["linear", "mlp"])
-def test_a_concatenation_cannot_start_as_the_cosine_and_says_so(head: str) -> None:
+def test_a_concatenation_cannot_start_as_the_cosine_and_says_so(head):
     cosine, random = (head_of("concat", head, initial) for initial in ("cosine", "random"))
     assert not cosine.settings.starts_as_cosine
     for name, value in cosine.state_dict().items():
         assert torch.equal(value, random.state_dict()[name])
 
 
-@pytest.mark.parametrize(("interaction", "head"), HEADS)
-def test_the_start_belongs_to_the_seed(interaction: str, head: str) -> None:
+@each_head
+def test_the_start_belongs_to_the_seed(interaction, head):
     first, same, other = (head_of(interaction, head, seed=seed) for seed in (0, 0, 1))
     for name, value in first.state_dict().items():
         assert torch.equal(value, same.state_dict()[name])
@@ -139,7 +124,7 @@ def test_the_start_belongs_to_the_seed(interaction: str, head: str) -> None:
 
 @pytest.mark.parametrize("initial", ["cosine", "random"])
 @pytest.mark.parametrize("interaction", ["bilinear", "concat", "uv"])
-def test_random_units_are_within_the_limit_of_linear_layers(interaction: str, initial: str) -> None:
+def test_random_units_are_within_the_limit_of_linear_layers(interaction, initial):
     model = head_of(interaction, "mlp", initial)
     width = {"bilinear": 1, "concat": 2, "uv": 4}[interaction] * D
     for weight in model.weights.values():
@@ -147,18 +132,17 @@ def test_random_units_are_within_the_limit_of_linear_layers(interaction: str, in
         assert 0.5 * width**-0.5 < weight[2:].abs().max() <= width**-0.5
 
 
-def test_dropout_is_of_training_alone() -> None:
+def test_dropout_is_of_training_alone():
     model = head_of("uv", "mlp", dropout=0.5).train()
     u, v = vectors(50, 1), vectors(50, 2)
     left, right = torch.from_numpy(u), torch.from_numpy(v)
     assert not torch.equal(model(left, right), model(left, right))
-    np.testing.assert_array_equal(model.score(u, v), model.score(u, v))
-    assert model.training
     np.testing.assert_allclose(model.score(u, v), naive(model, u, v), atol=2e-6)
+    assert model.training
 
 
-@pytest.mark.parametrize(("interaction", "head"), HEADS)
-def test_many_pairs_are_scored_in_chunks_to_the_same_values(interaction: str, head: str) -> None:
+@each_head
+def test_many_pairs_are_scored_in_chunks_to_the_same_values(interaction, head):
     model = head_of(interaction, head)
     questions, passages = vectors(20, 1), vectors(30, 2)
     left, right = (
@@ -170,7 +154,7 @@ def test_many_pairs_are_scored_in_chunks_to_the_same_values(interaction: str, he
     assert model.score(questions[:0], passages[:0]).shape == (0,)
 
 
-def test_vectors_of_another_encoder_and_unlike_rows_are_refused() -> None:
+def test_vectors_of_another_encoder_and_unlike_rows_are_refused():
     model = head_of("bilinear", "linear")
     with pytest.raises(BadInputError, match=r"passages: expected vectors of 6 .*\(4, 5\)"):
         model.score(vectors(4, 1), np.zeros((4, 5), np.float32))
@@ -189,11 +173,90 @@ def test_vectors_of_another_encoder_and_unlike_rows_are_refused() -> None:
         ({"dropout": float("nan")}, "dropout: .* found nan"),
     ],
 )
-def test_impossible_settings_are_refused(settings: dict[str, object], message: str) -> None:
+def test_impossible_settings_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
-        HeadSettings(**settings)  # type: ignore[arg-type]
+        HeadSettings(**settings)
 
 
-def test_training_and_folder_are_imported_without_torch() -> None:
-    code = "import sys, retriever.rerankers.head; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+def batch_of(pointwise=False):
+    # Several relevant passages, none, no other passage, and as many of each as of the other.
+    positives = [[0, 1], [], [2], [3, 4, 5], [6]]
+    negatives = [[7, 8, 9], [10, 11], [12], [13, 14], []]
+    pools = JudgedPools.of(positives, negatives, 15)
+    chance = np.random.default_rng(3)
+    (batch,) = epoch_batches(pools, SamplingSettings(), chance, pointwise=pointwise)
+    return batch
+
+
+def hinge_in_numpy(batch, scores):
+    losses, gradient = [], np.zeros(len(scores))
+    for good in np.flatnonzero(batch.relevant):
+        for bad in np.flatnonzero(~batch.relevant):
+            if batch.question[good] == batch.question[bad]:
+                losses.append(max(0.0, MARGIN - scores[good] + scores[bad]))
+                gradient[good] -= losses[-1] > 0
+                gradient[bad] += losses[-1] > 0
+    return losses, gradient
+
+
+def softmax_in_numpy(batch, scores):
+    losses, gradient = [], np.zeros(len(scores))
+    for good in np.flatnonzero(batch.relevant):
+        others = np.flatnonzero(~batch.relevant & (batch.question == batch.question[good]))
+        if len(others):
+            pool = [good, *others]
+            shares = np.exp(scores[pool]) / np.exp(scores[pool]).sum()
+            losses.append(-np.log(shares[0]))
+            gradient[pool] += shares
+            gradient[good] -= 1
+    return losses, gradient
+
+
+def pointwise_in_numpy(batch, scores):
+    chances = 1 / (1 + np.exp(-scores))
+    losses = -np.log(np.where(batch.relevant, chances, 1 - chances))
+    return losses.tolist(), chances - batch.relevant
+
+
+def hinge_of(scores, batch):
+    return hinge(scores, batch, MARGIN)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "examples"),
+    [
+        (hinge_of, hinge_in_numpy, 6 + 1 + 6),
+        (softmax, softmax_in_numpy, 2 + 1 + 3),
+        (pointwise, pointwise_in_numpy, 15),
+    ],
+    ids=["hinge", "softmax", "pointwise"],
+)
+def test_values_and_gradients_are_those_of_the_formula(ours, theirs, examples):
+    batch = batch_of(pointwise=ours is pointwise)
+    scores = np.random.default_rng(0).normal(size=len(batch.question))
+    losses, gradient = theirs(batch, scores)
+    given = torch.tensor(scores, requires_grad=True)
+    found = ours(given, batch)
+    assert found.shape == (examples,)
+    # Triples may come in another order.
+    np.testing.assert_allclose(np.sort(found.detach().numpy()), np.sort(losses), atol=1e-12)
+    found.sum().backward()
+    np.testing.assert_allclose(given.grad.numpy(), gradient, atol=1e-12)
+
+
+def test_a_constant_scorer_has_no_loss_with_the_margin_of_the_paper():
+    batch = batch_of()
+    scores = torch.full((len(batch.question),), 0.3, requires_grad=True)
+    hinge(scores, batch, 0.0).sum().backward()
+    assert not scores.grad.any()
+    assert set(hinge(scores.detach(), batch, 1.0).tolist()) == {1.0}
+
+
+@pytest.mark.parametrize("loss", [softmax, pointwise])
+def test_scores_far_apart_keep_losses_and_gradients_finite(loss):
+    batch = batch_of()
+    scores = torch.where(torch.from_numpy(batch.relevant), -500.0, 500.0).requires_grad_()
+    found = loss(scores, batch)
+    found.sum().backward()
+    assert found.isfinite().all()
+    assert scores.grad.isfinite().all()

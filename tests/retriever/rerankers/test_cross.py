@@ -1,0 +1,402 @@
+"""A cross-encoder's scores, against other libraries', with and without torch; its folder."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import stat
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+import torch
+
+from retriever.encoders.computing import BATCH_PIECES, token_batches
+from retriever.errors import ConfigError, ModelError
+from retriever.rerankers import cross
+from retriever.rerankers.cross import (
+    CrossEncoder,
+    LightCrossEncoder,
+    load_cross_encoder,
+    read_cross_encoder,
+    read_training,
+    write_cross_encoder,
+)
+from retriever.search.reranking import load_reranker
+from tests.retriever.encoders.architectures import CLOSE, DEPTHS, OTHERS
+from tests.retriever.rerankers.cross_samples import cross_encoder
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+SHALLOW = [name for name in (*DEPTHS, *OTHERS) if name not in ("bert12", "roberta24")]
+LONG = " ".join(f"w{number}" for number in range(40))
+# Both cut and whole at a window of 30, of many lengths, so that batches are padded.
+PAIRS = [
+    ("w1 w2 w3?", "w7 w3, w8"),
+    ("w4", "w1"),
+    ("Hello", LONG),
+    (LONG, "w9 w2"),
+    (LONG, LONG + " w1"),
+    ("w5 w9 w30", "w2 w11 w0 w39 w4 w21 w8"),
+    ("", "w3"),
+    ("w3", ""),
+    ("w3", "w1"),
+]
+QUESTIONS, TEXTS = [left for left, _ in PAIRS], [right for _, right in PAIRS]
+WINDOW = 30
+CUT = 3
+
+
+def plain(folder, model):
+    """Each pair alone through transformers, and the head as numpy writes it."""
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    transformer = AutoModel.from_pretrained(folder).eval()
+    head = {name: one.double().numpy() for name, one in model.head.state_dict().items()}
+    scores = []
+    for left, right in PAIRS:
+        inputs = tokenizer(
+            # Outside a batch an empty passage would be taken for a missing one.
+            [left],
+            [right],
+            truncation=True,
+            max_length=model.max_length,
+            return_tensors="pt",
+        )
+        with torch.inference_mode():
+            states = transformer(**inputs).last_hidden_state[0].double().numpy()
+        ids = inputs["input_ids"][0].tolist()
+        first = tokenizer.cls_token_id
+        cls = states[ids.index(first) if first in ids else 0]
+        hidden = np.tanh(head["dense.weight"] @ cls + head["dense.bias"])
+        scores.append((head["out.weight"] @ hidden + head["out.bias"])[0])
+    return np.array(scores)
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2},
+        {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12},
+    ],
+    ids=["tiny", "shape of all-MiniLM-L6-v2"],
+)
+def test_scores_are_those_of_sentence_transformers(tmp_path, models, size):
+    from sentence_transformers import CrossEncoder as Theirs
+    from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
+
+    tokenizer = AutoTokenizer.from_pretrained(models("bert"))
+    tokenizer.save_pretrained(tmp_path)
+    torch.manual_seed(3)
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        intermediate_size=4 * size["hidden_size"],
+        max_position_embeddings=64,
+        initializer_range=0.1,
+        num_labels=1,
+        **size,
+    )
+    whole = BertForSequenceClassification(config).eval()
+    whole.save_pretrained(tmp_path)
+    model = cross_encoder(tmp_path, max_length=WINDOW)
+    model.head.dense.load_state_dict(whole.bert.pooler.dense.state_dict())
+    model.head.out.load_state_dict(whole.classifier.state_dict())
+    theirs = Theirs(str(tmp_path), device="cpu", max_length=WINDOW)
+    expected = theirs.predict(PAIRS, activation_fn=torch.nn.Identity(), show_progress_bar=False)
+    found = model.score(QUESTIONS, TEXTS)
+    assert np.ptp(expected) > 0.01
+    np.testing.assert_allclose(found, expected, **CLOSE)
+
+
+@pytest.mark.parametrize("name", SHALLOW)
+def test_scores_are_those_of_transformers_and_a_head_beside_it(name, models):
+    model = cross_encoder(models(name), max_length=WINDOW)
+    found = model.score(QUESTIONS, TEXTS)
+    assert found.dtype == np.float32
+    assert np.ptp(found) > 0.01
+    np.testing.assert_allclose(found, plain(models(name), model), **CLOSE)
+
+
+@pytest.mark.parametrize("name", ["bert", "xlnet", "roberta"])
+def test_a_model_that_is_trained_scores_as_one_that_is_not(name, models):
+    quick = cross_encoder(models(name), max_length=WINDOW)
+    model = cross_encoder(models(name), max_length=WINDOW, training=True)
+    found = model.score(QUESTIONS, TEXTS)
+    np.testing.assert_allclose(found, quick.score(QUESTIONS, TEXTS), **CLOSE)
+    # Dropout is off while it scores, and on afterwards.
+    np.testing.assert_array_equal(model.score(QUESTIONS, TEXTS), found)
+    assert model.head.training
+    assert model.backbone.model.training
+    assert not quick.head.training
+    assert not quick.backbone.model.training
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "xlnet", "albert"])
+def test_a_pair_gets_the_same_score_in_any_batch_and_order(name, models):
+    model = cross_encoder(models(name), max_length=WINDOW)
+    alone = np.array([model.score([left], [right])[0] for left, right in PAIRS])
+    chance = random.Random(name)
+    for size in (2, 9, 90):
+        rows = chance.choices(range(len(PAIRS)), k=size)
+        found = model.score([QUESTIONS[row] for row in rows], [TEXTS[row] for row in rows])
+        np.testing.assert_allclose(found, alone[rows], **CLOSE)
+
+
+def test_nothing_gives_no_scores(models):
+    scores = cross_encoder(models("bert")).score([], [])
+    assert (scores.shape, scores.dtype) == ((0,), np.float32)
+
+
+def test_pairs_are_counted_that_are_cut_and_only_those(models):
+    model = cross_encoder(models("bert"), max_length=WINDOW)
+    model.score(QUESTIONS, TEXTS)
+    assert model.cut == CUT
+    model.score(QUESTIONS, TEXTS)
+    assert model.cut == 2 * CUT
+    # [CLS], [SEP] and [SEP] leave room for 27 words.
+    for words, cut in ((26, 0), (27, 1)):
+        model.cut = 0
+        model.score(["w1"], [" ".join(["w2"] * words)])
+        assert model.cut == cut
+
+
+def test_of_a_pair_that_is_too_long_the_longer_text_loses_its_end(models):
+    model = cross_encoder(models("bert"), max_length=WINDOW)
+    words = LONG.split()
+    for left, right, shorter in (
+        (LONG, "w9 w2", (" ".join(words[:25]), "w9 w2")),
+        ("w9 w2", LONG, ("w9 w2", " ".join(words[:25]))),
+    ):
+        expected = model.score([shorter[0]], [shorter[1]])
+        np.testing.assert_allclose(model.score([left], [right]), expected, **CLOSE)
+    assert model.cut == 2
+
+
+def test_each_batch_is_told_when_it_is_done(models):
+    model = cross_encoder(models("bert"), max_length=WINDOW)
+    done = []
+    model.score(QUESTIONS * 20, TEXTS * 20, done.append)
+    lengths = [len(ids) for ids in model.backbone.tokenize_pairs(QUESTIONS, TEXTS, WINDOW).ids]
+    batches = token_batches(lengths * 20, BATCH_PIECES["float32"])
+    assert done == [len(rows) for rows in batches]
+    assert len(done) > 1
+
+
+@pytest.mark.parametrize("way", ["dtype", "autocast"])
+def test_bfloat16_is_close_to_float32(way, models):
+    expected = cross_encoder(models("bert"), max_length=WINDOW).score(QUESTIONS, TEXTS)
+    if way == "dtype":
+        model = cross_encoder(models("bert"), max_length=WINDOW, dtype="bfloat16")
+    else:
+        model = cross_encoder(models("bert"), max_length=WINDOW, training=True)
+        model.autocast = True
+    found = model.score(QUESTIONS, TEXTS)
+    assert found.dtype == np.float32
+    assert (found != expected).any()
+    np.testing.assert_allclose(found, expected, rtol=0, atol=0.1)
+    assert np.corrcoef(found, expected)[0, 1] > 0.98
+
+
+TRAINING = {"curve": [{"epoch": 1, "dev": 0.5}], "identity": {"data": "ab12"}}
+
+
+@pytest.fixture(scope="module")
+def model(models, one_thread):
+    return cross_encoder(models("bert"), training=True, max_length=33)
+
+
+@pytest.fixture(scope="module")
+def written(model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("written") / "cross"
+    write_cross_encoder(folder, model, TRAINING)
+    return folder
+
+
+@pytest.fixture
+def folder(written, tmp_path):
+    """A copy that may be damaged."""
+    return shutil.copytree(written, tmp_path / "cross")
+
+
+def refused(folder):
+    with pytest.raises(ModelError) as caught:
+        read_cross_encoder(folder, device="cpu")
+    message = str(caught.value)
+    assert str(folder) in message
+    assert len(message.splitlines()) == 1
+    return message
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "xlnet", "albert", "distilbert"])
+def test_what_is_read_scores_as_what_was_written(name, models, tmp_path):
+    saved = cross_encoder(models(name), training=True, max_length=33)
+    with torch.no_grad():
+        for weight in saved.backbone.model.parameters():
+            # The weights in the folder are not those that were loaded.
+            weight.mul_(1.1)
+    write_cross_encoder(tmp_path / "cross", saved, {})
+    found = read_cross_encoder(tmp_path / "cross", device="cpu")
+    assert found.max_length == 33
+    assert not found.head.training
+    assert not found.backbone.model.training
+    scores = saved.score(QUESTIONS, TEXTS)
+    np.testing.assert_allclose(found.score(QUESTIONS, TEXTS), scores, **CLOSE)
+    assert found.cut == saved.cut == CUT
+    half = read_cross_encoder(tmp_path / "cross", device="cpu", dtype="bfloat16")
+    np.testing.assert_allclose(half.score(QUESTIONS, TEXTS), scores, atol=0.15)
+
+
+def test_every_file_can_be_read_by_whom_the_folder_lets(written):
+    assert len({stat.S_IMODE(path.stat().st_mode) for path in written.iterdir()}) == 1
+    assert read_training(written) == TRAINING
+
+
+def test_the_manifest_is_written_last(model, written, tmp_path, monkeypatch):
+    seen = []
+    write = cross.write_manifest
+
+    def watched(folder, *arguments):
+        seen.append({path.name for path in folder.iterdir()})
+        write(folder, *arguments)
+
+    monkeypatch.setattr(cross, "write_manifest", watched)
+    write_cross_encoder(tmp_path / "cross", model, TRAINING)
+    names = {path.name for path in (tmp_path / "cross").iterdir()}
+    assert names == {path.name for path in written.iterdir()}
+    assert seen == [names - {"reranker.json"}]
+    assert {"head.safetensors", "model.safetensors", "config.json"} < names
+
+
+def test_an_error_leaves_what_was_there(model, folder, monkeypatch):
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    def fail(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cross, "write_manifest", fail)
+    with pytest.raises(KeyboardInterrupt):
+        write_cross_encoder(folder, model, {})
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert [path.name for path in folder.parent.iterdir()] == ["cross"]
+
+
+def test_a_reranker_is_replaced_and_nothing_else_is(model, folder, tmp_path):
+    write_cross_encoder(folder, model, {"again": True})
+    assert read_training(folder) == {"again": True}
+    foreign = tmp_path / "letters"
+    foreign.mkdir()
+    (foreign / "letter.txt").write_text("Dear")
+    with pytest.raises(ConfigError, match=r"letters: expected .* found letter\.txt in it"):
+        write_cross_encoder(foreign, model, {})
+    assert [path.name for path in foreign.iterdir()] == ["letter.txt"]
+
+
+def test_a_folder_without_a_reranker_says_what_would_make_one(models, tmp_path):
+    for other in (tmp_path, models("bert")):
+        assert "train one with `retriever train" in refused(other)
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda value: value.pop("max_length"), "no key 'max_length'"),
+        (lambda value: value.pop("kind"), "of the kind cross-encoder, found 'None'"),
+        (lambda value: value.update(kind="head"), "of the kind cross-encoder, found 'head'"),
+        (lambda value: value.update(format=2, extra=1), "expected format 1 or older, found 2"),
+        (lambda value: value.update(format="1"), "found '1' as format"),
+        (lambda value: value.update(max_length="64"), "found '64' as max_length"),
+        (lambda value: value.update(max_length=True), "found True as max_length"),
+        (lambda value: value.update(training=[]), r"found [] as training"),
+        (lambda value: value.update(weights="00"), "weights of another SHA-256"),
+    ],
+)
+def test_an_altered_manifest_is_refused(folder, edit, message):
+    path = folder / "reranker.json"
+    value = json.loads(path.read_text())
+    edit(value)
+    path.write_text(json.dumps(value))
+    assert message in refused(folder)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "3", '{"format": 1', "\x00"])
+def test_a_manifest_that_is_no_json_object_is_refused(folder, content):
+    (folder / "reranker.json").write_text(content)
+    assert "reranker.json" in refused(folder)
+
+
+@pytest.mark.parametrize("damage", ["cut", "bit", "gone"])
+@pytest.mark.parametrize(
+    "name", ["head.safetensors", "model.safetensors", "tokenizer.json", "config.json"]
+)
+def test_a_damaged_file_is_refused(folder, name, damage):
+    path = folder / name
+    content = bytearray(path.read_bytes())
+    path.unlink()
+    if damage == "cut":
+        path.write_bytes(content[:-5])
+    elif damage == "bit":
+        # Of JSON the first byte; of weights one of the last number.
+        content[0 if name.endswith(".json") else -2] ^= 0x41
+        path.write_bytes(content)
+    refused(folder)
+
+
+def test_the_transformer_keeps_the_dropout_that_training_left_out(written, models):
+    before, after = (
+        json.loads((one / "config.json").read_text()) for one in (models("bert"), written)
+    )
+    name = "attention_probs_dropout_prob"
+    assert after[name] == before[name] > 0
+
+
+MANY = (
+    ["w1 w2", "w3", "w4 " * 30, "", "w5 w6 w7"] * 40,
+    ["w2", "w9 w8 zoo", "w1 " * 40, "w3 w3", "Hello, w1!"] * 40,
+)
+needs_openvino = pytest.mark.skipif(
+    find_spec("openvino") is None, reason="OpenVINO is not installed"
+)
+
+
+@pytest.fixture
+def saved_as(models, tmp_path):
+    def make(name):
+        write_cross_encoder(
+            tmp_path / name, cross_encoder(models(name), training=True, max_length=33), {}
+        )
+        return tmp_path / name
+
+    return make
+
+
+@pytest.mark.parametrize("backend", ["numpy", pytest.param("openvino", marks=needs_openvino)])
+@pytest.mark.parametrize("name", ["bert", "mpnet"])
+def test_scores_are_those_of_torch(name, backend, saved_as, models):
+    saved = saved_as(name)
+    reference = read_cross_encoder(saved, device="cpu")
+    found = load_cross_encoder(saved, device="cpu", backend=backend)
+    assert isinstance(found, LightCrossEncoder)
+    counted = []
+    scores = found.score(*MANY, counted.append)
+    np.testing.assert_allclose(scores, reference.score(*MANY), **CLOSE)
+    assert sum(counted) == len(MANY[0])
+    assert found.cut == reference.cut > 0
+    assert found.max_length == 33
+
+
+@needs_openvino
+def test_auto_takes_openvino_for_models_that_it_runs(saved_as):
+    assert isinstance(load_cross_encoder(saved_as("bert"), device="cpu"), LightCrossEncoder)
+    saved = saved_as("roberta")
+    assert isinstance(load_cross_encoder(saved, device="cpu"), CrossEncoder)
+    with pytest.raises(ConfigError, match="cannot run with openvino"):
+        load_cross_encoder(saved, device="cpu", backend="openvino")
+    assert load_reranker(saved, device="cpu", backend="torch") is not None
+
+
+def test_torch_stays_where_it_is_asked_for(saved_as):
+    found = load_cross_encoder(saved_as("bert"), device="cpu", backend="torch")
+    assert isinstance(found, CrossEncoder)
+    with torch.no_grad():
+        assert found.score(["w1"], ["w2"]).shape == (1,)
