@@ -31,7 +31,8 @@ from retriever.settings import setting
 if TYPE_CHECKING:
     from eval import ScoredPairs
     from retriever import Encoder
-    from retriever.encoders.meta.attention import MetaEpoch, UnsupSettings
+    from retriever.encoders.meta.attention import UnsupSettings
+    from retriever.encoders.meta.attention_fitting import MetaEpoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +82,6 @@ class AttentionOptions:
         shown="--weights",
         section="Training",
     )
-    unsup_variant: Literal["stable", "printed", "released"] | None = setting(
-        None,
-        "unsup: with bounded dissimilarities, the loss as printed in the paper (it diverges), or "
-        "that of the released code.",
-        shown="stable",
-    )
     epochs: int | None = setting(
         None, "sup and unsup: maximum number of epochs.", low=1, shown="50"
     )
@@ -103,20 +98,16 @@ class AttentionOptions:
     def check(self, method: str) -> None:
         """Refuse what the method does not use."""
         for name, value in asdict(self).items():
-            belongs = ("unsup",) if name == "unsup_variant" else ("sup", "unsup")
-            if value is not None and method not in belongs:
-                raise click.UsageError(
-                    f"{flag_of(name)} belongs to --method {' and '.join(belongs)}"
-                )
+            if value is not None and method not in ("sup", "unsup"):
+                raise click.UsageError(f"{flag_of(name)} belongs to --method sup and unsup")
 
     def settings(self) -> UnsupSettings:
         """The same for a training."""
         from retriever.encoders.meta.attention import UnsupSettings
 
-        named = {name: value for name, value in asdict(self).items() if value is not None}
-        if "unsup_variant" in named:
-            named["variant"] = named.pop("unsup_variant")
-        return UnsupSettings(**named)
+        return UnsupSettings(
+            **{name: value for name, value in asdict(self).items() if value is not None}
+        )
 
 
 @click.command("meta", cls=Command)

@@ -17,6 +17,8 @@ from retriever.encoders.settings import Dtype, EncoderSettings
 from retriever.errors import ConfigError, require_extra
 
 Engine = Literal["numpy", "openvino", "torch"]
+# A NumPy array or a torch tensor.
+Array = Any
 Floating = TypeVar("Floating", bound=np.floating[Any])
 
 # Word pieces in all that a process encodes before another engine than NumPy pays for its start:
@@ -43,11 +45,7 @@ _GPU_FILES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 
 
 def runs_on_cpu(device: str | None) -> bool:
-    """Whether a model runs on the processor, as far as can be seen without importing torch.
-
-    Args:
-        device: as the user names it; None stands for a GPU if there is one.
-    """
+    """Whether a model runs on the processor, as far as can be seen without importing torch."""
     if device is not None:
         return device == "cpu"
     return not any(map(os.path.exists, _GPU_FILES))
@@ -59,15 +57,7 @@ def has_openvino() -> bool:
 
 
 def engine_for(settings: EncoderSettings, pieces: int) -> Engine:
-    """The engine for the next texts, where a model can run on any of them.
-
-    Args:
-        settings: of the encoder.
-        pieces: number of word pieces encoded so far in this process, the next texts included.
-
-    Raises:
-        MissingExtraError: OpenVINO is needed and not installed.
-    """
+    """The engine for the next texts, where a model can run on any of them."""
     backend, dtype = settings.backend or "auto", settings.dtype or "float32"
     if backend == "openvino" or dtype == "int8":
         require_extra("openvino", f"encoding in {dtype} with OpenVINO", "openvino")
@@ -89,11 +79,7 @@ def way(dtype: Dtype | None, engine: Engine) -> str:
 
 
 def describe_engines(settings: EncoderSettings) -> str:
-    """Which engines `engine_for` takes, for a person.
-
-    Raises:
-        MissingExtraError: OpenVINO is needed and not installed.
-    """
+    """Which engines `engine_for` takes, for a person."""
     few, many = engine_for(settings, 1), engine_for(settings, TORCH_PAYS + 1)
     if few == many:
         return many
@@ -102,10 +88,7 @@ def describe_engines(settings: EncoderSettings) -> str:
 
 
 def faster_format(settings: EncoderSettings) -> str | None:
-    """The number format that would take half the time of float32 or less; None if none would.
-
-    Linux alone says what a processor multiplies.
-    """
+    """The number format that would take half the time of float32 or less; None if none would."""
     if (settings.dtype or "float32") != "float32" or settings.backend == "numpy":
         return None
     try:
@@ -118,11 +101,7 @@ def faster_format(settings: EncoderSettings) -> str | None:
 
 
 def check_computing(settings: EncoderSettings) -> None:
-    """Refuse a number format that a backend does not have.
-
-    Raises:
-        ConfigError: naming both.
-    """
+    """Refuse a number format that a backend does not have."""
     backend, dtype = settings.backend or "auto", settings.dtype or "float32"
     if backend != "auto" and dtype not in _FORMATS[backend]:
         raise ConfigError(
@@ -134,16 +113,7 @@ def check_computing(settings: EncoderSettings) -> None:
 def token_batches(
     lengths: Sequence[int] | NDArray[np.int64], pieces: int
 ) -> Iterator[NDArray[np.int64]]:
-    """Texts of like length together, so that rows times longest row stays within `pieces`.
-
-    Args:
-        lengths: word pieces of each text, each at least 1.
-        pieces: the most padded word pieces in a batch; a single longer text is a batch.
-
-    Yields:
-        int64 indexes into `lengths`; longest texts first, so that memory runs out at once or not
-        at all. Every index occurs exactly once.
-    """
+    """Texts of like length together, so that rows times longest row stays within `pieces`."""
     sizes = np.asarray(lengths, np.int64)
     order = np.argsort(-sizes, kind="stable")
     start = 0
@@ -166,3 +136,18 @@ def scale_to_unit(vectors: NDArray[Floating]) -> NDArray[Floating]:
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     np.divide(vectors, lengths, out=vectors, where=lengths > 0)
     return vectors
+
+
+def array_functions(array: Array) -> Any:
+    """The module with the functions of an array: torch of a tensor, else NumPy."""
+    return np if isinstance(array, np.ndarray) else sys.modules["torch"]
+
+
+def in_single(array: Array) -> Array:
+    """In float32."""
+    return array.astype(np.float32) if isinstance(array, np.ndarray) else array.float()
+
+
+def in_double(array: Array) -> Array:
+    """In float64."""
+    return array.astype(np.float64) if isinstance(array, np.ndarray) else array.double()

@@ -43,10 +43,6 @@ if TYPE_CHECKING:
     from retriever.encoders.transformer.model import TextStates, TransformerModel
 
 
-def _silent(texts: int, pieces: int) -> None:
-    """Do nothing."""
-
-
 class Encoder:
     """Turns texts into vectors; make one with `Encoder.load`.
 
@@ -203,7 +199,9 @@ class Encoder:
                 pieces[i] = ids
         return pieces
 
-    def encode_pieces(self, pieces: Sequence[Any], done: Done = _silent) -> NDArray[np.float32]:
+    def encode_pieces(
+        self, pieces: Sequence[Any], done: Done = lambda texts, pieces: None
+    ) -> NDArray[np.float32]:
         """One vector for each of what `tokenize` or `truncate` gave, within the window.
 
         Equal texts are encoded once.
@@ -259,7 +257,7 @@ class Encoder:
         return self._transformer().backbone.depth
 
     def layer_vectors(
-        self, texts: Sequence[str], done: Done = _silent, *, query: bool = False
+        self, texts: Sequence[str], done: Done = lambda texts, pieces: None, *, query: bool = False
     ) -> NDArray[np.float32]:
         """The pooled vector of every hidden state, before fusion and normalization.
 

@@ -64,12 +64,7 @@ class ModelSettings:
 
 
 def read_model_settings(path: Path) -> ModelSettings:
-    """Read the sentence settings in a model's folder, if it has some.
-
-    Raises:
-        ModelError: they are not of the form that sentence-transformers writes, or ask for what is
-            not supported, so that vectors would be wrong.
-    """
+    """Read the sentence settings in a model's folder, if it has some."""
     try:
         pooling, projections = _modules(path)
         prompts = _prompts(path)
@@ -171,11 +166,7 @@ def _prompts(path: Path) -> Mapping[str, str]:
 
 
 def read_json(path: Path) -> Any:
-    """The JSON value in a file of a model.
-
-    Raises:
-        ModelError: it cannot be read.
-    """
+    """The JSON value in a file of a model."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -349,11 +340,7 @@ class FolderForm:
     others: tuple[str, ...] = ()
 
     def check_target(self, folder: Path) -> None:
-        """Refuse a folder that cannot be written to.
-
-        Raises:
-            ConfigError: it holds something else, is a file, or is in a folder that does not exist.
-        """
+        """Refuse a folder that cannot be written to."""
         own = {self.settings, self.arrays, *self.others}
 
         def strange(names: set[str]) -> str | None:
@@ -364,11 +351,7 @@ class FolderForm:
         check_output(folder, self.what, strange)
 
     def write_arrays(self, folder: Path, arrays: Mapping[str, Floats]) -> None:
-        """Write the arrays into a folder that is not in its place yet.
-
-        Raises:
-            StorageError: the disk is full or cannot be written.
-        """
+        """Write the arrays into a folder that is not in its place yet."""
         from safetensors import SafetensorError
         from safetensors.numpy import save_file
 
@@ -388,11 +371,7 @@ class FolderForm:
         (folder / self.arrays).chmod((folder / self.settings).stat().st_mode)
 
     def read_settings(self, folder: Path) -> dict[str, Any]:
-        """Read the settings.
-
-        Raises:
-            ModelError: they are missing, altered, or written by a newer release.
-        """
+        """Read the settings."""
         path = folder / self.settings
         settings = read_json(path)
         if not isinstance(settings, dict):
@@ -416,11 +395,7 @@ class FolderForm:
         return settings
 
     def read_arrays(self, folder: Path) -> dict[str, Floats]:
-        """Read the arrays.
-
-        Raises:
-            ModelError: the file is missing or altered.
-        """
+        """Read the arrays."""
         from safetensors import SafetensorError
         from safetensors.numpy import load_file
 

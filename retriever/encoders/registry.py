@@ -202,7 +202,7 @@ def _is_static(asked: EncoderSettings) -> bool:
 
 # The first kind that matches is an encoder's.
 _KINDS: tuple[tuple[Callable[[EncoderSettings], bool], str], ...] = (
-    (lambda asked: is_ready_file(asked.model or ""), "retriever.encoders.ready"),
+    (lambda asked: is_ready_file(asked.model or ""), "retriever.encoders.given"),
     (lambda asked: is_url(asked.model), "retriever.encoders.remote"),
     (lambda asked: is_meta_folder(asked.model or ""), "retriever.encoders.meta.model"),
     (_is_static, "retriever.encoders.static.model"),
@@ -231,10 +231,7 @@ def load_model(asked: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpe
 
 
 def find_weights(asked: EncoderSettings, *, download: bool) -> str:
-    """The identity of the files that `load_model` would load; raises what it raises.
-
-    Of a meta-embedding it is that of its folder, which names its sources; they are not looked for.
-    """
+    """The identity of the files that `load_model` would load; raises what it raises."""
     return kind_of(asked).weights(asked, download)
 
 
@@ -250,12 +247,7 @@ def describe_faster(spec: EncoderSpec) -> str | None:
 
 
 def same_layers(asked: EncoderSettings, spec: EncoderSpec, *, download: bool) -> bool:
-    """Whether given settings read the layers of a specification, which may be written otherwise.
-
-    Raises:
-        ConfigError: a layer that does not exist.
-        What `find_model` raises.
-    """
+    """Whether given settings read the layers of a specification, which may be written otherwise."""
     asked = replace(asked, model=asked.model or spec.model)
     kind = kind_of(spec.settings)
     return kind is kind_of(asked) and kind.same_layers(asked, spec, download)
@@ -278,11 +270,7 @@ def require_asked(stored: str, asked: str | None) -> None:
 
 
 def refuse_settings(asked: EncoderSettings, own: Collection[str], reason: str) -> None:
-    """Refuse settings that a kind of encoders does not have.
-
-    Raises:
-        ConfigError: a setting is named that is not among its `own`.
-    """
+    """Refuse settings that a kind of encoders does not have."""
     for name in asked.named:
         if name not in own:
             key = name.replace("_", "-")

@@ -78,11 +78,7 @@ class Address:
 
     @classmethod
     def parse(cls, model: str) -> Self:
-        """Read ``URL#NAME``.
-
-        Raises:
-            ConfigError: it has no name, or holds a password or a query.
-        """
+        """Read ``URL#NAME``."""
         url, _, name = model.partition("#")
         try:
             parts = urlsplit(url)
@@ -138,13 +134,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 class Client:
-    """Asks one address for vectors; threads may share it.
-
-    Args:
-        address: where the encoder is.
-        first_wait: seconds before the second try of a request.
-        timeout: seconds that a request may take.
-    """
+    """Asks one address for vectors; threads may share it."""
 
     def __init__(
         self, address: Address, *, first_wait: float = _FIRST_WAIT, timeout: float = _TIMEOUT
@@ -208,12 +198,7 @@ class Client:
             raise ModelError(f"{self.address.url}: given up, since another request failed")
 
     def _ask(self, texts: Sequence[str]) -> Any:
-        """The parsed answer to one request.
-
-        Raises:
-            _PassingError: another try may succeed.
-            ModelError: it cannot.
-        """
+        """The parsed answer to one request."""
         url = f"{self.address.url}/embeddings"
         content = {"model": self.address.name, "input": list(texts), "encoding_format": "float"}
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
@@ -344,16 +329,10 @@ def _retry_after(value: str | None) -> float | None:
 class RemoteModel(EncoderModel):
     """Sends texts to an embeddings service and gives its vectors.
 
-    Args:
-        client: knows the address.
-
     Attributes:
         dimensions: components of a vector.
         probes: (3, dimensions) float32: vectors of fixed texts, which tell models apart.
         batch_pieces: pieces of one call of `embed`, which are several requests in flight.
-
-    Raises:
-        ModelError: the server cannot be reached or gives no vectors.
     """
 
     batch_pieces = _IN_FLIGHT * _PIECES
@@ -365,11 +344,7 @@ class RemoteModel(EncoderModel):
         self.dimensions = self.probes.shape[1]
 
     def spec(self, asked: EncoderSettings) -> EncoderSpec:
-        """The specification of the vectors.
-
-        Raises:
-            ConfigError: a setting belongs to models whose layers are at hand.
-        """
+        """The specification of the vectors."""
         reason = "is behind a URL, and only its vectors can be read; leave it out"
         refuse_settings(asked, _OWN, reason)
         settings = plain_settings(

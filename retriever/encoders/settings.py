@@ -1,5 +1,8 @@
 """Settings of an encoder, and their one text form.
 
+A model of depth L has hidden states 0 to L: 0 is the embedding output, k the output of the k-th
+transformer layer. Negative numbers count from the top: -1 is L, -(L + 1) is 0.
+
 The text form is the model and then settings, each after ``::``::
 
     all-MiniLM-L6-v2
@@ -14,12 +17,11 @@ A setting is ``key=value`` or the name of a preset. In the model and in values `
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 from urllib.parse import quote, unquote
 
-from retriever.encoders.fusion.layers import check_layers
 from retriever.errors import ConfigError
 from retriever.settings import (
     GREATEST,
@@ -31,6 +33,10 @@ from retriever.settings import (
     setting,
 )
 
+_ITEM = re.compile(
+    r"last(?P<count>[1-9][0-9]{0,8})?|all|(?P<low>-?[0-9]{1,9})(\.\.(?P<high>-?[0-9]{1,9}))?"
+)
+_SHORTEST_RANGE = 3
 Fusion = Literal["mean", "max", "concat", "sbert-wk"]
 Pooling = Literal["mean", "max", "cls", "sep"]
 SpecialTokens = Literal["keep", "drop"]
@@ -41,13 +47,93 @@ WKVariance = Literal["all", "fused"]
 WKWords = Literal["variance", "uniform"]
 WKLayers = Literal["weighted", "uniform", "last"]
 Static = Literal["average", "sif", "usif", "p-mean"]
-
 DEFAULT_MODEL = "all-MiniLM-L6-v2"
 _SEPARATOR = "::"
 # Sections of settings.
 TRANSFORMER, COMPUTING, SBERT_WK = "transformer", "computing", "SBERT-WK"
 SHORTEST_WINDOW = 8
 _WK = "Wang and Kuo 2020, "
+
+
+def check_layers(text: str) -> str:
+    """The expression without white space.
+
+    Raises:
+        ConfigError: it is not a list of layers.
+    """
+    compact = "".join(text.split())
+    for item in compact.split(","):
+        if not _ITEM.fullmatch(item):
+            raise ConfigError(
+                f"layers: expected last, last4, all, numbers such as 0,6 or a range such as 1..4, "
+                f"found {text[:60]!r}"
+            )
+    return compact
+
+
+def resolve_layers(text: str, depth: int) -> tuple[int, ...]:
+    """The hidden states that an expression names in a model of `depth` layers.
+
+    Returns:
+        Numbers in [0, depth], in the order of the expression, each once.
+
+    Raises:
+        ConfigError: it is not a list of layers, names one that does not exist, or one twice.
+    """
+    found: list[int] = []
+    for item in check_layers(text).split(","):
+        found += _item_layers(item, depth)
+    twice = sorted({layer for layer in found if found.count(layer) > 1})
+    if twice:
+        raise ConfigError(f"layers: {text!r} names hidden state {twice[0]} twice; name it once")
+    return tuple(found)
+
+
+def _item_layers(item: str, depth: int) -> Sequence[int]:
+    match = _ITEM.fullmatch(item)
+    if item == "all":
+        return range(depth + 1)
+    if match is None or match["low"] is None:
+        count = int(match["count"] or 1) if match else 1
+        if count > depth + 1:
+            raise ConfigError(f"layers: {item!r}, but this model has {depth + 1} hidden states")
+        return range(depth + 1 - count, depth + 1)
+    low = _layer_number(match["low"], depth)
+    if match["high"] is None:
+        return [low]
+    high = _layer_number(match["high"], depth)
+    if high < low:
+        raise ConfigError(f"layers: {item!r} runs backwards; write the lower layer first")
+    return range(low, high + 1)
+
+
+def _layer_number(number: str, depth: int) -> int:
+    layer = int(number)
+    if not -depth - 1 <= layer <= depth:
+        raise ConfigError(
+            f"layers: this model has hidden states 0 (embeddings) to {depth}, or -{depth + 1} "
+            f"to -1, found {layer}"
+        )
+    return layer % (depth + 1)
+
+
+def format_layers(layers: Sequence[int], depth: int) -> str:
+    """The canonical expression of hidden states: ``last``, ``all``, else numbers and ranges."""
+    if tuple(layers) == (depth,):
+        return "last"
+    if tuple(layers) == tuple(range(depth + 1)):
+        return "all"
+    parts: list[str] = []
+    start = 0
+    for end in range(1, len(layers) + 1):
+        if end < len(layers) and layers[end] == layers[end - 1] + 1:
+            continue
+        if end - start >= _SHORTEST_RANGE:
+            parts.append(f"{layers[start]}..{layers[end - 1]}")
+        else:
+            parts += map(str, layers[start:end])
+        start = end
+    return ",".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,14 +398,7 @@ def parse_encoder(text: str = "", preset: str | None = None, **options: Any) -> 
 
 
 def over_model(form: str, model: str) -> str:
-    """The text form with a model: settings alone, such as ``::last4``, are put over `model`.
-
-    Of a model that names a backend or number format, a static encoder gets neither: it does not run
-    the model.
-
-    Raises:
-        ConfigError: as `parse_encoder`.
-    """
+    """The text form with a model: settings alone, such as ``::last4``, are put over `model`."""
     if not form.startswith(_SEPARATOR):
         return form
     named = parse_encoder(model)

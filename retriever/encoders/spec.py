@@ -202,12 +202,7 @@ def probe_lists(encoder: LoadedEncoder) -> list[list[float]]:
 
 
 def same_vectors(stored: Any, found: NDArray[np.float32]) -> bool:
-    """Whether vectors of the probe texts are of one encoder.
-
-    Args:
-        stored: as nested lists; None or empty for none.
-        found: (texts, dimensions) float32.
-    """
+    """Whether vectors of the probe texts are of one encoder."""
     known = np.array(stored or [], np.float32)
     if known.shape != found.shape:
         return False

@@ -142,7 +142,6 @@ def test_info_and_inspect_show_sources_and_words(train, corpus, retriever, tmp_p
             ["--method", "svd", "--set", "epochs=3"],
             "--set epochs belongs to --method sup and unsup",
         ),
-        (["--method", "sup", "--set", "unsup-variant=printed"], "belongs to --method unsup"),
         (["--method", "conc", "--dimensions", "3"], "dimensions: conc has the sum"),
         (["--method", "avg", "--set", "regularization=3"], "regularization: it belongs to gcca"),
         (["--method", "pca"], "'pca' is not one of"),

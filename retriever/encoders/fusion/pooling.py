@@ -1,18 +1,52 @@
-"""From the vectors of word pieces to one vector per text: pure functions on tensors."""
+"""From hidden states to one vector per text, in NumPy or torch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from retriever.encoders.settings import Pooling
-
-if TYPE_CHECKING:
-    import torch
+from retriever.encoders.computing import Array, array_functions, in_single
+from retriever.encoders.fusion.sbert_wk import SBERTWKSettings, sbert_wk
+from retriever.encoders.settings import EncoderSettings, Pooling
 
 
 @dataclass(frozen=True, slots=True)
+class Fusion:
+    """How hidden states become a vector, in numbers of one model.
+
+    Attributes:
+        layers: the hidden states that are read, in order; for SBERT-WK from the lowest to the last.
+        sbert_wk: SBERT-WK's settings, or None for other fusions.
+    """
+
+    layers: tuple[int, ...]
+    sbert_wk: SBERTWKSettings | None
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialTokens:
+    """The special tokens around a text.
+
+    Attributes:
+        before, after: how many there are.
+        cls: the place of [CLS], from the end where negative; None if there is none.
+        sep: the place of the last [SEP], likewise.
+        types: the token types of those before and those after; empty if all types are 0.
+    """
+
+    before: int = 1
+    after: int = 1
+    cls: int | None = 0
+    sep: int | None = -1
+    types: tuple[int, ...] = ()
+
+    def token_types(self, length: int) -> list[int]:
+        """The token types of a text of `length` word pieces, special tokens included."""
+        inside = [0] * (length - self.before - self.after)
+        return [*self.types[: self.before], *inside, *self.types[self.before :]][:length]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Pieces:
     """Which places of a padded batch are pooled, and where its special tokens are.
 
@@ -22,56 +56,142 @@ class Pieces:
         sep: (texts,) int64, the place of [SEP].
     """
 
-    kept: torch.Tensor | None
-    cls: torch.Tensor
-    sep: torch.Tensor
+    kept: Array | None
+    cls: Array
+    sep: Array
 
 
-def mean_pooling(hidden: torch.Tensor, pieces: Pieces) -> torch.Tensor:
+def mean_pooling(hidden: Array, pieces: Pieces) -> Array:
     """The mean over the pieces that are kept; the zero vector if none is.
 
     Args:
-        hidden: (texts, pieces, dimensions), any floating type.
+        hidden: (texts, pieces, dimensions), any floating type, finite at padding.
         pieces: which of them count.
 
     Returns:
         (texts, dimensions) float32.
     """
     if pieces.kept is None:
-        return hidden.float().mean(dim=1)
-    counts = pieces.kept.sum(dim=1, keepdim=True).clamp(min=1)
-    weights = pieces.kept.float() / counts
-    return (weights.unsqueeze(1) @ hidden.float()).squeeze(1)
+        return in_single(hidden).mean(axis=1)
+    counts = in_single(pieces.kept.sum(axis=1))[:, None]
+    weights = in_single(pieces.kept) / array_functions(counts).clip(counts, 1, None)
+    return (weights[:, None] @ in_single(hidden))[:, 0]
 
 
-def max_pooling(hidden: torch.Tensor, pieces: Pieces) -> torch.Tensor:
+def max_pooling(hidden: Array, pieces: Pieces) -> Array:
     """The greatest value of each component over the pieces that are kept; as `mean_pooling`."""
+    xp, hidden = array_functions(hidden), in_single(hidden)
     if pieces.kept is None:
-        return hidden.amax(dim=1).float()
-    out = ~pieces.kept.unsqueeze(-1)
-    greatest = hidden.masked_fill(out, float("-inf")).amax(dim=1).float()
-    return greatest.masked_fill(~pieces.kept.any(dim=1, keepdim=True), 0.0)
+        return xp.amax(hidden, axis=1)
+    greatest = xp.amax(xp.where(pieces.kept[:, :, None], hidden, -xp.inf), axis=1)
+    return xp.where(pieces.kept.any(axis=1)[:, None], greatest, 0.0)
 
 
-def cls_pooling(hidden: torch.Tensor, pieces: Pieces) -> torch.Tensor:
+def cls_pooling(hidden: Array, pieces: Pieces) -> Array:
     """The vector of [CLS]; as `mean_pooling`."""
     return _at(hidden, pieces.cls)
 
 
-def sep_pooling(hidden: torch.Tensor, pieces: Pieces) -> torch.Tensor:
+def sep_pooling(hidden: Array, pieces: Pieces) -> Array:
     """The vector of the last [SEP]; as `mean_pooling`."""
     return _at(hidden, pieces.sep)
 
 
-def _at(hidden: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    import torch
+def _at(hidden: Array, places: Array) -> Array:
+    rows = array_functions(hidden).arange(len(hidden), device=hidden.device)
+    return in_single(hidden[rows, places])
 
-    return hidden[torch.arange(len(hidden), device=hidden.device), places].float()
 
-
-POOLINGS: Mapping[Pooling, Callable[[torch.Tensor, Pieces], torch.Tensor]] = {
+POOLINGS: Mapping[Pooling, Callable[[Array, Pieces], Array]] = {
     "mean": mean_pooling,
     "max": max_pooling,
     "cls": cls_pooling,
     "sep": sep_pooling,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Fuser:
+    """Pools and fuses the hidden states of a batch.
+
+    Attributes:
+        settings: resolved.
+        fusion: what they read.
+        special: the special tokens around a text.
+    """
+
+    settings: EncoderSettings
+    fusion: Fusion
+    special: SpecialTokens
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The hidden states that are read, ascending and without repetition."""
+        return tuple(sorted(set(self.fusion.layers)))
+
+    def width(self, width: int) -> int:
+        """Components of a fused vector, for hidden states of `width` components."""
+        return width * (len(self.fusion.layers) if self.settings.fusion == "concat" else 1)
+
+    @property
+    def fuses_pieces(self) -> bool:
+        """Whether a piece has a vector of its own, of which the text's is the mean or maximum."""
+        pooled = self.settings.pooling in (None, "mean", "max")
+        plain = self.settings.fusion != "max" and self.fusion.sbert_wk is None
+        return pooled and plain and not self.settings.head
+
+    def pieces(self, lengths: Array, longest: int, *, padded: bool = True) -> Pieces:
+        """Which pieces are pooled: none of the padding, special tokens as the settings say.
+
+        Args:
+            lengths: (texts,) int64, word pieces of each text.
+            longest: the greatest of them.
+            padded: whether a text is shorter.
+        """
+        before = after = 0
+        if self.settings.special_tokens == "drop":
+            before, after = self.special.before, self.special.after
+        elif self.settings.wk_preset == "released":
+            # The published code drops the last piece, whatever it is.
+            after = 1
+        kept = None
+        if padded or before or after or self.fusion.sbert_wk is not None:
+            places = array_functions(lengths).arange(longest, device=lengths.device)
+            kept = (places >= before) & (places < lengths[:, None] - after)
+
+        def at(place: int) -> Array:
+            return lengths * 0 + place if place >= 0 else lengths + place
+
+        return Pieces(kept, at(self.special.cls or 0), at(self.special.sep or -1))
+
+    def pool(self, state: Array, pieces: Pieces) -> Array:
+        """The pooled vectors of one hidden state, (texts, width) float32."""
+        return POOLINGS[self.settings.pooling or "mean"](state, pieces)
+
+    def fuse(self, vectors: Mapping[int, Array]) -> Array:
+        """One vector of those of each layer, of texts or of pieces."""
+        chosen = [vectors[layer] for layer in self.fusion.layers]
+        xp = array_functions(chosen[0])
+        if self.settings.fusion == "concat":
+            return xp.concatenate(chosen, axis=-1)
+        if len(chosen) == 1:
+            return chosen[0]
+        stacked = xp.stack(chosen)
+        return xp.amax(stacked, axis=0) if self.settings.fusion == "max" else stacked.mean(axis=0)
+
+    def weigh(self, states: Sequence[Array], pieces: Pieces) -> Array:
+        """The vectors by SBERT-WK of the states of `layers`."""
+        assert self.fusion.sbert_wk is not None
+        return sbert_wk(states, pieces.kept, self.fusion.sbert_wk)
+
+    def vectors(self, states: Sequence[Array], pieces: Pieces) -> Array:
+        """The vector of each text, (texts, width) float32.
+
+        Args:
+            states: of each of `layers` (texts, longest, width), finite at padding.
+            pieces: which of them are pooled.
+        """
+        if self.fusion.sbert_wk is not None:
+            return self.weigh(states, pieces)
+        pooled = [self.pool(state, pieces) for state in states]
+        return self.fuse(dict(zip(self.layers, pooled, strict=True)))

@@ -28,25 +28,35 @@ Edges, where the equations say nothing; no result is ever NaN or infinite for fi
 - novelties that are all 0 (equal layers) give the layers equal weights, zero vectors excepted
   unless all are zero;
 - variances that are all 0 (one adjacent pair, equal layers) give the words of a text equal weights;
-- a text of which no piece is kept gets the zero vector.
+- a text of which no piece is kept gets the zero vector;
+- a vector whose distance from the span of others is below 1e-6 of its length is in that span: it
+  adds nothing new, and as a neighbor it is left out of the basis.
 
-`retriever.encoders.fusion.window_geometry` says when layers count as equal.
+Arrays are NumPy's or torch's. Everything is a function of the cosines between the layers of one
+piece, which are computed in float64: where layers are nearly parallel, what is measured are small
+differences of cosines, and in float32 those are rounding noise. The last axis of most arrays is
+the pieces, so each step runs over many of them at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from retriever.encoders.fusion.window_geometry import Geometry, Neighbors, measure
+from retriever.encoders.computing import Array, array_functions, in_double, in_single
 from retriever.encoders.settings import EncoderSettings
 from retriever.errors import ConfigError
 
-if TYPE_CHECKING:
-    import torch
-
 _FEWEST_LAYERS = 2
+# Squared; float32 states that are equal up to rounding are about 1e-14 apart.
+_SPANNED = 1e-12
+_FLOOR = 1e-6
+# Cosines of states that differ by float32 rounding alone deviate by less than 1e-14.
+_NO_VARIANCE = 1e-28
+# Pieces of a step: what it works on stays in a core's caches; an accelerator wants longer steps.
+_PIECES = 256
+_ACCELERATOR_FACTOR = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,25 +150,23 @@ class SBERTWKSettings:
         return replace(self, start_layer=start, variance=variance)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class PieceWeights:
     """How SBERT-WK weights the pieces that are kept, text by text in order of place.
 
     Attributes:
-        layers: (pieces, fused layers) float64, each row sums to 1.
+        layers: (fused layers, pieces) float64, each column sums to 1.
         words: (pieces,) float64, sums to 1 over each text.
-        beta: (pieces, fused layers) float64, the alignment: the mean cosine, for ``released`` that
+        beta: (fused layers, pieces) float64, the alignment: the mean cosine, for ``released`` that
             of the projection times twice the window's size plus one; the weight is proportional
             to its inverse. Infinite for a zero vector.
-        nu: (pieces, fused layers) float64 in [0, 1], the novelty.
-        variance: (pieces,) float64, that of the adjacent-layer cosines.
+        nu: (fused layers, pieces) float64 in [0, 1], the novelty.
     """
 
-    layers: torch.Tensor
-    words: torch.Tensor
-    beta: torch.Tensor
-    nu: torch.Tensor
-    variance: torch.Tensor
+    layers: Array
+    words: Array
+    beta: Array
+    nu: Array
 
 
 def first_state(settings: SBERTWKSettings) -> int:
@@ -168,9 +176,7 @@ def first_state(settings: SBERTWKSettings) -> int:
     return 0 if settings.variance == "all" else settings.start_layer
 
 
-def sbert_wk(
-    states: Sequence[torch.Tensor], kept: torch.Tensor, settings: SBERTWKSettings
-) -> torch.Tensor:
+def sbert_wk(states: Sequence[Array], kept: Array, settings: SBERTWKSettings) -> Array:
     """The vector of each text.
 
     Args:
@@ -180,108 +186,190 @@ def sbert_wk(
         settings: resolved for the model's depth.
 
     Returns:
-        (texts, d) float32, not normalized.
+        (texts, d) float32, not normalized; gradients flow through the states, not the weights.
 
     Raises:
         ConfigError: there are too few states for the settings.
     """
-    import torch
-    from torch.nn.functional import embedding_bag
-
-    texts, _, width = states[0].shape
-    vectors = torch.zeros((texts, width), dtype=torch.float32, device=kept.device)
-    places, owners = _places(kept)
-    if len(places) == 0:
-        return vectors
-    flat = _rows(states)
-    geometry = _measure(flat, kept, places, settings)
-    words = _word_weights(geometry.variance, owners, texts, settings)
-    weights = (_layer_weights(geometry, settings) * words).float()
-    counts = kept.sum(dim=1)
-    starts = counts.cumsum(dim=0) - counts
-    for state, weight in zip(flat[len(flat) - len(weights) :], weights, strict=True):
-        vectors += embedding_bag(
-            places, state.float(), starts, mode="sum", per_sample_weights=weight
-        )
-    return vectors
+    pieces = [state[kept] for state in states]
+    weights = _weigh(pieces, kept, settings)
+    members = _members(kept)
+    fused = pieces[len(pieces) - len(weights.layers) :]
+    parts = [
+        in_single(members * (layer * weights.words)) @ in_single(state)
+        for layer, state in zip(weights.layers, fused, strict=True)
+    ]
+    return sum(parts[1:], parts[0])
 
 
 def sbert_wk_weights(
-    states: Sequence[torch.Tensor], kept: torch.Tensor, settings: SBERTWKSettings
+    states: Sequence[Array], kept: Array, settings: SBERTWKSettings
 ) -> PieceWeights:
     """The weights that `sbert_wk` gives layers and words; the same arguments and errors."""
-    places, owners = _places(kept)
-    geometry = _measure(_rows(states), kept, places, settings)
-    return PieceWeights(
-        _layer_weights(geometry, settings).T,
-        _word_weights(geometry.variance, owners, len(kept), settings),
-        geometry.beta.T,
-        geometry.nu.T,
-        geometry.variance,
+    return _weigh([state[kept] for state in states], kept, settings)
+
+
+def _members(kept: Array) -> Array:
+    """(texts, pieces that are kept) float64: 1 where a piece is of a text."""
+    xp = array_functions(kept)
+    texts = xp.arange(len(kept), device=kept.device)
+    return in_double(xp.where(kept)[0] == texts[:, None])
+
+
+def _weigh(pieces: Sequence[Array], kept: Array, settings: SBERTWKSettings) -> PieceWeights:
+    first = first_state(settings)
+    settings.resolved(first + len(pieces) - 1)
+    xp = array_functions(kept)
+    count = len(pieces) - (settings.start_layer or 0) + first
+    step = _PIECES * (1 if str(kept.device) == "cpu" else _ACCELERATOR_FACTOR)
+    parts = []
+    for start in range(0, max(1, len(pieces[0])), step):
+        states = [getattr(one, "detach", lambda one=one: one)() for one in pieces]
+        wide = in_double(xp.stack([one[start : start + step] for one in states], axis=1))
+        parts.append(_measure(wide, count, settings))
+    beta, nu, present, variance = (
+        xp.concatenate(column, axis=-1) for column in zip(*parts, strict=True)
     )
+    if settings.layers == "weighted":
+        # If all vectors are zero, none is preferred.
+        fallback = xp.where(xp.any(present > 0, axis=0), present, 1.0)
+        alignment, novelty = _shares(1 / beta, fallback), _shares(nu, fallback)
+        layers = settings.omega * alignment + (1 - settings.omega) * novelty  # Eq. 9
+    else:
+        layers = xp.zeros_like(nu)
+        layers[-1 if settings.layers == "last" else slice(None)] = 1
+        layers = layers / layers.sum(axis=0)
+    return PieceWeights(layers, _word_weights(variance, kept, settings), beta, nu)
 
 
-def _places(kept: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The rows of the pieces that are kept, and the text of each."""
-    places = kept.flatten().nonzero().squeeze(1)
-    return places, places // kept.shape[1]
+def _shares(amounts: Array, fallback: Array) -> Array:
+    """Each column over its sum; that of the fallback if the sum is 0."""
+    amounts = array_functions(amounts).where(amounts.sum(axis=0) > 0, amounts, fallback)
+    return amounts / amounts.sum(axis=0)
 
 
-def _rows(states: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    return [state.detach().reshape(-1, state.shape[-1]) for state in states]
+def _word_weights(variance: Array, kept: Array, settings: SBERTWKSettings) -> Array:
+    """(pieces,), summing to 1 over each text; Eq. 12."""
+    xp, members = array_functions(kept), _members(kept)
+    owners = xp.where(kept)[0]
+    if settings.words == "uniform":
+        variance = xp.zeros_like(variance)
+    amounts = xp.where((members @ variance)[owners] > 0, variance, 1.0)
+    return amounts / (members @ amounts)[owners]
 
 
 def _measure(
-    flat: Sequence[torch.Tensor],
-    kept: torch.Tensor,
-    places: torch.Tensor,
-    settings: SBERTWKSettings,
-) -> Geometry:
-    first = first_state(settings)
-    settings.resolved(first + len(flat) - 1)
-    released = settings.preset == "released"
-    neighbors = Neighbors(
-        count=len(flat) - (settings.start_layer or 0) + first,
-        reach=settings.window,
-        cut_left=released,
-        projected=released,
+    states: Array, count: int, settings: SBERTWKSettings
+) -> tuple[Array, Array, Array, Array]:
+    """Alignment, novelty, whether a vector is not zero, and variance of some pieces.
+
+    Args:
+        states: (pieces, layers, d) float64; the last `count` layers are fused, all of them enter
+            the variance.
+        count: at least 2.
+        settings: with the windows.
+
+    Returns:
+        beta, nu and 1 or 0 for present, (count, pieces) each, and the population variance of the
+        adjacent-layer cosines, (pieces,).
+    """
+    xp, released = array_functions(states), settings.preset == "released"
+    # (layers, layers, pieces)
+    gram = xp.moveaxis(states @ states.swapaxes(1, 2), 0, -1)
+    inverse = _inverse_root(_diagonal(gram, 0), 0.0)
+    cosines = gram * inverse[:, None] * inverse[None]
+    adjacent = _diagonal(cosines, 1)
+    variance = xp.square(adjacent - adjacent.mean(axis=0)).mean(axis=0)
+    variance = xp.where(variance > _NO_VARIANCE, variance, 0.0)
+
+    skip = len(cosines) - count
+    present = in_double(inverse[skip:] > 0)
+    reach = min(settings.window, count - 1)
+    # Layers that do not exist are zero vectors.
+    padded = xp.zeros(
+        (count + 2 * reach, count + 2 * reach, cosines.shape[2]),
+        dtype=xp.float64,
+        device=states.device,
     )
-    return measure(flat, None if len(places) == kept.numel() else places, neighbors)
+    padded[reach : reach + count, reach : reach + count] = cosines[skip:, skip:]
+    for layer in range(count):
+        padded[reach + layer, reach + layer] = present[layer]
+    right = list(range(1, reach + 1))
+    both = [-offset for offset in reversed(right)] + right
+    groups = [(range(reach), right), (range(reach, count), both)]
+    if not released:
+        groups = [(range(count), both)]
+    compared = [_compare(padded, reach, *group) for group in groups]
+    total, outside = (xp.concatenate(column) for column in zip(*compared, strict=True))
+    sizes = xp.asarray(
+        [
+            float(sum(0 <= layer + offset < count for offset in offsets))
+            for layers, offsets in groups
+            for layer in layers
+        ],
+        dtype=xp.float64,
+        device=states.device,
+    )[:, None]
+    beta = total / sizes
+    if released:
+        inside = xp.sqrt(xp.clip(present - outside, 0, None))
+        beta = xp.clip(beta / xp.clip(inside, _FLOOR, None), _FLOOR, None) * (2 * (sizes + 1))
+    else:
+        beta = xp.clip(beta, _FLOOR, None)
+    beta = xp.where(present > 0, beta, xp.inf)
+    nu = xp.sqrt(xp.where(outside > _SPANNED, outside, 0.0))
+    return beta, nu, present, variance
 
 
-def _layer_weights(geometry: Geometry, settings: SBERTWKSettings) -> torch.Tensor:
-    """(layers, pieces), each column summing to 1; Eq. 9."""
-    import torch
+def _compare(
+    cosines: Array, margin: int, layers: range, offsets: Sequence[int]
+) -> tuple[Array, Array]:
+    """The unit vectors of a run of layers against their windows.
 
-    if settings.layers != "weighted":
-        weights = torch.zeros_like(geometry.nu)
-        weights[-1 if settings.layers == "last" else slice(None)] = 1
-        return weights / weights.sum(dim=0)
-    # If all vectors are zero, none is preferred.
-    fallback = torch.where(geometry.present.any(dim=0), geometry.present, 1.0)
-    alignment = _shares(geometry.beta.reciprocal(), fallback)
-    novelty = _shares(geometry.nu, fallback)
-    return settings.omega * alignment + (1 - settings.omega) * novelty
+    The rows of the Cholesky factor of the cosines of the window and the vector, unrolled; a
+    neighbor in the span of those before it gets a column of zeros.
+
+    Args:
+        cosines: (margin + layers + margin, likewise, pieces).
+        margin: number of layers before the first.
+        layers: which.
+        offsets: of the window of each.
+
+    Returns:
+        The sum of the cosines with the window, and the squared length of what is outside the
+        window's span; both (layers, pieces).
+    """
+
+    def between(one: int, other: int) -> Array:
+        first = margin + min(one, other)
+        diagonal = _diagonal(cosines, abs(one - other))
+        return diagonal[first + layers.start : first + layers.stop]
+
+    factor: list[list[Array]] = []
+    inverse: list[Array] = []
+    pivot = between(0, 0)
+    for place in (*offsets, 0):
+        row: list[Array] = []
+        pivot = between(place, place)
+        for column, done in enumerate(factor):
+            value = between(offsets[column], place)
+            for one, other in zip(row, done, strict=True):
+                value = value - one * other
+            value = value * inverse[column]
+            pivot = pivot - value * value
+            row.append(value)
+        factor.append(row)
+        inverse.append(_inverse_root(pivot, _SPANNED))
+    return sum(between(offset, 0) for offset in offsets), pivot
 
 
-def _shares(amounts: torch.Tensor, fallback: torch.Tensor) -> torch.Tensor:
-    """Each column over its sum; that of the fallback if the sum is 0."""
-    import torch
-
-    amounts = torch.where(amounts.sum(dim=0) > 0, amounts, fallback)
-    return amounts / amounts.sum(dim=0)
+def _diagonal(square: Array, offset: int) -> Array:
+    """A diagonal over the layers, (layers, pieces)."""
+    return square.diagonal(offset, 0, 1).T
 
 
-def _word_weights(
-    variance: torch.Tensor, owners: torch.Tensor, texts: int, settings: SBERTWKSettings
-) -> torch.Tensor:
-    """(pieces,), summing to 1 over each text; Eq. 12."""
-    import torch
-
-    if settings.words == "uniform":
-        variance = torch.zeros_like(variance)
-    none = variance.new_zeros(texts)
-    changing = none.index_add(0, owners, variance)[owners] > 0
-    amounts = torch.where(changing, variance, 1.0)
-    totals: torch.Tensor = none.index_add(0, owners, amounts)[owners]
-    return amounts / totals
+def _inverse_root(values: Array, above: float) -> Array:
+    """1 over the root where a value is above a limit, else 0."""
+    xp = array_functions(values)
+    large = values > above
+    return xp.where(large, 1 / xp.sqrt(xp.where(large, values, 1.0)), 0.0)

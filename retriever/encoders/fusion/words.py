@@ -34,15 +34,7 @@ def word_spans(text: str) -> list[Span]:
 
 
 def word_of_pieces(pieces: Sequence[Span], words: Sequence[Span]) -> NDArray[np.int64]:
-    """The word of each piece: the first one that it shares a character with.
-
-    Args:
-        pieces: (start, stop) of each piece; (0, 0) for special tokens.
-        words: (start, stop), ascending, disjoint.
-
-    Returns:
-        (pieces,) positions in `words`; -1 for special tokens, punctuation and spaces.
-    """
+    """The word of each piece: the first one that it shares a character with."""
     stops = [stop for _, stop in words]
     found = np.full(len(pieces), -1, np.int64)
     for place, (start, stop) in enumerate(pieces):
@@ -55,15 +47,7 @@ def word_of_pieces(pieces: Sequence[Span], words: Sequence[Span]) -> NDArray[np.
 def word_vectors(
     states: NDArray[np.floating], owners: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The mean vector of each word's pieces, layer by layer.
-
-    Args:
-        states: (layers, pieces, width).
-        owners: (pieces,) the word of each piece, -1 for none.
-
-    Returns:
-        (words,) the words that have a piece, ascending, and their vectors (layers, words, width).
-    """
+    """The mean vector of each word's pieces, layer by layer."""
     words, places = np.unique(owners[owners >= 0], return_inverse=True)
     shares = np.zeros((len(words), len(owners)))
     shares[places, np.flatnonzero(owners >= 0)] = 1
@@ -94,27 +78,15 @@ class WeightedWord:
 def word_weights(
     text: str, states: TextStates, settings: SBERTWKSettings, unit: Unit
 ) -> list[WeightedWord]:
-    """The weights of the words or pieces that the mask includes, in the order of the text.
-
-    Args:
-        text: what the offsets of `states` count in.
-        states: all its hidden states.
-        settings: resolved for the model's depth.
-        unit: whether the pieces of one word are joined, and those of one character.
-
-    Raises:
-        BadInputError: the mask includes no piece.
-    """
-    import torch
-
+    """The weights of the words or pieces that the mask includes, in the order of the text."""
     if not states.kept.any():
         raise BadInputError(
             "expected a text with word pieces that are pooled, found none; give more text or use "
             "--special-tokens keep"
         )
-    hidden = torch.from_numpy(states.states[first_state(settings) :]).unsqueeze(1)
-    found = sbert_wk_weights(list(hidden), torch.from_numpy(states.kept)[None], settings)
-    words, layers = found.words.cpu().numpy(), found.layers.cpu().numpy()
+    hidden = list(states.states[first_state(settings) :, None])
+    found = sbert_wk_weights(hidden, states.kept[None], settings)
+    words, layers = found.words, found.layers.T
     kept = np.flatnonzero(states.kept)
     weighted = []
     for places in _units(text, states, kept.tolist(), unit):

@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol, get_args
 
@@ -17,14 +17,8 @@ from indexes import storage_errors
 from retriever.encoders.computing import scale_to_unit
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.given import AdoptedEncoder
-from retriever.encoders.meta.attention import (
-    AttentionSettings,
-    MetaEpoch,
-    ScoredPairs,
-    UnsupSettings,
-    fit_sup,
-    fit_unsup,
-)
+from retriever.encoders.meta.attention import AttentionSettings, UnsupSettings
+from retriever.encoders.meta.attention_fitting import MetaEpoch, ScoredPairs, fit_sup, fit_unsup
 from retriever.encoders.meta.linear import (
     Moments,
     Projection,
@@ -147,14 +141,6 @@ class MetaSettings:
 DEFAULT_SETTINGS = MetaSettings()
 
 
-def _no_progress(texts: int, pieces: int) -> None:
-    """Do nothing."""
-
-
-def _ignore(line: str) -> None:
-    """Do nothing."""
-
-
 def fit_meta(
     texts: Iterable[str],
     sources: Sequence[str | TextEncoder],
@@ -166,9 +152,9 @@ def fit_meta(
     device: str | None = None,
     download: bool = False,
     begin: Callable[[int], object] = lambda texts: None,
-    done: Done = _no_progress,
+    done: Done = lambda texts, pieces: None,
     epoch: Callable[[MetaEpoch], object] = lambda epoch: None,
-    notify: Callable[[str], object] = _ignore,
+    notify: Callable[[str], object] = lambda line: None,
 ) -> Encoder:
     """Make one encoder of several, and write it to a folder.
 
@@ -311,7 +297,6 @@ class _Fit:
             "stopped_by": "loss on held-out texts" if dev is None else "dev Pearson",
             "epoch": history.best,
             "epochs": len(history.curve) - 1,
-            "diverged": history.diverged,
         }
         return projection, _facts(training), provenance
 
@@ -357,14 +342,14 @@ class _Fit:
     def _training(self) -> AttentionSettings:
         """The settings of training, with those that all methods share."""
         kind = UnsupSettings if self.settings.method == "unsup" else AttentionSettings
-        given = self.settings.training
-        own = {n: getattr(given, n) for n in kind.__dataclass_fields__ if hasattr(given, n)}
+        names = {one.name for one in fields(kind)}
+        given = {name: one for name, one in asdict(self.settings.training).items() if name in names}
         shared = {
             "dimensions": self.settings.dimensions,
             "pooling": self.settings.word_pooling,
             "seed": self.settings.seed,
         }
-        return kind(**{**own, **shared})
+        return kind(**{**given, **shared})
 
     def _checkpoint(self, training: AttentionSettings, *texts: Sequence[str]) -> Path:
         """A folder of this training alone, so that another one's is not in its way."""

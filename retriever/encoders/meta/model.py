@@ -95,10 +95,7 @@ class MetaParts:
     places: tuple[str | None, ...] = ()
 
     def identity(self) -> str:
-        """SHA-256 over everything that decides a vector, in hexadecimal.
-
-        `EncoderSpec.PROBED` precedes it where a program passes a source.
-        """
+        """SHA-256 over everything that decides a vector, in hexadecimal."""
         content = {
             "level": self.level,
             "pooling": self.pooling if self.level == "word" else None,
@@ -136,21 +133,12 @@ class MetaParts:
 
 
 def check_target(folder: Path) -> None:
-    """Refuse a folder that a meta-embedding cannot be written to.
-
-    Raises:
-        ConfigError: it holds something else, is a file, or is in a folder that does not exist.
-    """
+    """Refuse a folder that a meta-embedding cannot be written to."""
     _FORM.check_target(folder)
 
 
 def write_folder(folder: Path, parts: MetaParts) -> None:
-    """Write a meta-embedding; the folder appears complete, or not at all.
-
-    Raises:
-        ConfigError: what `check_target` raises.
-        StorageError: the disk is full or cannot be written.
-    """
+    """Write a meta-embedding; the folder appears complete, or not at all."""
     check_target(folder)
     settings = {
         "format": _FORM.version,
@@ -168,11 +156,7 @@ def write_folder(folder: Path, parts: MetaParts) -> None:
 
 
 def read_folder(folder: Path) -> MetaParts:
-    """Read what `write_folder` wrote; no source is loaded.
-
-    Raises:
-        ModelError: a file is missing, altered or of another form, or written by a newer release.
-    """
+    """Read what `write_folder` wrote; no source is loaded."""
     settings = _FORM.read_settings(folder)
     tensors = _FORM.read_arrays(folder)
     try:
@@ -236,10 +220,6 @@ class Contributions:
 class MetaModel(EncoderModel):
     """Turns texts into meta-vectors; make one with `MetaModel.load` or `fit_meta`.
 
-    Args:
-        sources: the encoders, loaded.
-        parts: the map that fits them.
-
     Attributes:
         sources: the encoders.
         parts: what it consists of.
@@ -258,15 +238,7 @@ class MetaModel(EncoderModel):
 
     @classmethod
     def load(cls, folder: str, loading: LoadContext) -> MetaModel:
-        """Load a folder and its sources.
-
-        Raises:
-            ModelError: a file is missing, altered, or written by a newer release; a source is
-                missing.
-            EncoderMismatchError: a source is another one than the folder was made with, or a
-                program has to pass it.
-            What `load_model` raises.
-        """
+        """Load a folder and its sources."""
         parts = read_folder(Path(folder))
         objects = {one.name: one for one in map(AdoptedEncoder, loading.given)}
         # Sources over one model share its forward pass in torch, whoever else does.
@@ -283,20 +255,11 @@ class MetaModel(EncoderModel):
         return cls(Sources(found, parts.level), parts)
 
     def save(self, folder: str | Path) -> None:
-        """Write map and names of the sources into a folder, which appears complete or not at all.
-
-        Raises:
-            ConfigError: the folder holds something else, or is in one that does not exist.
-            StorageError: the disk is full or cannot be written.
-        """
+        """Write map and names of the sources into a folder, which appears complete or not."""
         write_folder(Path(folder), self.parts)
 
     def spec(self, asked: EncoderSettings) -> EncoderSpec:
-        """The specification of the vectors, for settings that name this folder as the model.
-
-        Raises:
-            ConfigError: a setting belongs to the sources, or the window is larger than theirs.
-        """
+        """The specification of the vectors, for settings that name this folder as the model."""
         refuse_settings(
             asked,
             _OWN,
@@ -327,11 +290,7 @@ class MetaModel(EncoderModel):
         return self.sources.piece_offsets(text)
 
     def embed(self, pieces: Sequence[MetaPieces]) -> NDArray[np.float32]:
-        """One vector per text, not normalized.
-
-        Returns:
-            (texts, dimensions) float32; zeros for a text without a word that a source has.
-        """
+        """One vector per text, not normalized."""
         vectors, sentences = self.sources.vectors(pieces)
         return pooled(vectors, sentences, len(pieces), self.parts.projection, self.parts.pooling)
 

@@ -140,11 +140,7 @@ def _edges(spans: Sequence[Sequence[Span]], counts: Integers, offsets: Integers)
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One encoder of a meta-embedding.
-
-    Raises:
-        ConfigError: it is a meta-embedding itself, or behind a URL.
-    """
+    """One encoder of a meta-embedding."""
 
     spec: EncoderSpec
     model: EncoderModel
@@ -163,10 +159,7 @@ class Source:
         return self.model.reader, settings.query_prompt, settings.passage_prompt
 
     def read(self, texts: Sequence[str], *, query: bool) -> tuple[list[Any], list[list[Span]]]:
-        """The pieces of each text, however long, and the offsets of each piece.
-
-        Special tokens and pieces of a prompt have offsets (0, 0).
-        """
+        """The pieces of each text, however long, and the offsets of each piece."""
         settings = self.spec.settings
         prompt = (settings.query_prompt if query else settings.passage_prompt) or ""
         prompted = [prompt + text for text in texts]
@@ -176,16 +169,7 @@ class Source:
     def words(
         self, pieces: Sequence[Any], aligned: Sequence[Alignment], counts: Integers
     ) -> Floats:
-        """The sum of each word's pieces, for words of all texts one after the other.
-
-        Args:
-            pieces: what `read` gave of each text.
-            aligned: their words.
-            counts: (texts,) number of words of each text.
-
-        Returns:
-            (sum of counts, width) float32; zeros for a word without a known piece.
-        """
+        """The sum of each word's pieces, for words of all texts one after the other."""
         found = np.zeros((int(counts.sum()), self.model.word_dimensions), np.float32)
         firsts = np.cumsum(counts) - counts
         for texts, states in self.model.piece_batches(pieces):
@@ -236,19 +220,12 @@ class MetaPieces:
 class Sources:
     """Several encoders that read the same texts, at one level.
 
-    Args:
-        sources: two or more.
-        level: ``word``, or ``sentence``; None takes words where every source has them.
-
     Attributes:
         specs: of the sources.
         level: see above.
         widths: components of each source's vectors.
         window: the smallest window of the sources, in pieces.
         batch_pieces: the best number of pieces of one batch; None for that of a transformer.
-
-    Raises:
-        ConfigError: there are fewer than two, one occurs twice, or one lacks words.
     """
 
     def __init__(self, sources: Sequence[Source], level: Level | None = None) -> None:
@@ -276,10 +253,7 @@ class Sources:
     def tokenize(
         self, texts: Sequence[str], max_length: int | None = None, *, query: bool = False
     ) -> list[MetaPieces]:
-        """The pieces of each text by every source; cut at `max_length` if given.
-
-        A text that is too long for one source is cut before the same word for all of them.
-        """
+        """The pieces of each text by every source; cut at `max_length` if given."""
         found = self._read(texts, query)
         if max_length is None:
             return found

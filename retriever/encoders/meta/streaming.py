@@ -34,16 +34,7 @@ _SECONDS = 10.0
 
 
 def draw_texts(texts: Iterable[str], most: int, seed: int) -> tuple[list[str], int]:
-    """Texts of a stream, each with the same chance, in the order of the stream.
-
-    Args:
-        texts: read once; blank ones are left out.
-        most: number of texts to keep.
-        seed: of the choice.
-
-    Returns:
-        The texts, and the number of texts that were not blank.
-    """
+    """Texts of a stream, each with the same chance, in the order of the stream."""
     chance, kept, seen = random.Random(seed), list[tuple[int, str]](), 0
     for text in texts:
         if not text.strip():
@@ -74,18 +65,7 @@ def read_moments(
     done: Done,
     seconds: float = _SECONDS,
 ) -> Moments:
-    """Sums over the words of all texts.
-
-    Args:
-        sources: which encoders.
-        texts: the corpus.
-        work: a folder for commits; it exists.
-        done: called with the texts and pieces of each batch, those read by a killed run included.
-        seconds: least time between two commits.
-
-    Raises:
-        StorageError: the disk is full or cannot be written.
-    """
+    """Sums over the words of all texts."""
     file, key = work / "moments.safetensors", corpus_key(sources, texts)
     moments, first = _read_moments(file, key) or (Moments.empty(sources.widths), 0)
     done(first, 0)
@@ -172,10 +152,7 @@ def store_words(
     done: Done,
     seconds: float = _SECONDS,
 ) -> StoredWords:
-    """Write the words of all texts to disk; arguments and errors as of `read_moments`.
-
-    A text of which no source has a word is a sentence without words.
-    """
+    """Write the words of all texts to disk; arguments and errors as of `read_moments`."""
     key = corpus_key(sources, texts)
     record = work / "words.json"
     kinds = [*((f"vectors.{j}", "<f4", width) for j, width in enumerate(sources.widths))]

@@ -68,15 +68,7 @@ class Layout:
 
 
 def read_layout(head: bytes, name: str) -> Layout:
-    """Detect the format.
-
-    Args:
-        head: the first `HEAD` bytes, decompressed; less where the file is shorter.
-        name: of the file, for an error.
-
-    Raises:
-        SourceError: it is none of the formats; the message says what it is, where that is known.
-    """
+    """Detect the format."""
     for magic, what in _OTHERS:
         if head.startswith(magic):
             raise SourceError(f"{name}: expected word vectors, found {what}")
@@ -124,11 +116,7 @@ def trailing_numbers(line: bytes) -> int:
 
 
 def _is_text(head: bytes, header: int, count: int, dimensions: int) -> bool:
-    """Whether what follows a header is text.
-
-    Its first line says so if it is complete and well-formed. Numbers of four bytes can look like
-    text too when there are few of them; then the places of the words tell, where the head is all.
-    """
+    """Whether what follows a header is text."""
     body = head[header:]
     line, ended, _ = body.partition(b"\n")
     if ended and trailing_numbers(line) >= dimensions:
@@ -180,16 +168,7 @@ class WordVectors:
 
 
 def read_word_vectors(path: Path) -> WordVectors:
-    """Read word vectors; memory is that of the matrix and the words.
-
-    Args:
-        path: a file of one of the formats above.
-
-    Raises:
-        SourceError: it cannot be read, is of another format, or is malformed: a line with another
-            number of dimensions, a number that is not finite, more or fewer words than its header
-            says. The message names the file, and the line or word.
-    """
+    """Read word vectors; memory is that of the matrix and the words."""
     name = str(path)
     with bytes_of(path, name, Meter()) as stream:
         layout = read_layout(stream.read(HEAD), name)
@@ -204,14 +183,7 @@ def read_word_vectors(path: Path) -> WordVectors:
 
 
 def read_word_counts(path: Path) -> dict[str, float]:
-    """Read word counts: a word and its count per line, as in SIF's release.
-
-    Returns:
-        Positive counts; those of a word that is given several times are added.
-
-    Raises:
-        SourceError: a line is of another form, or no count is above 0.
-    """
+    """Read word counts: a word and its count per line, as in SIF's release."""
     name, counts = str(path), defaultdict[str, float](float)
     with bytes_of(path, name, Meter()) as stream:
         for number, line in enumerate(stream, start=1):

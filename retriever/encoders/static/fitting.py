@@ -254,23 +254,7 @@ def fit(
     window: int,
     done: Done,
 ) -> tuple[Fitted, dict[str, Any]]:
-    """Fit `sif` or `usif`; the texts are read once, as a stream.
-
-    Args:
-        lexicon: words and vectors.
-        method: one of `FITTED`.
-        texts: the corpus.
-        settings: how.
-        window: words of a text that its sentence vector is made of at most.
-        done: called with the texts and words that were read since the last call.
-
-    Returns:
-        What was fitted, and what it was fitted on, as JSON values.
-
-    Raises:
-        ConfigError: a setting that does not fit the method or the vectors.
-        SourceError: no text holds a word that has a vector; the word counts cannot be used.
-    """
+    """Fit `sif` or `usif`; the texts are read once, as a stream."""
     assert method in FITTED
     settings.check(method)
     width = lexicon.vectors.shape[1]
@@ -381,10 +365,7 @@ def _weights(
     length: float,
     a: float | None,
 ) -> tuple[NDArray[np.float32], float]:
-    """The weight of each word and the parameter they come from.
-
-    Of a word that was not counted each method assumes what its authors' code does.
-    """
+    """The weight of each word and the parameter they come from."""
     total = vocabulary.sum()
     if method == "sif":
         a = DEFAULT_A if a is None else a

@@ -108,32 +108,19 @@ class StaticParts:
 
 
 def check_target(folder: Path) -> None:
-    """Refuse a folder that a static encoder cannot be written to.
-
-    Raises:
-        ConfigError: it holds something else, is a file, or is in a folder that does not exist.
-    """
+    """Refuse a folder that a static encoder cannot be written to."""
     _FORM.check_target(folder)
 
 
 def write_folder(folder: Path, parts: StaticParts) -> None:
-    """Write a static encoder; the folder appears complete, or not at all.
-
-    Raises:
-        ConfigError: what `check_target` raises.
-        StorageError: the disk is full or cannot be written.
-    """
+    """Write a static encoder; the folder appears complete, or not at all."""
     check_target(folder)
     with whole_folder(folder) as new:
         _write_files(new, parts)
 
 
 def read_folder(folder: Path) -> StaticParts:
-    """Read what `write_folder` wrote.
-
-    Raises:
-        ModelError: a file is missing, altered or of another form, or written by a newer release.
-    """
+    """Read what `write_folder` wrote."""
     settings = _FORM.read_settings(folder)
     tensors = _FORM.read_arrays(folder)
     content_file = folder / _CONTENT[settings["kind"]]
@@ -222,54 +209,23 @@ class StaticModel(EncoderModel):
 
     @classmethod
     def from_file(cls, path: str | Path, method: Static = "average") -> StaticModel:
-        """Word vectors of a GloVe, word2vec or fastText file.
-
-        Args:
-            path: the file, see `retriever.encoders.static.files`.
-            method: ``average`` or ``p-mean``; the others have to be fitted.
-
-        Raises:
-            ConfigError: the method has to be fitted.
-            SourceError: the file cannot be read, or is malformed.
-        """
+        """Word vectors of a GloVe, word2vec or fastText file."""
         _refuse_unfitted(method, str(path))
         return cls(StaticParts(lexicon_of_file(Path(path)), method, None, provenance_of(str(path))))
 
     @classmethod
     def from_model(cls, folder: ModelFolder, method: Static = "average") -> StaticModel:
-        """A model's own input embeddings, with its own tokenizer; the model is not built.
-
-        Args:
-            folder: the model.
-            method: ``average`` or ``p-mean``; the others have to be fitted.
-
-        Raises:
-            ConfigError: the method has to be fitted.
-            ModelError: the weights hold no table of input embeddings, or the tokenizer cannot be
-                used.
-        """
+        """A model's own input embeddings, with its own tokenizer; the model is not built."""
         _refuse_unfitted(method, folder.name)
         return cls(StaticParts(model_lexicon(folder), method, None, provenance_of(folder.name)))
 
     @classmethod
     def load(cls, folder: str | Path) -> StaticModel:
-        """What `save` wrote.
-
-        Raises:
-            ModelError: a file is missing, altered, or written by a newer release.
-        """
+        """What `save` wrote."""
         return cls(read_folder(Path(folder)))
 
     def save(self, folder: str | Path) -> None:
-        """Write everything into a folder, which appears complete or not at all.
-
-        Args:
-            folder: new, empty, or that of another static encoder, which is replaced.
-
-        Raises:
-            ConfigError: the folder holds something else, or is in one that does not exist.
-            StorageError: the disk is full or cannot be written.
-        """
+        """Write everything into a folder, which appears complete or not at all."""
         write_folder(Path(folder), self.parts)
 
     @property
@@ -285,10 +241,7 @@ class StaticModel(EncoderModel):
     def tokenize(
         self, texts: Sequence[str], max_length: int | None = None, *, query: bool = False
     ) -> list[list[int]]:
-        """Ids of each text's words; cut at `max_length` if given; empty for a text without words.
-
-        A word that is not known has the number of known words as its id.
-        """
+        """Ids of each text's words, cut at `max_length` if given."""
         return [row[:max_length] for row in self.parts.lexicon.tokenizer.ids(texts)]
 
     def piece_offsets(self, text: str) -> list[tuple[int, int]]:
@@ -320,11 +273,7 @@ class StaticModel(EncoderModel):
         yield np.arange(len(pieces)), found
 
     def embed(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """One vector per text, not normalized, from the ids that `tokenize` gives.
-
-        Returns:
-            (texts, dimensions) float32; zeros for a text without a known word.
-        """
+        """One vector per text, not normalized, from the ids that `tokenize` gives."""
         vectors = self.parts.lexicon.vectors
         ids, counts = flatten(pieces, len(vectors))
         return sentence_vectors(self.method, vectors, ids, counts, self.parts.fitted)

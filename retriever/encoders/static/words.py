@@ -56,9 +56,6 @@ class FileTokenizer:
     What apostrophes, hyphens or dots join is one word if the file has it, else its parts are
     words. A word is looked up as it is written, then in lower case.
 
-    Args:
-        words: distinct; their ids are 0, 1, ...
-
     Attributes:
         kind: what it finds.
     """
@@ -115,17 +112,9 @@ class FileTokenizer:
 class PieceTokenizer:
     """A model's own tokenizer, without special tokens.
 
-    Args:
-        content: a tokenizer.json.
-        words: the number of rows of the embedding table.
-        unknown: the id of what the tokenizer cannot write, or None; it counts as not known.
-
     Attributes:
         kind: what it finds.
         content, unknown: as given.
-
-    Raises:
-        ValueError: the content is no tokenizer.
     """
 
     kind: Kind = "word-pieces"
@@ -199,12 +188,7 @@ def words_digest(tokenizer: FileTokenizer) -> str:
 
 
 def model_lexicon(folder: ModelFolder) -> Lexicon:
-    """The word pieces of a model, with its input embeddings.
-
-    Raises:
-        ModelError: its weights hold no table of input embeddings of a known name, or several; or
-            its tokenizer is none that can be used.
-    """
+    """The word pieces of a model, with its input embeddings."""
     from transformers import AutoTokenizer
 
     table = _embedding_table(folder)
@@ -344,11 +328,7 @@ def weighted_average(vectors: Floats, ids: Integers, counts: Integers, weights: 
 
 
 def scaled_average(vectors: Floats, ids: Integers, counts: Integers, weights: Floats) -> Floats:
-    """As `weighted_average`, each dimension first scaled to length 1 over the text's words.
-
-    So does the code that was published with uSIF. A dimension that is 0 in all words stays so; of
-    a text of one word only the signs are left.
-    """
+    """As `weighted_average`, each dimension first scaled to length 1 over the text's words."""
     rows = vectors[ids]
     lengths = np.sqrt(_segments(np.add, rows * rows, counts))
     inverse = np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0)
@@ -358,11 +338,7 @@ def scaled_average(vectors: Floats, ids: Integers, counts: Integers, weights: Fl
 
 
 def power_means(vectors: Floats, ids: Integers, counts: Integers) -> Floats:
-    """Minimum, mean and maximum over the words: the power means of -inf, 1 and inf.
-
-    Returns:
-        (texts, 3 d) float32, the three one after the other.
-    """
+    """Minimum, mean and maximum over the words: the power means of -inf, 1 and inf."""
     rows = vectors[ids]
     least, most = (_segments(ufunc, rows, counts) for ufunc in (np.minimum, np.maximum))
     return np.concatenate([least, _mean(rows, counts), most], axis=1)

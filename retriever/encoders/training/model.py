@@ -58,11 +58,7 @@ _KEPT = {
 
 
 def check_target(folder: Path) -> None:
-    """Refuse a folder that an encoder cannot be written to.
-
-    Raises:
-        What `check_output` raises: it holds something other than a trained encoder, among others.
-    """
+    """Refuse a folder that an encoder cannot be written to."""
     check_output(
         folder,
         "the folder of a trained encoder",
@@ -71,17 +67,7 @@ def check_target(folder: Path) -> None:
 
 
 def write_encoder(folder: Path, encoder: TrainableEncoder, training: Mapping[str, Any]) -> None:
-    """Write an encoder; the folder appears complete, or not at all.
-
-    Args:
-        folder: see `check_target`.
-        encoder: after training.
-        training: how it was trained, as JSON values.
-
-    Raises:
-        ConfigError: the folder holds something else.
-        StorageError: the disk is full or cannot be written.
-    """
+    """Write an encoder; the folder appears complete, or not at all."""
     check_target(folder)
     with whole_folder(folder) as new:
         encoder.backbone.save(new)
@@ -95,11 +81,7 @@ def write_encoder(folder: Path, encoder: TrainableEncoder, training: Mapping[str
 
 
 def read_training(folder: Path) -> dict[str, Any] | None:
-    """How the encoder in a folder was trained; None if the folder has none that is unchanged.
-
-    Raises:
-        ModelError: the model or its record cannot be read, or is of a newer release.
-    """
+    """How the encoder in a folder was trained; None if the folder has none that is unchanged."""
     if not os.path.isfile(folder / TRAINING):
         return None
     value = read_json(folder / TRAINING)
@@ -185,18 +167,7 @@ class TrainableEncoder:
         device: str | None = None,
         download: bool = False,
     ) -> TrainableEncoder:
-        """Load an encoder to train.
-
-        Args:
-            encoder: settings, or their text form; the bundled model where no model is named.
-            device: torch device; None uses a GPU if there is one.
-            download: allow downloads of a hub id that is not in the cache.
-
-        Raises:
-            ConfigError: the encoder is not a transformer, or has settings that the files of a
-                sentence-transformers model cannot hold, such as a choice of layers.
-            What `Encoder.load` raises.
-        """
+        """Load an encoder to train."""
         asked = parse_encoder(encoder) if isinstance(encoder, str) else encoder
         bases: list[ModelFolder] = []
 
@@ -240,10 +211,7 @@ class TrainableEncoder:
         return torch.cat(found)[torch.from_numpy(np.argsort(np.concatenate(parts)))]
 
     def encode(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
-        """(texts, dimensions) float32 of length 1, without dropout; long texts are cut.
-
-        The zero vector stays zero.
-        """
+        """(texts, dimensions) float32 of length 1, without dropout; long texts are cut."""
         was_training = self.backbone.model.training
         self.backbone.model.eval()
         vectors = self._encoder.encode_pieces(self._encoder.truncate(texts, query=query))

@@ -93,17 +93,7 @@ class EncoderTrainingSettings(FineTuningSettings):
 def classification(
     left: torch.Tensor, right: torch.Tensor, labels: torch.Tensor, classifier: torch.nn.Module
 ) -> torch.Tensor:
-    """Softmax over (u, v, |u - v|): Reimers and Gurevych 2019, Sec. 3, "classification".
-
-    Args:
-        left: the embeddings u.
-        right: the embeddings v.
-        labels: (n,) int64, the class of each pair.
-        classifier: a linear layer from 3 d components to the classes.
-
-    Returns:
-        (n,) cross-entropies, at least 0.
-    """
+    """Softmax over (u, v, |u - v|): Reimers and Gurevych 2019, Sec. 3, "classification"."""
     import torch
 
     logits = classifier(pair_features(left, right))
@@ -154,16 +144,7 @@ def multiple_negatives(
 
 
 def pairwise_hinge(positive: torch.Tensor, negative: torch.Tensor, margin: float) -> torch.Tensor:
-    """max(0, margin - cos(q, a+) + cos(q, a-)): Ma et al. 2019, Sec. 3, for the cosine.
-
-    Args:
-        positive: (triples,) cosines of questions with their relevant passages.
-        negative: (triples,) cosines with the other ones.
-        margin: in units of the cosine.
-
-    Returns:
-        (triples,) losses, at least 0.
-    """
+    """max(0, margin - cos(q, a+) + cos(q, a-)): Ma et al. 2019, Sec. 3, for the cosine."""
     import torch
 
     return torch.relu(margin - positive + negative)
@@ -186,11 +167,7 @@ class ScoredExamples:
     def of(
         cls, left: Sequence[str], right: Sequence[str], gold: NDArray[np.float64]
     ) -> ScoredExamples:
-        """From scores of any scale: the lowest one becomes 0, the highest 1.
-
-        Raises:
-            BadInputError: all scores are equal.
-        """
+        """From scores of any scale: the lowest one becomes 0, the highest 1."""
         low, high = float(gold.min()), float(gold.max())
         if low == high:
             raise BadInputError(
@@ -226,11 +203,7 @@ class LabeledExamples:
     def of(
         cls, left: Sequence[str], right: Sequence[str], labels: Sequence[str]
     ) -> LabeledExamples:
-        """From the names of the classes.
-
-        Raises:
-            BadInputError: there is only one class.
-        """
+        """From the names of the classes."""
         names = tuple(sorted(set(labels)))
         if len(names) < 2:
             raise BadInputError(
@@ -257,11 +230,7 @@ _KINDS: Mapping[Objective, tuple[type[Examples], str]] = {
 
 
 def check_objective(objective: Objective, examples: Examples) -> None:
-    """Refuse examples that an objective cannot be trained on.
-
-    Raises:
-        ConfigError: they are of another kind; names the objectives that fit.
-    """
+    """Refuse examples that an objective cannot be trained on."""
     kind, name = _KINDS[objective]
     if not isinstance(examples, kind):
         fitting = [one for one, (other, _) in _KINDS.items() if isinstance(examples, other)]
@@ -280,15 +249,7 @@ def natural_objective(examples: Examples) -> Objective:
 def paired_texts(
     anchors: Sequence[str], positives: Sequence[str], negatives: Sequence[str | None]
 ) -> TrainingSet:
-    """Anchors with their passages; equal texts are one anchor or one passage.
-
-    A text that is among the positives of an anchor is none of its negatives.
-
-    Args:
-        anchors: one for each pair.
-        positives: beside them.
-        negatives: beside them; None where there is none.
-    """
+    """Anchors with their passages; equal texts are one anchor or one passage."""
     questions = {text: row for row, text in enumerate(dict.fromkeys(anchors))}
     used = [*positives, *(one for one in negatives if one is not None)]
     passages = {text: row for row, text in enumerate(dict.fromkeys(used))}
@@ -314,10 +275,6 @@ def _digest(content: object) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def _silent(_: object) -> None:
-    """Do nothing."""
-
-
 def train_encoder(
     encoder: TrainableEncoder,
     examples: Examples,
@@ -325,8 +282,8 @@ def train_encoder(
     dev_score: DevScore,
     *,
     checkpoint: Checkpoint | None = None,
-    on_step: Callable[[Step], object] = _silent,
-    on_epoch: Callable[[Epoch], object] = _silent,
+    on_step: Callable[[Step], object] = lambda _: None,
+    on_epoch: Callable[[Epoch], object] = lambda _: None,
 ) -> tuple[Epoch, ...]:
     """Train; the encoder ends with the weights of the best epoch on dev, 0 being the untrained one.
 
@@ -383,14 +340,7 @@ def _task(
 
 
 class _EncoderTask:
-    """What the two kinds of examples share.
-
-    Args:
-        encoder: what is trained.
-        weights: of its backbone, by name.
-        settings: how.
-        dev_score: of the encoder.
-    """
+    """What the two kinds of examples share."""
 
     def __init__(
         self,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from retriever.encoders.fusion.pooling import SpecialTokens
 from retriever.encoders.model_folders import ModelFolder
 from retriever.encoders.settings import Dtype
 from retriever.encoders.transformer.pretrained import (
@@ -28,29 +29,6 @@ _PROBE = "a"
 Visit = Callable[[int, "torch.Tensor"], None]
 # The window of a model whose positions have no end, unless its tokenizer names one.
 NO_LIMIT = 10**9
-
-
-@dataclass(frozen=True, slots=True)
-class SpecialTokens:
-    """The special tokens around a text.
-
-    Attributes:
-        before, after: how many there are.
-        cls: the place of [CLS], from the end where negative; None if there is none.
-        sep: the place of the last [SEP], likewise.
-        types: the token types of those before and those after; empty if all types are 0.
-    """
-
-    before: int
-    after: int
-    cls: int | None
-    sep: int | None
-    types: tuple[int, ...]
-
-    def token_types(self, length: int) -> list[int]:
-        """The token types of a text of `length` word pieces, special tokens included."""
-        inside = [0] * (length - self.before - self.after)
-        return [*self.types[: self.before], *inside, *self.types[self.before :]][:length]
 
 
 def read_special_tokens(tokenizer: Any) -> SpecialTokens:
@@ -88,10 +66,6 @@ class ReachedError(Exception):
 class LayerHooks:
     """The layers of a model, in the order of their calls.
 
-    Args:
-        modules: the distinct modules that compute a layer each time they are called.
-        pieces_first: whether they see (pieces, texts, width).
-
     Attributes:
         modules: as given.
     """
@@ -102,11 +76,7 @@ class LayerHooks:
 
     @contextmanager
     def visited(self, layers: Collection[int], visit: Visit) -> Iterator[None]:
-        """While the block runs a forward pass, show each hidden state of `layers` to `visit`.
-
-        Raises:
-            ReachedError: out of the forward pass, as soon as the highest one was shown.
-        """
+        """While the block runs a forward pass, show each hidden state of `layers` to `visit`."""
         highest, calls = max(layers), 0
 
         def show(layer: int, state: torch.Tensor) -> None:
@@ -176,14 +146,6 @@ class PiecePairs:
 class Backbone:
     """A model on one device, and its tokenizer.
 
-    Args:
-        folder: of the model.
-        device: a torch device such as ``cpu`` or ``cuda``; None uses a GPU if there is one.
-        dtype: of weights and hidden states.
-        training: whether its weights are to change. The model is then left as transformers makes
-            it, in training mode but without dropout of attention weights; else it is in evaluation
-            mode, with optimizations that support no gradients.
-
     Attributes:
         model: transformers' module.
         depth: transformer layers L; hidden states are numbered 0 (embeddings) to L.
@@ -192,10 +154,6 @@ class Backbone:
         special: the special tokens around a text.
         autocast: whether `run` multiplies in bfloat16 although the weights are float32; hidden
             states may then be of either type.
-
-    Raises:
-        ModelError: the files do not make a model.
-        ConfigError: the device does not exist.
     """
 
     def __init__(
@@ -282,10 +240,7 @@ class Backbone:
     def tokenize_with_offsets(
         self, texts: Sequence[str]
     ) -> tuple[list[list[int]], list[list[tuple[int, int]]]]:
-        """Word-piece ids of each text with special tokens, and the character offsets of each.
-
-        The offsets of special tokens are (0, 0).
-        """
+        """Word-piece ids of each text with special tokens, and the character offsets of each."""
         if not texts:
             return [], []
         encoded = self._tokenizer(
@@ -303,10 +258,7 @@ class Backbone:
         return names
 
     def batch(self, ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]] = ()) -> Batch:
-        """Pad word-piece ids, special tokens included, to the longest.
-
-        Token types are those of single texts where they are not given.
-        """
+        """Pad word-piece ids, special tokens included, to the longest."""
         import torch
 
         lengths = [len(row) for row in ids]
@@ -325,14 +277,7 @@ class Backbone:
         return Batch(inputs, sizes, longest)
 
     def run(self, batch: Batch, layers: Collection[int], visit: Visit) -> None:
-        """Compute hidden states from the lowest up to the highest of `layers`, and no further.
-
-        Args:
-            batch: what to run on.
-            layers: the hidden states that are wanted, at least one.
-            visit: called with each of them in ascending order: its number, and
-                (texts, pieces, width) of the model's dtype, undefined at padding.
-        """
+        """Compute hidden states from the lowest up to the highest of `layers`, and no further."""
         if self.autocast:
             self._run_in_bfloat16(batch, layers, visit)
         elif self._layers is None:
@@ -370,11 +315,7 @@ class Backbone:
         return batch.lengths + place if place < 0 else torch.zeros_like(batch.lengths)
 
     def trained_weights(self, *, words: bool) -> dict[str, torch.Tensor]:
-        """The parameters that a training changes, by name: all that hidden states depend on.
-
-        Args:
-            words: whether the word embeddings are among them; if not, they are frozen.
-        """
+        """The parameters that a training changes, by name: all that hidden states depend on."""
         for weight in self.model.get_input_embeddings().parameters():
             weight.requires_grad_(words)
         return {
@@ -384,12 +325,7 @@ class Backbone:
         }
 
     def save(self, folder: Path) -> None:
-        """Write model and tokenizer as transformers does, weights as safetensors.
-
-        Raises:
-            ConfigError: the model was not loaded for training: what makes it faster changed its
-                weights' layout.
-        """
+        """Write model and tokenizer as transformers does, weights as safetensors."""
         if not self._trainable:
             raise ConfigError("a model that was not loaded for training cannot be saved")
         with quiet_transformers():
@@ -401,21 +337,13 @@ class Backbone:
             self._tokenizer.save_pretrained(folder)
 
     def layers(self) -> list[torch.nn.Module]:
-        """The distinct modules that compute the layers, from the lowest one up.
-
-        Raises:
-            ConfigError: the architecture is not known.
-        """
+        """The distinct modules that compute the layers, from the lowest one up."""
         self.require_layers()
         assert self._layers is not None
         return list(self._layers.modules)
 
     def require_layers(self) -> None:
-        """Check that every hidden state can be read.
-
-        Raises:
-            ConfigError: the architecture is not known.
-        """
+        """Check that every hidden state can be read."""
         if self._layers is None:
             raise ConfigError(
                 f"layers: the layers of a {self.model.config.model_type} model cannot be read one "
@@ -423,11 +351,7 @@ class Backbone:
             )
 
     def require_pooler(self) -> None:
-        """Check that `pooler` can be called.
-
-        Raises:
-            ConfigError: the model has no pooler, or no weights for it.
-        """
+        """Check that `pooler` can be called."""
         if not self._has_pooler:
             raise ConfigError(
                 f"head: this {self.model.config.model_type} model has neither a pooler with "
@@ -477,11 +401,6 @@ class SharedBackbone(Backbone):
 
     Encoders that get the same batch one after the other cost one forward pass. The wanted states
     of one batch are in memory.
-
-    Args:
-        folder, device, dtype: as of `Backbone`.
-        wanted: the hidden states that the first of its encoders has computed for the others; None
-            stands for all of them.
     """
 
     def __init__(
@@ -536,11 +455,7 @@ class SharedBackbone(Backbone):
 def sharing(
     wanted: Collection[int] | None = None,
 ) -> Callable[[ModelFolder, str | None, Dtype], SharedBackbone]:
-    """A maker of backbones that gives the same one for the same weights and number format.
-
-    Args:
-        wanted: see `SharedBackbone`.
-    """
+    """A maker of backbones that gives the same one for the same weights and number format."""
     backbones: dict[tuple[str, Dtype], SharedBackbone] = {}
 
     def backbone_of(folder: ModelFolder, device: str | None, dtype: Dtype) -> SharedBackbone:

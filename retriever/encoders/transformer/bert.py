@@ -161,12 +161,7 @@ class Weights:
 
 
 def read_weights(folder: ModelFolder) -> Weights:
-    """Map the weights of a model into memory; nothing is read before it is used.
-
-    Raises:
-        UnsupportedModelError: another architecture, another number format than float32, or a file
-            that is not of the usual form.
-    """
+    """Map the weights of a model into memory; nothing is read before it is used."""
     config = folder.config
     kind = str(config.get("model_type"))
     _require(kind in _PARTS, "architecture")
@@ -180,11 +175,7 @@ def read_weights(folder: ModelFolder) -> Weights:
 
 
 def read_pooler(folder: ModelFolder, width: int) -> tuple[Floats, Floats]:
-    """(width, width) weights and (width,) bias of a model's pooler, which ends in a tanh.
-
-    Raises:
-        UnsupportedModelError: it has none.
-    """
+    """(width, width) weights and (width,) bias of a model's pooler, which ends in a tanh."""
     tensors = map_tensors(folder.path / _FILE)
     name = next((one for one in tensors if one.endswith("pooler.dense.weight")), None)
     if name is None or tensors[name].shape != (width, width):
@@ -198,13 +189,7 @@ def _require(holds: bool, what: str) -> None:
 
 
 def map_tensors(path: Path) -> dict[str, Floats]:
-    """The float32 tensors of a safetensors file by name, memory-mapped.
-
-    What is written to them stays in memory.
-
-    Raises:
-        UnsupportedModelError: the file is not of the usual form.
-    """
+    """The float32 tensors of a safetensors file by name, memory-mapped."""
     try:
         return _map_tensors(path)
     except (KeyError, ValueError, TypeError, OSError) as error:
@@ -353,10 +338,6 @@ class NumPyEngine:
 
     A few word pieces are too little work for more cores: OpenBLAS's threads would wait for each
     other, on a busy machine for tens of milliseconds.
-
-    Args:
-        weights: of the model.
-        watch: called with each linear layer and its input, (1, pieces, inputs).
     """
 
     def __init__(self, weights: Weights, watch: Watch | None = None) -> None:
@@ -366,16 +347,7 @@ class NumPyEngine:
     def states(
         self, ids: Sequence[int], layers: Sequence[int], types: Sequence[int] | None = None
     ) -> list[Floats]:
-        """The hidden states of one text.
-
-        Args:
-            ids: of its word pieces, special tokens included.
-            layers: the hidden states that are wanted, ascending.
-            types: token types; all 0 if None.
-
-        Returns:
-            For each of them (1, pieces, width) float32.
-        """
+        """The hidden states of one text."""
         weights, rows = self._weights, np.asarray(ids, np.int64)[None]
         kinds = np.zeros_like(rows) if types is None else np.asarray(types, np.int64)[None]
         bias = None if weights.distances is None else _distance_bias(weights.distances, len(ids))

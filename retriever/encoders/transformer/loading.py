@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -21,10 +21,10 @@ from retriever.encoders.computing import (
     runs_on_cpu,
     way,
 )
-from retriever.encoders.fusion.sbert_wk_arrays import sbert_wk
+from retriever.encoders.fusion.pooling import Fuser, Fusion, SpecialTokens
 from retriever.encoders.model_folders import ModelFolder, Projection, find_model
 from retriever.encoders.registry import Batches, EncoderModel, Kind, LoadContext, Span
-from retriever.encoders.settings import DEFAULT_MODEL, SHORTEST_WINDOW, EncoderSettings, Pooling
+from retriever.encoders.settings import DEFAULT_MODEL, SHORTEST_WINDOW, EncoderSettings
 from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.transformer.bert import (
     NumPyEngine,
@@ -35,7 +35,7 @@ from retriever.encoders.transformer.bert import (
     read_weights,
 )
 from retriever.encoders.transformer.openvino_engine import OpenVINOEngine, States, calibrated
-from retriever.encoders.transformer.resolution import Fusion, fuse, resolve, same_layers
+from retriever.encoders.transformer.resolution import fuse, resolve, same_layers
 from retriever.encoders.transformer.word_pieces import WordPieces
 from retriever.errors import ConfigError, MissingExtraError, ModelError
 
@@ -44,145 +44,24 @@ if TYPE_CHECKING:
     from retriever.encoders.transformer.model import TransformerModel
 
 Floats = NDArray[np.float32]
-Booleans = NDArray[np.bool_]
 Layer = Callable[[Floats], Floats]
 _UNLIMITED = 10**9
 # For a model without a limit of positions.
 _USUAL_WINDOW = 512
 
 
-@dataclass(frozen=True, slots=True)
-class Fuser:
-    """Pools, fuses and projects the hidden states of a batch.
-
-    Attributes:
-        settings: resolved.
-        fusion: what they read.
-        head: layers after pooling, in order; empty for none.
-        dimensions: components of a vector.
-    """
-
-    settings: EncoderSettings
-    fusion: Fusion
-    head: tuple[Layer, ...]
-    dimensions: int
-
-    @property
-    def layers(self) -> tuple[int, ...]:
-        """The hidden states that are read, ascending and without repetition."""
-        return tuple(sorted(set(self.fusion.layers)))
-
-    def __call__(self, states: Sequence[Floats], lengths: NDArray[np.int64]) -> Floats:
-        """The vector of each text.
-
-        Args:
-            states: of each of `layers` (texts, longest, width) float32, finite at padding.
-            lengths: (texts,) word pieces of each text.
-
-        Returns:
-            (texts, dimensions) float32, not normalized.
-        """
-        kept = self._kept(lengths, states[0].shape[1])
-        if self.fusion.sbert_wk is not None:
-            vectors = sbert_wk(states, kept, self.fusion.sbert_wk)
-        else:
-            pool = _POOLINGS[self.settings.pooling or "mean"]
-            pooled = {
-                layer: pool(state, kept, lengths)
-                for layer, state in zip(self.layers, states, strict=True)
-            }
-            vectors = self._fused([pooled[layer] for layer in self.fusion.layers])
-        for layer in self.head:
-            vectors = layer(vectors)
-        return vectors
-
-    @property
-    def fuses_pieces(self) -> bool:
-        """Whether a piece has a vector of its own; see `TransformerModel.fuses_pieces`."""
-        pooled = self.settings.pooling in (None, "mean", "max")
-        plain = self.settings.fusion != "max" and self.fusion.sbert_wk is None
-        return pooled and plain and not self.head
-
-    def pieces(self, states: Sequence[Floats]) -> Floats:
-        """The vector of every piece, its layers averaged or concatenated.
-
-        Args:
-            states: of each of `layers` (texts, longest, width) float32.
-
-        Returns:
-            (texts, longest, dimensions) float32; without meaning at padding.
-        """
-        by_layer = dict(zip(self.layers, states, strict=True))
-        chosen = [by_layer[layer] for layer in self.fusion.layers]
-        if self.settings.fusion == "concat":
-            return np.concatenate(chosen, axis=2)
-        return chosen[0] if len(chosen) == 1 else np.mean(chosen, axis=0, dtype=np.float32)
-
-    def _kept(self, lengths: NDArray[np.int64], longest: int) -> Booleans:
-        """Which pieces are pooled: none of the padding, and special tokens as the settings say."""
-        before = after = 0
-        if self.settings.special_tokens == "drop":
-            before = after = 1
-        elif self.settings.wk_preset == "released":
-            # The published code drops the last piece, whatever it is.
-            after = 1
-        places = np.arange(longest)
-        kept: Booleans = (places >= before) & (places < lengths[:, None] - after)
-        return kept
-
-    def _fused(self, pooled: Sequence[Floats]) -> Floats:
-        if self.settings.fusion == "concat":
-            return np.concatenate(pooled, axis=1)
-        if len(pooled) == 1:
-            return pooled[0]
-        stacked = np.stack(pooled)
-        fused: Floats = stacked.max(axis=0) if self.settings.fusion == "max" else stacked.mean(0)
-        return fused
-
-
-def make_fuser(folder: ModelFolder, settings: EncoderSettings, fusion: Fusion, width: int) -> Fuser:
-    """The fuser of a model whose hidden states have `width` components.
-
-    Raises:
-        UnsupportedModelError: the settings ask for a head that cannot be read here.
-    """
-    dimensions = width * (len(fusion.layers) if settings.fusion == "concat" else 1)
+def _make_head(
+    folder: ModelFolder, settings: EncoderSettings, width: int
+) -> tuple[list[Layer], int]:
+    """The layers after pooling of vectors of `width` components, and the width of the last."""
     head: list[Layer] = []
     if settings.head and folder.settings.projections:
         for projection in folder.settings.projections:
-            layer, dimensions = _dense(projection, dimensions)
+            layer, width = _dense(projection, width)
             head.append(layer)
     elif settings.head:
         head.append(_affine(*read_pooler(folder, width), np.tanh))
-    return Fuser(settings, fusion, tuple(head), dimensions)
-
-
-def _mean(states: Floats, kept: Booleans, lengths: NDArray[np.int64]) -> Floats:
-    counts = np.maximum(kept.sum(axis=1, keepdims=True), 1)
-    weights = kept.astype(np.float32) / counts.astype(np.float32)
-    pooled: Floats = (weights[:, None, :] @ states)[:, 0]
-    return pooled
-
-
-def _max(states: Floats, kept: Booleans, lengths: NDArray[np.int64]) -> Floats:
-    greatest = np.where(kept[:, :, None], states, np.float32(-np.inf)).max(axis=1)
-    return np.where(kept.any(axis=1, keepdims=True), greatest, np.float32(0))
-
-
-def _cls(states: Floats, kept: Booleans, lengths: NDArray[np.int64]) -> Floats:
-    return states[:, 0].copy()
-
-
-def _sep(states: Floats, kept: Booleans, lengths: NDArray[np.int64]) -> Floats:
-    return states[np.arange(len(states)), lengths - 1]
-
-
-_POOLINGS: Mapping[Pooling, Callable[[Floats, Booleans, NDArray[np.int64]], Floats]] = {
-    "mean": _mean,
-    "max": _max,
-    "cls": _cls,
-    "sep": _sep,
-}
+    return head, width
 
 
 def _relu(values: Floats) -> Floats:
@@ -228,19 +107,10 @@ class LightModel(EncoderModel):
     Few texts run in NumPy, many in OpenVINO or, where it is not installed, in torch. Threads may
     share it, and a forked child process can use it.
 
-    Args:
-        folder: of the model.
-        settings: resolved.
-        fusion: what they read.
-        load_torch: loads the same model in torch.
-
     Attributes:
         dimensions: components of a vector.
         max_length: the most word pieces, special tokens included, that the model has positions for.
         computed: the ways in which vectors were computed so far, such as ``float32 by numpy 2.4``.
-
-    Raises:
-        UnsupportedModelError: only torch can run the model with these settings.
     """
 
     def __init__(
@@ -255,7 +125,9 @@ class LightModel(EncoderModel):
         self._weights = read_weights(folder)
         self._pieces = WordPieces(folder)
         self._settings = settings
-        self._fuser = make_fuser(folder, settings, fusion, self._weights.width)
+        self._fuser = Fuser(settings, fusion, SpecialTokens())
+        width = self._fuser.width(self._weights.width)
+        self._head, self.dimensions = _make_head(folder, settings, width)
         self._load_torch = load_torch
         self._loading = threading.Lock()
         self._torch: TransformerModel | None = None
@@ -264,7 +136,6 @@ class LightModel(EncoderModel):
         self._identity = folder.weights
         self._encoded = 0
         self.computed: set[str] = set()
-        self.dimensions = self._fuser.dimensions
         self.max_length = min(self._weights.longest, self._pieces.max_length)
 
     def tokenize(
@@ -301,9 +172,16 @@ class LightModel(EncoderModel):
         if engine == "torch":
             return None
         return (
-            (found.key, self._fuser(found.states, found.lengths))
+            (found.key, self._vectors(found.states, found.lengths))
             for found in self._states(pieces, engine)
         )
+
+    def _vectors(self, states: Sequence[Floats], lengths: NDArray[np.int64]) -> Floats:
+        places = self._fuser.pieces(lengths, states[0].shape[1])
+        vectors: Floats = self._fuser.vectors(states, places)
+        for layer in self._head:
+            vectors = layer(vectors)
+        return vectors
 
     def _choose(self, pieces: int) -> Engine:
         """The engine for the next texts, which have this number of word pieces in all."""
@@ -326,7 +204,8 @@ class LightModel(EncoderModel):
             yield from self.in_torch().piece_batches(pieces)
             return
         for found in self._states(pieces, engine):
-            yield found.key, self._fuser.pieces(found.states)
+            states = dict(zip(self._fuser.layers, found.states, strict=True))
+            yield found.key, self._fuser.fuse(states)
 
     def _states(
         self, pieces: Sequence[Sequence[int]], engine: Literal["numpy", "openvino"]

@@ -5,7 +5,7 @@ Hosseini et al. 2023 feed the mean of the layers through the head that SimCSE tr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,13 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.encoders.computing import way
-from retriever.encoders.fusion.pooling import POOLINGS, Pieces
-from retriever.encoders.fusion.sbert_wk import sbert_wk
+from retriever.encoders.fusion.pooling import Fuser, Fusion, Pieces
 from retriever.encoders.model_folders import ModelFolder, Projection
 from retriever.encoders.registry import Batches, EncoderModel, Span
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.transformer.backbone import Backbone, Batch
-from retriever.encoders.transformer.resolution import Fusion
 from retriever.errors import ConfigError, ModelError
 
 if TYPE_CHECKING:
@@ -45,17 +43,7 @@ class Head:
 
 
 def make_head(backbone: Backbone, folder: ModelFolder, width: int) -> Head:
-    """The head of a model: its projections if it has some, else its pooler.
-
-    Args:
-        backbone: the model.
-        folder: where it came from.
-        width: components of the vectors that come in.
-
-    Raises:
-        ConfigError: it has neither.
-        ModelError: a projection's weights cannot be read or do not fit.
-    """
+    """The head of a model: its projections if it has some, else its pooler."""
     if not folder.settings.projections:
         backbone.require_pooler()
         return Head([backbone.pooler], width)
@@ -118,18 +106,9 @@ class TransformerModel(EncoderModel):
     One batch of hidden states is in memory at a time; for mean and concatenation only the pooled
     vectors of the layers that were read so far.
 
-    Args:
-        backbone: the model.
-        folder: where it came from.
-        settings: resolved.
-        fusion: what they read.
-
     Attributes:
         dimensions: components of a vector.
         backbone: the model.
-
-    Raises:
-        ConfigError: the model has no such head, or no such special token.
     """
 
     runs_in_torch = True
@@ -140,10 +119,9 @@ class TransformerModel(EncoderModel):
         self.backbone = backbone
         self.computed = {way(settings.dtype, "torch")}
         self._settings = settings
-        self._fusion = fusion
-        self._pool = POOLINGS[settings.pooling or "mean"]
+        self._fuser = Fuser(settings, fusion, backbone.special)
         self._require_special_token()
-        width = backbone.width * (len(fusion.layers) if settings.fusion == "concat" else 1)
+        width = self._fuser.width(backbone.width)
         self._head = make_head(backbone, folder, width) if settings.head else None
         self.dimensions = self._head.dimensions if self._head else width
         backbone.want(self.layers)
@@ -168,8 +146,8 @@ class TransformerModel(EncoderModel):
 
     @property
     def word_dimensions(self) -> int:
-        """Those of a vector, if a piece has one of its own: see `Fusion.fuses_pieces`."""
-        return self.dimensions if self.fuses_pieces else 0
+        """Those of a vector, if a piece has one of its own: see `Fuser.fuses_pieces`."""
+        return self.dimensions if self._fuser.fuses_pieces else 0
 
     @property
     def cuts_off_ends(self) -> bool:
@@ -202,11 +180,7 @@ class TransformerModel(EncoderModel):
         return ids, offsets
 
     def embed(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """One vector per text, not normalized, from word-piece ids with special tokens.
-
-        Returns:
-            (texts, dimensions) float32.
-        """
+        """One vector per text, not normalized, from word-piece ids with special tokens."""
         import torch
 
         with torch.inference_mode():
@@ -217,27 +191,18 @@ class TransformerModel(EncoderModel):
         """As `embed`, on the backbone's device, with gradients if they are needed."""
         batch = self.backbone.batch(pieces)
         places = self._pieces(batch)
-        if self._fusion.sbert_wk is not None:
-            vectors = self._sbert_wk(batch, places)
+        if self._settings.fusion == "sbert-wk":
+            states: list[torch.Tensor] = []
+            self.backbone.run(batch, self.layers, lambda _, state: states.append(state))
+            vectors = self._fuser.weigh(states, places)
         else:
-            vectors = self._fused(batch, places)
+            vectors = self._fuser.fuse(self._pooled(batch, places, self.layers))
         return vectors if self._head is None else self._head(vectors)
 
     @property
     def layers(self) -> tuple[int, ...]:
         """The hidden states that are read, ascending and without repetition."""
-        return tuple(sorted(set(self._fusion.layers)))
-
-    @property
-    def fuses_pieces(self) -> bool:
-        """Whether a piece has a vector of its own, of which the text's is the mean or maximum.
-
-        It has none with SBERT-WK, which weights the pieces, with the vector of one special token,
-        and with a head or the maximum over layers, which follow pooling.
-        """
-        pooled = self._settings.pooling in (None, "mean", "max")
-        plain = self._settings.fusion != "max" and self._fusion.sbert_wk is None
-        return pooled and plain and self._head is None
+        return self._fuser.layers
 
     def piece_batches(self, pieces: Sequence[Sequence[int]]) -> Batches:
         """The vector of every piece, its layers averaged or concatenated, in one batch."""
@@ -247,11 +212,7 @@ class TransformerModel(EncoderModel):
         with torch.inference_mode():
             batch = self.backbone.batch(pieces)
             self.backbone.run(batch, self.layers, states.__setitem__)
-            found = [states[layer].float() for layer in self._fusion.layers]
-            if self._settings.fusion == "concat":
-                fused = torch.cat(found, dim=2)
-            else:
-                fused = found[0] if len(found) == 1 else torch.stack(found).mean(dim=0)
+            fused = self._fuser.fuse({layer: one.float() for layer, one in states.items()})
             yield np.arange(len(pieces)), fused.cpu().numpy()
 
     def layer_vectors(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
@@ -261,7 +222,7 @@ class TransformerModel(EncoderModel):
         with torch.inference_mode():
             batch = self.backbone.batch(pieces)
             pooled = self._pooled(batch, self._pieces(batch), range(self.backbone.depth + 1))
-            result: NDArray[np.float32] = torch.stack(pooled, dim=1).cpu().numpy()
+            result: NDArray[np.float32] = torch.stack(list(pooled.values()), dim=1).cpu().numpy()
         return result
 
     def project(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -291,7 +252,7 @@ class TransformerModel(EncoderModel):
             self.backbone.run(
                 batch, range(self.backbone.depth + 1), lambda _, state: states.append(state)
             )
-            kept = self._kept(batch)
+            kept = self._pieces(batch).kept
             if kept is None:
                 kept = torch.ones(len(pieces), batch.longest, dtype=torch.bool)
             return torch.stack(states).float().cpu().numpy(), kept.cpu().numpy()
@@ -299,13 +260,7 @@ class TransformerModel(EncoderModel):
     def text_states(
         self, pieces: Sequence[Sequence[int]], texts: Sequence[str], prompt: int
     ) -> Iterator[TextStates]:
-        """The states of each text, in order, a batch at a time.
-
-        Args:
-            pieces: the ids of each text, with special tokens, within the window.
-            texts: the same texts with their prompts, for the offsets.
-            prompt: characters of the prompt before each.
-        """
+        """The states of each text, in order, a batch at a time."""
         for first in range(0, len(pieces), _TEXTS):
             batch = pieces[first : first + _TEXTS]
             states, kept = self.hidden_states(batch)
@@ -332,65 +287,18 @@ class TransformerModel(EncoderModel):
         spans = [(0, 0)] * special.before + inside
         return spans + [(0, 0)] * (pieces - len(spans))
 
-    def _fused(self, batch: Batch, places: Pieces) -> torch.Tensor:
-        import torch
-
-        pooled = self._pooled(batch, places, self._fusion.layers)
-        if self._settings.fusion == "concat":
-            return torch.cat(pooled, dim=1)
-        if len(pooled) == 1:
-            return pooled[0]
-        stacked = torch.stack(pooled)
-        return stacked.amax(dim=0) if self._settings.fusion == "max" else stacked.mean(dim=0)
-
-    def _pooled(self, batch: Batch, places: Pieces, layers: Sequence[int]) -> list[torch.Tensor]:
-        """The pooled vector of each layer, in the order of `layers`."""
+    def _pooled(
+        self, batch: Batch, places: Pieces, layers: Collection[int]
+    ) -> dict[int, torch.Tensor]:
+        """The pooled vector of each layer, in ascending order."""
         found: dict[int, torch.Tensor] = {}
 
         def visit(layer: int, state: torch.Tensor) -> None:
-            found[layer] = self._pool(state, places)
+            found[layer] = self._fuser.pool(state, places)
 
         self.backbone.run(batch, layers, visit)
-        return [found[layer] for layer in layers]
-
-    def _sbert_wk(self, batch: Batch, places: Pieces) -> torch.Tensor:
-        import torch
-
-        assert self._fusion.sbert_wk is not None
-        states: list[torch.Tensor] = []
-        self.backbone.run(batch, self._fusion.layers, lambda _, state: states.append(state))
-        kept = places.kept
-        if kept is None:
-            kept = torch.ones(
-                len(batch.lengths), batch.longest, dtype=torch.bool, device=batch.lengths.device
-            )
-        return sbert_wk(states, kept, self._fusion.sbert_wk)
+        return found
 
     def _pieces(self, batch: Batch) -> Pieces:
-        special = self.backbone.special
-        return Pieces(
-            self._kept(batch), _places(batch, special.cls or 0), _places(batch, special.sep or -1)
-        )
-
-    def _kept(self, batch: Batch) -> torch.Tensor | None:
-        """Which pieces are pooled: none of the padding, and special tokens as the settings say."""
-        import torch
-
-        before = after = 0
-        if self._settings.special_tokens == "drop":
-            before, after = self.backbone.special.before, self.backbone.special.after
-        elif self._settings.wk_preset == "released":
-            # The published code drops the last piece, whatever it is.
-            after = 1
-        if before == after == 0 and "attention_mask" not in batch.inputs:
-            return None
-        places = torch.arange(batch.longest, device=batch.lengths.device)
-        return (places >= before) & (places < batch.lengths[:, None] - after)
-
-
-def _places(batch: Batch, place: int) -> torch.Tensor:
-    import torch
-
-    if place < 0:
-        return batch.lengths + place
-    return torch.full_like(batch.lengths, place)
+        padded = "attention_mask" in batch.inputs
+        return self._fuser.pieces(batch.lengths, batch.longest, padded=padded)

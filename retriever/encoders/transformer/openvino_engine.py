@@ -164,14 +164,7 @@ class QuantizedLinear:
 
 
 def calibrated(weights: Weights, identity: str, tokenizer: WordPieces, window: int) -> Ranges:
-    """The ranges of a model, from the cache if they were measured before.
-
-    Args:
-        weights: of the model.
-        identity: the SHA-256 of its files.
-        tokenizer: of the model.
-        window: the most word pieces that it has positions for.
-    """
+    """The ranges of a model, from the cache if they were measured before."""
     texts = calibration_texts()
     key = hashlib.sha256("\n".join([str(_FORMAT), identity, *texts]).encode()).hexdigest()[:16]
     file = default_cache() / "int8" / f"{key}.safetensors"
@@ -188,12 +181,7 @@ def calibrated(weights: Weights, identity: str, tokenizer: WordPieces, window: i
 
 
 def measure_ranges(weights: Weights, ids: Sequence[Sequence[int]]) -> dict[str, Floats]:
-    """Run texts in NumPy, and measure what goes into each linear layer.
-
-    Args:
-        weights: of the model.
-        ids: of each text, special tokens included; at least one text.
-    """
+    """Run texts in NumPy, and measure what goes into each linear layer."""
     found: dict[str, Floats] = {}
 
     def watch(layer: Affine, inputs: Floats) -> None:
@@ -260,16 +248,7 @@ class _Running(Generic[Key]):
 
 
 class _Compiled:
-    """A graph that runs some batches at a time; compiled when it is first used.
-
-    Args:
-        weights: see `OpenVINOEngine`.
-        layers: see `OpenVINOEngine`.
-        dtype: see `OpenVINOEngine`.
-        ranges: see `OpenVINOEngine`.
-        streams: how many batches run at a time.
-        cores: which they divide among them.
-    """
+    """A graph that runs some batches at a time; compiled when it is first used."""
 
     def __init__(
         self,
@@ -312,12 +291,6 @@ class OpenVINOEngine:
     """Runs batches side by side, each on one core, and a lone batch on all. Threads may share it.
 
     The two ways are compiled apart, when each is first used, and each copies the weights.
-
-    Args:
-        weights: of the model.
-        layers: the hidden states that are read, ascending; those above are not computed.
-        dtype: of the matrix products.
-        ranges: of the inputs of linear layers, for ``int8``.
     """
 
     def __init__(
@@ -336,11 +309,7 @@ class OpenVINOEngine:
         )
 
     def batches(self, lengths: Sequence[int] | NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-        """Rows of texts in batches, so that every core has work; see `token_batches`.
-
-        Args:
-            lengths: word pieces of each text, each at least 1.
-        """
+        """Rows of texts in batches, so that every core has work; see `token_batches`."""
         share = _SLACK * float(np.sum(lengths)) / self._cores
         return token_batches(lengths, int(min(max(share, _FEWEST), BATCH_PIECES)))
 
@@ -348,12 +317,7 @@ class OpenVINOEngine:
         self,
         batches: Iterable[tuple[Key, Sequence[Sequence[int]], Sequence[Sequence[int]] | None]],
     ) -> Iterator[States[Key]]:
-        """Run batches, and yield the states of each in the order of the batches.
-
-        Args:
-            batches: of each batch the key, the ids of each text with special tokens, and their
-                token types; None if these are all 0.
-        """
+        """Run batches, and yield the states of each in the order of the batches."""
         # One more than run at a time, so that no core waits while the caller reads the states.
         waiting: deque[_Running[Key]] = deque()
         try:

@@ -37,16 +37,7 @@ _MODELS = ("albert", "bert", "camembert", "distilbert", "electra", "roberta", "x
 def load_pretrained(
     folder: ModelFolder, dtype: Dtype, *, training: bool
 ) -> tuple[Any, Any, dict[str, Any]]:
-    """Load the tokenizer, the module and the report of what its weights lack.
-
-    Args:
-        folder: of the model.
-        dtype: of the weights.
-        training: whether gradients are needed.
-
-    Raises:
-        ModelError: the files do not make a model.
-    """
+    """Load the tokenizer, the module and the report of what its weights lack."""
     import torch
     from transformers import AutoModel, AutoTokenizer
 
@@ -127,11 +118,7 @@ def quiet_transformers() -> Iterator[None]:
 
 
 def pack_linear(model: Any) -> None:
-    """Replace the linear layers of a model on the CPU, in place; elsewhere do nothing.
-
-    Args:
-        model: a torch module in evaluation mode, float32 or bfloat16.
-    """
+    """Replace the linear layers of a model on the CPU, in place; elsewhere do nothing."""
     import torch
 
     operators: Any = torch.ops.mkldnn
@@ -161,11 +148,7 @@ def pack_linear(model: Any) -> None:
 
 
 def use_quick_attention(model: Any) -> None:
-    """Let a model in bfloat16 on the CPU use this attention; leave others as they are.
-
-    Args:
-        model: a bidirectional transformers model in evaluation mode.
-    """
+    """Let a model in bfloat16 on the CPU use this attention; leave others as they are."""
     import torch
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
@@ -187,20 +170,7 @@ def _attention(
     scaling: float | None = None,
     **_: Any,
 ) -> tuple[Any, None]:
-    """As transformers asks for it.
-
-    Args:
-        module: the layer that asks.
-        query: (texts, heads, pieces, width); key and value likewise.
-        key: see there.
-        value: see there.
-        attention_mask: bool (texts, 1, pieces, pieces), False at keys that are padding and so the
-            same for every query; or None.
-        scaling: of the products; the inverse root of the width if None.
-
-    Returns:
-        (texts, pieces, heads, width), and None for the weights.
-    """
+    """As transformers asks for it."""
     import torch
     from torch.nn.functional import pad
 

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from retriever.encoders.fusion.layers import format_layers, resolve_layers
+from retriever.encoders.fusion.pooling import Fusion
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings, first_state
 from retriever.encoders.model_folders import ModelFolder
-from retriever.encoders.settings import EncoderSettings
+from retriever.encoders.settings import EncoderSettings, format_layers, resolve_layers
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError
 
@@ -68,25 +68,8 @@ def depth_of(config: Mapping[str, Any]) -> int | None:
     return depth if isinstance(depth, int) and depth > 0 else None
 
 
-@dataclass(frozen=True, slots=True)
-class Fusion:
-    """How hidden states become a vector, in numbers of one model.
-
-    Attributes:
-        layers: the hidden states that are read, in order; for SBERT-WK from the lowest to the last.
-        sbert_wk: SBERT-WK's settings, or None for other fusions.
-    """
-
-    layers: tuple[int, ...]
-    sbert_wk: SBERTWKSettings | None
-
-
 def resolve(asked: EncoderSettings, folder: ModelFolder) -> EncoderSettings:
-    """The settings that decide the vectors of one transformer; the window only if it is given.
-
-    Raises:
-        ConfigError: the model cannot do that; the message names the valid range.
-    """
+    """The settings that decide the vectors of one transformer; the window only if it is given."""
     own = folder.settings
     fusion = fuse(asked, folder)
     pooling = None if fusion.sbert_wk else asked.pooling or own.pooling
@@ -129,11 +112,7 @@ def resolve(asked: EncoderSettings, folder: ModelFolder) -> EncoderSettings:
 
 
 def fuse(settings: EncoderSettings, folder: ModelFolder) -> Fusion:
-    """What `settings` read of a model's hidden states.
-
-    Raises:
-        ConfigError: a layer that does not exist, or whose architecture is not known.
-    """
+    """What `settings` read of a model's hidden states."""
     depth = depth_of(folder.config)
     if depth is None or architecture_of(folder.config) is None:
         if settings.layers in (None, "last", "-1") and settings.fusion in (None, "mean"):
@@ -164,11 +143,7 @@ def _prompt(asked: str | None, own: str) -> str | None:
 
 
 def same_layers(asked: EncoderSettings, spec: EncoderSpec, folder: ModelFolder) -> bool:
-    """Whether the given layers are those of a specification.
-
-    Raises:
-        ConfigError: a layer that does not exist.
-    """
+    """Whether the given layers are those of a specification."""
     depth, own = depth_of(folder.config), spec.meaning("layers")
     if depth is None or own is None or asked.layers is None:
         return False

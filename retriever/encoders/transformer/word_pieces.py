@@ -27,14 +27,8 @@ _PROBE = "a"
 class WordPieces:
     """Gives exactly the ids that transformers' tokenizer gives. Threads may share it.
 
-    Args:
-        folder: of the model.
-
     Attributes:
         max_length: the most word pieces that the tokenizer's own settings allow.
-
-    Raises:
-        UnsupportedModelError: a tokenizer of another kind, or whose files disagree.
     """
 
     def __init__(self, folder: ModelFolder) -> None:

@@ -282,7 +282,7 @@ def test_a_number_that_is_too_great_is_refused_with_the_greatest(key, digits):
 
 @pytest.mark.parametrize("expression", ["9" * 5000, "last" + "9" * 5000, "0.." + "9" * 5000])
 def test_a_layer_number_that_is_too_great_is_one_line(expression):
-    from retriever.encoders.fusion.layers import resolve_layers
+    from retriever.encoders.settings import resolve_layers
 
     with pytest.raises(ConfigError, match="layers"):
         resolve_layers(expression, 12)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from retriever.encoders.fusion.sbert_wk import (
     SBERTWKSettings,
     first_state,
     sbert_wk,
+    sbert_wk_weights,
 )
 from retriever.errors import ConfigError
 from tests.retriever.encoders.fusion.sbert_wk_reference import reference
@@ -33,10 +35,29 @@ def embed(
     places = torch.ones(1, hidden.shape[1], dtype=torch.bool)
     if kept is not None:
         places[0] = torch.tensor(kept)
-    states = torch.tensor(hidden[first_state(settings) :]).unsqueeze(1)
-    found = sbert_wk(list(states), places, settings)
-    assert found.dtype == torch.float32
-    return found[0].double().numpy()
+    states = list(hidden[first_state(settings) :, None])
+    found = sbert_wk(list(map(torch.tensor, states)), places, settings).numpy()
+    arrays = sbert_wk(states, places.numpy(), settings)
+    assert found.dtype == arrays.dtype == np.float32
+    np.testing.assert_allclose(arrays, found, rtol=1e-5, atol=1e-6 * np.abs(hidden).max())
+    return found[0].astype(np.float64)
+
+
+def weigh(
+    hidden: NDArray[Any], settings: SBERTWKSettings, kept: Sequence[bool] | None = None
+) -> SimpleNamespace:
+    """The weights in one text, as the reference has them, by torch and by NumPy."""
+    places = np.array([kept or [True] * hidden.shape[1]])
+    states = list(hidden[first_state(settings) :, None])
+    found = sbert_wk_weights(list(map(torch.tensor, states)), torch.tensor(places), settings)
+    arrays = sbert_wk_weights(states, places, settings)
+    for name in ("layers", "words", "beta", "nu"):
+        one, other = getattr(found, name).numpy(), getattr(arrays, name)
+        assert one.dtype == other.dtype == np.float64
+        np.testing.assert_allclose(other, one, rtol=1e-9, atol=1e-9)
+    return SimpleNamespace(
+        layers=arrays.layers.T, words=arrays.words, beta=arrays.beta.T, nu=arrays.nu.T
+    )
 
 
 def expect(

@@ -12,10 +12,6 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from retriever.encoders.fusion.sbert_wk import (
-    first_state,
-    sbert_wk_weights,
-)
 from tests.retriever.encoders.fusion.sbert_wk_cases import (
     OMEGAS,
     VARIANTS,
@@ -24,6 +20,7 @@ from tests.retriever.encoders.fusion.sbert_wk_cases import (
     expect,
     settings_of,
     variants,
+    weigh,
 )
 
 TEXTS = (
@@ -65,17 +62,15 @@ def test_the_golden_vectors_come_out(synthetic: Any, preset: Any, start: int, na
 @pytest.mark.parametrize("start", [0, 4])
 def test_the_golden_weights_come_out(synthetic: Any, preset: Any, start: int) -> None:
     settings = settings_of(12, preset=preset, start_layer=start)
-    states = list(torch.tensor(synthetic["hidden"][first_state(settings) :]).unsqueeze(1))
-    everything = torch.ones(1, 12, dtype=torch.bool)
-    found = sbert_wk_weights(states, everything, settings)
+    hidden = synthetic["hidden"]
+    found = weigh(hidden, settings)
     name = f"{preset}_ls{start}"
-    measures = np.stack([found.beta.numpy(), found.nu.numpy()], axis=1)
+    measures = np.stack([found.beta, found.nu], axis=1)
     np.testing.assert_allclose(measures, synthetic[f"{name}_m2_beta_nu"], rtol=1e-12)
     layers = synthetic[f"{name}_m2_layer_weights"]
-    np.testing.assert_allclose(found.layers.numpy(), layers, rtol=1e-12)
+    np.testing.assert_allclose(found.layers, layers, rtol=1e-12)
     if start == 4:
-        everything[0, 11] = preset == "paper"
-        words = sbert_wk_weights(states, everything, settings).words.numpy()
+        words = weigh(hidden, settings, [True] * 11 + [preset == "paper"]).words
         np.testing.assert_allclose(words, synthetic[f"{name}_token_weights"], rtol=1e-12)
 
 

@@ -10,13 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from retriever.encoders.meta.attention import (
-    AttentionSettings,
-    History,
-    ScoredPairs,
-    UnsupSettings,
-    fit_sup,
-)
+from retriever.encoders.meta.attention import AttentionSettings, UnsupSettings
+from retriever.encoders.meta.attention_fitting import History, ScoredPairs, fit_sup
 from retriever.encoders.meta.linear import Projection
 from retriever.encoders.meta.sources import WordBatch
 from retriever.errors import BadInputError, ConfigError

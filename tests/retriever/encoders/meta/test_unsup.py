@@ -1,4 +1,4 @@
-"""Training without labels: a toy with a known answer, the variants, resuming, odd input."""
+"""Training without labels: a toy with a known answer, resuming, odd input."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ import numpy as np
 import pytest
 import torch
 
-from retriever.encoders.meta.attention import History, MetaEpoch, UnsupSettings, fit_unsup
-from retriever.encoders.meta.attention.fitting import unsup_loss
-from retriever.encoders.meta.attention.model import AttentionModel, Words
+from retriever.encoders.meta.attention import AttentionModel, UnsupSettings, Words, unsup_loss
+from retriever.encoders.meta.attention_fitting import History, MetaEpoch, fit_unsup
 from retriever.encoders.meta.linear import Projection
 from retriever.encoders.meta.sources import WordBatch
 from retriever.errors import BadInputError, ConfigError
@@ -100,18 +99,17 @@ def test_with_a_small_margin_weights_equalize_lengths_and_say_nothing_of_noise()
     assert _fitted(narrow, 1.0, 0.3)[0].weights[0] > 0.5
 
 
-@pytest.mark.parametrize("variant", ["stable", "printed", "released"])
-def test_without_weights_all_sources_count_alike(variant):
-    projection, history = _fitted(replace(SHORT, weights=False, variant=variant))
+def test_without_weights_all_sources_count_alike():
+    projection, history = _fitted(replace(SHORT, weights=False))
     assert len(set(projection.weights.tolist())) == 1
     assert {epoch.weights for epoch in history.curve} == {history.curve[0].weights}
 
 
 def _model_and_loss(
-    variant: str, weights: bool, dtype: torch.dtype
+    weights: bool, dtype: torch.dtype
 ) -> tuple[AttentionModel, Callable[[], torch.Tensor]]:
     """A model with arbitrary values, and its loss on a batch."""
-    settings = UnsupSettings(variant=variant, weights=weights, dimensions=6, margin=2.0)
+    settings = UnsupSettings(weights=weights, dimensions=6, margin=2.0)
     model = AttentionModel(WIDTHS, settings)
     batch = _words().held_out[0]
     words = Words(batch, WIDTHS)
@@ -124,9 +122,8 @@ def _model_and_loss(
 
 
 @pytest.mark.parametrize("weights", [True, False])
-@pytest.mark.parametrize("variant", ["stable", "printed", "released"])
-def test_the_gradient_of_the_whole_loss_equals_finite_differences(variant, weights):
-    model, loss = _model_and_loss(variant, weights, torch.float64)
+def test_the_gradient_of_the_whole_loss_equals_finite_differences(weights):
+    model, loss = _model_and_loss(weights, torch.float64)
     loss().backward()
     chance = np.random.default_rng(0)
     for tensor in model.tensors.values():
@@ -152,85 +149,18 @@ def _plain_terms(batch: WordBatch, matrices, factors):
     sentence = batch.sentences[:, None] == batch.sentences
     form = batch.types[:, None] == batch.types
     masks = (np.eye(len(gaps), dtype=bool), sentence & ~form, ~sentence & form, ~sentence & ~form)
-    return gaps, masks, (left, right)
+    return gaps, masks
 
 
-def test_the_stable_loss_is_its_definition():
-    model, loss = _model_and_loss("stable", True, torch.float64)
+def test_the_loss_is_its_definition():
+    model, loss = _model_and_loss(True, torch.float64)
     a, b = (one.detach().numpy() for one in model.matrices)
     weights = np.exp(model.tensors["weights"].detach().numpy())
-    gaps, masks, _ = _plain_terms(_words().held_out[0], (a, b), 2 * weights / weights.sum())
+    gaps, masks = _plain_terms(_words().held_out[0], (a, b), 2 * weights / weights.sum())
     pull = gaps[masks[0]].mean()
     pushes = [np.maximum(0, 2.0 - gaps[mask]).mean() for mask in masks[1:]]
     orthogonal = sum(np.linalg.norm(one @ one.T - np.eye(6)) ** 2 for one in (a, b))
     assert loss().item() == pytest.approx(pull + sum(pushes) + orthogonal, rel=1e-9)
-
-
-def test_the_printed_loss_is_equation_10():
-    model, loss = _model_and_loss("printed", True, torch.float64)
-    a, b = (one.detach().numpy() for one in model.matrices)
-    weights = np.exp(model.tensors["weights"].detach().numpy())
-    gaps, masks, _ = _plain_terms(_words().held_out[0], (a, b), weights / weights.sum())
-    lambda_, mu, nu, xi = model.tensors["coefficients"].detach().numpy()
-    pull, within, same, across = (gaps[mask].mean() for mask in masks)
-    orthogonal = sum(np.linalg.norm(one.T @ one - np.eye(one.shape[1])) ** 2 for one in (a, b))
-    expected = pull - lambda_ * within - mu * same - nu * across + xi * orthogonal
-    assert loss().item() == pytest.approx(expected, rel=1e-9)
-
-
-def test_the_released_loss_pulls_all_pairs_and_sentences():
-    model, loss = _model_and_loss("released", True, torch.float64)
-    a, b = (one.detach().numpy() for one in model.matrices)
-    factors = model.tensors["weights"].detach().numpy()
-    gaps, masks, projected = _plain_terms(_words().held_out[0], (a, b), factors)
-    pull, within, *_ = (np.sqrt(gaps[mask]).mean() for mask in masks)
-    concatenated = np.concatenate(projected, 1).reshape(10, 6, 12).mean(1)
-    between = np.linalg.norm(concatenated[0::2] - concatenated[1::2], axis=1).mean()
-    orthogonal = np.mean([np.linalg.norm(one.T @ one - np.eye(one.shape[1])) for one in (a, b)])
-    coefficients = model.tensors["coefficients"].detach().numpy()
-    expected = pull + np.abs(coefficients * [within, between, orthogonal]).sum()
-    assert loss().item() == pytest.approx(expected, rel=1e-9)
-
-
-def test_the_printed_loss_falls_without_bound():
-    words = _words()
-    settings = replace(TOY, variant="printed", epochs=60)
-    _, history = fit_unsup(words.epochs, WIDTHS, settings, held_out=words.held_out)
-    losses = [epoch.held_out for epoch in history.curve]
-    assert losses[0] > 0
-    # In every 20 epochs, of 6 steps, it falls more than in the 20 before.
-    falls = -np.diff(losses[::20])
-    assert losses[-1] < -100
-    assert np.all(falls[1:] > 1.5 * falls[:-1])
-
-
-def test_the_printed_training_ends_where_values_are_not_finite_and_keeps_the_best_before():
-    words = _words()
-    settings = replace(TOY, variant="printed", learning_rate=1e9, weight_decay=0.0)
-    projection, history = fit_unsup(words.epochs, WIDTHS, settings, held_out=words.held_out)
-    assert history.diverged
-    assert len(history.curve) < 31
-    assert all(math.isfinite(epoch.held_out) for epoch in history.curve)
-    assert all(np.isfinite(matrix).all() for matrix in projection.matrices)
-
-
-def test_the_released_code_shrinks_all_vectors_to_a_point():
-    words = _words()
-    settings = replace(TOY, variant="released")
-    projection, history = _fitted(settings)
-    start = AttentionModel(WIDTHS, settings).projection()
-    size = [np.linalg.norm(meta_vectors(one, words.sources)) for one in (start, projection)]
-    assert size[1] < 0.1 * size[0]
-    assert history.curve[history.best].held_out < 0.1 * history.curve[0].held_out
-
-
-def test_released_meta_vectors_are_weighted_concatenations():
-    projection, _ = _fitted(replace(SHORT, variant="released"))
-    assert [matrix.shape for matrix in projection.matrices] == [
-        (2 * SIGNAL, width) for width in WIDTHS
-    ]
-    assert not projection.matrices[0][SIGNAL:].any()
-    assert not projection.matrices[1][:SIGNAL].any()
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_one_others():
@@ -249,11 +179,9 @@ def test_random_state_of_the_caller_is_left_alone():
     assert torch.equal(torch.get_rng_state(), expected)
 
 
-@pytest.mark.parametrize("variant", ["stable", "printed", "released"])
-@pytest.mark.parametrize("place", [1, 3, 4])
-def test_an_interrupted_training_resumes_to_the_same_bits(tmp_path: Path, variant, place):
-    words = _words()
-    settings = replace(SHORT, variant=variant)
+@pytest.mark.parametrize("place", [1, 4])
+def test_an_interrupted_training_resumes_to_the_same_bits(tmp_path: Path, place):
+    words, settings = _words(), SHORT
     folder = tmp_path / "checkpoint"
 
     def interrupted(number: int) -> Iterator[WordBatch]:
@@ -378,9 +306,8 @@ def _single(batch: WordBatch, words: slice, sentences: np.ndarray) -> WordBatch:
     return WordBatch(tuple(x[words] for x in batch.vectors), sentences, batch.types[words])
 
 
-@pytest.mark.parametrize("variant", ["stable", "released"])
 @pytest.mark.parametrize("case", ["one word each", "one sentence", "one word", "lacking", "empty"])
-def test_odd_batches_train(variant, case):
+def test_odd_batches_train(case):
     whole = _words().held_out[0]
     none = np.zeros(0, np.int64)
     batch = {
@@ -392,7 +319,7 @@ def test_odd_batches_train(variant, case):
         ),
         "empty": WordBatch(tuple(x[:0] for x in whole.vectors), none, none),
     }[case]
-    settings = replace(SHORT, variant=variant, pooling="max")
+    settings = replace(SHORT, pooling="max")
     projection, history = fit_unsup(
         lambda _: [batch, whole], WIDTHS, settings, held_out=[batch, whole]
     )
@@ -447,10 +374,9 @@ def test_vectors_that_are_not_finite_are_refused():
 
 
 @pytest.mark.parametrize("rate", [1e3, 1e30])
-@pytest.mark.parametrize("variant", ["stable", "released"])
-def test_a_training_that_diverges_is_an_error(variant, rate):
+def test_a_training_that_diverges_is_an_error(rate):
     words = _words()
-    settings = replace(SHORT, variant=variant, learning_rate=rate)
+    settings = replace(SHORT, learning_rate=rate)
     with pytest.raises(ConfigError, match="learning_rate: the training diverged"):
         fit_unsup(words.epochs, WIDTHS, settings, held_out=words.held_out)
 
@@ -460,7 +386,6 @@ def test_a_training_that_diverges_is_an_error(variant, rate):
     [
         ("dimensions", 0),
         ("pooling", "cls"),
-        ("variant", "other"),
         ("learning_rate", 0.0),
         ("learning_rate", math.nan),
         ("weight_decay", -1.0),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retriever.encoders.fusion.layers import check_layers, format_layers, resolve_layers
+from retriever.encoders.settings import check_layers, format_layers, resolve_layers
 from retriever.errors import ConfigError
 
 DEPTHS = st.integers(1, 24)

@@ -1,0 +1,346 @@
+"""Attention-weighted meta-embeddings: UNSUP and SUP of Takahashi and Bollegala (2022).
+
+A source i has a projection A_i (d_meta, d_i) and a weight α_i: φ_i(w, s) = α_i A_i f_i(w, s). UNSUP
+trains them so that the projections of a word by two sources agree and those of other words do not
+(Eqs. 6 to 10), SUP so that cosines are gold similarities (Eq. 15).
+
+Losses are functions of PyTorch tensors of one dtype, differentiable; a term without a pair is 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from retriever.encoders.meta.linear import Projection
+from retriever.encoders.meta.sources import WordBatch
+from retriever.errors import BadInputError, ConfigError
+
+if TYPE_CHECKING:
+    import torch
+
+# Pairs are made within blocks of this many words: all of a small batch, and a work that grows with
+# the words of a large one, not with their square.
+BLOCK = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionSettings:
+    """What `fit_sup` and `fit_unsup` share.
+
+    Sec. 4.4 of Takahashi and Bollegala (2022) has SGD, and all parameters start between -1 and 1,
+    where projections are far from orthogonal and the first steps diverge. Here projections start
+    orthogonal at random and weights equal, and the optimizer is AdamW, as in the authors' code.
+
+    Attributes:
+        dimensions: width of the meta-embedding; None is the width of the widest source.
+        pooling: how word meta-vectors become one of the sentence: ``mean`` (Eq. 4) or ``max``
+            (Eq. 5).
+        weights: whether the weights of the sources are trained (Eq. 2); without them all sources
+            count alike (Eq. 1; Table 2).
+        learning_rate: constant.
+        weight_decay: share of the learning rate by which parameters shrink at each step.
+        epochs: maximum number.
+        patience: number of epochs without improvement after which training stops.
+        seed: of the projections before training.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+
+    dimensions: int | None = None
+    pooling: Literal["mean", "max"] = "mean"
+    weights: bool = True
+    learning_rate: float = 1e-3
+    weight_decay: float = 1e-4
+    epochs: int = 50
+    patience: int = 5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.pooling not in ("mean", "max"):
+            raise ConfigError(f"pooling: expected mean or max, found {self.pooling!r}")
+        for name, low in (("dimensions", 1), ("epochs", 1), ("patience", 1), ("seed", 0)):
+            _require_least(self, name, low)
+        _require_least(self, "weight_decay", 0)
+        if not 0 < self.learning_rate < math.inf:
+            raise ConfigError(f"learning_rate: expected more than 0, found {self.learning_rate:g}")
+
+
+@dataclass(frozen=True, slots=True)
+class UnsupSettings(AttentionSettings):
+    """How `fit_unsup` trains.
+
+    Attributes:
+        lambda_: coefficient of different words of a sentence (Eq. 7).
+        mu: coefficient of a word in different sentences (Eq. 8).
+        nu: coefficient of different words in different sentences (Eq. 9).
+        xi: coefficient of the orthogonality of the projections.
+        margin: squared distance from which on a pushed pair has no loss. With equal weights
+            orthogonal vectors are at 2. The weights measure quality only by way of it. Up to 1,
+            hardly a pair is pushed, and they equalize the lengths of the projections: a noisy
+            source, whose projections are short, gets more. At 2, nearly all pairs are pushed, and
+            unequal weights increase distances, whichever source is the heavier. Between them the
+            noisier of two copies of a signal gets less.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+
+    lambda_: float = 1.0
+    mu: float = 1.0
+    nu: float = 1.0
+    xi: float = 1.0
+    margin: float = 1.5
+
+    def __post_init__(self) -> None:
+        # Zero-argument super() does not know a class with slots.
+        AttentionSettings.__post_init__(self)
+        for name in ("lambda_", "mu", "nu", "xi", "margin"):
+            _require_least(self, name, 0)
+
+
+def _require_least(settings: AttentionSettings, name: str, low: float) -> None:
+    value = getattr(settings, name)
+    if value is not None and not low <= value < math.inf:
+        raise ConfigError(f"{name.strip('_')}: expected {low:g} or more, found {value:g}")
+
+
+class Words:
+    """A batch of words as tensors.
+
+    Attributes:
+        vectors: per source (words, d_j).
+        present: per source (words,) bool, whether the source has the word.
+        sentences: (words,) int64.
+        types: (words,) int64.
+
+    Raises:
+        BadInputError: the arrays do not fit each other or the widths, or are not finite.
+    """
+
+    def __init__(self, batch: WordBatch, widths: Sequence[int]) -> None:
+        import torch
+
+        words = len(batch.sentences)
+        expected = [(words, width) for width in widths]
+        found = [vectors.shape for vectors in batch.vectors]
+        if found != expected or len(batch.types) != words:
+            raise BadInputError(
+                f"words: expected vectors of shapes {expected} and {words} types, found {found} "
+                f"and {len(batch.types)}"
+            )
+        for source, vectors in enumerate(batch.vectors):
+            if not np.isfinite(vectors).all():
+                raise BadInputError(
+                    f"words: expected finite vectors, found others of source {source}"
+                )
+        self.vectors = [torch.from_numpy(vectors) for vectors in batch.vectors]
+        self.present = [(vectors != 0).any(1) for vectors in self.vectors]
+        self.sentences = torch.from_numpy(batch.sentences)
+        self.types = torch.from_numpy(batch.types)
+
+
+class AttentionModel:
+    """Projections, orthogonal at random, and weights, equal, that are trained.
+
+    Attributes:
+        tensors: what is trained, by name.
+
+    Raises:
+        BadInputError: fewer than two sources.
+    """
+
+    def __init__(self, widths: Sequence[int], settings: AttentionSettings) -> None:
+        import torch
+
+        if len(widths) < 2:
+            raise BadInputError(f"sources: expected two or more, found {len(widths)}")
+        self._sources = len(widths)
+        dimensions = settings.dimensions or max(widths)
+        chance = torch.Generator().manual_seed(settings.seed)
+        self.tensors: dict[str, torch.Tensor] = {}
+        for source, width in enumerate(widths):
+            matrix = torch.empty(dimensions, width)
+            torch.nn.init.orthogonal_(matrix, generator=chance)
+            self.tensors[f"matrix {source}"] = matrix
+        if settings.weights:
+            self.tensors["weights"] = torch.zeros(self._sources)
+        for tensor in self.tensors.values():
+            tensor.requires_grad_()
+
+    @property
+    def matrices(self) -> list[torch.Tensor]:
+        """A_j of each source, (d_meta, d_j)."""
+        return [self.tensors[f"matrix {source}"] for source in range(self._sources)]
+
+    @property
+    def weights(self) -> torch.Tensor:
+        """(sources,) α of sum 1; without trained ones, equal ones."""
+        import torch
+
+        if "weights" not in self.tensors:
+            return torch.full((self._sources,), 1 / self._sources)
+        return self.tensors["weights"].softmax(0)
+
+    def projected(self, words: Words) -> list[torch.Tensor]:
+        """φ of each source, (words, d_meta), with weights of mean 1: Eq. 1 is Eq. 2 with 1."""
+        return [
+            factor * (vectors @ matrix.T)
+            for factor, vectors, matrix in zip(
+                self.weights * self._sources, words.vectors, self.matrices, strict=True
+            )
+        ]
+
+    def sentences(self, words: Words, count: int, pooling: Literal["mean", "max"]) -> torch.Tensor:
+        """The meta-vectors of sentences, over the words that any source has (Eq. 3)."""
+        import torch
+
+        known = torch.stack(words.present).any(0)
+        vectors = torch.stack(self.projected(words)).mean(0)[known]
+        return pool(vectors, words.sentences[known], count, pooling)
+
+    def projection(self) -> Projection:
+        """The same map of words, up to a constant factor."""
+        matrices = tuple(matrix.detach().numpy().copy() for matrix in self.matrices)
+        means = tuple(np.zeros(matrix.shape[1], np.float32) for matrix in matrices)
+        return Projection(matrices, means, self.weights.detach().numpy().copy())
+
+
+class PairMeans(NamedTuple):
+    """Means over pairs of a word by one source and a word by another, () each.
+
+    Attributes:
+        pull: the same word (Eq. 6).
+        within: different words of a sentence (Eq. 7).
+        same_word: a word in different sentences (Eq. 8).
+        across: different words in different sentences (Eq. 9).
+    """
+
+    pull: torch.Tensor
+    within: torch.Tensor
+    same_word: torch.Tensor
+    across: torch.Tensor
+
+
+def pair_means(
+    projected: Sequence[torch.Tensor],
+    present: Sequence[torch.Tensor],
+    sentences: torch.Tensor,
+    types: torch.Tensor,
+    margin: float,
+    block: int = BLOCK,
+) -> PairMeans:
+    """What the pairs of all i < j of sources cost: d² of the same word, else max(0, margin - d²).
+
+    A pair is φ_i(w, s) and φ_j(w', s') of words of a batch that source i and source j have.
+    Both (w, w') and (w', w) are pairs, and each pair counts the same in the mean of its term, of
+    whatever sources. Two occurrences of a form in one sentence are no pair: they are neither the
+    same word nor different ones.
+
+    A pushed pair costs margin - min(d², margin): the squared distance that Eq. 10 subtracts, which
+    has no bound, counts up to the margin. A cosine has bounds too, but does not depend on positive
+    factors of the two vectors, so that the weights of the sources would not be trained.
+
+    Args:
+        projected: per source (words, d_meta).
+        present: per source (words,) bool, whether the source has the word.
+        sentences: (words,) int64.
+        types: (words,) int64, the form of each word.
+        margin: see above.
+        block: number of consecutive words among which pairs are made.
+    """
+    import torch
+
+    zero = projected[0].new_zeros(())
+    sums, counts = [zero] * 4, [0] * 4
+
+    def add(term: int, costs: torch.Tensor, selected: torch.Tensor) -> None:
+        sums[term] = sums[term] + costs.masked_fill(~selected, 0).sum()
+        counts[term] += int(selected.sum())
+
+    for start in range(0, len(sentences), block):
+        rows = slice(start, start + block)
+        same_sentence = sentences[rows, None] == sentences[None, rows]
+        same_form = types[rows, None] == types[None, rows]
+        pushed = (
+            same_sentence & ~same_form,
+            ~same_sentence & same_form,
+            ~(same_sentence | same_form),
+        )
+        for i, j in combinations(range(len(projected)), 2):
+            left, right = projected[i][rows], projected[j][rows]
+            has_left, has_right = present[i][rows], present[j][rows]
+            add(0, (left - right).square().sum(1), has_left & has_right)
+            lengths = left.square().sum(1)[:, None] + right.square().sum(1)
+            costs = (margin - torch.addmm(lengths, left, right.T, alpha=-2)).relu()
+            both = has_left[:, None] & has_right
+            for term, pairs in enumerate(pushed, 1):
+                add(term, costs, pairs & both)
+    return PairMeans(*(total / max(count, 1) for total, count in zip(sums, counts, strict=True)))
+
+
+def orthogonality(matrix: torch.Tensor) -> torch.Tensor:
+    """||A Aᵀ - I||² of a (d_meta, d) projection A if d_meta < d, else ||Aᵀ A - I||².
+
+    Eq. 10 has Aᵀ A in any case: its rank is at most d_meta, so that the term is never below
+    d - d_meta.
+    """
+    import torch
+
+    rows, columns = matrix.shape
+    gram = matrix @ matrix.T if rows < columns else matrix.T @ matrix
+    return (gram - torch.eye(len(gram), dtype=gram.dtype)).square().sum()
+
+
+def pool(
+    words: torch.Tensor, sentences: torch.Tensor, count: int, pooling: Literal["mean", "max"]
+) -> torch.Tensor:
+    """Sentence vectors, (count, d); zero for a sentence without words (Eqs. 4 and 5).
+
+    Args:
+        words: (words, d).
+        sentences: (words,) int64 below `count`.
+        count: number of sentences.
+        pooling: over the words of a sentence; there is no padding.
+    """
+    import torch
+
+    sizes = torch.bincount(sentences, minlength=count)[:, None]
+    zeros = words.new_zeros(count, words.shape[1])
+    if pooling == "mean":
+        return zeros.index_add(0, sentences, words) / sizes.clamp_min(1)
+    # Rows that no word belongs to stay what they are.
+    rows = sentences[:, None].expand_as(words)
+    return zeros.scatter_reduce(0, rows, words, "amax", include_self=False)
+
+
+def cosine_error(pooled: torch.Tensor, gold: torch.Tensor) -> torch.Tensor:
+    """Mean squared error of the cosines (Eq. 15).
+
+    Args:
+        pooled: (2n, d) sentence vectors; 2k and 2k + 1 are pair k. The cosine with zero is 0.
+        gold: (n,) similarities from 0 to 1.
+    """
+    return (pair_cosines(pooled) - gold).square().mean()
+
+
+def pair_cosines(pooled: torch.Tensor) -> torch.Tensor:
+    """(n,) cosines of the sentences 2k and 2k + 1."""
+    import torch
+
+    return torch.nn.functional.cosine_similarity(pooled[0::2], pooled[1::2])
+
+
+def unsup_loss(model: AttentionModel, words: Words, settings: UnsupSettings) -> torch.Tensor:
+    """The loss of a batch, () (see `fit_unsup`)."""
+    pull, within, same_word, across = pair_means(
+        model.projected(words), words.present, words.sentences, words.types, settings.margin
+    )
+    pushes = settings.lambda_ * within + settings.mu * same_word + settings.nu * across
+    return pull + pushes + settings.xi * sum(map(orthogonality, model.matrices))
