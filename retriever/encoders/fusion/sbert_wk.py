@@ -191,7 +191,7 @@ def sbert_wk(states: Sequence[Array], kept: Array, settings: SBERTWKSettings) ->
     Raises:
         ConfigError: there are too few states for the settings.
     """
-    pieces = [state[kept] for state in states]
+    pieces = _kept_pieces(states, kept)
     weights = _weigh(pieces, kept, settings)
     members = _members(kept)
     fused = pieces[len(pieces) - len(weights.layers) :]
@@ -206,7 +206,14 @@ def sbert_wk_weights(
     states: Sequence[Array], kept: Array, settings: SBERTWKSettings
 ) -> PieceWeights:
     """The weights that `sbert_wk` gives layers and words; the same arguments and errors."""
-    return _weigh([state[kept] for state in states], kept, settings)
+    return _weigh(_kept_pieces(states, kept), kept, settings)
+
+
+def _kept_pieces(states: Sequence[Array], kept: Array) -> list[Array]:
+    """Each state as (pieces that are kept, d)."""
+    (places,) = array_functions(kept).where(kept.reshape(-1))
+    flat = [state.reshape(-1, state.shape[-1]) for state in states]
+    return flat if len(places) == len(flat[0]) else [state[places] for state in flat]
 
 
 def _members(kept: Array) -> Array:
@@ -222,10 +229,16 @@ def _weigh(pieces: Sequence[Array], kept: Array, settings: SBERTWKSettings) -> P
     xp = array_functions(kept)
     count = len(pieces) - (settings.start_layer or 0) + first
     step = _PIECES * (1 if str(kept.device) == "cpu" else _ACCELERATOR_FACTOR)
+    buffer = xp.empty(
+        (min(step, len(pieces[0])), len(pieces), pieces[0].shape[1]),
+        dtype=xp.float64,
+        device=kept.device,
+    )
     parts = []
     for start in range(0, max(1, len(pieces[0])), step):
-        states = [getattr(one, "detach", lambda one=one: one)() for one in pieces]
-        wide = in_double(xp.stack([one[start : start + step] for one in states], axis=1))
+        wide = buffer[: min(step, len(pieces[0]) - start)]
+        for layer, state in enumerate(pieces):
+            wide[:, layer] = getattr(state, "detach", lambda one=state: one)()[start : start + step]
         parts.append(_measure(wide, count, settings))
     beta, nu, present, variance = (
         xp.concatenate(column, axis=-1) for column in zip(*parts, strict=True)

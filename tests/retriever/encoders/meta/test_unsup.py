@@ -109,7 +109,9 @@ def _model_and_loss(
     weights: bool, dtype: torch.dtype
 ) -> tuple[AttentionModel, Callable[[], torch.Tensor]]:
     """A model with arbitrary values, and its loss on a batch."""
-    settings = UnsupSettings(weights=weights, dimensions=6, margin=2.0)
+    settings = UnsupSettings(
+        weights=weights, dimensions=6, margin=2.0, lambda_=0.5, mu=2.0, nu=3.0, xi=0.25
+    )
     model = AttentionModel(WIDTHS, settings)
     batch = _words().held_out[0]
     words = Words(batch, WIDTHS)
@@ -160,7 +162,8 @@ def test_the_loss_is_its_definition():
     pull = gaps[masks[0]].mean()
     pushes = [np.maximum(0, 2.0 - gaps[mask]).mean() for mask in masks[1:]]
     orthogonal = sum(np.linalg.norm(one @ one.T - np.eye(6)) ** 2 for one in (a, b))
-    assert loss().item() == pytest.approx(pull + sum(pushes) + orthogonal, rel=1e-9)
+    pushed = np.dot([0.5, 2.0, 3.0], pushes)
+    assert loss().item() == pytest.approx(pull + pushed + 0.25 * orthogonal, rel=1e-9)
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_one_others():
