@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from indexes.filters.sql import compile_where as compile_where
     from indexes.folder.connection import LOCK_FILE as LOCK_FILE
     from indexes.folder.documents import metadata_json as metadata_json
-    from indexes.folder.lock import WriterLock as WriterLock
     from indexes.folder.lock import remains as remains
+    from indexes.folder.lock import writer_lock as writer_lock
     from indexes.folder.store import Backup as Backup
     from indexes.folder.store import snapshot_index as snapshot_index
     from indexes.folder.verify import verify as verify
@@ -106,7 +106,7 @@ _NAMES = {
     "filters.sql": "Where compile_where",
     "folder.connection": "LOCK_FILE",
     "folder.documents": "metadata_json",
-    "folder.lock": "WriterLock remains",
+    "folder.lock": "writer_lock remains",
     "folder.store": "Backup snapshot_index",
     "folder.verify": "verify",
     "location": "open_store",

@@ -17,84 +17,68 @@ import shutil
 import socket
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from indexes.errors import IndexLockedError
 from indexes.files import abandoned, aside_of, fsync_path, require_platform, storage_errors
 from indexes.folder.connection import DATABASE_FILE, LOCK_FILE, foreign_files, refuse_links
 
-if TYPE_CHECKING:
-    from filelock import FileLock
-
 _POLL_SECONDS = 0.02
 
 
-class WriterLock:
-    """Exclusive right to write to one folder; use it as a context manager.
+@contextmanager
+def writer_lock(folder: Path, timeout: float = 0.0, what: str = "the index") -> Iterator[None]:
+    """A block with the exclusive right to write to one folder.
 
     Args:
         folder: the index folder, or another one.
         timeout: how many seconds to wait for another writer.
         what: the folder, for the message.
 
-    Raises on entry:
+    Raises:
         IndexLockedError: another writer holds it; the message says which, and since when.
         StorageError: the lock file cannot be written, or the system is not supported.
     """
+    # Readers do not need it.
+    from filelock import FileLock, Timeout
 
-    def __init__(self, folder: Path, timeout: float = 0.0, what: str = "the index") -> None:
-        self._folder = folder
-        self._what = what
-        self._timeout = timeout
-        self._lock: FileLock | None = None
-
-    def __enter__(self) -> WriterLock:
-        # Readers do not need it.
-        from filelock import FileLock, Timeout
-
-        require_platform()
-        refuse_links(self._folder)
-        path = self._folder / LOCK_FILE
-        give_up = time.monotonic() + self._timeout
-        while True:
-            before = _identity(self._folder)
-            # Not thread-local: a writer may be closed by another thread than the one it began in.
-            lock = FileLock(
-                path, mode=0o644, thread_local=False, fallback_to_soft=False, is_singleton=False
-            )
-            with storage_errors(self._folder):
-                left = max(0.0, give_up - time.monotonic())
-                try:
-                    lock.acquire(timeout=left, poll_interval=_POLL_SECONDS)
-                except Timeout:
-                    raise IndexLockedError(
-                        f"{self._folder}: another writer holds {self._what}: {_holder(path)}; "
-                        "wait until it has finished"
-                    ) from None
-            if _identity(self._folder) == before:
-                break
-            # The folder was replaced in between: this is the lock of the old one.
-            lock.release()
-        self._lock = lock
-        facts = {
-            "pid": os.getpid(),
-            "host": socket.gethostname(),
-            "command": " ".join(sys.argv[:2]),
-            "since": time.strftime("%Y-%m-%d %H:%M:%S"),
-        }
-        try:
-            with storage_errors(self._folder):
-                path.write_text(json.dumps(facts), encoding="utf-8")
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+    require_platform()
+    refuse_links(folder)
+    path = folder / LOCK_FILE
+    give_up = time.monotonic() + timeout
+    while True:
+        before = _identity(folder)
+        # Not thread-local: a writer may be closed by another thread than the one it began in.
+        lock = FileLock(
+            path, mode=0o644, thread_local=False, fallback_to_soft=False, is_singleton=False
+        )
+        with storage_errors(folder):
+            left = max(0.0, give_up - time.monotonic())
+            try:
+                lock.acquire(timeout=left, poll_interval=_POLL_SECONDS)
+            except Timeout:
+                raise IndexLockedError(
+                    f"{folder}: another writer holds {what}: {_holder(path)}; "
+                    "wait until it has finished"
+                ) from None
+        if _identity(folder) == before:
+            break
+        # The folder was replaced in between: this is the lock of the old one.
+        lock.release()
+    facts = {
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "command": " ".join(sys.argv[:2]),
+        "since": time.strftime("%Y-%m-%d %H:%M:%S"),
+    }
+    try:
+        with storage_errors(folder):
+            path.write_text(json.dumps(facts), encoding="utf-8")
+        yield
+    finally:
+        lock.release()
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:
@@ -127,13 +111,13 @@ def recover_replacement(current: Path) -> None:
     if not current.exists():
         if (aside / DATABASE_FILE).exists():
             # The replacing process holds the lock of the folder that it moved aside.
-            with WriterLock(aside):
+            with writer_lock(aside):
                 if not current.exists():
                     os.rename(aside, current)
                     fsync_path(current.parent)
     # The user's own folder may have this name.
     elif not foreign_files(aside):
-        with WriterLock(aside):
+        with writer_lock(aside):
             shutil.rmtree(aside, ignore_errors=True)
 
 

@@ -37,7 +37,7 @@ from indexes.folder.connection import (
     require_vacant,
     transaction,
 )
-from indexes.folder.lock import WriterLock, new_folder, recover_replacement
+from indexes.folder.lock import new_folder, recover_replacement, writer_lock
 from indexes.folder.segment import MANIFEST_FILE, read_manifest, segment_folder
 from indexes.folder.view import FolderReader, size_on_disk
 from indexes.protocol import Stage, no_progress
@@ -120,7 +120,7 @@ class FolderStore:
             # The user's own folder may have this name.
             require_vacant(beside)
         marker = new / _MARKER
-        with WriterLock(folder):
+        with writer_lock(folder):
             with storage_errors(new):
                 if not marker.is_file() or marker.read_text() != begun_with:
                     # Other settings, or the old index that a finished replacement left behind. The

@@ -37,7 +37,7 @@ from indexes.folder.connection import (
     transaction,
     write_setting,
 )
-from indexes.folder.lock import WriterLock, recover_replacement
+from indexes.folder.lock import recover_replacement, writer_lock
 from indexes.folder.segment import (
     LiveSegment,
     Part,
@@ -83,7 +83,7 @@ class FolderWriter:
                 with storage_errors(self.folder):
                     self.folder.mkdir(parents=True, exist_ok=True)
             if self.folder.is_dir() and (self._create is not None or is_index(self.folder)):
-                stack.enter_context(WriterLock(self.folder, self._lock_timeout))
+                stack.enter_context(writer_lock(self.folder, self._lock_timeout))
             if self._create is not None and not is_index(self.folder):
                 rows.create_database(self.folder, self._create)
             self._connection = open_writer(self.folder)

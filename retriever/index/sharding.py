@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from indexes import LOCK_FILE, WriterLock, storage_errors
+from indexes import LOCK_FILE, storage_errors, writer_lock
 from retriever.documents import AnyDocument
 from retriever.documents.analyzer import Analyzer, AnalyzerSettings
 from retriever.documents.passages import OnLong, PassageSettings, check_on_long
@@ -117,7 +117,7 @@ def encode_shards(
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     _require_shards(folder)
-    with WriterLock(folder, what="the shards"):
+    with writer_lock(folder, what="the shards"):
         # What a killed process left.
         for left_over in folder.glob(".*.tmp"):
             left_over.unlink(missing_ok=True)

@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 
 from indexes.files import aside_of
-from indexes.folder.lock import WriterLock
+from indexes.folder.lock import writer_lock
 from tests.cli.error_cases import GOOD, NEW, refused
 
 pytestmark = pytest.mark.usefixtures("in_a_folder")
 
 
 def test_another_writer_is_named(retriever, standing):
-    with WriterLock(Path(".retriever")):
+    with writer_lock(Path(".retriever")):
         for command in (["index", "good.jsonl"], ["index", "good.jsonl", "--recreate"]):
             refused(retriever(*command), f"process {os.getpid()}", "wait until it has finished")
         refused(retriever("delete", "a"), "another writer")

@@ -212,7 +212,7 @@ import os, sys, json
 from pathlib import Path
 from index_samples import texts, texts_in, commit, document
 from indexes.errors import RetrieverError
-from indexes.folder.lock import WriterLock
+from indexes.folder.lock import writer_lock
 from indexes.folder.view import FolderReader
 from indexes.folder.verify import verify
 from indexes.folder.writer import FolderWriter

@@ -11,14 +11,14 @@ import pytest
 from index_samples import SETTINGS, commit, document, make_index, texts
 
 from indexes.errors import IndexLockedError
-from indexes.folder.lock import LOCK_FILE, WriterLock
+from indexes.folder.lock import LOCK_FILE, writer_lock
 from indexes.folder.writer import FolderWriter
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from indexes.folder.lock import WriterLock
-with WriterLock(Path(sys.argv[1])):
+from indexes.folder.lock import writer_lock
+with writer_lock(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -40,7 +40,7 @@ def held_elsewhere(folder):
 
 def test_a_lock_held_by_another_process_is_refused_with_its_pid(tmp_path):
     with held_elsewhere(tmp_path) as process:
-        with pytest.raises(IndexLockedError) as caught, WriterLock(tmp_path):
+        with pytest.raises(IndexLockedError) as caught, writer_lock(tmp_path):
             pass
         message = str(caught.value)
         assert f"process {process.pid} on {socket.gethostname()}" in message
@@ -53,7 +53,7 @@ def test_the_death_of_its_holder_frees_the_lock(tmp_path):
     with held_elsewhere(tmp_path) as process:
         process.send_signal(signal.SIGKILL)
         process.wait()
-        with WriterLock(tmp_path):
+        with writer_lock(tmp_path):
             assert str(os.getpid()) in (tmp_path / LOCK_FILE).read_text()
 
 
@@ -79,19 +79,19 @@ def test_two_writers_of_one_process_exclude_each_other(tmp_path):
 
 
 def test_a_block_that_raises_frees_the_lock(tmp_path):
-    with pytest.raises(ZeroDivisionError), WriterLock(tmp_path):
+    with pytest.raises(ZeroDivisionError), writer_lock(tmp_path):
         raise ZeroDivisionError
-    with WriterLock(tmp_path):
+    with writer_lock(tmp_path):
         pass
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"pid": 1}', b"\xff\xfe"])
 def test_a_holder_that_has_not_signed_yet_is_named_as_such(tmp_path, content):
-    with WriterLock(tmp_path):
+    with writer_lock(tmp_path):
         (tmp_path / LOCK_FILE).write_bytes(content)
         with (
             pytest.raises(IndexLockedError, match="a process that has just started"),
-            WriterLock(tmp_path),
+            writer_lock(tmp_path),
         ):
             pass
 
@@ -110,9 +110,9 @@ def test_the_lock_of_a_folder_replaced_meanwhile_is_not_taken_for_its_own(tmp_pa
         return descriptor
 
     monkeypatch.setattr(os, "open", open_then_replace)
-    with WriterLock(folder):
+    with writer_lock(folder):
         monkeypatch.undo()
-        with pytest.raises(IndexLockedError), WriterLock(folder):
+        with pytest.raises(IndexLockedError), writer_lock(folder):
             pass
-        with WriterLock(tmp_path / "old"):
+        with writer_lock(tmp_path / "old"):
             pass

@@ -10,7 +10,7 @@ from index_samples import in_fork
 import indexes.files
 from indexes.errors import IndexLockedError
 from indexes.files import aside_of, replace_folder, whole_folder
-from indexes.folder.lock import WriterLock, recover_replacement, remains
+from indexes.folder.lock import recover_replacement, remains, writer_lock
 
 
 def index_like(folder, content):
@@ -136,7 +136,7 @@ def refusing_library():
 
 def test_recovery_keeps_its_hands_off_a_replacement_under_way(tmp_path):
     aside = index_like(aside_of(tmp_path / "i"), "old")
-    with WriterLock(aside), pytest.raises(IndexLockedError):
+    with writer_lock(aside), pytest.raises(IndexLockedError):
         recover_replacement(tmp_path / "i")
     assert content(aside) == "old"
 

@@ -377,8 +377,8 @@ class TestBatches:
 
 def test_a_lock_timeout_is_waited_for(index):
     script = (
-        "import sys, time; from pathlib import Path; from indexes.folder.lock import WriterLock\n"
-        f"with WriterLock(Path({str(index.folder)!r})):\n"
+        "import sys, time; from pathlib import Path; from indexes.folder.lock import writer_lock\n"
+        f"with writer_lock(Path({str(index.folder)!r})):\n"
         "    print('held', flush=True); time.sleep(0.6)\n"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as holder:

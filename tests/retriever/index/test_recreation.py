@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from indexes.files import aside_of
-from indexes.folder.lock import WriterLock, new_folder
+from indexes.folder.lock import new_folder, writer_lock
 from indexes.folder.verify import verify
 from retriever import (
     AnalyzerSettings,
@@ -139,7 +139,7 @@ def test_a_second_writer_is_refused_meanwhile(folder):
             old.add(documents(1))
         with pytest.raises(IndexLockedError), recreated(folder):
             pass
-    with WriterLock(folder), pytest.raises(IndexLockedError), recreated(folder):
+    with writer_lock(folder), pytest.raises(IndexLockedError), recreated(folder):
         pass
 
 

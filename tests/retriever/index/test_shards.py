@@ -14,7 +14,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from indexes import WriterLock
+from indexes import writer_lock
 from indexes.folder.verify import verify
 from retriever import (
     Analyzer,
@@ -341,7 +341,7 @@ def test_folders_that_hold_something_else(tmp_path, model):
 def test_two_runs_at_once_are_refused(tmp_path, model):
     (tmp_path / "s").mkdir()
     with (
-        WriterLock(tmp_path / "s"),
+        writer_lock(tmp_path / "s"),
         pytest.raises(IndexLockedError, match="another writer holds the shards"),
     ):
         encode_shards([], tmp_path / "s", model)

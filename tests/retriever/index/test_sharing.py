@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from indexes.folder.lock import WriterLock
+from indexes.folder.lock import writer_lock
 from indexes.folder.writer import FolderWriter
 from retriever import Document, Index
 from retriever.errors import ClosedIndexError, IndexLockedError, StorageError
@@ -201,7 +201,7 @@ def test_a_child_forked_in_the_middle_of_a_search_says_so(folder: Path) -> None:
 
 def test_a_forked_child_does_not_keep_the_lock_of_its_parent(folder: Path) -> None:
     hold, release = os.pipe()
-    with WriterLock(folder):
+    with writer_lock(folder):
         child = os.fork()
         if child == 0:
             os.read(hold, 1)
@@ -214,7 +214,7 @@ def test_a_forked_child_does_not_keep_the_lock_of_its_parent(folder: Path) -> No
 
 def locked(folder: Path) -> bool:
     try:
-        with WriterLock(folder):
+        with writer_lock(folder):
             return False
     except IndexLockedError:
         return True
@@ -228,7 +228,7 @@ def test_a_full_disk_while_the_lock_is_signed_does_not_keep_it(
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_text", full)
-        with pytest.raises(StorageError, match="disk is full"), WriterLock(folder):
+        with pytest.raises(StorageError, match="disk is full"), writer_lock(folder):
             pass
     with Index.open(folder) as index:
         assert index.delete(["d1"]) == 1
