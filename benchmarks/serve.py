@@ -1,7 +1,6 @@
 """`retriever serve` beside a plain FastAPI app around sentence-transformers and FAISS.
 
     python benchmarks/serve.py [--documents N] [--clients 1,10,50,200] [--seconds S] [--rounds N]
-    python benchmarks/serve.py --writer 600     # no comparison: queries beside a writer
 
 Both services have the same vectors, model and queries. Clients keep their connection and ask again
 as soon as they have an answer; the systems take turns, and all run on this machine. Memory is the
@@ -46,14 +45,7 @@ class Search(BaseModel):
 
 @dataclass
 class Load:
-    """What clients saw.
-
-    Attributes:
-        seconds: of each answer.
-        errors: answers with another status than 200.
-        elapsed: seconds of all turns.
-        cpu: seconds of processor time that the service took.
-    """
+    """What clients saw: seconds of answers, errors, seconds in all, the service's CPU seconds."""
 
     seconds: list[float] = field(default_factory=list)
     errors: int = 0
@@ -73,15 +65,7 @@ class Load:
 
 @dataclass(frozen=True)
 class System:
-    """A service that runs.
-
-    Attributes:
-        name: in the tables.
-        port: where it listens.
-        path: of its searches.
-        body: fields of each request besides the query.
-        process: of the service.
-    """
+    """A service that runs, and the request of a search to it."""
 
     name: str
     port: int
@@ -98,7 +82,6 @@ def main() -> None:
     parser.add_argument("--clients", default="1,10,50,200")
     parser.add_argument("--seconds", type=float, default=60.0, help="of each number of clients")
     parser.add_argument("--rounds", type=int, default=3, help="turns among which they are divided")
-    parser.add_argument("--writer", type=float, default=0, help="seconds beside a writer instead")
     parser.add_argument("--dtype", default="float32", help="that queries are encoded in")
     parser.add_argument("--work", type=Path, help="folder that keeps the index for the next run")
     parser.add_argument("--peer", type=Path, help=argparse.SUPPRESS)
@@ -118,15 +101,11 @@ def main() -> None:
         queries = [
             " ".join(text.split()[:WORDS_OF_A_QUERY]) for text in chance.choices(texts, k=2000)
         ]
-        if not arguments.writer:
-            times = ", ".join(f"{_first_answer(folder):.2f}" for _ in range(3))
-            print(f"first answer after the start of the process, s: {times}\n", flush=True)
+        times = ", ".join(f"{_first_answer(folder):.2f}" for _ in range(3))
+        print(f"first answer after the start of the process, s: {times}\n", flush=True)
         ours = stack.enter_context(
             _started("serve", "-m", "cli.main", "serve", str(folder), "--dtype", arguments.dtype)
         )
-        if arguments.writer:
-            _beside_a_writer(ours, folder, queries, arguments.writer)
-            return
         peer = stack.enter_context(_started("peer", __file__, "--peer", str(work / "vectors.npy")))
         systems = [
             System("retriever serve, dense", *ours[:1], "/search", {"mode": "dense"}, ours[1]),
@@ -226,41 +205,6 @@ async def _client(
                 load.errors += 1
     finally:
         writer.close()
-
-
-def _beside_a_writer(
-    ours: tuple[int, psutil.Process], folder: Path, queries: Sequence[str], seconds: float
-) -> None:
-    """Ten clients, while this process adds and deletes documents; memory minute by minute."""
-    system = System("serve", ours[0], "/search", {"mode": "hybrid"}, ours[1])
-
-    def write(until: float) -> int:
-        commits = 0
-        with Index.open(folder) as index:
-            while time.perf_counter() < until:
-                ids = [f"new {commits % 50} {number}" for number in range(4)]
-                index.add({"id": one, "text": f"{queries[commits % 100]} {one}"} for one in ids)
-                index.delete(ids[:2])
-                commits += 2
-                time.sleep(0.2)
-        return commits
-
-    asyncio.run(_load(system, queries, 2, 3.0, Load()))
-
-    async def run(load: Load, part: float) -> int:
-        until = time.perf_counter() + part
-        writing = asyncio.to_thread(write, until)
-        return (await asyncio.gather(writing, _load(system, queries, 10, part, load)))[0]
-
-    print(
-        "| minute | commits | queries a second | p50, ms | p95, ms | p99, ms | CPU, ms a query "
-        "| errors | MiB |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|")
-    for minute in range(1, max(1, round(seconds / 60)) + 1):
-        load = Load()
-        commits = asyncio.run(run(load, min(seconds, 60.0)))
-        print(f"| {minute} | {commits} | {load.row()} | {_resident(ours[1]):.0f} |", flush=True)
 
 
 def _cpu(process: psutil.Process) -> float:

@@ -1,9 +1,9 @@
 """Search structures beside each other on embeddings of real texts, in turns.
 
-    python benchmarks/structures.py [--vectors FILE.npy --queries FILE.npy] [--types ...]
+    retriever encode CORPUS -o vectors.npy && retriever encode QUERIES -o queries.npy
+    python benchmarks/structures.py vectors.npy queries.npy [--types ...]
 
-Without files, sentences of oewn_sentences, MedQuAD and SciFact in `$RETRIEVER_DATA`, and their
-questions, are encoded first. Each structure is built and searched as in an index: candidates are
+Each structure is built and searched as in an index: candidates are
 scored again with the kept vectors. The effort is the least that reaches a recall@10 of 0.95 for the
 queries. *share* is the size of the structure beside that of the kept vectors. Times are medians for
 the 10 and the 100 best, of the processor, on one thread: other processes change them little.
@@ -12,10 +12,6 @@ the 10 and the 100 best, of the processor, on one thread: other processes change
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import random
-import re
 import statistics
 import tempfile
 import time
@@ -53,18 +49,15 @@ _ROUNDS = 3
 def main() -> None:
     """Build all structures, then measure them in turns."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--vectors", type=Path, help="(n, d) float32 of length 1")
-    parser.add_argument("--queries", type=Path, help="(q, d) float32 of length 1")
+    parser.add_argument("vectors", type=Path, help="(n, d) float32 of length 1")
+    parser.add_argument("queries", type=Path, help="(q, d) float32 of length 1")
     parser.add_argument("--types", default=";".join(TYPES), help="separated by semicolons")
     parser.add_argument("--asked", type=int, default=200, help="number of queries")
     arguments = parser.parse_args()
     import faiss
 
-    if arguments.vectors:
-        vectors, queries = np.load(arguments.vectors), np.load(arguments.queries)
-    else:
-        vectors, queries = _encoded()
-    vectors, queries = np.ascontiguousarray(vectors), queries[: arguments.asked]
+    vectors = np.ascontiguousarray(np.load(arguments.vectors))
+    queries = np.load(arguments.queries)[: arguments.asked]
     n, d = vectors.shape
     exact = search_flat(vectors, queries, 10)
     print(f"{n:,} vectors of {d} dimensions, {4 * n * d / 1e6:.0f} MB; FAISS {faiss.__version__}\n")
@@ -124,32 +117,6 @@ def _times(
         started = time.process_time()
         structure.searcher.search(vectors, query[None], k, effort=effort)
         yield time.process_time() - started
-
-
-def _encoded() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    from retriever import Encoder
-    from retriever.encoders.settings import EncoderSettings
-
-    data, draw = Path(os.environ["RETRIEVER_DATA"]), random.Random(0)
-    texts, questions = [], []
-    for name, asked in (
-        ("oewn_sentences", None),
-        ("medquad", "queries.all.jsonl"),
-        ("scifact", "queries.train.jsonl"),
-    ):
-        for record in _records(data / name / "corpus.jsonl"):
-            texts += [part for part in re.split(r"(?<=[.?!])\s+", record["text"]) if len(part) > 30]
-        if asked:
-            questions += [record["text"] for record in _records(data / name / asked)][:1000]
-    draw.shuffle(texts)
-    draw.shuffle(questions)
-    encoder = Encoder.load(EncoderSettings(dtype="bfloat16"))
-    return encoder.encode(texts), encoder.encode(questions, query=True)
-
-
-def _records(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8") as lines:
-        yield from map(json.loads, lines)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -17,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measures import PeakMemory, memory, percentiles, size_of, timed
-from synthetic import BLOCK, blocks, queries
+from synthetic import BLOCK, blocks, memory, percentiles, queries, size_of, timed
 
 from indexes.folder.writer import FolderWriter
 from indexes.protocol import NewDocument, StructureSettings
@@ -30,6 +30,31 @@ TOP = 10
 RECALLED = 100
 FILTERS = {"50%": 500, "5%": 50, "0.1%": 1}
 NEW_FILTERS = 50
+
+
+class PeakMemory:
+    """Peak of the private memory of this process during the block, in `bytes`.
+
+    Sampled ten times a second. The system's own peak would include mapped files, whose memory it
+    can reclaim.
+    """
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._ended = threading.Event()
+        self._watch = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> PeakMemory:
+        self._watch.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._watch.join()
+
+    def _look(self) -> None:
+        while not self._ended.wait(0.1):
+            self.bytes = max(self.bytes, memory()["anonymous"])
 
 
 def build(folder: Path, passages: int, index_type: str) -> dict[str, Any]:

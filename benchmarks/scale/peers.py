@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measures import memory, percentiles, size_of, timed
 from numpy.typing import NDArray
-from synthetic import DIMENSIONS, blocks, queries
+from synthetic import DIMENSIONS, blocks, memory, percentiles, queries, size_of, timed
 
 TOP = 10
 DEPTH = 100
@@ -111,7 +110,7 @@ def tantivy(task: Task) -> dict[str, Any]:
     return {"build_s": seconds, "open_ms": 1000 * opened, **found}
 
 
-def bm25s(task: Task, backend: str = "numpy") -> dict[str, Any]:
+def bm25s(task: Task) -> dict[str, Any]:
     """Scores of all postings, made when the index is; kept in memory or, opened, mapped."""
     import bm25s
 
@@ -123,28 +122,10 @@ def bm25s(task: Task, backend: str = "numpy") -> dict[str, Any]:
 
     seconds, _ = timed(build)
     opened, side = timed(lambda: bm25s.BM25.load(str(task.folder), mmap=True))
-    if backend == "numba":
-        side.activate_numba_scorer()
     found = task.bm25(
         lambda text: side.retrieve([text.split()], k=min(DEPTH, task.passages), show_progress=False)
     )
     return {"build_s": seconds, "open_ms": 1000 * opened, **found}
-
-
-def bm25s_numba(task: Task) -> dict[str, Any]:
-    """With its just-in-time compiled scorer."""
-    return bm25s(task, "numba")
-
-
-def rank_bm25(task: Task) -> dict[str, Any]:
-    """Every passage scored in Python."""
-    from rank_bm25 import BM25Okapi
-
-    texts = [text.split() for _, part, _ in task.blocks() for text in part]
-    seconds, side = timed(lambda: BM25Okapi(texts))
-    few = Task(task.folder, task.passages, task.texts[:10], task.vectors, task.truth)
-    found = few.bm25(lambda text: np.argsort(-side.get_scores(text.split()))[:DEPTH])
-    return {"build_s": seconds, **found}
 
 
 def hnswlib(task: Task) -> dict[str, Any]:
@@ -283,45 +264,13 @@ def txtai(task: Task) -> dict[str, Any]:
     return {"build_s": seconds, "open_ms": 1000 * opened, **found}
 
 
-def milvus_lite(task: Task) -> dict[str, Any]:
-    """Its quick-setup collection."""
-    from pymilvus import MilvusClient
-
-    task.folder.mkdir()
-    path = str(task.folder / "milvus.db")
-
-    def build() -> None:
-        client = MilvusClient(path)
-        client.create_collection("passages", dimension=DIMENSIONS, metric_type="IP")
-        for start, _, vectors in task.blocks():
-            for first in range(0, len(vectors), 1000):
-                client.insert(
-                    "passages",
-                    [
-                        {"id": start + first + row, "vector": vector}
-                        for row, vector in enumerate(vectors[first : first + 1000])
-                    ],
-                )
-        client.close()
-
-    seconds, _ = timed(build)
-    opened, client = timed(lambda: MilvusClient(path))
-    found = task.dense(
-        lambda vector: [hit["id"] for hit in client.search("passages", data=[vector], limit=TOP)[0]]
-    )
-    return {"build_s": seconds, "open_ms": 1000 * opened, **found}
-
-
 LIBRARIES: dict[str, Callable[[Task], dict[str, Any]]] = {
     "tantivy": tantivy,
     "bm25s": bm25s,
-    "bm25s, numba": bm25s_numba,
-    "rank-bm25": rank_bm25,
     "hnswlib": hnswlib,
     "usearch": usearch,
     "LanceDB": lancedb,
     "txtai": txtai,
-    "milvus-lite": milvus_lite,
 }
 
 

@@ -1,4 +1,4 @@
-"""Passages with Zipfian words and clustered vectors; any range of them can be generated.
+"""Passages with Zipfian words and clustered vectors, any range of them, and measurements.
 
 Words are ranks of a Zipf-Mandelbrot law over 500,000 words of which the 50 most frequent, the stop
 words, are left out, as by an analyzer. Vectors come from 1,024 clusters of a space of 32
@@ -7,8 +7,11 @@ dimensions, projected to 384 with a little noise. Embeddings of real texts may b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +25,7 @@ QUERY_WORDS = 8
 _CLUSTERS, _INNER = 1024, 32
 _SPREAD, _NOISE = 0.7, 0.02
 _QUERY_SEED = 2**31
+T = TypeVar("T")
 
 
 def blocks(first: int, stop: int) -> Iterator[tuple[int, list[str], NDArray[np.float32]]]:
@@ -80,3 +84,32 @@ def _vectors(chance: np.random.Generator, count: int) -> NDArray[np.float32]:
     )
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors
+
+
+def timed(call: Callable[[], T]) -> tuple[float, T]:
+    """Seconds that a call takes, and what it returns."""
+    started = time.perf_counter()
+    found = call()
+    return time.perf_counter() - started, found
+
+
+def percentiles(seconds: Sequence[float]) -> dict[str, float]:
+    """p50 and p95 in milliseconds."""
+    p50, p95 = 1000 * np.percentile(seconds, [50, 95])
+    return {"p50": float(p50), "p95": float(p95)}
+
+
+def memory() -> dict[str, int]:
+    """Bytes of this process: its own (`anonymous`), with mapped files (`resident`), the `peak`."""
+    names = {"VmHWM": "peak", "VmRSS": "resident", "RssAnon": "anonymous"}
+    found = {}
+    for line in Path("/proc/self/status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name in names:
+            found[names[name]] = 1024 * int(value.split()[0])
+    return found
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of every file below a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

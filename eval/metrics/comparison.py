@@ -25,7 +25,7 @@ Qrels = Mapping[str, Grades]
 SIGNIFICANT = 0.05
 """A difference is marked where its p-value after Holm's correction is below this."""
 # Below it the coverage of 95% intervals is nearer 90% on most measures, and lower where values are
-# equal on most queries (`benchmarks/interval_coverage.py`).
+# equal on most queries.
 _FEW = 20
 _LONGEST_QUERY = 100
 

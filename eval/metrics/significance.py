@@ -100,8 +100,8 @@ def mean_interval(values: Floats, least: float) -> tuple[float, float]:
     """The 95% interval of the mean of (queries,) values by Student's t, cut at `least` and at 1.
 
     Of few queries its coverage is nearer 95% than that of bootstrap intervals, of differences most
-    of all (`benchmarks/interval_coverage.py`). Of values that are all equal it is that value, since
-    nothing tells how others vary; of one query it is the whole range.
+    of all. Of values that are all equal it is that value, since nothing tells how others vary; of
+    one query it is the whole range.
     """
     queries = len(values)
     if queries == 1:

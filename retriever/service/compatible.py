@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -68,7 +69,8 @@ class RerankRequest(_Request):
     return_documents: bool = Field(False, description="Repeat the texts in the results.")
 
 
-class EncodingJob(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class EncodingJob:
     """Passages, or queries, to encode by the encoder of an index."""
 
     index: Index
@@ -84,7 +86,8 @@ class Encoded(NamedTuple):
     truncated: int
 
 
-class RerankJob(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RerankJob:
     """A query and the texts to score for it."""
 
     index: Index

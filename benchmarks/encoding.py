@@ -1,14 +1,14 @@
 """Encoding by every backend and number format, compared with sentence-transformers, in turns.
 
-    python benchmarks/encoding_rate.py [--corpus FILE] [--chunks N] [--way BACKEND:DTYPE ...]
-    python benchmarks/encoding_rate.py --queries [...]
+    python benchmarks/encoding.py [--corpus FILE] [--chunks N] [--way BACKEND:DTYPE ...]
+    python benchmarks/encoding.py --queries [...]
 
 Passages are neighboring texts of the corpus joined to about 120 word pieces; short sentences are
 single texts. Tokenizing is part of every time. sentence-transformers runs with its own OpenVINO
 backend, too, where optimum-intel is installed. The rate is shown
 beside the machine's own on matrix products of the model's shapes; a model of this size needs 2
 floating-point operations per weight and word piece. With `--queries`, texts of at most eight
-words are encoded one at a time, alone and beside processes that compute all the time.
+words are encoded one at a time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from busy_queries import busy
 
 
 def main() -> None:
@@ -47,7 +46,7 @@ def main() -> None:
     with arguments.corpus.open(encoding="utf-8") as lines:
         texts = [json.loads(line)["text"] for line in itertools.islice(lines, 40_000)]
     if arguments.queries:
-        print("| encoder | busy processes | p50, ms | p95, ms |\n|---|---|---|---|")
+        print("| encoder | p50, ms | p95, ms |\n|---|---|---|")
         for row in one_by_one(texts, arguments.model, arguments.way):
             print(f"| {' | '.join(row)} |")
         return
@@ -139,21 +138,17 @@ def loaded(model: str, computing: Sequence[str]) -> dict[str, Any]:
 def one_by_one(
     texts: Sequence[str], model: str, computing: Sequence[str]
 ) -> Iterator[tuple[str, ...]]:
-    """One row for each encoder and number of busy processes."""
-    encoders = loaded(model, computing)
+    """One row for each encoder."""
     queries = [" ".join(text.split()[:8]) for text in texts[:300]]
-    for processes in range((os.cpu_count() or 1) + 1):
-        with busy(processes):
-            for name, encoder in encoders.items():
-                seconds = []
-                for query in queries:
-                    started = time.perf_counter()
-                    encoder.encode([query], query=True)
-                    seconds.append(time.perf_counter() - started)
-                # The first ones load and compile.
-                ordered = sorted(seconds[20:])
-                p50, p95 = (1000 * ordered[int(q * len(ordered))] for q in (0.5, 0.95))
-                yield name, f"{processes}", f"{p50:.1f}", f"{p95:.1f}"
+    for name, encoder in loaded(model, computing).items():
+        seconds = []
+        for query in queries:
+            started = time.perf_counter()
+            encoder.encode([query], query=True)
+            seconds.append(time.perf_counter() - started)
+        # The first ones load and compile.
+        p50, p95 = 1000 * np.percentile(seconds[20:], [50, 95])
+        yield name, f"{p50:.1f}", f"{p95:.1f}"
 
 
 def product_rate(dtype: str) -> float:
