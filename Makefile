@@ -10,7 +10,7 @@ DEMO := .demo
 DOORS := .venv-integrations
 DOOR_EXTRAS := offline,chroma,cpu,haystack,lancedb,langchain,llama-index,mcp,mteb,parquet
 
-.PHONY: env demo check test integrations soak lint docs bench clean
+.PHONY: env demo check test integrations soak lint docs bench size clean
 
 env: $(STAMP)
 
@@ -69,6 +69,9 @@ docs: $(STAMP)
 	cp docs/*.md docs/*.png build/docs
 	$(BIN)/python docs/make_cli.py
 	$(BIN)/python docs/make_python.py
+
+size: $(STAMP)
+	$(BIN)/python tests/architecture/size.py
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/index_and_query.py

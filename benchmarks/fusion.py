@@ -33,13 +33,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from retriever.encoders.models.finding import ModelFolder, find_model
 from scipy.stats import rankdata
 
 from eval.layers.search import Task, subset_values
 from eval.layers.subsets import layer_subsets, pair_grams
 from eval.metrics.correlation import CORRELATED_DECIMALS, Correlation
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings, first_state, sbert_wk
+from retriever.encoders.model_folders import ModelFolder, find_model
 from retriever.encoders.settings import DEFAULT_MODEL
 from retriever.encoders.transformer.backbone import Backbone
 

@@ -26,14 +26,14 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from retriever.encoders.models.finding import find_model
-from retriever.rerankers.cross.head import CrossHead
-from retriever.rerankers.cross.model import CrossEncoder
-from retriever.rerankers.head.model import HeadSettings
-from retriever.rerankers.head.training import HeadTrainingSettings, train_head
 
+from retriever.encoders.model_folders import find_model
 from retriever.encoders.settings import DEFAULT_MODEL
 from retriever.encoders.transformer.backbone import Backbone
+from retriever.rerankers.cross import CrossEncoder
+from retriever.rerankers.head import train_head
+from retriever.rerankers.scorers import CrossHead
+from retriever.rerankers.settings import HeadSettings, HeadTrainingSettings
 from retriever.training.sampling import JudgedPools, SamplingSettings, epoch_batches
 
 POOL, ANSWERS, DIMENSIONS = 46, 5, 384

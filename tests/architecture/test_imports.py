@@ -4,8 +4,6 @@ import ast
 import graphlib
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
 LAYERS = ["indexes", "retriever", "eval", "cli"]
 HEAVY = {"torch", "transformers", "faiss", "sentence_transformers", "pyarrow", "matplotlib", "ray"}
@@ -14,43 +12,43 @@ TORCH_CLASSES = {
     "retriever.rerankers.scorers",
     "retriever.training.adapters",
 }
-MODULES = [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))]
+TREES = {
+    path: ast.parse(path.read_text())
+    for layer in LAYERS
+    for path in sorted((ROOT / layer).rglob("*.py"))
+}
 
 
-def _imports(tree):
-    for node in ast.walk(tree):
+def _imports(nodes):
+    """The nodes of imports, each with a module that it names."""
+    for node in nodes:
         if isinstance(node, ast.Import):
-            yield from ((node, alias.name.split(".")[0]) for alias in node.names)
+            yield from ((node, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node, node.module.split(".")[0]
+            yield node, node.module
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_module_imports_from_its_own_layer_and_those_below_it(path):
-    layer = LAYERS.index(path.relative_to(ROOT).parts[0])
-    above = set(LAYERS[layer + 1 :])
-    tree = ast.parse(path.read_text())
-    assert not {name for _, name in _imports(tree)} & above
+def test_a_module_imports_from_its_own_layer_and_those_below_it():
+    for path, tree in TREES.items():
+        layer = LAYERS.index(path.relative_to(ROOT).parts[0])
+        packages = {name.split(".")[0] for _, name in _imports(ast.walk(tree))}
+        assert not packages & set(LAYERS[layer + 1 :]), path
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_heavy_libraries_are_imported_where_they_are_used(path):
-    tree = ast.parse(path.read_text())
-    at_top = {name for node, name in _imports(tree) if node in tree.body}
-    allowed = {"torch"} if _module(path) in TORCH_CLASSES else set()
-    assert not at_top & HEAVY - allowed
+def test_heavy_libraries_are_imported_where_they_are_used():
+    for path, tree in TREES.items():
+        at_top = {name.split(".")[0] for _, name in _imports(tree.body)}
+        assert not at_top & HEAVY - ({"torch"} if _module(path) in TORCH_CLASSES else set()), path
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_modules_that_are_torch_are_imported_where_they_are_used(path):
-    tree = ast.parse(path.read_text())
-    at_top = {node.module for node in tree.body if isinstance(node, ast.ImportFrom)}
-    assert not at_top & TORCH_CLASSES
+def test_modules_that_are_torch_are_imported_where_they_are_used():
+    for path, tree in TREES.items():
+        assert not {name for _, name in _imports(tree.body)} & TORCH_CLASSES, path
 
 
 def test_no_modules_import_each_other():
     """Within functions either; names for types alone do not count."""
-    names = {_module(path).removesuffix(".__init__"): path for path in MODULES}
+    names = {_module(path).removesuffix(".__init__"): path for path in TREES}
     graph = {name: _imported_modules(path, names) - {name} for name, path in names.items()}
     # `Index.reindex` is another name of it.
     graph["retriever.index"].discard("retriever.index.recreation")
@@ -74,18 +72,23 @@ def _imported_modules(path, names):
 
 
 def test_only_retriever_enters_indexes_and_through_its_facade():
-    for layer in ("retriever", "eval", "cli"):
-        allowed = {"indexes"} if layer == "retriever" else set()
-        for path in (ROOT / layer).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
-                names = []
-                if isinstance(node, ast.ImportFrom):
-                    names = [node.module or ""]
-                elif isinstance(node, ast.Import):
-                    names = [alias.name for alias in node.names]
-                entered = {name for name in names if name.split(".")[0] == "indexes"}
-                assert entered <= allowed, path
+    for path, tree in TREES.items():
+        package = path.relative_to(ROOT).parts[0]
+        entered = {name for _, name in _imports(ast.walk(tree)) if name.split(".")[0] == "indexes"}
+        if package != "indexes":
+            assert entered <= ({"indexes"} if package == "retriever" else set()), path
 
 
 def _module(path):
     return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
+def test_messages_are_printed_by_the_function_that_cleans_them():
+    """`click.echo` is for JSON, tables and hits, which functions of `cli.output` make."""
+    for path, tree in TREES.items():
+        if path.relative_to(ROOT).parts[0] != "cli":
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("click.echo", "print"):
+                text = [one for one in ast.walk(node) if isinstance(one, ast.JoinedStr)]
+                assert not text, f"{path}, line {node.lineno}: use cli.output.text.say"

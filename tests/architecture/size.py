@@ -1,0 +1,185 @@
+"""How large the project is, and how large it may become: `make size` prints the table.
+
+`test_size` enforces `LIMITS`, so that growth is a decision.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+ROOT = Path(__file__).resolve().parents[2]
+PRODUCT = ("indexes", "retriever", "eval", "cli")
+LIMITS = {
+    "product modules": 240,
+    "product lines": 50_000,
+    "test lines": 37_000,
+    "documentation lines": 5_000,
+    "benchmark files": 15,
+    "benchmark lines": 3_000,
+    "option spellings": 110,
+    "options of all commands": 350,
+    "own modules that a BM25 query loads": 60,
+    "files that a hybrid query enters": 40,
+    "functions that a hybrid query enters": 200,
+}
+# Whole processes; not enforced, since machines differ.
+SECONDS = {"BM25 query, s": 0.15, "hybrid query, s": 0.3}
+REPEATS = 9
+
+
+def measured() -> dict[str, int]:
+    """What `LIMITS` limits, as it is now."""
+    product = [file for package in PRODUCT for file in (ROOT / package).rglob("*.py")]
+    benchmarks = list((ROOT / "benchmarks").rglob("*.py"))
+    options = list(_options())
+    bm25, hybrid = entered("bm25"), entered("hybrid")
+    return {
+        "product modules": len(product),
+        "product lines": _lines(product),
+        "test lines": _lines((ROOT / "tests").rglob("*.py")),
+        "documentation lines": _lines((ROOT / "docs").rglob("*.md")),
+        "benchmark files": len(benchmarks),
+        "benchmark lines": _lines(benchmarks),
+        "option spellings": len({name for option in options for name in _long_names(option)}),
+        "options of all commands": len(options),
+        "own modules that a BM25 query loads": bm25["modules"],
+        "files that a hybrid query enters": hybrid["files"],
+        "functions that a hybrid query enters": hybrid["functions"],
+    }
+
+
+def seconds() -> dict[str, float]:
+    """Median times of whole commands, beside the start of Python with NumPy."""
+    with tempfile.TemporaryDirectory() as folder:
+        index = _small_index(Path(folder))
+        query = [sys.executable, "-m", "cli.main", "query", "honey bees", "-i", str(index)]
+        commands = {
+            "python -c 'import numpy', s": [sys.executable, "-c", "import numpy"],
+            "BM25 query, s": [*query, "--mode", "bm25"],
+            "hybrid query, s": query,
+        }
+        times: dict[str, list[float]] = {name: [] for name in commands}
+        for _ in range(REPEATS):
+            for name, command in commands.items():
+                start = time.perf_counter()
+                subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+                times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(taken) for name, taken in times.items()}
+
+
+def entered(mode: str) -> dict[str, int]:
+    """Own modules that a query loads, and the files and named functions that it enters."""
+    with tempfile.TemporaryDirectory() as folder:
+        index = _small_index(Path(folder))
+        command = [
+            sys.executable,
+            __file__,
+            "query",
+            "honey bees",
+            "-i",
+            str(index),
+            "--mode",
+            mode,
+        ]
+        done = subprocess.run(
+            command, cwd=ROOT, check=True, capture_output=True, text=True, env=_environment()
+        )
+    counts: dict[str, int] = json.loads(done.stderr.splitlines()[-1])
+    return counts
+
+
+def _lines(files: Iterator[Path] | list[Path]) -> int:
+    return sum(len(file.read_text().splitlines()) for file in files)
+
+
+def _options() -> Iterator[click.Option]:
+    from cli.main import cli
+
+    def below(command: click.Command, context: click.Context) -> Iterator[click.Option]:
+        if isinstance(command, click.Group):
+            for name in command.list_commands(context):
+                found = command.get_command(context, name)
+                assert found is not None
+                yield from below(found, click.Context(found, parent=context, info_name=name))
+        else:
+            yield from (one for one in command.params if isinstance(one, click.Option))
+
+    return below(cli, click.Context(cli))
+
+
+def _long_names(option: click.Option) -> list[str]:
+    return [name for name in option.opts if name.startswith("--")]
+
+
+def _small_index(folder: Path) -> Path:
+    corpus = folder / "corpus.jsonl"
+    texts = ["Bees make honey.", "Cats sleep most of the day.", "Rain falls from clouds."]
+    corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    command = [sys.executable, "-m", "cli.main", "index", str(corpus), "-i", str(folder / "index")]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, env=_environment())
+    return folder / "index"
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+
+
+def _profiled(arguments: list[str]) -> None:
+    """Run a command, and write what it loaded and entered as the last line of standard error."""
+    import threading
+
+    from cli.main import run
+
+    own = tuple(f"{ROOT / package}{os.sep}" for package in PRODUCT)
+    codes = set()
+
+    def profile(frame, event, _):  # type: ignore[no-untyped-def]
+        if event == "call" and frame.f_code.co_filename.startswith(own):
+            codes.add(frame.f_code)
+
+    threading.setprofile(profile)
+    sys.setprofile(profile)
+    run(arguments)
+    sys.setprofile(None)
+    functions = {
+        code
+        for code in codes
+        if code.co_flags & inspect.CO_OPTIMIZED and not code.co_name.startswith("<")
+    }
+    counts = {
+        "modules": sum(name.split(".")[0] in PRODUCT for name in sys.modules),
+        "files": len({code.co_filename for code in functions}),
+        "functions": len(functions),
+    }
+    sys.stderr.write(json.dumps(counts) + "\n")
+
+
+def main() -> None:
+    """Print the table."""
+    rows: dict[str, float] = {**measured(), **seconds()}
+    limits: dict[str, float] = {**LIMITS, **SECONDS}
+    width = max(map(len, rows))
+    sys.stdout.write(f"{'':{width}} {'now':>9} {'at most':>9}\n")
+    for name, value in rows.items():
+        shown = f"{value:9,}" if isinstance(value, int) else f"{value:9.3f}"
+        sys.stdout.write(f"{name:{width}} {shown} {limits.get(name, ''):>9}\n")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        sys.path.insert(0, str(ROOT))
+        _profiled(sys.argv[1:])
+    else:
+        sys.path.insert(0, str(ROOT))
+        main()
