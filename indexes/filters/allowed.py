@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 
 from indexes.files import readable
 from indexes.filters.columns import UNKEPT, VALUES_SINCE, field_numbers, unkept_positions, unpacked
-from indexes.filters.grammar import Value
-from indexes.filters.sql import Condition, Leaf, Where
 from indexes.folder.connection import format_version
 
 if TYPE_CHECKING:
     from pyroaring import BitMap
 
+    from indexes.filters.grammar import Value
+    from indexes.filters.sql import Condition, Leaf, Where
     from indexes.folder.segment import LiveSegment
 
 # Positions whose bits are set in one step.
@@ -314,6 +314,9 @@ class _Evaluation:
 
     def of(self, live: LiveSegment, node: Condition) -> Bits:
         """The bits of the positions where a condition is true, deleted ones among them."""
+        # Imported here, so that a query without a filter starts sooner.
+        from indexes.filters.sql import Leaf
+
         if not isinstance(node, Leaf):
             parts = [self.of(live, part) for part in node.parts]
             return reduce(np.bitwise_and if node.joint == "AND" else np.bitwise_or, parts)

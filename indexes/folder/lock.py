@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -69,7 +68,7 @@ def writer_lock(folder: Path, timeout: float = 0.0, what: str = "the index") -> 
         lock.release()
     facts = {
         "pid": os.getpid(),
-        "host": socket.gethostname(),
+        "host": os.uname().nodename,
         "command": " ".join(sys.argv[:2]),
         "since": time.strftime("%Y-%m-%d %H:%M:%S"),
     }

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from cachetools import LRUCache
@@ -22,8 +22,6 @@ from indexes.bm25.scoring import BM25, CorpusStatistics
 from indexes.errors import DamagedIndexError, StorageError
 from indexes.files import damaged_database, readable, set_read_ahead, storage_errors, unique
 from indexes.filters.allowed import Allowed, RanksCache, allowed_passages, unknown_fields
-from indexes.filters.facets import Owners, counted_documents, facet, field_summaries, has_type
-from indexes.filters.sql import Where
 from indexes.folder.connection import (
     ConnectionPool,
     Identity,
@@ -49,6 +47,10 @@ from indexes.protocol import (
 from indexes.vectors.choice import FLAT
 from indexes.vectors.flat import Nearest, exact_scores, nearest_of, rounded
 from indexes.vectors.structure import search_vectors
+
+if TYPE_CHECKING:
+    from indexes.filters.facets import Owners
+    from indexes.filters.sql import Where
 
 
 class FolderReader:
@@ -230,12 +232,17 @@ class FolderView:
 
     def has_type(self, name: str, types: Collection[FieldType]) -> bool:
         """Whether a document has a value of one of some types; see `indexes.filters.facets`."""
+        from indexes.filters.facets import has_type
+
         return has_type(self._connection, self._folder, self.segments, name, types)
 
     def facets(
         self, names: Sequence[str], where: Where | None, terms: Sequence[str] | None, limit: int
     ) -> Facets:
         """How many of the documents that pass a filter have each value of some fields."""
+        # Imported here, so that a query without facets starts sooner.
+        from indexes.filters.facets import counted_documents, facet
+
         commit, matching = self._commit, None
         if terms is not None:
             matching = BM25(self.segments, statistics=commit.statistics).query(terms).matching()
@@ -258,6 +265,8 @@ class FolderView:
 
     def fields(self) -> list[FieldSummary]:
         """The metadata fields of the documents; see `indexes.filters.facets`."""
+        from indexes.filters.facets import field_summaries
+
         return field_summaries(self._connection, self._folder, self.segments)
 
     def documents_of(self, passages: Sequence[int]) -> dict[int, str]:

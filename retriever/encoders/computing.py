@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -75,6 +74,9 @@ def engine_for(settings: EncoderSettings, pieces: int) -> Engine:
 
 def way(dtype: Dtype | None, engine: Engine) -> str:
     """How vectors are computed, for a person: the number format, the engine and its version."""
+    # Imported here, so that a query starts sooner.
+    from importlib import metadata
+
     return f"{dtype or 'float32'} by {engine} {metadata.version(engine)}"
 
 

@@ -10,7 +10,10 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
@@ -19,9 +22,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes import whole_file
 from retriever.encoders.settings import DEFAULT_MODEL, Pooling
 from retriever.errors import MissingExtraError, ModelError, StorageError
-from retriever.files import check_output
+from retriever.files import check_output, default_cache
 
 _POOLING: dict[str, Pooling] = {
     "mean": "mean",
@@ -32,6 +36,10 @@ _POOLING: dict[str, Pooling] = {
     "pooling_mode_cls_token": "cls",
 }
 ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "Sigmoid")
+_DIGEST = re.compile("[0-9a-f]{64}")
+# Reading a smaller file takes as long as reading what is remembered of it.
+_REMEMBERED_BYTES = 1_000_000
+_SETTLED_SECONDS = 2
 _QUERY_PROMPTS = ("query",)
 _PASSAGE_PROMPTS = ("document", "passage", "corpus")
 Floats = NDArray[np.float32]
@@ -306,11 +314,30 @@ def _tokenizer_files(path: Path) -> list[Path]:
 
 
 def _sha256(path: Path) -> str:
+    """The SHA-256 of a file; that of a large one is remembered until the file changes."""
     try:
+        facts = path.stat()
         with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+            if facts.st_size < _REMEMBERED_BYTES:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+            named = f"{path.resolve()} {facts.st_dev} {facts.st_ino} {facts.st_size} "
+            named += f"{facts.st_mtime_ns} {facts.st_ctime_ns}"
+            key = hashlib.sha256(named.encode(errors="surrogateescape")).hexdigest()
+            remembered = default_cache() / "sha256" / key
+            with suppress(OSError):
+                if _DIGEST.fullmatch(found := remembered.read_text("ascii")):
+                    return found
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise ModelError(f"{path}: cannot be read ({error.strerror})") from error
+    # A file that has just been written can change once more within a tick of its clock. A cache
+    # that cannot be written costs the time at the next start.
+    if time.time() - facts.st_ctime > _SETTLED_SECONDS:
+        with suppress(OSError, StorageError):
+            remembered.parent.mkdir(parents=True, exist_ok=True)
+            with whole_file(remembered, "a checksum") as new:
+                new.write_text(digest, "ascii")
+    return digest
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import shutil
@@ -117,6 +118,26 @@ def test_altered_weights_of_the_bundled_model_are_refused(monkeypatch):
     message = refused(DEFAULT_MODEL)
     assert f"expected SHA-256 {expected}" in message
     assert "reinstall the package" in message
+
+
+def test_the_checksum_of_a_large_file_is_read_once_until_the_file_changes(tmp_path, monkeypatch):
+    monkeypatch.setenv("RETRIEVER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(finding, "_SETTLED_SECONDS", -1)
+    file = tmp_path / "weights"
+
+    def checked(content):
+        file.write_bytes(content)
+        assert finding._sha256(file) == hashlib.sha256(content).hexdigest()
+
+    checked(bytes(2_000_000))
+    (remembered,) = (tmp_path / "cache/sha256").iterdir()
+    remembered.write_text("0" * 64)
+    assert finding._sha256(file) == "0" * 64
+    remembered.write_text("no checksum")
+    assert finding._sha256(file) == hashlib.sha256(bytes(2_000_000)).hexdigest()
+    checked(b"1" * 2_000_000)
+    monkeypatch.setenv("RETRIEVER_CACHE", str(file))
+    checked(b"2" * 2_000_000)
 
 
 def test_a_bundled_model_whose_package_is_missing_names_the_extra(monkeypatch):
