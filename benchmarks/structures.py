@@ -3,8 +3,8 @@
     retriever encode CORPUS -o vectors.npy && retriever encode QUERIES -o queries.npy
     python benchmarks/structures.py vectors.npy queries.npy [--types ...]
 
-Each structure is built and searched as in an index: candidates are
-scored again with the kept vectors. The effort is the least that reaches a recall@10 of 0.95 for the
+Each structure is built and searched as in an index: candidates are scored again with the kept
+vectors. The effort is the least that reaches a recall@10 of 0.95 for the
 queries. *share* is the size of the structure beside that of the kept vectors. Times are medians for
 the 10 and the 100 best, of the processor, on one thread: other processes change them little.
 """
@@ -28,19 +28,9 @@ from indexes.vectors.structure import Structure, open_structure, recall_at, writ
 
 # {lists} is 4 √n.
 TYPES = (
-    "ivf",
-    "ivf-sq8",
-    "ivf-pq",
-    "hnsw",
-    "HNSW32,SQ8",
-    "IVF{lists},SQ4",
-    "IVF{lists},SQ6",
-    "IVF{lists},RaBitQ",
-    "IVF{lists},RaBitQfs",
-    "IVF{lists},RaBitQ4",
-    "IVF{lists},RaBitQfs4",
-    "RR{d},IVF{lists},RaBitQfs",
-    "IVF{lists},PQ{half}x4fs",
+    "ivf;ivf-sq8;ivf-pq;hnsw;HNSW32,SQ8;IVF{lists},SQ4;IVF{lists},SQ6;IVF{lists},RaBitQ;"
+    "IVF{lists},RaBitQfs;IVF{lists},RaBitQ4;IVF{lists},RaBitQfs4;RR{d},IVF{lists},RaBitQfs;"
+    "IVF{lists},PQ{half}x4fs"
 )
 RECALL = 0.95
 _ROUNDS = 3
@@ -51,7 +41,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("vectors", type=Path, help="(n, d) float32 of length 1")
     parser.add_argument("queries", type=Path, help="(q, d) float32 of length 1")
-    parser.add_argument("--types", default=";".join(TYPES), help="separated by semicolons")
+    parser.add_argument("--types", default=TYPES, help="separated by semicolons")
     parser.add_argument("--asked", type=int, default=200, help="number of queries")
     arguments = parser.parse_args()
     import faiss

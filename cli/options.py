@@ -58,7 +58,6 @@ MINILM: Final = "all-MiniLM-L6-v2"
 BUNDLED = (MINILM,)
 # Defaults in help pages of commands that have an index; the second for those that can create one.
 OWN = "the index's own"
-OWN_OR = "the index's own, else {}"
 _GIVEN = "cli.options.given"
 
 
@@ -437,7 +436,7 @@ device_option = option(
     "--device",
     metavar="NAME",
     help="Device of the model: cpu, cuda, ...",
-    shown_default="a GPU if there is one",
+    shown_default="a GPU, if any",
     section="Encoder",
 )
 download_option = option(
@@ -454,9 +453,8 @@ def model_option(default: str) -> Callable[[F], F]:
         "--model",
         metavar="MODEL",
         shell_complete=complete_model,
-        help="Folder, bundled model, hub id in the local cache, file of word vectors, or URL#NAME "
-        "of an embeddings service; then settings such as ::max-length=256 (`retriever inspect "
-        "settings`).",
+        help="Folder, bundled model, cached hub id, file of word vectors, or URL#NAME; then "
+        "::KEY=VALUE (`retriever inspect settings`).",
         shown_default=default,
         section="Encoder",
     )

@@ -26,8 +26,9 @@ sources_argument = click.argument(
 on_long_option = option(
     "--on-long",
     type=click.Choice(["split", "truncate", "error"]),
-    help="A text longer than the encoder's window: split it into passages, cut it, or stop.",
-    shown_default="the index's own, else split",
+    metavar="HOW",
+    help="Texts beyond the window: split, truncate or error.",
+    shown_default="split",
     section="Index",
 )
 compact_option = option(
@@ -38,10 +39,10 @@ compact_option = option(
 )
 _TYPES = option(
     "--types",
-    metavar="NAME=TYPE,...",
+    metavar="NAME=TYPE",
     multiple=True,
-    help="Types of CSV and TSV columns that become metadata: string, number, boolean or date.",
-    shown_default="what all cells of the first 1,000 rows are",
+    help="Types of CSV and TSV columns: string, number, boolean or date.",
+    shown_default="by the first 1,000 rows",
     section="Input",
 )
 
@@ -53,7 +54,7 @@ class FieldOptions:
     id_field: str | None = setting(
         None,
         "Field that holds the id.",
-        shown="id or _id, else generated",
+        shown="id, _id or generated",
         section="Input",
     )
     text_field: str | None = setting(
@@ -95,11 +96,11 @@ class SourceOptions(FieldOptions):
     """How sources are read."""
 
     sql: str | None = setting(
-        None, "Read the rows of this query; each input is then a SQLite database.", section="Input"
+        None, "Read the rows of this query of SQLite databases.", section="Input"
     )
     on_error: Literal["fail", "skip"] = setting(
         "fail",
-        "At a malformed record, or a file that cannot be opened: stop, or count and skip it.",
+        "At a malformed record or file: stop, or count and skip it.",
         section="Input",
     )
 
@@ -129,7 +130,7 @@ document_options = settings(
     SourceOptions,
     f"{_NAMES} sql on_error",
     options=[_TYPES],
-    metavars={"sql": "QUERY"},
+    metavars={"sql": "QUERY", "on_error": "HOW"},
 )
 
 
@@ -148,19 +149,19 @@ class AnalyzerOptions:
     language: str | None = setting(
         None,
         "Language of the texts, or none.",
-        shown="english, or that of an index that exists",
+        shown="english",
         section="BM25",
     )
     stemming: bool | None = setting(
         None,
         "Reduce words to their stems.",
-        shown="yes, or that of an index that exists",
+        shown="yes",
         section="BM25",
     )
     stop_words: bool | None = setting(
         None,
         "Drop stop words such as `the` and `of`.",
-        shown="yes, or that of an index that exists",
+        shown="yes",
         section="BM25",
     )
 
@@ -201,9 +202,8 @@ class StructureOptions:
 
     index_type: str | None = setting(
         None,
-        "Search structure of large segments: auto, flat, hnsw, ivf, ivf-sq8, ivf-pq or a FAISS "
-        "factory string.",
-        shown="the index's own, else auto",
+        "Search structure: auto, flat, hnsw, ivf, ivf-sq8, ivf-pq or a FAISS factory string.",
+        shown="auto",
         section="Index",
     )
     memory: str | None = setting(

@@ -11,7 +11,6 @@ import click
 
 from cli.options import (
     MINILM,
-    OWN_OR,
     Command,
     EncoderOptions,
     Location,
@@ -60,7 +59,7 @@ _LONG = 60.0
 )
 @document_options
 @on_long_option
-@encoder_options(OWN_OR.format(MINILM), "layers pooling dtype")
+@encoder_options(MINILM, "layers pooling dtype")
 @analyzer_options
 @structure_options
 @compact_option
@@ -87,8 +86,8 @@ def index_command(
     input.
 
     Documents whose id is in the index are replaced; unchanged ones are not encoded again, and an
-    interrupted run resumes. Encoder, analyzer and search structure belong to the index: others than
-    its own are refused.
+    interrupted run resumes. Defaults are those of a new index: one that exists keeps its encoder,
+    analyzer and search structure, and refuses others.
     """
     from cli.output.progress import EncodingProgress, Stages, warn_metadata, warn_reader
     from retriever.documents.passages import PassageSettings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -20,9 +20,11 @@ from cli.options import (
     json_option,
     option,
     quiet_option,
+    settings,
 )
 from cli.output.text import say
 from cli.source_options import SourceOptions, corpus_texts, source_options, sources_argument
+from retriever.settings import setting
 from retriever.terminal import on_one_line
 
 if TYPE_CHECKING:
@@ -132,18 +134,18 @@ def layers_command(
     report(result, output, as_json=as_json)
 
 
+@dataclass(frozen=True, slots=True)
+class WordOptions:
+    """Which words are shown."""
+
+    min_count: int = setting(5, "Minimum number of occurrences of a word.", low=1)
+
+
 @click.command("words", cls=Command)
 @sources_argument
 @limit_option
 @source_options
-@option(
-    "--min-count",
-    type=click.IntRange(min=1),
-    default=5,
-    metavar="N",
-    help="Minimum number of occurrences of a word.",
-    section="Output",
-)
+@settings("counted", WordOptions)
 @option(
     "--top",
     type=click.IntRange(min=1),
@@ -161,7 +163,7 @@ def words_command(
     sources: tuple[str, ...],
     limit: int,
     source: SourceOptions,
-    min_count: int,
+    counted: WordOptions,
     top: int,
     encoder: EncoderOptions,
     output: Path | None,
@@ -184,7 +186,7 @@ def words_command(
         result = inspect_words(
             corpus_texts(reader),
             choice.encoder,
-            min_count=min_count,
+            min_count=counted.min_count,
             top=top,
             limit=limit,
             loading=Loading(choice.device, choice.download),
@@ -221,7 +223,6 @@ _BLACK = 16
 @encoder_options(MINILM)
 @plot_option
 @json_option
-@quiet_option
 def weights_command(
     text: str | None,
     text_file: Path | None,
@@ -229,7 +230,6 @@ def weights_command(
     encoder: EncoderOptions,
     plot: Path | None,
     as_json: bool,
-    quiet: bool,
 ) -> None:
     """Show the weight of each word of TEXT in its SBERT-WK vector; the weights sum to 1.
 

@@ -224,7 +224,7 @@ class EncoderSettings:
     )
     dtype: Dtype | None = setting(
         None,
-        "Number format that the model computes in; vectors are float32. int8 needs OpenVINO.",
+        "Number format of the computation; int8 needs OpenVINO.",
         meaning="float32",
         section=COMPUTING,
     )

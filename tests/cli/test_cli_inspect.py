@@ -82,7 +82,7 @@ class TestLayers:
 
 class TestWords:
     def test_groups_hold_the_words_that_occur_often_enough(self, inspect, corpus):
-        found = read(inspect("words", corpus, "--json", "--min-count", 2, "--top", 2))
+        found = read(inspect("words", corpus, "--json", "--set", "min-count=2", "--top", 2))
         assert found["texts"] == 20
         shown = [one for group in ("low", "middle", "high") for one in found[group]]
         text = corpus.read_text()
@@ -96,7 +96,7 @@ class TestWords:
         assert high[1]["variance"] <= high[0]["variance"]
 
     def test_a_table_shows_the_groups_beside_each_other(self, inspect, corpus):
-        outcome = inspect("words", corpus, "--min-count", 2, "--top", 3)
+        outcome = inspect("words", corpus, "--set", "min-count=2", "--top", 3)
         lines = outcome.out.splitlines()
         assert lines[0].endswith(": 20 texts, 9 words that occur at least 2 times")
         header = "low variance count middle variance count high variance count"
