@@ -436,7 +436,7 @@ device_option = option(
     "--device",
     metavar="NAME",
     help="Device of the model: cpu, cuda, ...",
-    shown_default="a GPU, if any",
+    shown_default="GPU, if any",
     section="Encoder",
 )
 download_option = option(

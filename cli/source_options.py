@@ -27,7 +27,7 @@ on_long_option = option(
     "--on-long",
     type=click.Choice(["split", "truncate", "error"]),
     metavar="HOW",
-    help="Too long a text: split, truncate or error.",
+    help="A text beyond the window: split, truncate or error.",
     shown_default="split",
     section="Index",
 )

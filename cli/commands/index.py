@@ -86,8 +86,8 @@ def index_command(
     input.
 
     Documents whose id is in the index are replaced; unchanged ones are not encoded again, and an
-    interrupted run resumes. Defaults are those of a new index: one that exists keeps its encoder,
-    analyzer and search structure, and refuses others.
+    interrupted run resumes. Defaults are those of a new index; an existing one refuses another
+    encoder, analyzer or search structure.
     """
     from cli.output.progress import EncodingProgress, Stages, warn_metadata, warn_reader
     from retriever.documents.passages import PassageSettings
