@@ -228,9 +228,9 @@ def _printer(
             return
         if query is not None:
             say(f"== {query}: {text}", err=False)
-        weights = index.term_weights(text)
+        weights, analyzer = index.term_weights(text), index.analyzer
         for hit in hits:
-            spans = highlights(hit.passage, index.analyzer, weights)
+            spans = highlights(hit.passage, analyzer, weights)
             click.echo(hit_text(hit, spans, cells=cells, styled=styled, full=full), color=styled)
         if explain and hits:
             click.echo(explanation(hits, settings))

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
-from wcwidth import width, wrap
 
-from retriever.search.engine import Hit
 from retriever.terminal import on_one_line, table, without_controls
 
 if TYPE_CHECKING:
-    from retriever import Facets
-    from retriever.search import SearchSettings
+    from retriever import Facets, Hit, SearchSettings
 
 _LINES = 3
 _INDENT = 5 * " "
@@ -47,8 +45,7 @@ def hit_text(hit: Hit, spans: Spans, *, cells: int, styled: bool, full: bool) ->
     text, inside = _excerpt(without_controls(hit.passage), spans, None if full else room)
     if styled:
         text = _highlighted(text, inside)
-    body = wrap(text, cells, initial_indent=_INDENT, subsequent_indent=_INDENT)
-    return "\n".join([f"{head}{title}", *body])
+    return "\n".join([f"{head}{title}", *_wrapped(text, cells)])
 
 
 def explanation(hits: Sequence[Hit], settings: SearchSettings) -> str:
@@ -103,6 +100,28 @@ def facets_text(facets: Facets) -> str:
     return "\n".join(lines)
 
 
+def _is_narrow(text: str) -> bool:
+    """Whether each character takes a cell, as it is with most passages; wcwidth loads slowly."""
+    return text.isprintable() and text.replace("…", "").isascii()
+
+
+def _width(text: str) -> int:
+    if _is_narrow(text):
+        return len(text)
+    import wcwidth
+
+    return wcwidth.width(text)
+
+
+def _wrapped(text: str, cells: int) -> list[str]:
+    if _is_narrow(text):
+        lines = textwrap.wrap(text, cells, initial_indent=_INDENT, subsequent_indent=_INDENT)
+        return [line.rstrip() for line in lines]
+    import wcwidth
+
+    return wcwidth.wrap(text, cells, initial_indent=_INDENT, subsequent_indent=_INDENT)
+
+
 def _value(value: object) -> str:
     """A string as it is, a number or boolean as JSON writes it."""
     return value if isinstance(value, str) else json.dumps(value)
@@ -119,7 +138,7 @@ def _rank(value: int | None) -> str:
 def _excerpt(passage: str, spans: Spans, room: int | None) -> tuple[str, Spans]:
     """The part of about `room` cells that holds the most spans, and where they are in it."""
     limit = len(passage)
-    if room is not None and (needed := width(passage)) > room:
+    if room is not None and (needed := _width(passage)) > room:
         # In characters, as wide as those of the passage are on average.
         limit = len(passage) * room // needed
     start, stop = 0, len(passage)

@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,9 @@ from indexes.bm25.formulas import BM25Settings, Weighting, idf, mean_okapi_idf
 from indexes.bm25.postings import Postings, Read
 from indexes.compiled import compiled
 from indexes.errors import ConfigError, DamagedIndexError
-from indexes.filters.allowed import Allowed
+
+if TYPE_CHECKING:
+    from indexes.filters.allowed import Allowed
 
 
 class Matches(NamedTuple):

@@ -68,12 +68,7 @@ from indexes.folder.checksums import UNGUARDED, BlockGuard, SegmentSums, write_s
 from indexes.folder.connection import SEGMENTS_FOLDER, refuse_link
 from indexes.folder.documents import has_table, read_waiting
 from indexes.protocol import Stage, StructureSettings, no_progress
-from indexes.vectors.structure import (
-    FLAT_STRUCTURE,
-    SegmentStructure,
-    build_structure,
-    open_segment_structure,
-)
+from indexes.vectors.effort import FLAT, FLAT_STRUCTURE, SegmentStructure
 
 if TYPE_CHECKING:
     from pyroaring import BitMap
@@ -227,6 +222,11 @@ def open_segment(index: Path, number: int, manifest_hash: str) -> Segment:
     sums = SegmentSums(folder, manifest)
     ids = map_array(folder / IDS_FILE, ("<i8",), (passages,))
     vectors = map_array(folder / VECTORS_FILE, ("<f4",), (passages, dimensions))
+    structure = None
+    if manifest["structure"] != FLAT:
+        from indexes.vectors.structure import STRUCTURE_FILE, open_structure
+
+        structure = open_structure(folder / STRUCTURE_FILE, passages, dimensions, sums.guard)
     return Segment(
         number,
         folder,
@@ -234,7 +234,7 @@ def open_segment(index: Path, number: int, manifest_hash: str) -> Segment:
         ids,
         vectors,
         Postings.open(folder, sums.guard),
-        open_segment_structure(folder, manifest, (passages, dimensions), sums.guard),
+        SegmentStructure.recorded(manifest, structure),
         sums.guard(IDS_FILE, ids),
         sums.guard(VECTORS_FILE, vectors),
     )
@@ -482,6 +482,8 @@ def merge_segments(
         merge_postings([segment.postings for segment in segments], masks, new)
         shape = (len(ids), dimensions)
         stored = map_array(new / VECTORS_FILE, ("<f4",), shape)
+        from indexes.vectors.structure import build_structure
+
         return build_structure(new, stored, structures, stage)
 
     manifest = make_segment(folder, len(ids), dimensions, write)

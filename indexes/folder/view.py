@@ -14,14 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from indexes.bm25.formulas import BM25Settings
 from indexes.bm25.scoring import BM25, CorpusStatistics
 from indexes.errors import DamagedIndexError, StorageError
 from indexes.files import damaged_database, readable, set_read_ahead, storage_errors, unique
-from indexes.filters.allowed import Allowed, RanksCache, allowed_passages, unknown_fields
 from indexes.folder.connection import (
     ConnectionPool,
     Identity,
@@ -44,13 +42,15 @@ from indexes.protocol import (
     Query,
     StoredDocument,
 )
-from indexes.vectors.choice import FLAT
-from indexes.vectors.flat import Nearest, exact_scores, nearest_of, rounded
-from indexes.vectors.structure import search_vectors
+from indexes.vectors.effort import FLAT
 
 if TYPE_CHECKING:
+    from cachetools import LRUCache
+
+    from indexes.filters.allowed import Allowed, RanksCache
     from indexes.filters.facets import Owners
     from indexes.filters.sql import Where
+    from indexes.vectors.flat import Nearest
 
 
 class FolderReader:
@@ -156,10 +156,6 @@ class Commit:
     generation: int
     segments: tuple[LiveSegment, ...]
     owners: Owners = field(default_factory=dict)
-    allowed: LRUCache[tuple[object, ...], list[Allowed]] = field(
-        default_factory=lambda: LRUCache(_FILTERS)
-    )
-    ranks: RanksCache = field(default_factory=RanksCache)
     verified: set[int] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -169,8 +165,26 @@ class Commit:
         return CorpusStatistics.of(self.segments)
 
     @cached_property
+    def allowed(self) -> LRUCache[tuple[object, ...], list[Allowed]]:
+        """By filter, the passages that it allows."""
+        from cachetools import LRUCache
+
+        return LRUCache(_FILTERS)
+
+    @cached_property
+    def ranks(self) -> RanksCache:
+        """The values of passages, for filters that many values meet."""
+        from indexes.filters.allowed import RanksCache
+
+        return RanksCache()
+
+    @cached_property
     def live(self) -> list[Allowed | None]:
         """For each segment the passages that are not deleted; None if none was."""
+        if all(one.live is None for one in self.segments):
+            return [None] * len(self.segments)
+        from indexes.filters.allowed import Allowed
+
         return [None if one.live is None else Allowed.of(one.live) for one in self.segments]
 
 
@@ -219,6 +233,8 @@ class FolderView:
         with self._commit.lock:
             found = self._commit.allowed.get(where.key)
         if found is None:
+            from indexes.filters.allowed import allowed_passages
+
             found = allowed_passages(
                 self._connection, self._folder, self.segments, where, self._commit.ranks
             )
@@ -228,6 +244,8 @@ class FolderView:
 
     def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:
         """The fields among some that no document has had; see `indexes.filters.allowed`."""
+        from indexes.filters.allowed import unknown_fields
+
         return unknown_fields(self._connection, names)
 
     def has_type(self, name: str, types: Collection[FieldType]) -> bool:
@@ -240,7 +258,6 @@ class FolderView:
         self, names: Sequence[str], where: Where | None, terms: Sequence[str] | None, limit: int
     ) -> Facets:
         """How many of the documents that pass a filter have each value of some fields."""
-        # Imported here, so that a query without facets starts sooner.
         from indexes.filters.facets import counted_documents, facet
 
         commit, matching = self._commit, None
@@ -469,6 +486,8 @@ class FolderRanking:
 
     def _nearest(self, queries: Sequence[Query], depth: int) -> list[list[NDArray[np.int64]]]:
         """For each query and segment, the positions of the `depth` nearest passages of all."""
+        from indexes.vectors.structure import search_vectors
+
         vectors = np.stack([query.vector for query in queries if query.vector is not None])
         found = [
             search_vectors(
@@ -486,6 +505,8 @@ class FolderRanking:
 
     def _best(self, parts: Sequence[Nearest], depth: int) -> list[NDArray[np.int64]]:
         """Of what was found in each segment the positions of the `depth` best of all segments."""
+        from indexes.vectors.flat import nearest_of
+
         # Places ascend as passage ids do.
         placed = [first + part[0] for first, part in zip(self._firsts[:-1], parts, strict=True)]
         places, scores = np.concatenate(placed), np.concatenate([part[1] for part in parts])
@@ -501,6 +522,8 @@ class FolderRanking:
         self, query: Query, nearest: Sequence[NDArray[np.int64]], mode: Mode, depth: int
     ) -> Candidates:
         """The nearest passages and, in the mode ``hybrid``, BM25's best, scored."""
+        from indexes.vectors.flat import exact_scores, rounded
+
         terms = self._bm25.query(query.terms if mode == "hybrid" else ())
         matches = terms.search(depth, self._filter)
         vector = np.asarray(query.vector)

@@ -50,7 +50,8 @@ from indexes.folder.segment import (
     write_segment,
 )
 from indexes.protocol import NewDocument, Stage, StoredHead, StructureSettings, no_progress
-from indexes.vectors.choice import FLAT, Choice
+from indexes.vectors.choice import Choice
+from indexes.vectors.effort import FLAT
 from indexes.vectors.structure import buildable_choice
 
 LOG = logging.getLogger(__name__)

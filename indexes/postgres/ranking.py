@@ -32,7 +32,8 @@ from indexes.postgres.postings import (
 )
 from indexes.postgres.schema import Tables
 from indexes.protocol import Candidates, Mode, Query, Stage, StructureSettings
-from indexes.vectors.choice import AUTO, FLAT, FLAT_LIMIT
+from indexes.vectors.choice import AUTO, FLAT_LIMIT
+from indexes.vectors.effort import FLAT
 from indexes.vectors.flat import exact_scores, nearest_of, rounded, tie_slack
 
 if TYPE_CHECKING:

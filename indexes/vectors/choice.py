@@ -32,10 +32,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from indexes.errors import ConfigError
+from indexes.vectors.effort import FLAT
 from indexes.vectors.library import code_bytes, faiss_reason, load_faiss, unwrap
 
 AUTO = "auto"
-FLAT = "flat"
 NAMES = (AUTO, FLAT, "hnsw", "ivf", "ivf-sq8", "ivf-pq")
 
 FLAT_LIMIT = 50_000

@@ -16,16 +16,18 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from indexes.compiled import compiled
 from indexes.files import set_read_ahead
-from indexes.filters.allowed import Allowed
 from indexes.folder.checksums import UNGUARDED, BlockGuard
 from indexes.vectors.library import count_gpus, faiss_reason, gpu_resources, load_faiss
+
+if TYPE_CHECKING:
+    from indexes.filters.allowed import Allowed
 
 # Positions int64 and scores float64.
 Nearest = tuple[NDArray[np.int64], NDArray[np.float64]]

@@ -25,17 +25,19 @@ import threading
 import warnings
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from indexes.files import unique
-from indexes.filters.allowed import Allowed
 from indexes.folder.checksums import UNGUARDED, BlockGuard
 from indexes.vectors.flat import Nearest, rescored, search_flat
 from indexes.vectors.library import COARSE, WHOLE, Unwrapped, faiss_reason, load_faiss
+
+if TYPE_CHECKING:
+    from indexes.filters.allowed import Allowed
 
 ID_BYTES = 8
 

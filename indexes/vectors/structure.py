@@ -22,25 +22,29 @@ import threading
 import warnings
 import weakref
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from indexes.errors import ConfigError, FormatVersionError, MissingExtraError
 from indexes.files import damaged, storage_errors
-from indexes.filters.allowed import Allowed
 from indexes.folder.checksums import UNGUARDED, BlockGuard, unguarded
 from indexes.protocol import Stage, StructureSettings, no_progress
-from indexes.vectors.choice import AUTO, FLAT, Choice, StructureSpec, resolve, training_size
+from indexes.vectors.choice import AUTO, Choice, StructureSpec, resolve, training_size
+from indexes.vectors.effort import FLAT, Measured, SegmentStructure
 from indexes.vectors.flat import Nearest, search_flat
 from indexes.vectors.library import code_bytes, count_gpus, faiss_reason, load_faiss, unwrap
 from indexes.vectors.search import ID_BYTES, ListGuard, Searcher, sizes_of
 
+if TYPE_CHECKING:
+    from indexes.filters.allowed import Allowed
+
+STRUCTURE_FILE = "structure.faiss"
 _TRAILER_BYTES = 1024
 _NUMBERS = ("passages", "dimensions", "bytes", "guarded")
 _CHUNK = 1 << 20
@@ -304,14 +308,6 @@ _ROUNDING = 1e-6
 SAMPLED_QUERIES = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """The recall, from 0 to 1, that one search effort reaches."""
-
-    effort: int
-    recall: float
-
-
 def recall_at(found: Found, exact: Found, k: int = 10) -> float:
     """Recall@k: the share of the k best vectors that was found, over all queries.
 
@@ -362,20 +358,6 @@ def measure(
     return measured
 
 
-def cheapest(measured: Sequence[Measured], target: float) -> int:
-    """The least effort whose recall is `target` or more."""
-    if not 0 < target <= 1:
-        raise ConfigError(f"--recall {target}: expected a number above 0 and at most 1")
-    enough = [one.effort for one in measured if one.recall >= target]
-    if not enough:
-        best = max(measured, key=lambda one: one.recall)
-        raise ConfigError(
-            f"--recall {target}: the best that this structure reaches is {best.recall:.4f}, at "
-            f"effort {best.effort}; ask for less, or `retriever compact` with another --index-type"
-        )
-    return min(enough)
-
-
 def _without(found: Found, own: NDArray[np.int64]) -> Found:
     """Results without the passage that each query was made from."""
     kept = [positions != mine for (positions, _), mine in zip(found, own, strict=True)]
@@ -383,41 +365,6 @@ def _without(found: Found, own: NDArray[np.int64]) -> Found:
         (positions[keep], scores[keep])
         for (positions, scores), keep in zip(found, kept, strict=True)
     ]
-
-
-STRUCTURE_FILE = "structure.faiss"
-# The recall by default.
-USUAL_RECALL = 0.95
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentStructure:
-    """What a segment's manifest says of its structure."""
-
-    name: str  # ``flat``, another name or a factory string
-    reasons: tuple[str, ...] = ()  # why, as sentences
-    recall: tuple[Measured, ...] = ()  # @10, efforts ascending; empty for ``flat``
-    structure: Structure | None = None  # None for ``flat``
-
-    def effort(self, recall: float | None) -> int | None:
-        """The least effort that reaches a recall@10; None if there is nothing to choose."""
-        if not self.recall:
-            return None
-        if recall is None:
-            best = max(one.recall for one in self.recall)
-            return cheapest(self.recall, min(USUAL_RECALL, best) or 1.0)
-        return cheapest(self.recall, recall)
-
-    def to_json(self) -> dict[str, Any]:
-        """What the manifest holds of it."""
-        return {
-            "structure": self.name,
-            "reasons": list(self.reasons),
-            "recall": [asdict(one) for one in self.recall],
-        }
-
-
-FLAT_STRUCTURE = SegmentStructure(FLAT)
 
 
 def build_structure(
@@ -449,19 +396,6 @@ def buildable_choice(settings: StructureSettings, passages: int, dimensions: int
             reasons = (*choice.reasons, "FAISS is not installed: flat")
             return replace(resolve(FLAT, passages, dimensions, None), reasons=reasons)
     return choice
-
-
-def open_segment_structure(
-    folder: Path, manifest: Mapping[str, Any], shape: tuple[int, int], guard: Guarding = unguarded
-) -> SegmentStructure:
-    """What `build_structure` made, in time that does not depend on its size."""
-    name = manifest["structure"]
-    return SegmentStructure(
-        name,
-        tuple(manifest.get("reasons", ())),
-        tuple(Measured(**one) for one in manifest.get("recall", ())),
-        None if name == FLAT else open_structure(folder / STRUCTURE_FILE, *shape, guard),
-    )
 
 
 def search_vectors(

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import unicodedata
 
-from cli.output.hits import explanation, hit_text
+import wcwidth
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cli.output.hits import _wrapped, explanation, hit_text
 from retriever.search import SearchSettings
 from retriever.search.engine import Hit
 
@@ -63,3 +67,10 @@ def test_an_explanation_is_one_aligned_table():
         "rank   score  first   dense  rank  bm25  rank  id",
         "   1  0.5000      7  0.2500     1     -     -  文書",
     ]
+
+
+@given(st.text(st.sampled_from("abc de-,'…"), max_size=200), st.integers(12, 60))
+def test_narrow_text_is_wrapped_as_text_of_any_width(text, cells):
+    indent = " " * 5
+    wide = wcwidth.wrap(text, cells, initial_indent=indent, subsequent_indent=indent)
+    assert _wrapped(text, cells) == [line.rstrip() for line in wide]

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from structure_samples import best, build, clustered
 
 from indexes.errors import ConfigError
-from indexes.vectors.structure import Measured, cheapest, measure, recall_at, sample_queries
+from indexes.vectors.effort import Measured, cheapest
+from indexes.vectors.structure import measure, recall_at, sample_queries
 
 VECTORS, _, _ = clustered(6000, 24)
 

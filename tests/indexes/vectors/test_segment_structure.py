@@ -13,8 +13,9 @@ from indexes.folder.verify import verify
 from indexes.folder.view import FolderReader
 from indexes.folder.writer import FolderWriter
 from indexes.protocol import StructureSettings
+from indexes.vectors.effort import Measured, SegmentStructure
 from indexes.vectors.flat import search_flat
-from indexes.vectors.structure import STRUCTURE_FILE, Measured, SegmentStructure, search_vectors
+from indexes.vectors.structure import STRUCTURE_FILE, search_vectors
 
 DOCUMENTS = [document(f"d{i}", f"word{i} word{i % 7}") for i in range(600)]
 
