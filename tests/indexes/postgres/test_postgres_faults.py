@@ -33,7 +33,7 @@ BATCH = 10
 
 
 @contextmanager
-def refused(kind, match=""):
+def refused(kind, match=None):
     with pytest.raises(kind, match=match) as caught:
         yield
     assert caught.value.exit_code == 2
