@@ -13,7 +13,6 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, TypeAlias
 
 import click
@@ -126,6 +125,8 @@ class LazyGroup(click.Group):
             path = " ".join([*ctx.command_path.split()[1:], name])
             if path in _FORMER:
                 raise click.UsageError(f"`retriever {path}` is now {_FORMER[path]}", ctx)
+            from difflib import get_close_matches
+
             near = get_close_matches(name, self._tree) or _deeper(self._tree, name)
             raise click.UsageError(f"No such command {name!r}{_did_you_mean(near)}", ctx)
         return super().resolve_command(ctx, args)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -50,6 +49,8 @@ def unexpected_keyword(name: str, known: Iterable[str]) -> TypeError:
     """The error of a keyword that does not exist, with the nearest one that does and all others."""
     there = sorted(known)
     other = _ELSEWHERE.get(name)
+    from difflib import get_close_matches
+
     near = [other] if other in there else get_close_matches(name, there, 1)
     guess = f"; did you mean {near[0]!r}?" if near else ""
     return TypeError(f"unexpected keyword {name!r}{guess} (known: {', '.join(there)})")
