@@ -1,12 +1,7 @@
 """Vectors of texts under one or many encoders, cached, with one forward pass per text and model.
 
-Encoders that share a model (see `load_encoders`) and read the same word pieces of a text share its
-forward pass, whatever their layers, fusion and pooling. Encoders with another window, prompt or
-truncation read other pieces of some texts, and only these go through the model again. Static
-encoders run no model. Meta-embeddings of the same sources share what these say of each text.
-
-All layers of a model are an encoder of their own: concatenated, without a head and without
-normalization (`layer_form`, `split_layers`).
+Encoders of one model that read the same word pieces of a text share its forward pass, whatever
+their layers, fusion and pooling; so do meta-embeddings of the same sources.
 """
 
 from __future__ import annotations
@@ -92,34 +87,30 @@ class Loading:
         return Encoder.load(encoder, device=self.device, download=self.download)
 
     def load_together(self, encoders: Sequence[str]) -> list[Encoder]:
-        """Load encoders that share the forward passes of a model; see `load_encoders`."""
-        return load_encoders(encoders, device=self.device, download=self.download)
+        """Load encoders of which those of the same weights and number format share passes, in torch
+        unless they name another backend or a number format that torch lacks.
+        """
+        context = LoadContext(self.device, self.download, sharing())
+        loaded = []
+        for asked in map(parse_encoder, encoders):
+            if asked.backend in ("openvino", "numpy") or asked.dtype == "int8":
+                loaded.append(self.load(asked))
+            else:
+                loaded.append(Encoder(*load_model(asked, context)))
+        return loaded
 
 
-def load_encoders(
-    forms: Sequence[str], *, device: str | None = None, download: bool = False
-) -> list[Encoder]:
-    """Load encoders by their text forms; those of the same weights and number format share passes.
+class TextVectors:
+    """(texts, ...) float32 `vectors` of texts, which may repeat; `cut` texts exceed the window."""
 
-    They run in torch, unless they name another backend or a number format that torch lacks.
-    """
-    backbone_of = sharing()
-    encoders = []
-    for asked in map(parse_encoder, forms):
-        if asked.backend in ("openvino", "numpy") or asked.dtype == "int8":
-            encoders.append(Encoder.load(asked, device=device, download=download))
-        else:
-            context = LoadContext(device, download, backbone_of)
-            encoders.append(Encoder(*load_model(asked, context)))
-    return encoders
+    def __init__(self, texts: Sequence[str], vectors: Floats, cut: int = 0) -> None:
+        self.vectors = vectors
+        self.cut = cut
+        self._row = {text: row for row, text in enumerate(texts)}
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Embedded:
-    """(texts, dimensions) float32 vectors, and the number of texts that were cut at the window."""
-
-    vectors: Floats
-    cut: int
+    def of(self, texts: Sequence[str]) -> Floats:
+        """(texts, ...) float32, in the order of these texts; each of them must be known."""
+        return self.vectors[np.array([self._row[text] for text in texts], np.int64)]
 
 
 def embed(
@@ -129,8 +120,8 @@ def embed(
     *,
     query: bool = False,
     done: Done = ignore,
-) -> Embedded:
-    """The vectors of texts under one encoder; see `embed_all`."""
+) -> TextVectors:
+    """`embed_all` for one encoder."""
     (found,) = embed_all([encoder], texts, folder, query=query, done=done)
     return found
 
@@ -142,16 +133,12 @@ def embed_all(
     *,
     query: bool = False,
     done: Done = ignore,
-) -> Iterator[Embedded]:
+) -> Iterator[TextVectors]:
     """The vectors of texts under one encoder after the other, in the order of the texts.
 
-    Each distinct text is encoded once, and all missing vectors before the first result; those of
-    one encoder at a time are in memory. The cache has a SQLite file for each encoder, which several
-    processes may use at once; None is a temporary folder. `done` gets the number of vectors, in all
-    that of distinct texts for each encoder.
-
-    Raises:
-        StorageError: the folder cannot be written, or a file is damaged.
+    All missing vectors are made before the first result; those of one encoder at a time are in
+    memory. The cache has a SQLite file for each encoder, which several processes may use at once;
+    None is a temporary folder. `done` gets the number of vectors, distinct texts times encoders.
     """
     unique = list(dict.fromkeys(texts))
     row = {text: number for number, text in enumerate(unique)}
@@ -159,20 +146,19 @@ def embed_all(
     with ExitStack() as stack:
         if folder is None:
             folder = Path(stack.enter_context(TemporaryDirectory()))
-        _fill_cache(encoders, unique, folder, query=query, done=done)
+        _fill_cache(encoders, unique, folder, query, done)
         for encoder in encoders:
             with _open_vectors(folder, encoder) as file:
                 vectors, cut = file.read(unique, query)
-            yield Embedded(vectors[rows], int(cut[rows].sum()))
+            yield TextVectors(texts, vectors[rows], int(cut[rows].sum()))
 
 
 def _fill_cache(
     encoders: Sequence[LoadedEncoder],
     texts: Sequence[str],
     folder: Path,
-    *,
-    query: bool = False,
-    done: Done = ignore,
+    query: bool,
+    done: Done,
 ) -> None:
     """Encode distinct texts that the cache lacks, and store them block by block."""
 
@@ -249,9 +235,7 @@ class _VectorFile:
 
 @contextmanager
 def _open_vectors(folder: Path, encoder: LoadedEncoder) -> Iterator[_VectorFile]:
-    """The file of an encoder. That of a URL, or of an object, is emptied if its probe vectors are
-    not those of this encoder: another model answers under the name.
-    """
+    """The file of an encoder; that of a URL is emptied if another model answers under it."""
     spec = encoder.spec
     dtype = spec.settings.dtype
     path = folder / f"{spec.fingerprint}{f'-{dtype}' if dtype else ''}.sqlite"
@@ -298,9 +282,7 @@ def _sources(encoder: LoadedEncoder) -> tuple[object, ...]:
 
 
 class _Part:
-    """Texts of a block that are encoded under one encoder: `pieces` within the window (of a
-    meta-embedding what it has in their place), which texts are cut, and vectors.
-    """
+    """Texts of a block under one encoder: pieces within the window, which are cut, and vectors."""
 
     def __init__(self, encoder: LoadedEncoder, texts: list[str], query: bool) -> None:
         self.encoder = encoder
@@ -336,27 +318,6 @@ def _encode_together(parts: Sequence[_Part], done: Done) -> None:
                     rows = [row for user, row in uses[ids] if user == place]
                     parts[place].vectors[rows] = vector
                     done(len(rows))
-
-
-class TextVectors:
-    """Vectors by text: (texts, ...), one for each of the texts, which may repeat."""
-
-    def __init__(self, texts: Sequence[str], vectors: Floats) -> None:
-        self._row = {text: row for row, text in enumerate(texts)}
-        self._vectors = vectors
-
-    def of(self, texts: Sequence[str]) -> Floats:
-        """(texts, ...) float32, in the order of these texts; each of them must be known."""
-        return self._vectors[np.array([self._row[text] for text in texts], np.int64)]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SentenceVectors:
-    """The vectors of texts under an encoder by its text form; `cut` texts lost their ends."""
-
-    name: str
-    vectors: TextVectors
-    cut: int
 
 
 def named_encoders(
@@ -395,35 +356,23 @@ def named_encoders(
 
 
 class SentenceEncoders:
-    """Encoders, loaded once for all sets of texts by their text forms.
-
-    An encoder with ``static=sif`` or ``static=usif`` over a model or a file of word vectors is
-    fitted on the texts of each set, as in the papers of both. A folder of a fitted one is used as
-    it is.
-    """
+    """Encoders, loaded once for all sets of texts, except for those that are fitted on each set."""
 
     def __init__(self, forms: Sequence[str], loading: Loading) -> None:
         self.names = tuple(forms)
         self._loading = loading
-        ready = [form for form in forms if not is_fitted(form)]
+        ready = [form for form in forms if not _is_fitted(form)]
         self._ready = dict(zip(ready, loading.load_together(ready), strict=True))
 
     def vectors(
         self, texts: Sequence[str], fit_on: Sequence[str], done: Done = ignore
-    ) -> Iterator[SentenceVectors]:
-        """The vectors of distinct texts under one encoder after the other, those to be fitted on
-        `fit_on`; `done` gets the number of new vectors, `names` times `texts` in all.
-
-        Raises:
-            SourceError: no text has a word that an encoder to be fitted knows.
-        """
+    ) -> Iterator[TextVectors]:
+        """`embed_all` in the order of `names`, with some encoders fitted on the texts `fit_on`."""
         encoders = [
             self._ready[form] if form in self._ready else self._fit(form, fit_on)
             for form in self.names
         ]
-        found = embed_all(encoders, texts, self._loading.cache, done=done)
-        for name, one in zip(self.names, found, strict=True):
-            yield SentenceVectors(name, TextVectors(texts, one.vectors), one.cut)
+        return embed_all(encoders, texts, self._loading.cache, done=done)
 
     def _fit(self, form: str, texts: Sequence[str]) -> Encoder:
         asked = parse_encoder(form)
@@ -439,26 +388,21 @@ class SentenceEncoders:
         return encoder
 
 
-def is_fitted(form: str) -> bool:
-    """Whether an encoder is fitted on each set of texts."""
+def _is_fitted(form: str) -> bool:
+    # A folder of a fitted encoder is used as it is; a model or a file of word vectors is not.
     asked = parse_encoder(form)
     return asked.static in FITTED and not is_static_folder(asked.model or DEFAULT_MODEL)
 
 
 def fitted_remark(forms: Sequence[str], texts: str) -> list[str]:
     """A remark on the encoders that are fitted on `texts` of each set; none if there are none."""
-    fitted = [form for form in forms if is_fitted(form)]
+    fitted = [form for form in forms if _is_fitted(form)]
     return [f"fitted on each set, on {texts}: {', '.join(fitted)}"] if fitted else []
 
 
 def layer_form(form: str, pooling: Pooling) -> str:
-    """The text form of the encoder that gives every layer of a model, pooled over word pieces.
-
-    Model, prompts, window, number format and special tokens are those of the form.
-
-    Raises:
-        ConfigError: the form has layers, a fusion, a pooling, a head or a normalization, or a
-            static method.
+    """The form of an encoder that concatenates every layer of a model, without head and length 1;
+    refuses a form that decides how layers become a vector.
     """
     asked = parse_encoder(form)
     if asked.static is not None:
@@ -478,16 +422,12 @@ def layer_form(form: str, pooling: Pooling) -> str:
 
 
 def split_layers(vectors: Floats, depth: int) -> Floats:
-    """(texts, layers + 1, width), a view of the vectors of `layer_form`'s encoder."""
+    """(texts, hidden states, width), a view of the vectors of `layer_form`'s encoder."""
     return vectors.reshape(len(vectors), depth + 1, -1)
 
 
 class LayerEncoders:
-    """Every hidden state of models, with several poolings; forms as `layer_form` takes them.
-
-    Raises:
-        ConfigError: a form has a setting that is refused, or a pooling is unknown or named twice.
-    """
+    """Every hidden state of models, with several poolings; forms as `layer_form` takes them."""
 
     def __init__(self, forms: Sequence[str], poolings: Sequence[Pooling], loading: Loading) -> None:
         require_several("poolings", poolings)
@@ -507,21 +447,9 @@ class LayerEncoders:
         return self._encoders[self.names.index(name) * len(self.poolings)].depth
 
     def vectors(
-        self, texts: Sequence[str], done: Done = ignore
-    ) -> Iterator[tuple[Pooling, SentenceVectors]]:
-        """Pooling and vectors, (hidden states, width) for each text, model by model.
-
-        `texts` and `done` are as in `SentenceEncoders.vectors`, with each pooling as an encoder.
-        """
-        for number, found in enumerate(self.states(texts, done=done)):
-            model, pooling = divmod(number, len(self.poolings))
-            vectors = TextVectors(texts, found.vectors)
-            yield self.poolings[pooling], SentenceVectors(self.names[model], vectors, found.cut)
-
-    def states(
         self, texts: Sequence[str], *, query: bool = False, done: Done = ignore
-    ) -> Iterator[Embedded]:
-        """(texts, hidden states, width) of texts as passages or queries, in the same order."""
+    ) -> Iterator[TextVectors]:
+        """(texts, hidden states, width) of texts, all poolings of one model after the other."""
         found = embed_all(self._encoders, texts, self._cache, query=query, done=done)
         for encoder, one in zip(self._encoders, found, strict=True):
-            yield Embedded(split_layers(one.vectors, encoder.depth), one.cut)
+            yield TextVectors(texts, split_layers(one.vectors, encoder.depth), one.cut)

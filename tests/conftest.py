@@ -177,7 +177,7 @@ def stsb(minilm: Any, tmp_path_factory: pytest.TempPathFactory) -> EncodedPairs:
     if "RETRIEVER_DATA" not in os.environ:
         pytest.skip("RETRIEVER_DATA is not set: no STS-B to read")
     from eval import read_pairs
-    from eval.vectors import embed_all, layer_form, load_encoders
+    from eval.vectors import Loading, embed_all, layer_form
 
     path = Path(os.environ["RETRIEVER_DATA"]) / "stsb/test.tsv"
     # The workers of pytest-xdist share the folder above their own.
@@ -189,7 +189,7 @@ def stsb(minilm: Any, tmp_path_factory: pytest.TempPathFactory) -> EncodedPairs:
             model = minilm.spec.model
             wk = f"{model}::sbert-wk::window=2::start-layer=4"
             forms = [model, layer_form(model, "mean"), wk, f"{wk}::wk-preset=released"]
-            encoders = load_encoders(forms, device="cpu")
+            encoders = Loading(device="cpu").load_together(forms)
             for _ in embed_all(encoders, [*pairs.left, *pairs.right], cache):
                 pass
     return EncodedPairs(path, cache)

@@ -19,7 +19,7 @@ from eval.progress import Notify, Progress, ignore, silent
 from eval.reports import Report, ReportedResult, Section, environment
 from eval.sentences.sts import pair_cosines
 from eval.tables import Table
-from eval.vectors import Loading, TextVectors, embed_all
+from eval.vectors import Loading, embed_all
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
 from retriever.encoders.settings import SBERT_WK, section_names
 from retriever.errors import ConfigError
@@ -138,7 +138,7 @@ def inspect_sensitivity(
     done = progress("encoding pairs", len(texts) * len(encoders))
     values = []
     for found in embed_all(encoders, texts, None, done=done):
-        cosines = pair_cosines(read, TextVectors(texts, found.vectors))
+        cosines = pair_cosines(read, found)
         values.append(float(correlation(cosines[None])[0]))
     by_setting = dict(zip(grid, values[:-1], strict=True))
     windows, starts = (tuple(sorted(set(numbers))) for numbers in zip(*grid, strict=True))

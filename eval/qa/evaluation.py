@@ -428,8 +428,8 @@ def _layer_values(
     measured = PoolMeasures(questions.questions, measures)
     columns, cut = [], 0
     for right, left in zip(
-        layers.states(passages, done=done),
-        layers.states(asked, query=True, done=done),
+        layers.vectors(passages, done=done),
+        layers.vectors(asked, query=True, done=done),
         strict=True,
     ):
         scores = [

@@ -1,12 +1,11 @@
-"""What the experiments on sets of sentences share: reading the sets, scoring encoders or every
-hidden state on them, and the paired comparison of encoders on the same examples.
-"""
+"""What experiments on sets of sentences share: how encoders or hidden states are scored."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -29,7 +28,6 @@ Floats = NDArray[np.float64]
 Value = tuple[float, float | None]
 
 _CELLS_AT_ONCE = 2**20
-
 
 S = TypeVar("S", STSTask, ClassificationTask)
 
@@ -55,12 +53,10 @@ class SentenceSettings:
 
 
 class VectorScore(NamedTuple):
-    """The vectors of one encoder on a set; `extra`, `note` and `details` as in `EncoderScore`.
-
-    Predictions are (seeds, examples) float64; `tested` are the rows of the examples, if not all.
-    """
+    """The vectors of one encoder on a set; `extra`, `note` and `details` as in `EncoderScore`."""
 
     values: Mapping[str, Value]
+    # (seeds, examples); `tested` are the rows of the examples, if not all.
     predictions: Floats
     extra: Mapping[str, float]
     details: Mapping[str, object]
@@ -69,16 +65,14 @@ class VectorScore(NamedTuple):
 
 
 class ScoredSet(ABC):
-    """A set of sentences and how encoders are scored on it.
-
-    `texts` are its distinct texts, `fit_on` those that fitted encoders are fitted on, `stage` what
-    scoring is called and the number of its steps for one encoder.
-    """
+    """A set of sentences and how encoders are scored on it."""
 
     name: str
+    # Distinct texts, and those that fitted encoders are fitted on.
     texts: list[str]
     fit_on: list[str]
     measures: tuple[str, ...]
+    # What scoring is called, and the number of its steps for one encoder.
     stage: tuple[str, int]
 
     @abstractmethod
@@ -99,7 +93,7 @@ class ScoredSet(ABC):
 
 
 def load_sets(argument: str, given: Sequence[str | Path | S], read: Callable[[Path], S]) -> list[S]:
-    """The sets of an experiment, in order: paths are read, loaded sets are taken as they are."""
+    """The sets of an experiment: paths are read, loaded sets are taken as they are."""
     require_several(argument, given)
     sets = [read(Path(one)) if isinstance(one, str | Path) else one for one in given]
     names = [one.name for one in sets]
@@ -125,9 +119,7 @@ def check_baseline(baseline: str | None, encoders: Sequence[str]) -> str:
 def score_sets(
     sets: Sequence[ScoredSet], names: Sequence[str], settings: SentenceSettings, progress: Progress
 ) -> tuple[tuple[SetScores, ...], tuple[LayerGrid, ...], str | None]:
-    """The scores of encoders by set, the grids of hidden states by set, model and measure, and the
-    baseline; encoders have no grids, hidden states no scores and no baseline.
-    """
+    """The scores of encoders and their baseline, or the grids of hidden states."""
     if settings.poolings:
         layers = LayerEncoders(names, settings.poolings, settings.loading)
         return (), tuple(grid for one in sets for grid in _grids(one, layers, progress)), None
@@ -143,10 +135,11 @@ def _set_scores(
     scored: Done | None = None
     scores: dict[str, VectorScore] = {}
     cut: dict[str, int] = {}
-    for one in encoders.vectors(of.texts, of.fit_on, done):
+    vectors = encoders.vectors(of.texts, of.fit_on, done)
+    for name, one in zip(encoders.names, vectors, strict=True):
         scored = scored or progress(f"{of.name}: {of.stage[0]}", of.stage[1] * len(encoders.names))
-        scores[one.name] = of.score(one.vectors, scored)
-        cut[one.name] = one.cut
+        scores[name] = of.score(one, scored)
+        cut[name] = one.cut
     values = of.compare(scores, baseline, progress)
     facts, examples = of.describe(next(iter(scores.values())).tested)
     return SetScores(
@@ -177,15 +170,15 @@ def _grids(of: ScoredSet, layers: LayerEncoders, progress: Progress) -> Iterator
     scored: Done | None = None
     columns: dict[str, list[list[list[Value]]]] = {model: [] for model in layers.names}
     cut: dict[str, int] = {}
-    for _, found in layers.vectors(texts, done):
+    vectors = layers.vectors(texts, done=done)
+    for (model, _), found in zip(product(layers.names, layers.poolings), vectors, strict=True):
         scored = scored or progress(f"{of.name}: {of.stage[0]}", of.stage[1] * states_in_all)
-        states = found.vectors.of(texts)
         column = []
-        for layer in range(states.shape[1]):
-            values = of.score(TextVectors(texts, states[:, layer]), scored).values
+        for layer in range(found.vectors.shape[1]):
+            values = of.score(TextVectors(texts, found.vectors[:, layer]), scored).values
             column.append([values[measure] for measure in of.measures])
-        columns[found.name].append(column)
-        cut[found.name] = found.cut
+        columns[model].append(column)
+        cut[model] = found.cut
     for model, by_pooling in columns.items():
         # (value and spread, measures, states, poolings); a spread of None becomes NaN.
         cells = np.array(by_pooling, np.float64).T
@@ -204,10 +197,7 @@ def _grids(of: ScoredSet, layers: LayerEncoders, progress: Progress) -> Iterator
 
 
 class Part(NamedTuple):
-    """Pairs whose correlation is computed separately.
-
-    Their gold scores are (pairs,) float64, not all equal; the weights of all parts sum to 1.
-    """
+    """Gold scores of pairs that are correlated separately; the weights of all parts sum to 1."""
 
     gold: Floats
     weight: float
@@ -228,15 +218,7 @@ def compare_correlations(
     in a draw is the weighted mean over the parts of the correlation of predicted and gold scores,
     averaged over seeds. Intervals are those of `percentile_interval`. p of a difference is
     (1 + 2 m) / (1 + resamples), at most 1, where m is the number of draws on the rarer side of 0.
-
-    Args:
-        parts: of the test; one where all pairs count as one list.
-        found: encoder to its value over all pairs.
-        predictions: encoder to (seeds, pairs) float64, the pairs part after part.
-        name: which correlation.
-        baseline: one of the encoders.
-        resampling: number of draws; the same seed draws the same pairs.
-        done: called with the number of draws done for one part; parts times resamples in all.
+    Predictions are (seeds, pairs), part after part; `done` gets parts times resamples in all.
     """
     rows = np.concatenate(list(predictions.values()))
     pairs = rows.shape[1]
@@ -284,11 +266,9 @@ def compare_accuracies(
 ) -> dict[str, Score]:
     """The accuracies of encoders with intervals, and their differences from a baseline.
 
-    Intervals are those of `mean_interval`; p is that of the paired randomization test, which is
-    McNemar's exact test where each example is tested once. Where examples are tested unequally
-    often, intervals and differences count each example once, accuracies each test. `correct` is
-    (examples,) float64 in [0, 1], the share of tests in which each is right; of the same examples
-    for all encoders.
+    p is that of the paired randomization test over the shares of tests in which each example is
+    right: McNemar's exact test where each is tested once. Where examples are tested unequally
+    often, intervals and differences count each example once, accuracies each test.
     """
     scores = compare_values(correct, baseline, resampling.resamples, resampling.seed)
     return {

@@ -1,8 +1,4 @@
-"""The result of an evaluation of encoders on sets of sentences, its report and its figures.
-
-Beside the files of every report this one has ``examples.SET.csv`` for each set: the examples with
-the value of each under every encoder.
-"""
+"""The result of an evaluation of encoders on sets of sentences, its report and its figures."""
 
 from __future__ import annotations
 
@@ -31,45 +27,38 @@ _NUMBERED_ROWS = 30
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EncoderScore:
-    """One encoder on one set.
-
-    `cut` is the number of texts that are longer than its window and lost their ends; `extra` are
-    further numbers, as shares; `examples` are (examples,) float64: the cosine or the predicted
-    score of a pair, or the share of tests in which an example was classified correctly.
-    """
+    """One encoder on one set; `cut` texts were longer than its window."""
 
     encoder: str
     cut: int
     values: Mapping[str, Score]
+    # Further numbers, as shares.
     extra: Mapping[str, float]
     note: str
     details: Mapping[str, object]
+    # (examples,) a pair's cosine or predicted score, or the share of tests that classify it right.
     examples: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SetScores:
-    """All encoders on one set, in the order in which they were named.
-
-    `texts` is the number of distinct texts; `examples` are columns of what was tested, of equal
-    length. If a set is learned from in several sizes, `curve` is its name and this number of
-    examples.
-    """
+    """All encoders on one set, in the order in which they were named."""
 
     name: str
     facts: Mapping[str, str]
+    # Number of distinct texts.
     texts: int
+    # Columns of what was tested.
     examples: Mapping[str, Sequence[object]]
     scores: tuple[EncoderScore, ...]
+    # The set's name and this number of examples, where it is learned from in several sizes.
     curve: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerGrid:
-    """Every hidden state of a model with several poolings, on one set by one measure.
-
-    `values` are (hidden states, poolings) float64, the embedding output first; `spread` is their
-    standard deviation over seeds, None for a single one.
+    """Every hidden state of a model with several poolings, on one set by one measure: `values` and
+    their `spread` over seeds, if there are several, are (hidden states, poolings) float64.
     """
 
     name: str
@@ -297,7 +286,7 @@ def sentence_figures(result: SentenceResult) -> dict[str, Callable[[], Figure]]:
 
 
 def scores_figure(sets: Sequence[SetScores], measure: str) -> Figure:
-    """A point with its 95% interval for each encoder, in a panel for each set."""
+    """The value of each encoder with its 95% interval, in a panel for each set."""
     names = [short_label(score.encoder) for score in sets[0].scores]
     columns = min(_COLUMNS, len(sets))
     rows = -(-len(sets) // columns)

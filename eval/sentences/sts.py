@@ -1,13 +1,8 @@
 """Scoring encoders on tests of semantic textual similarity.
 
-The parts of a test are aggregated as ``all`` (all pairs as one list; Gao et al. 2021, Hosseini et
-al. 2023), or as ``mean`` or ``wmean`` (the mean of the parts' correlations, plain or weighted by
-their pairs), which SentEval prints. The three differ by several points: name the one you report.
-
-Cosines are float64 and rounded to 1e-10 before they are correlated, so that pairs of identical
-texts tie; the cosine with a zero vector is 0; a correlation with a constant is 0.
-sentence-transformers does not round, so rounding errors order its ties: where several pairs are
-identical texts, its Spearman correlation may differ (by 1e-4 for 2 such pairs of 200).
+Cosines are rounded to 1e-10 before they are correlated, so that pairs of identical texts tie.
+sentence-transformers does not round, so its Spearman correlation may differ where several pairs are
+identical texts (by 1e-4 for 2 such pairs of 200).
 """
 
 from __future__ import annotations
@@ -59,8 +54,9 @@ class STSSettings(SentenceSettings):
     """How tests of similarity are scored.
 
     Attributes:
-        aggregation: how the parts of a test become one number: ``all``, all pairs as one list;
-            ``mean`` or ``wmean``, the mean of the parts, plain or weighted by their pairs.
+        aggregation: how the parts of a test become one number: ``all``, all pairs as one list (Gao
+            et al. 2021, Hosseini et al. 2023); ``mean`` or ``wmean``, the mean of the parts, plain
+            or weighted by their pairs (SentEval). The three differ by several points.
         supervised: how a softmax layer is trained over the vectors, with a test as one list; None
             correlates cosines.
         poolings: score every hidden state of each encoder's model with these poolings, instead of
@@ -160,9 +156,7 @@ class SubsetScore(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class STSScore:
-    """The correlations of (pairs,) float64 cosines, part after part, with the gold scores of a
-    test.
-    """
+    """The correlations of a test's cosines, part after part, with the gold scores."""
 
     subsets: tuple[SubsetScore, ...]
     all: Correlations
@@ -233,27 +227,24 @@ class _ScoredTest(ScoredSet):
 
     def score(self, vectors: TextVectors, done: Done) -> VectorScore:
         """Cosines, or predicted scores, and their correlations."""
-        supervised = self._settings.supervised
-        if supervised is None:
-            found = self._by_cosines(vectors)
-        else:
-            found = self._trained(vectors, supervised)
+        trained = self._settings.supervised is not None
+        found = self._trained(vectors) if trained else self._by_cosines(vectors)
         done(1)
         return found
 
     def _by_cosines(self, vectors: TextVectors) -> VectorScore:
         score = sts_correlations(self._task, vectors)
         aggregated: Correlations = getattr(score, self._settings.aggregation)
+        extra = {
+            f"{subset.name} {measure}": getattr(subset.score, measure)
+            for measure in STS_MEASURES
+            for subset in score.subsets
+            if len(score.subsets) > 1
+        }
         return VectorScore(
             values={measure: (getattr(aggregated, measure), None) for measure in STS_MEASURES},
             predictions=score.cosines[None],
-            extra={
-                f"{subset.name} {measure}": getattr(subset.score, measure)
-                for measure in STS_MEASURES
-                for subset in score.subsets
-            }
-            if len(score.subsets) > 1
-            else {},
+            extra=extra,
             details={
                 **{name: asdict(getattr(score, name)) for name in AGGREGATIONS},
                 "parts": [
@@ -263,24 +254,21 @@ class _ScoredTest(ScoredSet):
             },
         )
 
-    def _trained(self, vectors: TextVectors, supervised: RelatednessSettings) -> VectorScore:
-        score = score_relatedness(self._task, vectors, supervised)
+    def _trained(self, vectors: TextVectors) -> VectorScore:
+        assert self._settings.supervised is not None
+        score = score_relatedness(self._task, vectors, self._settings.supervised)
+        seeds = [
+            {**asdict(one), "dev_pearson": dev}
+            for one, dev in zip(score.seeds, score.dev, strict=True)
+        ]
         return VectorScore(
             values={
-                measure: (
-                    getattr(score.mean, measure),
-                    None if score.spread is None else getattr(score.spread, measure),
-                )
+                measure: (getattr(score.mean, measure), getattr(score.spread, measure, None))
                 for measure in STS_MEASURES
             },
             predictions=score.predictions,
             extra={},
-            details={
-                "seeds": [
-                    {**asdict(one), "dev_pearson": dev}
-                    for one, dev in zip(score.seeds, score.dev, strict=True)
-                ]
-            },
+            details={"seeds": seeds},
         )
 
     def compare(
@@ -336,12 +324,9 @@ def _described(settings: STSSettings) -> tuple[dict[str, str], str]:
     """The facts of a report on these settings, and its remark on the protocol."""
     resampling = {} if settings.poolings else settings.resampling_fact()
     if settings.supervised is not None:
+        seeds = f"{settings.supervised.seeds}"
         return (
-            {
-                "protocol": "supervised (SentEval)",
-                "seeds": f"{settings.supervised.seeds}",
-                **resampling,
-            },
+            {"protocol": "supervised (SentEval)", "seeds": seeds, **resampling},
             "correlations of the scores that a softmax layer over |u - v| and u * v predicts, "
             "trained on the set's training pairs (SentEval's supervised protocol); all pairs as "
             "one list",

@@ -1,17 +1,10 @@
 """The supervised protocol of STS-B and SICK-R: a softmax layer over integer scores (SentEval).
 
-Features of a pair are |u - v| and u * v. The target of a score y is divided between its two
-neighboring integers, with floor(y) + 1 - y for the lower one (Tai et al. 2015, Eq. 15); the
-prediction is the mean of the integers under the softmax. Adam trains in batches of 64. Dev is
-evaluated every 50 epochs; training ends at the fourth evaluation without a higher Pearson
-correlation, or after 1000 epochs, and the weights of the best evaluation are kept.
-
-Two things differ from SentEval's code. It numbers the scores from 1 for STS-B too, whose scores
-begin at 0, so a pair with score 0 has no target; here the integers span the training scores, 0 to 5
-for STS-B and 1 to 5 for SICK-R. And it does not scale the features; those of unit vectors are so
-small that training makes no progress, so here each is scaled to standard deviation 1 on the
-training pairs. Its loss, the squared error of the softmax, is `mse`; the default is the
-Kullback-Leibler divergence of Tai et al.
+The target of a score y is divided between its two neighboring integers, with floor(y) + 1 - y for
+the lower one (Tai et al. 2015, Eq. 15); the prediction is the mean of the integers under the
+softmax. Two things differ from SentEval's code: the integers span the training scores, where it
+numbers those of STS-B from 1 although they begin at 0; and features are scaled to deviation 1 on
+the training pairs, since those of unit vectors are so small that training makes no progress.
 """
 
 from __future__ import annotations
@@ -44,7 +37,7 @@ class RelatednessSettings:
 
     Attributes:
         seeds: number of trainings, each with its own first weights and order of pairs.
-        loss: ``kl`` or ``mse``.
+        loss: ``kl``, the divergence of Tai et al., or ``mse``, SentEval's squared error.
         batch: number of pairs per step.
         look: number of epochs between two evaluations on dev.
         patience: maximum number of dev evaluations without a gain, counted over the whole training;
@@ -74,9 +67,7 @@ class RelatednessSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RelatednessScore:
-    """The correlations of (seeds, pairs) float64 predictions with gold scores, and their best on
-    dev.
-    """
+    """The correlations of (seeds, pairs) predictions with gold scores, and their best on dev."""
 
     seeds: tuple[Correlations, ...]
     dev: tuple[float, ...]
@@ -243,10 +234,8 @@ def scaling_of(features: NDArray[np.float32]) -> Scaling:
 def epoch_batches(
     rows: Sequence[NDArray[np.int64]], size: int, randoms: Sequence[np.random.Generator]
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """One epoch: each model sees its rows once, in its own random order.
-
-    Yields (models, size) int64 rows, and (models, size) float32 with 0 for padding: the last batch
-    is not full, and a model with fewer rows has none left in the last batches.
+    """One epoch, where each model sees its rows once in its own random order: (models, size) rows,
+    and (models, size) float32 with 0 for padding where a model has no rows left.
     """
     import torch
 

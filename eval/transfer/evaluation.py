@@ -1,10 +1,7 @@
-"""Scoring encoders by a classifier on their vectors: transfer tasks, probing tasks, and the choice
-of layers for a task.
-"""
+"""Scoring encoders, or layers chosen for a task, by a classifier on their vectors."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
@@ -74,8 +71,8 @@ class TransferSettings(SentenceSettings):
         seeds: number of random seeds.
         layer_search: choose layers for each task as BERT-LC does, and compare them with the last
             layer, the last four and random ones; None scores the encoders.
-        train_shares: shares of the training examples to repeat the layer search with, see
-            `layer_divisions`; each is a set of its own in the result.
+        train_shares: shares, in (0, 1], of the training examples to repeat the layer search with;
+            each is a set of its own in the result.
         poolings: score every hidden state of each encoder's model with these poolings, instead of
             the encoder's own vectors; empty scores the encoders.
         baseline: the encoder that the others are compared with; None takes the first. Of a layer
@@ -191,11 +188,8 @@ def _score_tasks(
     for task in tasks:
         # Raises what it lacks before anything is encoded.
         task_classes(task)
-    sets: tuple[SetScores, ...]
-    grids: tuple[LayerGrid, ...] = ()
-    baseline: str | None
     if settings.layer_search is not None:
-        sets, baseline = _searched(tasks, names, settings, settings.layer_search, progress)
+        sets, grids, baseline = _searched(tasks, names, settings, settings.layer_search, progress)
     else:
         scored = [_ScoredTask(task, settings) for task in tasks]
         sets, grids, baseline = score_sets(scored, names, settings, progress)
@@ -218,22 +212,17 @@ def _described(settings: TransferSettings) -> tuple[dict[str, str], tuple[str, .
     """The facts and the remarks of a report on these settings."""
     search, shares = settings.layer_search, settings.train_shares
     if search is not None:
-        finalists = (
-            f", then by the logistic regression of {search.finalists} finalists"
-            if search.finalists > 1
-            else ""
+        divided = f"{_counted(search.outer)} into 85% to learn from and 15% to test on"
+        facts = {"protocol": f"bert-lc: {divided}"}
+        if shares != (1,):
+            facts["training"] = f"{', '.join(f'{one:g}' for one in shares)} of the 85%"
+        facts["choice"] = (
+            f"sets of up to {search.max_layers or 'all'} layers, on {_counted(search.inner)} of "
+            "the 85%, by a ridge classifier"
         )
-        return {
-            "protocol": f"bert-lc: {_counted(search.outer)} into 85% to learn from and 15% "
-            "to test on",
-            **(
-                {"training": f"{', '.join(f'{one:g}' for one in shares)} of the 85%"}
-                if shares != (1,)
-                else {}
-            ),
-            "choice": f"sets of up to {search.max_layers or 'all'} layers, on "
-            f"{_counted(search.inner)} of the 85%, by a ridge classifier{finalists}",
-        }, (
+        if search.finalists > 1:
+            facts["choice"] += f", then by the logistic regression of {search.finalists} finalists"
+        return facts, (
             "accuracies of BERT-LC's logistic regression on layers that were chosen without the "
             "tested examples, on the last layer, on the last four, and on as many random layers as "
             "were chosen",
@@ -312,9 +301,9 @@ def _searched(
     settings: TransferSettings,
     search: LayerTransferSettings,
     progress: Progress,
-) -> tuple[tuple[SetScores, ...], str]:
-    """The layers that are chosen from every model beside the last ones and random ones: a set of
-    scores for each task and share of its training examples, and the baseline.
+) -> tuple[tuple[SetScores, ...], tuple[LayerGrid, ...], str | None]:
+    """What `score_sets` returns, with chosen layers beside the last ones and random ones: a set of
+    scores for each task and share of its training examples.
     """
     asked = [parse_encoder(name) for name in names]
     # A maximum or a head comes after the layers are chosen.
@@ -329,16 +318,16 @@ def _searched(
     shares = settings.train_shares
     for task, share in product(tasks, shares):
         # Raises what a division lacks before anything is encoded.
-        deque(layer_divisions(task_classes(task), search, share), maxlen=0)
+        list(layer_divisions(task_classes(task), search, share))
     sets = []
     for task in tasks:
         texts = task_texts(task)
         done = progress(f"{task.name}: vectors", len(texts) * len(names))
         found: list[dict[str, LayerTransferScore]] = [{} for _ in shares]
         cut: dict[str, int] = {}
-        vectors = encoders.vectors(texts, done)
-        for name, fusion, (_, one) in zip(names, fusions, vectors, strict=True):
-            data = layer_data(task, one.vectors, fusion)
+        vectors = encoders.vectors(texts, done=done)
+        for name, fusion, one in zip(names, fusions, vectors, strict=True):
+            data = layer_data(task, one, fusion)
             most = min(search.max_layers or data.hidden_states, data.hidden_states)
             subsets = count_subsets(data.hidden_states, most)
             steps = subsets * search.outer * search.inner * len(shares)
@@ -347,7 +336,7 @@ def _searched(
                 scores[name] = search_transfer(data, search, done=tried, train_share=share)
             cut[name] = one.cut
         sets += [_searched_set(task, scores, cut, baseline, settings) for scores in found]
-    return tuple(sets), baseline
+    return tuple(sets), (), baseline
 
 
 def _labels(name: str) -> tuple[str, ...]:

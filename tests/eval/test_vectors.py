@@ -20,7 +20,6 @@ from eval.vectors import (
     embed,
     embed_all,
     layer_form,
-    load_encoders,
     named_encoders,
     split_layers,
 )
@@ -131,7 +130,7 @@ def forms(model, *settings):
 def test_every_encoder_gives_the_vectors_it_gives_alone_for_one_pass_a_text(
     model, tmp_path, passes
 ):
-    encoders = load_encoders(forms(model), device="cpu")
+    encoders = CPU.load_together(forms(model))
     texts = [*TEXTS, TEXTS[0], LONG]
     alone = [Encoder.load(form, device="cpu").encode(texts) for form in forms(model)]
     passes.clear()
@@ -145,7 +144,7 @@ def test_every_encoder_gives_the_vectors_it_gives_alone_for_one_pass_a_text(
 
 
 def test_only_what_is_missing_is_run_and_a_stored_vector_is_read(model, tmp_path, passes):
-    first, second = load_encoders(forms(model, "last", "pooling=cls"), device="cpu")
+    first, second = CPU.load_together(forms(model, "last", "pooling=cls"))
     embed(first, TEXTS[:3], tmp_path)
     passes.clear()
     done = []
@@ -167,7 +166,7 @@ def test_texts_that_lose_their_end_are_counted_and_run_as_each_encoder_cuts_them
         "pooling=max::max-length=8",
         "sbert-wk::wk-preset=released::start-layer=0::max-length=8",
     )
-    encoders = load_encoders(forms(model, *settings), device="cpu")
+    encoders = CPU.load_together(forms(model, *settings))
     for _ in range(2):
         found = list(embed_all(encoders, [LONG, LONG, "w1"], tmp_path))
         assert [one.cut for one in found] == [2, 2, 2]
@@ -180,7 +179,7 @@ def test_texts_that_lose_their_end_are_counted_and_run_as_each_encoder_cuts_them
 
 def test_prompts_and_static_encoders_go_along(model, tmp_path, passes):
     settings = ("last", "passage-prompt=w3 %20", "static=average", "static=p-mean")
-    encoders = load_encoders(forms(model, *settings), device="cpu")
+    encoders = CPU.load_together(forms(model, *settings))
     texts = [text for text in TEXTS if text]
     found = list(embed_all(encoders, texts, tmp_path))
     for form, one in zip(forms(model, *settings), found, strict=True):
@@ -206,7 +205,7 @@ def test_meta_embeddings_of_the_same_sources_cost_one_forward_pass(
     paths = [str(tmp_path / name) for name in kinds]
     alone = [Encoder.load(path, device="cpu").encode(texts) for path in paths]
     passes.clear()
-    found = list(embed_all(load_encoders(paths, device="cpu"), texts, tmp_path / "cache"))
+    found = list(embed_all(CPU.load_together(paths), texts, tmp_path / "cache"))
     assert set(passes.values()) == {1}
     for one, vectors in zip(found, alone, strict=True):
         np.testing.assert_allclose(one.vectors, vectors, atol=2e-6)
@@ -215,7 +214,7 @@ def test_meta_embeddings_of_the_same_sources_cost_one_forward_pass(
 def test_layers_of_every_pooling_come_out_of_the_same_pass(model, tmp_path, passes):
     poolings = ("mean", "max", "cls")
     listed = [*(layer_form(str(model), one) for one in poolings), f"{model}::top-bottom"]
-    encoders = load_encoders(listed, device="cpu")
+    encoders = CPU.load_together(listed)
     found = list(embed_all(encoders, TEXTS, tmp_path))
     assert set(passes.values()) == {1}
     for pooling, one, encoder in zip(poolings, found, encoders, strict=False):
@@ -295,18 +294,17 @@ def test_what_is_fitted_is_fitted_on_each_set(tiny_models, texts, tmp_path, meth
         folder = tmp_path / str(number)
         fit_static(name, method, part[::2]).save(folder)
         expected = Encoder.load(str(folder)).encode(part)
-        np.testing.assert_allclose(one.vectors.of(part), expected, atol=1e-6)
-        assert one.name == f"{name}::static={method}"
+        np.testing.assert_allclose(one.of(part), expected, atol=1e-6)
         # A folder that was fitted before is taken as it is.
         (again,) = SentenceEncoders([str(folder)], CPU).vectors(part, part[:5])
-        np.testing.assert_allclose(again.vectors.of(part), expected, atol=1e-6)
+        np.testing.assert_allclose(again.of(part), expected, atol=1e-6)
 
 
 def test_layers_are_those_of_an_encoder_for_each_layer(tiny, texts):
     layers = LayerEncoders([tiny], ("mean", "cls", "max"), CPU)
     assert layers.depth(tiny) == 2
-    for pooling, one in layers.vectors(texts):
-        states = one.vectors.of(texts)
+    for pooling, one in zip(layers.poolings, layers.vectors(texts), strict=True):
+        states = one.of(texts)
         for layer in range(3):
             form = f"{tiny}::layers={layer}::pooling={pooling}::normalize=no"
             expected = Encoder.load(form, device="cpu").encode(texts)

@@ -10,7 +10,7 @@ import scipy.stats
 from eval.datasets.pairs import PairSubset, ScoredPairs, STSTask, read_pairs
 from eval.metrics.significance import Resampling
 from eval.sentences.sts import STSSettings, pair_cosines, score_sts, sts_correlations, sts_texts
-from eval.vectors import SentenceVectors, TextVectors, embed_all
+from eval.vectors import TextVectors, embed_all
 from retriever.errors import BadInputError
 
 RESAMPLES = 50
@@ -127,10 +127,10 @@ class RandomEncoders:
 
     def vectors(self, texts, fit_on, done=lambda vectors: None):
         self.fit_on.append(list(fit_on))
-        for seed, name in enumerate(self.names):
+        for seed in range(len(self.names)):
             vectors = np.random.default_rng(seed).standard_normal((len(texts), 5))
             done(len(texts))
-            yield SentenceVectors(name, TextVectors(texts, vectors.astype(np.float32)), seed)
+            yield TextVectors(texts, vectors.astype(np.float32), cut=seed)
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def test_values_and_intervals_are_of_the_aggregation_that_is_shown(encoders, agg
     if aggregation == "all":
         golds = [np.concatenate(golds)]
     for score, one in zip(found.scores, encoders.vectors(texts, []), strict=True):
-        alone = sts_correlations(task, one.vectors)
+        alone = sts_correlations(task, one)
         value = score.values["spearman"]
         assert value.value == getattr(alone, aggregation).spearman
         assert score.extra["part1 spearman"] == alone.subsets[1].score.spearman

@@ -347,11 +347,11 @@ def test_an_index_is_made_and_searched_with_it(combine, folders, static, tmp_pat
 
 
 def test_evaluation_encodes_each_distinct_text_once(combine, folders, static, tmp_path):
-    from eval.vectors import embed_all, load_encoders
+    from eval.vectors import Loading, embed_all
 
     bert = str(folders("bert"))
     combine(bert, static)
-    encoders = load_encoders(["both", bert], device="cpu")
+    encoders = Loading(device="cpu").load_together(["both", bert])
     for folder in (None, tmp_path / "cache", tmp_path / "cache"):
         found = list(embed_all(encoders, [*TEXTS, *TEXTS], folder))
         with warnings.catch_warnings():
