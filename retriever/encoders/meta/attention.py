@@ -3,8 +3,6 @@
 A source i has a projection A_i (d_meta, d_i) and a weight α_i: φ_i(w, s) = α_i A_i f_i(w, s). UNSUP
 trains them so that the projections of a word by two sources agree and those of other words do not
 (Eqs. 6 to 10), SUP so that cosines are gold similarities (Eq. 15).
-
-Losses are functions of PyTorch tensors of one dtype, differentiable; a term without a pair is 0.
 """
 
 from __future__ import annotations
@@ -13,13 +11,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from retriever.encoders.meta.linear import Projection
 from retriever.encoders.meta.sources import WordBatch
-from retriever.errors import BadInputError, ConfigError
+from retriever.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
@@ -30,8 +28,8 @@ BLOCK = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionSettings:
-    """What `fit_sup` and `fit_unsup` share.
+class UnsupSettings:
+    """How `sup` and `unsup` are trained; what says so belongs to `unsup` alone.
 
     Sec. 4.4 of Takahashi and Bollegala (2022) has SGD, and all parameters start between -1 and 1,
     where projections are far from orthogonal and the first steps diverge. Here projections start
@@ -48,6 +46,16 @@ class AttentionSettings:
         epochs: maximum number.
         patience: number of epochs without improvement after which training stops.
         seed: of the projections before training.
+        lambda_: `unsup`: coefficient of different words of a sentence (Eq. 7).
+        mu: `unsup`: coefficient of a word in different sentences (Eq. 8).
+        nu: `unsup`: coefficient of different words in different sentences (Eq. 9).
+        xi: `unsup`: coefficient of the orthogonality of the projections.
+        margin: `unsup`: squared distance from which on a pushed pair has no loss. With equal
+            weights orthogonal vectors are at 2. The weights measure quality only by way of it. Up
+            to 1, hardly a pair is pushed, and they equalize the lengths of the projections: a noisy
+            source, whose projections are short, gets more. At 2, nearly all pairs are pushed, and
+            unequal weights increase distances, whichever source is the heavier. Between them the
+            noisier of two copies of a signal gets less.
 
     Raises:
         ConfigError: a value is out of range.
@@ -61,37 +69,6 @@ class AttentionSettings:
     epochs: int = 50
     patience: int = 5
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.pooling not in ("mean", "max"):
-            raise ConfigError(f"pooling: expected mean or max, found {self.pooling!r}")
-        for name, low in (("dimensions", 1), ("epochs", 1), ("patience", 1), ("seed", 0)):
-            _require_least(self, name, low)
-        _require_least(self, "weight_decay", 0)
-        if not 0 < self.learning_rate < math.inf:
-            raise ConfigError(f"learning_rate: expected more than 0, found {self.learning_rate:g}")
-
-
-@dataclass(frozen=True, slots=True)
-class UnsupSettings(AttentionSettings):
-    """How `fit_unsup` trains.
-
-    Attributes:
-        lambda_: coefficient of different words of a sentence (Eq. 7).
-        mu: coefficient of a word in different sentences (Eq. 8).
-        nu: coefficient of different words in different sentences (Eq. 9).
-        xi: coefficient of the orthogonality of the projections.
-        margin: squared distance from which on a pushed pair has no loss. With equal weights
-            orthogonal vectors are at 2. The weights measure quality only by way of it. Up to 1,
-            hardly a pair is pushed, and they equalize the lengths of the projections: a noisy
-            source, whose projections are short, gets more. At 2, nearly all pairs are pushed, and
-            unequal weights increase distances, whichever source is the heavier. Between them the
-            noisier of two copies of a signal gets less.
-
-    Raises:
-        ConfigError: a value is out of range.
-    """
-
     lambda_: float = 1.0
     mu: float = 1.0
     nu: float = 1.0
@@ -99,47 +76,24 @@ class UnsupSettings(AttentionSettings):
     margin: float = 1.5
 
     def __post_init__(self) -> None:
-        # Zero-argument super() does not know a class with slots.
-        AttentionSettings.__post_init__(self)
-        for name in ("lambda_", "mu", "nu", "xi", "margin"):
-            _require_least(self, name, 0)
-
-
-def _require_least(settings: AttentionSettings, name: str, low: float) -> None:
-    value = getattr(settings, name)
-    if value is not None and not low <= value < math.inf:
-        raise ConfigError(f"{name.strip('_')}: expected {low:g} or more, found {value:g}")
+        if self.pooling not in ("mean", "max"):
+            raise ConfigError(f"pooling: expected mean or max, found {self.pooling!r}")
+        least = dict.fromkeys(("dimensions", "epochs", "patience"), 1)
+        least |= dict.fromkeys(("seed", "weight_decay", "lambda_", "mu", "nu", "xi", "margin"), 0)
+        for name, low in least.items():
+            value = getattr(self, name)
+            if value is not None and not low <= value < math.inf:
+                raise ConfigError(f"{name.strip('_')}: expected {low} or more, found {value:g}")
+        if not 0 < self.learning_rate < math.inf:
+            raise ConfigError(f"learning_rate: expected more than 0, found {self.learning_rate:g}")
 
 
 class Words:
-    """A batch of words as tensors.
+    """A batch of words as tensors; `present` says per source which of the words it has."""
 
-    Attributes:
-        vectors: per source (words, d_j).
-        present: per source (words,) bool, whether the source has the word.
-        sentences: (words,) int64.
-        types: (words,) int64.
-
-    Raises:
-        BadInputError: the arrays do not fit each other or the widths, or are not finite.
-    """
-
-    def __init__(self, batch: WordBatch, widths: Sequence[int]) -> None:
+    def __init__(self, batch: WordBatch) -> None:
         import torch
 
-        words = len(batch.sentences)
-        expected = [(words, width) for width in widths]
-        found = [vectors.shape for vectors in batch.vectors]
-        if found != expected or len(batch.types) != words:
-            raise BadInputError(
-                f"words: expected vectors of shapes {expected} and {words} types, found {found} "
-                f"and {len(batch.types)}"
-            )
-        for source, vectors in enumerate(batch.vectors):
-            if not np.isfinite(vectors).all():
-                raise BadInputError(
-                    f"words: expected finite vectors, found others of source {source}"
-                )
         self.vectors = [torch.from_numpy(vectors) for vectors in batch.vectors]
         self.present = [(vectors != 0).any(1) for vectors in self.vectors]
         self.sentences = torch.from_numpy(batch.sentences)
@@ -147,20 +101,11 @@ class Words:
 
 
 class AttentionModel:
-    """Projections, orthogonal at random, and weights, equal, that are trained.
+    """Projections, orthogonal at random, and weights, equal; `tensors` are trained, by name."""
 
-    Attributes:
-        tensors: what is trained, by name.
-
-    Raises:
-        BadInputError: fewer than two sources.
-    """
-
-    def __init__(self, widths: Sequence[int], settings: AttentionSettings) -> None:
+    def __init__(self, widths: Sequence[int], settings: UnsupSettings) -> None:
         import torch
 
-        if len(widths) < 2:
-            raise BadInputError(f"sources: expected two or more, found {len(widths)}")
         self._sources = len(widths)
         dimensions = settings.dimensions or max(widths)
         chance = torch.Generator().manual_seed(settings.seed)
@@ -212,22 +157,6 @@ class AttentionModel:
         return Projection(matrices, means, self.weights.detach().numpy().copy())
 
 
-class PairMeans(NamedTuple):
-    """Means over pairs of a word by one source and a word by another, () each.
-
-    Attributes:
-        pull: the same word (Eq. 6).
-        within: different words of a sentence (Eq. 7).
-        same_word: a word in different sentences (Eq. 8).
-        across: different words in different sentences (Eq. 9).
-    """
-
-    pull: torch.Tensor
-    within: torch.Tensor
-    same_word: torch.Tensor
-    across: torch.Tensor
-
-
 def pair_means(
     projected: Sequence[torch.Tensor],
     present: Sequence[torch.Tensor],
@@ -235,7 +164,7 @@ def pair_means(
     types: torch.Tensor,
     margin: float,
     block: int = BLOCK,
-) -> PairMeans:
+) -> list[torch.Tensor]:
     """What the pairs of all i < j of sources cost: d² of the same word, else max(0, margin - d²).
 
     A pair is φ_i(w, s) and φ_j(w', s') of words of a batch that source i and source j have.
@@ -254,6 +183,10 @@ def pair_means(
         types: (words,) int64, the form of each word.
         margin: see above.
         block: number of consecutive words among which pairs are made.
+
+    Returns:
+        Four means, 0 without a pair: of the same word (Eq. 6), different words of a sentence
+        (Eq. 7), a word in different sentences (Eq. 8), different words of different ones (Eq. 9).
     """
     import torch
 
@@ -282,7 +215,7 @@ def pair_means(
             both = has_left[:, None] & has_right
             for term, pairs in enumerate(pushed, 1):
                 add(term, costs, pairs & both)
-    return PairMeans(*(total / max(count, 1) for total, count in zip(sums, counts, strict=True)))
+    return [total / max(count, 1) for total, count in zip(sums, counts, strict=True)]
 
 
 def orthogonality(matrix: torch.Tensor) -> torch.Tensor:
@@ -301,14 +234,7 @@ def orthogonality(matrix: torch.Tensor) -> torch.Tensor:
 def pool(
     words: torch.Tensor, sentences: torch.Tensor, count: int, pooling: Literal["mean", "max"]
 ) -> torch.Tensor:
-    """Sentence vectors, (count, d); zero for a sentence without words (Eqs. 4 and 5).
-
-    Args:
-        words: (words, d).
-        sentences: (words,) int64 below `count`.
-        count: number of sentences.
-        pooling: over the words of a sentence; there is no padding.
-    """
+    """(count, d) sentence vectors of (words, d); zero for one without words (Eqs. 4 and 5)."""
     import torch
 
     sizes = torch.bincount(sentences, minlength=count)[:, None]
@@ -318,23 +244,6 @@ def pool(
     # Rows that no word belongs to stay what they are.
     rows = sentences[:, None].expand_as(words)
     return zeros.scatter_reduce(0, rows, words, "amax", include_self=False)
-
-
-def cosine_error(pooled: torch.Tensor, gold: torch.Tensor) -> torch.Tensor:
-    """Mean squared error of the cosines (Eq. 15).
-
-    Args:
-        pooled: (2n, d) sentence vectors; 2k and 2k + 1 are pair k. The cosine with zero is 0.
-        gold: (n,) similarities from 0 to 1.
-    """
-    return (pair_cosines(pooled) - gold).square().mean()
-
-
-def pair_cosines(pooled: torch.Tensor) -> torch.Tensor:
-    """(n,) cosines of the sentences 2k and 2k + 1."""
-    import torch
-
-    return torch.nn.functional.cosine_similarity(pooled[0::2], pooled[1::2])
 
 
 def unsup_loss(model: AttentionModel, words: Words, settings: UnsupSettings) -> torch.Tensor:

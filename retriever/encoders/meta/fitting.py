@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, get_args
 
@@ -17,7 +17,7 @@ from indexes import storage_errors
 from retriever.encoders.computing import scale_to_unit
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.given import AdoptedEncoder
-from retriever.encoders.meta.attention import AttentionSettings, UnsupSettings
+from retriever.encoders.meta.attention import UnsupSettings
 from retriever.encoders.meta.attention_fitting import MetaEpoch, ScoredPairs, fit_sup, fit_unsup
 from retriever.encoders.meta.linear import (
     Moments,
@@ -44,6 +44,8 @@ from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.encoders.spec import TextEncoder
 from retriever.encoders.transformer.backbone import sharing
 from retriever.errors import ConfigError, SourceError, require_several
+from retriever.training.checkpoint import Checkpoint
+from retriever.training.loop import silent
 
 UNFITTED = ("conc", "avg")
 """Methods that need no corpus."""
@@ -59,12 +61,7 @@ _HELD_OUT = 1024
 
 
 class GoldPairs(Protocol):
-    """Pairs of sentences that people have scored, such as `eval.read_pairs` returns.
-
-    Attributes:
-        gold: (pairs,) float64, higher is more similar.
-        left, right: the sentences of each pair.
-    """
+    """Pairs of sentences that people have scored, such as `eval.read_pairs` returns."""
 
     @property
     def gold(self) -> NDArray[np.float64]:
@@ -107,7 +104,7 @@ class MetaSettings:
     level: Level | None = None
     regularization: float | None = None
     sample: int | None = None
-    training: AttentionSettings = field(default_factory=UnsupSettings)
+    training: UnsupSettings = field(default_factory=UnsupSettings)
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -151,10 +148,10 @@ def fit_meta(
     dev: GoldPairs | None = None,
     device: str | None = None,
     download: bool = False,
-    begin: Callable[[int], object] = lambda texts: None,
+    begin: Callable[[int], object] = silent,
     done: Done = lambda texts, pieces: None,
-    epoch: Callable[[MetaEpoch], object] = lambda epoch: None,
-    notify: Callable[[str], object] = lambda line: None,
+    epoch: Callable[[MetaEpoch], object] = silent,
+    notify: Callable[[str], object] = silent,
 ) -> Encoder:
     """Make one encoder of several, and write it to a folder.
 
@@ -196,15 +193,17 @@ def fit_meta(
     _remark(loaded, settings, notify)
     work = folder.with_name(f".{folder.resolve().name}.fitting")
     fit = _Fit(loaded, settings, work, begin, done, epoch)
+    parameters: dict[str, Any] = {}
+    provenance: dict[str, Any] = {}
     if settings.method in UNFITTED:
-        found = fit.without_corpus()
+        make = concatenation if settings.method == "conc" else average
+        projection = make(loaded.widths)
     elif settings.method == "sup":
         assert train is not None
         assert dev is not None
-        found = fit.supervised(train, dev)
+        projection, parameters, provenance = fit.supervised(train, dev)
     else:
-        found = fit.on_corpus(texts, dev)
-    projection, parameters, provenance = found
+        projection, parameters, provenance = fit.on_corpus(texts, dev)
     if settings.method in ("svd", "gcca") and settings.dimensions is None:
         usual = max(loaded.widths)
         if projection.dimensions < usual:
@@ -242,11 +241,6 @@ class _Fit:
     done: Done
     epoch: Callable[[MetaEpoch], object]
 
-    def without_corpus(self) -> _Found:
-        """CONC or AVG."""
-        make = concatenation if self.settings.method == "conc" else average
-        return make(self.sources.widths), {}, {}
-
     def on_corpus(self, texts: Iterable[str], dev: GoldPairs | None) -> _Found:
         """SVD, GCCA or UNSUP."""
         settings = self.settings
@@ -254,6 +248,8 @@ class _Fit:
         drawn, seen = draw_texts(texts, most, settings.seed)
         if not drawn:
             raise SourceError("the corpus has no text; name one that has")
+        if settings.method == "unsup" and len(drawn) == 1:
+            raise SourceError("unsup: expected 2 texts or more to train on, found 1; read more")
         self._make_work()
         provenance: dict[str, Any] = {"texts": seen, "sampled": len(drawn), "seed": settings.seed}
         if settings.method == "unsup":
@@ -273,16 +269,16 @@ class _Fit:
         self, texts: list[str], dev: GoldPairs | None, provenance: dict[str, Any]
     ) -> _Found:
         pairs = [] if dev is None else [*dev.left, *dev.right]
+        gold = [] if dev is None else dev.gold.tolist()
         self.begin(len(texts) + len(pairs))
-        words = self._stored("corpus", texts)
+        words = self._stored(texts)
         score = None
         if dev is not None:
-            score = _score(self._stored("dev", pairs), dev.gold, self.settings.word_pooling)
+            score = _score(self._stored(pairs), dev.gold, self.settings.word_pooling)
         order = np.random.default_rng(self.settings.seed).permutation(words.sentences)
         held = min(max(words.sentences // 10, 1), _HELD_OUT)
         held_out, train = np.sort(order[:held]), np.sort(order[held:])
         training = self._training()
-        assert isinstance(training, UnsupSettings)
         projection, history = fit_unsup(
             lambda epoch: words.batches(self._shuffled(train, epoch), _batch_size(len(train))),
             self.sources.widths,
@@ -290,7 +286,7 @@ class _Fit:
             held_out=list(words.batches(held_out, _BATCH)),
             score=score,
             done=self.epoch,
-            checkpoint=self._checkpoint(training, texts, pairs),
+            checkpoint=self._checkpoint(training, [*texts, *pairs], gold),
         )
         provenance |= {
             "words": len(words.types),
@@ -298,16 +294,16 @@ class _Fit:
             "epoch": history.best,
             "epochs": len(history.curve) - 1,
         }
-        return projection, _facts(training), provenance
+        return projection, _facts(training, ()), provenance
 
     def supervised(self, train: GoldPairs, dev: GoldPairs) -> _Found:
         """SUP."""
         self._make_work()
         texts = [[*one.left, *one.right] for one in (train, dev)]
         self.begin(sum(map(len, texts)))
-        words = self._stored("train", texts[0])
+        words = self._stored(texts[0])
         scored = _PairWords(words, _scaled(train.gold))
-        judged = _PairWords(self._stored("dev", texts[1]), _scaled(dev.gold))
+        judged = _PairWords(self._stored(texts[1]), _scaled(dev.gold))
         training = self._training()
         everything = np.arange(len(train.gold))
         projection, history = fit_sup(
@@ -316,7 +312,7 @@ class _Fit:
             training,
             dev=list(judged.batches(np.arange(len(dev.gold)))),
             done=self.epoch,
-            checkpoint=self._checkpoint(training, *texts),
+            checkpoint=self._checkpoint(training, [*texts[0], *texts[1]], [*train.gold, *dev.gold]),
         )
         provenance = {
             "pairs": len(train.gold),
@@ -327,35 +323,34 @@ class _Fit:
             "dev_pearson": history.curve[history.best].score,
             "seed": self.settings.seed,
         }
-        return projection, _facts(training), provenance
+        unused = ("lambda_", "mu", "nu", "xi", "margin")
+        return projection, _facts(training, unused), provenance
 
     def _make_work(self) -> None:
         with storage_errors(self.work.parent):
             self.work.mkdir(exist_ok=True)
 
-    def _stored(self, name: str, texts: Sequence[str]) -> StoredWords:
-        folder = self.work / name
-        with storage_errors(folder):
-            folder.mkdir(exist_ok=True)
-        return store_words(self.sources, texts, folder, self.done)
+    def _stored(self, texts: Sequence[str]) -> StoredWords:
+        return store_words(self.sources, texts, self.work, self.done)
 
-    def _training(self) -> AttentionSettings:
+    def _training(self) -> UnsupSettings:
         """The settings of training, with those that all methods share."""
-        kind = UnsupSettings if self.settings.method == "unsup" else AttentionSettings
-        names = {one.name for one in fields(kind)}
-        given = {name: one for name, one in asdict(self.settings.training).items() if name in names}
-        shared = {
-            "dimensions": self.settings.dimensions,
-            "pooling": self.settings.word_pooling,
-            "seed": self.settings.seed,
-        }
-        return kind(**{**given, **shared})
+        settings = self.settings
+        return replace(
+            settings.training,
+            dimensions=settings.dimensions,
+            pooling=settings.word_pooling,
+            seed=settings.seed,
+        )
 
-    def _checkpoint(self, training: AttentionSettings, *texts: Sequence[str]) -> Path:
-        """A folder of this training alone, so that another one's is not in its way."""
-        keys = [corpus_key(self.sources, one) for one in texts]
-        content = json.dumps([type(training).__name__, asdict(training), keys], sort_keys=True)
-        return self.work / f"training-{hashlib.sha256(content.encode()).hexdigest()[:16]}"
+    def _checkpoint(
+        self, training: UnsupSettings, texts: Sequence[str], gold: Sequence[float]
+    ) -> Checkpoint:
+        """In a folder of this training alone, so that another one's is not in its way."""
+        key = corpus_key(self.sources, texts)
+        content = json.dumps([self.settings.method, asdict(training), key, list(gold)])
+        digest = hashlib.sha256(content.encode()).hexdigest()
+        return Checkpoint(self.work / f"training-{digest}", {"training": digest})
 
     def _shuffled(self, rows: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
         return np.random.default_rng([self.settings.seed, epoch]).permutation(rows)
@@ -439,23 +434,16 @@ def _score(
     """Pearson's correlation of cosines and gold scores, of pairs stored as in `_PairWords`."""
 
     def score(projection: Projection) -> float:
-        vectors = np.concatenate(
-            [
-                pooled(batch.vectors, batch.sentences, len(rows), projection, pooling)
-                for rows in _runs(words.sentences)
-                for batch in (words.batch(rows),)
-            ]
-        )
-        scale_to_unit(vectors)
+        parts = []
+        for start in range(0, words.sentences, _BATCH):
+            rows = np.arange(start, min(start + _BATCH, words.sentences))
+            batch = words.batch(rows)
+            parts.append(pooled(batch.vectors, batch.sentences, len(rows), projection, pooling))
+        vectors = scale_to_unit(np.concatenate(parts))
         cosines = (vectors[: len(gold)] * vectors[len(gold) :]).sum(axis=1)
         return 0.0 if np.ptp(cosines) == 0 else float(np.corrcoef(cosines, gold)[0, 1])
 
     return score
-
-
-def _runs(count: int) -> Iterator[NDArray[np.int64]]:
-    for start in range(0, count, _BATCH):
-        yield np.arange(start, min(start + _BATCH, count))
 
 
 def _batch_size(sentences: int) -> int:
@@ -468,6 +456,6 @@ def _scaled(gold: NDArray[np.float64]) -> NDArray[np.float32]:
     return np.asarray((gold - low) / (span or 1.0), np.float32)
 
 
-def _facts(training: AttentionSettings) -> dict[str, Any]:
-    shared = ("dimensions", "pooling", "seed")
-    return {name: value for name, value in asdict(training).items() if name not in shared}
+def _facts(training: UnsupSettings, unused: Sequence[str]) -> dict[str, Any]:
+    left_out = {"dimensions", "pooling", "seed", *unused}
+    return {name: value for name, value in asdict(training).items() if name not in left_out}

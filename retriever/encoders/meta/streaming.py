@@ -1,9 +1,8 @@
 """A corpus read word by word under several encoders, resumed where it was killed.
 
-Two things are kept of it: sums of products, from which covariances follow, in memory; or the words
-themselves, on disk, for training that reads them many times. Both are committed to a folder every
-few seconds under a key that names texts and sources. A run that finds the same key there resumes
-after the last commit and, since texts are read in the same groups, ends with the same bits.
+Sums of products, from which covariances follow, or the words themselves are committed to disk every
+few seconds under a key that names texts and sources. The same run resumes after the last commit
+and, since texts are read in the same groups, ends with the same bits.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from indexes import fsync_path, storage_errors, whole_files
 from retriever.encoders.computing import BATCH_PIECES, filled_batches
 from retriever.encoders.meta.linear import Floats, Integers, Moments
 from retriever.encoders.meta.sources import MetaPieces, Sources, WordBatch, word_types
+from retriever.training.checkpoint import Checkpoint, TrainingState
 
 Done = Callable[[int, int], None]
 
@@ -66,58 +66,31 @@ def read_moments(
     seconds: float = _SECONDS,
 ) -> Moments:
     """Sums over the words of all texts."""
-    file, key = work / "moments.safetensors", corpus_key(sources, texts)
-    moments, first = _read_moments(file, key) or (Moments.empty(sources.widths), 0)
+    import torch
+
+    key = corpus_key(sources, texts)
+    checkpoint = Checkpoint(work / f"moments-{key}", {"texts": key}, seconds)
+    moments, first = Moments.empty(sources.widths), 0
+    if (state := checkpoint.read()) is not None:
+        moments.gram, moments.words = state.tensors["gram"].numpy(), state.values["words"]
+        first = state.values["texts"]
     done(first, 0)
-    committed = time.monotonic()
     for start in range(first, len(texts), _GROUP):
-        for _, batch in _batches(sources, texts[start : start + _GROUP]):
+        group = texts[start : start + _GROUP]
+        for _, batch in _batches(sources, group):
             vectors, _ = sources.vectors(batch)
             moments.add(vectors)
             done(len(batch), sum(map(len, batch)))
-        stop = min(start + _GROUP, len(texts))
-        if time.monotonic() - committed >= seconds:
-            _write_moments(file, key, moments, stop)
-            committed = time.monotonic()
+        if checkpoint.due():
+            gram = torch.from_numpy(moments.gram)
+            values = {"words": moments.words, "texts": start + len(group)}
+            checkpoint.write(TrainingState({"gram": gram}, values))
     return moments
-
-
-def _read_moments(file: Path, key: str) -> tuple[Moments, int] | None:
-    from safetensors import SafetensorError, safe_open
-
-    if not file.exists():
-        return None
-    try:
-        with safe_open(file, framework="numpy") as tensors:
-            facts = tensors.metadata() or {}
-            if facts.get("key") != key:
-                return None
-            widths = tuple(tensors.get_tensor("widths").tolist())
-            moments = Moments(widths, tensors.get_tensor("gram"), int(facts["words"]))
-            return moments, int(facts["texts"])
-    except (OSError, SafetensorError, KeyError, ValueError):
-        # Anything else in its place is not worth an error: the corpus is read from its start.
-        return None
-
-
-def _write_moments(file: Path, key: str, moments: Moments, texts: int) -> None:
-    from safetensors.numpy import save_file
-
-    tensors = {"gram": moments.gram, "widths": np.array(moments.widths, np.int64)}
-    facts = {"key": key, "texts": str(texts), "words": str(moments.words)}
-    with whole_files(file) as (new,):
-        save_file(tensors, new, metadata=facts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredWords:
-    """The words of many sentences, on disk.
-
-    Attributes:
-        vectors: per source (words, d_j) float32, mapped.
-        types: (words,) int64, mapped; see `WordBatch`.
-        starts: (sentences + 1,) where the words of each begin.
-    """
+    """Arrays of a `WordBatch` on disk, and (sentences + 1,) where the words of each begin."""
 
     vectors: tuple[Floats, ...]
     types: Integers
@@ -152,12 +125,14 @@ def store_words(
     done: Done,
     seconds: float = _SECONDS,
 ) -> StoredWords:
-    """Write the words of all texts to disk; arguments and errors as of `read_moments`."""
-    key = corpus_key(sources, texts)
+    """Write the words of all texts to disk."""
+    work = work / f"words-{corpus_key(sources, texts)}"
+    with storage_errors(work):
+        work.mkdir(exist_ok=True)
     record = work / "words.json"
-    kinds = [*((f"vectors.{j}", "<f4", width) for j, width in enumerate(sources.widths))]
+    kinds = [(f"vectors.{j}", "<f4", width) for j, width in enumerate(sources.widths)]
     kinds += [("types", "<i8", 1), ("counts", "<i8", 1)]
-    first, words = _committed(record, key)
+    first, words = _committed(record)
     rows = {name: first if name == "counts" else words for name, _, _ in kinds}
     done(first, 0)
     with storage_errors(work):
@@ -178,7 +153,7 @@ def store_words(
                     for file in files:
                         file.flush()
                         os.fsync(file.fileno())
-                    _commit(record, key, stop, words)
+                    _commit(record, stop, words)
                     committed = time.monotonic()
         finally:
             for file in files:
@@ -218,20 +193,17 @@ def _batches(
         yield rows, [pieces[row] for row in rows]
 
 
-def _committed(record: Path, key: str) -> tuple[int, int]:
-    """The texts and words that are on disk under this key."""
-    try:
-        facts: Any = json.loads(record.read_text())
-        if facts["key"] == key:
-            return int(facts["texts"]), int(facts["words"])
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
-    return 0, 0
+def _committed(record: Path) -> tuple[int, int]:
+    """The texts and words that are on disk."""
+    if not record.exists():
+        return 0, 0
+    texts, words = json.loads(record.read_text())
+    return texts, words
 
 
-def _commit(record: Path, key: str, texts: int, words: int) -> None:
+def _commit(record: Path, texts: int, words: int) -> None:
     with whole_files(record) as (new,):
-        new.write_text(json.dumps({"key": key, "texts": texts, "words": words}))
+        new.write_text(json.dumps([texts, words]))
     fsync_path(record.parent)
 
 

@@ -8,9 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from retriever.encoders.encoder import Encoder
 from retriever.encoders.meta import streaming
-from retriever.encoders.meta.attention import AttentionSettings, UnsupSettings
+from retriever.encoders.meta.attention import UnsupSettings
 from retriever.encoders.meta.fitting import MetaSettings, fit_meta
 from retriever.encoders.meta.linear import svd
 from retriever.encoders.meta.streaming import draw_texts
@@ -121,12 +120,25 @@ def test_a_killed_run_resumes_and_ends_with_the_same_bits(
         assert whole.read_bytes() == resumed.read_bytes()
 
 
-def test_what_another_corpus_left_is_not_used(make, tmp_path):
-    work = tmp_path / ".both.fitting"
-    work.mkdir()
-    (work / "moments.safetensors").write_bytes(b"not one")
-    make("svd", output="first")
-    assert make("svd").spec.weights == Encoder.load("first").spec.weights
+@pytest.mark.parametrize("method", ["svd", "unsup"])
+def test_what_another_corpus_left_is_not_used(make, monkeypatch, method):
+    for function in (streaming.read_moments, streaming.store_words):
+        monkeypatch.setattr(function, "__defaults__", (0.0,))
+
+    def interrupt(one):
+        raise KeyboardInterrupt
+
+    def done(texts, pieces):
+        if method == "svd" and pieces:
+            read.append(texts)
+            if sum(read) > 600:
+                raise KeyboardInterrupt
+
+    read = []
+    with pytest.raises(KeyboardInterrupt):
+        make(method, texts=CORPUS[::-1], training=QUICK, done=done, epoch=interrupt)
+    expected = make(method, output="first", training=QUICK)
+    assert make(method, training=QUICK).spec.weights == expected.spec.weights
 
 
 def test_a_seed_decides_all(make):
@@ -186,7 +198,7 @@ def test_unsup_is_stopped_by_dev_pairs_or_by_held_out_texts(make):
 
 def test_sup_learns_the_scores_of_pairs(make):
     plain = make("avg", output="plain")
-    training = AttentionSettings(epochs=20, patience=20, learning_rate=0.02)
+    training = UnsupSettings(epochs=20, patience=20, learning_rate=0.02)
     epochs = []
     encoder = make("sup", train=PAIRS, dev=PAIRS, training=training, epoch=epochs.append)
 
@@ -230,6 +242,8 @@ def test_what_cannot_be_fitted_is_refused_before_anything_is_written(make, tmp_p
             make(**options)
     with pytest.raises(SourceError, match="the corpus has no text"):
         make("svd", texts=["", " "])
+    with pytest.raises(SourceError, match="expected 2 texts or more"):
+        make("unsup", texts=["one"])
     with pytest.raises(TypeError, match="sources"):
         make("svd", used="all-MiniLM-L6-v2")
     assert not (tmp_path / "both").exists()

@@ -10,15 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from retriever.encoders.meta.attention import AttentionSettings, UnsupSettings
+from retriever.encoders.meta.attention import UnsupSettings
 from retriever.encoders.meta.attention_fitting import History, ScoredPairs, fit_sup
 from retriever.encoders.meta.linear import Projection
 from retriever.encoders.meta.sources import WordBatch
 from retriever.errors import BadInputError, ConfigError
+from retriever.training.checkpoint import Checkpoint
 from tests.retriever.encoders.meta.shared_signal import unit
 
 WIDTHS, SIGNAL, LENGTH = (12, 10), 6, 4
-SETTINGS = AttentionSettings(dimensions=SIGNAL, learning_rate=1e-2, epochs=6)
+SETTINGS = UnsupSettings(dimensions=SIGNAL, learning_rate=1e-2, epochs=6)
 
 
 def _pairs(count: int, seed: int) -> ScoredPairs:
@@ -50,7 +51,7 @@ def _epochs(number: int) -> Iterator[ScoredPairs]:
 
 
 @cache
-def _fitted(settings: AttentionSettings) -> tuple[Projection, History]:
+def _fitted(settings: UnsupSettings) -> tuple[Projection, History]:
     return fit_sup(_epochs, WIDTHS, settings, dev=DEV)
 
 
@@ -129,48 +130,21 @@ def test_an_interrupted_training_resumes_to_the_same_bits(tmp_path: Path):
                 raise KeyboardInterrupt
             yield batch
 
-    folder = tmp_path / "checkpoint"
+    checkpoint = Checkpoint(tmp_path / "checkpoint", {})
     with pytest.raises(KeyboardInterrupt):
-        fit_sup(interrupted, WIDTHS, SETTINGS, dev=DEV, checkpoint=folder)
-    projection, history = fit_sup(_epochs, WIDTHS, SETTINGS, dev=DEV, checkpoint=folder)
+        fit_sup(interrupted, WIDTHS, SETTINGS, dev=DEV, checkpoint=checkpoint)
+    projection, history = fit_sup(_epochs, WIDTHS, SETTINGS, dev=DEV, checkpoint=checkpoint)
     expected, curve = _fitted(SETTINGS)
     assert history == curve
     for one, other in zip(projection.matrices, expected.matrices, strict=True):
         assert np.array_equal(one, other)
     assert np.array_equal(projection.weights, expected.weights)
-    with pytest.raises(ConfigError, match="expected the checkpoint of a run with dev"):
-        fit_sup(_epochs, WIDTHS, SETTINGS, dev=DEV[:1], checkpoint=folder)
-
-
-def test_settings_of_unsup_are_settings_too():
-    same = UnsupSettings(dimensions=SIGNAL, learning_rate=1e-2, epochs=6)
-    assert np.array_equal(_fitted(same)[0].matrices[0], _fitted(SETTINGS)[0].matrices[0])
-
-
-@pytest.mark.parametrize("gold", [[0.5, 1.5], [-0.1, 0.2], [np.nan, 0.2], []])
-def test_similarities_out_of_range_are_refused(gold):
-    pairs = ScoredPairs(DEV[0].words, np.array(gold, np.float32))
-    with pytest.raises(BadInputError, match="gold: expected similarities from 0 to 1"):
-        fit_sup(_epochs, WIDTHS, SETTINGS, dev=[pairs])
-    with pytest.raises(BadInputError, match="gold: expected similarities from 0 to 1"):
-        fit_sup(lambda _: [pairs], WIDTHS, SETTINGS, dev=DEV)
-
-
-def test_more_sentences_than_similarities_are_refused():
-    pairs = replace(DEV[0], gold=DEV[0].gold[:-1])
-    with pytest.raises(BadInputError, match="found 59 for 120 sentences"):
-        fit_sup(_epochs, WIDTHS, SETTINGS, dev=[pairs])
 
 
 def test_dev_pairs_of_one_similarity_are_refused():
-    for dev in ([], [replace(DEV[0], gold=np.full(60, 0.5, np.float32))]):
-        with pytest.raises(BadInputError, match="dev: expected pairs of different"):
-            fit_sup(_epochs, WIDTHS, SETTINGS, dev=dev)
-
-
-def test_a_single_source_is_refused():
-    with pytest.raises(BadInputError, match="sources: expected two or more, found 1"):
-        fit_sup(_epochs, [12], SETTINGS, dev=DEV)
+    same = replace(DEV[0], gold=np.full(60, 0.5, np.float32))
+    with pytest.raises(BadInputError, match="dev: expected pairs of different"):
+        fit_sup(_epochs, WIDTHS, SETTINGS, dev=[same])
 
 
 def test_a_training_that_diverges_is_an_error():
