@@ -1,17 +1,6 @@
-"""Where an index is kept: vectors, tokens and ids, never models.
+"""Where an index is kept: vectors, tokens and ids, never models; see docs/architecture.md.
 
 `retriever` enters through the names below, each of which is imported when it is asked for.
-
-- `protocol.py`: `Store`, `Reader`, `View`, `Ranking`, `Writer`: what every store can do;
-  `location.py`: which store a location names.
-- `folder/`: the store that is a folder: SQLite, segments, the commit point, merging.
-- `postgres/`: the store that is a database with pgvector.
-- `milvus/`: the store that is a Milvus server, or a file of Milvus Lite.
-- `settings.py`: settings that are declared once.
-- `bm25/`: formulas, postings, scoring, the k best.
-- `vectors/`: exact search, FAISS structures and their choice, recall.
-- `filters/`: grammar, SQL, metadata by value, which passages a filter allows.
-- `files.py`: errors of the system, atomic writes, arrays on disk.
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
 """Files: what the system refuses as errors of this project, writes that survive a crash, arrays.
 
-The order that makes a write safe is always the same: write the files under other names, fsync
-each, rename them, and fsync the folder that names them.
-
-Large arrays are mapped, small ones read: a mapping holds a file descriptor until it is closed, and
-an index of many small segments would need more of them than a process may have.
+A safe write is: files under other names, fsync each, rename them, fsync the folder.
 """
 
 from __future__ import annotations
@@ -46,13 +42,7 @@ _REMEDY = "restore it from a backup or index again with --recreate"
 
 @contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """Turn what the operating system or SQLite refuses below `path` into one clear error.
-
-    Raises:
-        StorageError: the disk is full or failing, or the folder cannot be created or written.
-        IndexLockedError: another program keeps the database locked.
-        DamagedIndexError: SQLite finds its file malformed.
-    """
+    """Turn what the operating system or SQLite refuses below `path` into one clear error."""
     try:
         yield
     except OSError as error:
@@ -173,14 +163,7 @@ def fsync_tree(folder: Path) -> None:
 
 @contextmanager
 def whole_files(*paths: Path) -> Iterator[list[Path]]:
-    """New files to write, which get the names of `paths`, in this order, if nothing is raised.
-
-    Args:
-        paths: files of one folder, which exists.
-
-    Raises:
-        StorageError: the disk is full or cannot be written.
-    """
+    """New files of one folder to write, which get these names, in this order, if none raises."""
     with storage_errors(paths[-1]), _renamed_at_end(paths) as new:
         yield new
 
@@ -204,12 +187,7 @@ def _renamed_at_end(paths: Sequence[Path]) -> Iterator[list[Path]]:
 def whole_folder(folder: Path, *, replace: bool = True) -> Iterator[Path]:
     """A new folder to write into, which takes the place of `folder` if the block ends well.
 
-    Args:
-        folder: its parent exists.
-        replace: whether a folder that holds something may be replaced; an empty one always may.
-
-    Raises:
-        StorageError: the disk is full or cannot be written.
+    Without `replace`, one that holds something stays, and the block fails.
     """
     folder = folder.resolve()
     with storage_errors(folder.parent), _temporary(folder, Path.mkdir) as new:
@@ -304,17 +282,8 @@ def _remove(path: Path) -> None:
 
 
 def write_lines(path: Path, lines: Iterable[str], what: str) -> None:
-    """Write a text file whole or not at all, in place of the file of this name if there is one.
-
-    Args:
-        path: the file.
-        lines: with their ends, taken one by one. A lone surrogate, as in a file name that is not
-            UTF-8, is written as an escape.
-        what: the content, for the message, such as "the run".
-
-    Raises:
-        StorageError: the file cannot be written.
-    """
+    """Write lines, with their ends, as a text file, whole or not at all; see `whole_file`."""
+    # A lone surrogate, as in a file name that is not UTF-8, is written as an escape.
     with (
         whole_file(path, what) as new,
         new.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
@@ -326,12 +295,7 @@ def write_lines(path: Path, lines: Iterable[str], what: str) -> None:
 def whole_file(path: Path, what: str) -> Iterator[Path]:
     """A new file to write, which takes the place of `path` if nothing is raised.
 
-    Args:
-        path: a file whose folder exists.
-        what: the content, for the message, such as "the run".
-
-    Raises:
-        StorageError: the file cannot be written.
+    `what` is the content, for the message, such as "the run".
     """
     try:
         with _renamed_at_end([path]) as (new,):
@@ -348,11 +312,9 @@ def aside_of(current: Path) -> Path:
 
 
 def replace_folder(new: Path, current: Path) -> None:
-    """Put the folder `new` in the place of `current`, and remove the old one.
+    """Put the folder `new` in the place of `current`, in one atomic step where the system can.
 
-    Linux and macOS exchange the two names in one atomic step. Where the file system cannot do
-    that, `current` is first moved aside, to `aside_of` it; a crash between the two moves leaves
-    it there.
+    Elsewhere a crash between two moves can leave `current` where `aside_of` says.
     """
     aside = aside_of(current)
     shutil.rmtree(aside, ignore_errors=True)
@@ -383,7 +345,8 @@ def _exchange(first: Path, second: Path) -> bool:
     raise OSError(code, os.strerror(code), str(first), None, str(second))
 
 
-# Up to this size a file is read, which takes about as long as mapping it.
+# Up to this size a file is read, which takes about as long as mapping it, and holds no descriptor:
+# an index of many small segments would need more of them than a process may have.
 SMALL = 64 * 1024
 
 
@@ -437,10 +400,8 @@ def unique(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def set_read_ahead(array: NDArray[Any], wanted: bool) -> None:
-    """Tell the kernel whether to read ahead in the file of a mapped array, as it does at first.
-
-    Where rows are read here and there, what is read ahead displaces what is needed from memory.
-    """
+    """Tell the kernel whether to read ahead in the file of a mapped array, as it does at first."""
+    # Where rows are read here and there, what is read ahead displaces what is needed from memory.
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base
@@ -468,16 +429,7 @@ def save_array(path: Path, array: NDArray[Any]) -> None:
 
 
 class GrowingArray:
-    """An .npy file that is written in parts; use it as a context manager.
-
-    Args:
-        path: the file, replaced if it exists.
-        dtype: of the array.
-        columns: () for (n,), (d,) for (n, d).
-
-    Raises:
-        OSError: with errno set, where the disk is full.
-    """
+    """An .npy file of (n, *columns), written in parts inside a `with` block."""
 
     def __init__(self, path: Path, dtype: np.dtype[Any], columns: tuple[int, ...] = ()) -> None:
         self._file = path.open("wb")

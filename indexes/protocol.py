@@ -1,9 +1,5 @@
 """What every store of an index can do: a folder, a database or a server.
 
-`Store` opens a `Reader`, whose views are consistent, and a `Writer`, whose commits are visible as
-a whole or not at all. A `View` finds passages (`Ranking`), documents and counts. Stores know
-vectors, terms and ids, never models: texts are encoded and analyzed, and scores fused, above them.
-
 The folder (`indexes.folder`) is the reference: every other store gives the same ids, and the same
 scores up to 1e-5 wherever its search is exact. What a store cannot do it refuses by name with a
 `ConfigError`; it never answers with something else.
@@ -43,54 +39,34 @@ def no_progress(name: str, total: int) -> Callable[[int], object]:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query in the form that each component reads.
+    """A query in the form that each component reads."""
 
-    Attributes:
-        terms: from the index's analyzer; not read by the mode ``dense``.
-        vector: (d,) float32 of length 1; not read by the mode ``bm25``.
-    """
-
-    terms: Sequence[str] = ()
-    vector: NDArray[np.float32] | None = None
+    terms: Sequence[str] = ()  # from the index's analyzer; not read by the mode ``dense``
+    vector: NDArray[np.float32] | None = None  # (d,) of length 1; not read by the mode ``bm25``
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidates:
-    """Passages with their scores, in no particular order.
+    """Passages with their scores, in no particular order."""
 
-    Attributes:
-        passages: (n,) int64 distinct passage ids.
-        dense: (n,) float64 inner products with the query's vector, rounded as
-            `indexes.vectors.flat.rounded` does; zero in the mode ``bm25``.
-        bm25: (n,) float64 scores; 0 where `matches` is False, and in the mode ``dense``.
-        matches: (n,) bool, whether the passage holds a query term.
-        complete: whether every passage that the mode can rank is a candidate.
-    """
-
-    passages: NDArray[np.int64]
+    passages: NDArray[np.int64]  # (n,) distinct ids
+    # (n,) inner products, rounded by `indexes.vectors.flat.rounded`; zero in the mode ``bm25``.
     dense: NDArray[np.float64]
-    bm25: NDArray[np.float64]
-    matches: NDArray[np.bool_]
-    complete: bool
+    bm25: NDArray[np.float64]  # (n,) 0 where `matches` is False, and in the mode ``dense``
+    matches: NDArray[np.bool_]  # (n,) whether the passage holds a query term
+    complete: bool  # whether every passage that the mode can rank is a candidate
 
 
 @dataclass(frozen=True, slots=True)
 class NewDocument:
-    """A document ready to be committed.
-
-    Attributes:
-        id: the user's id; an existing document with it is replaced.
-        metadata: JSON object.
-        hash: of title and text; equal hashes need no new encoding.
-        spans: (start, stop) character offsets into `text`, one pair per passage, at least one.
-    """
+    """A document ready to be committed, in place of one with its id if there is one."""
 
     id: str
     title: str | None
     text: str
     metadata: Mapping[str, Any]
-    hash: bytes
-    spans: Sequence[tuple[int, int]]
+    hash: bytes  # of title and text; equal hashes need no new encoding
+    spans: Sequence[tuple[int, int]]  # (start, stop) of each passage in `text`, at least one
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,19 +79,12 @@ class StoredHead:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A stored passage with its document.
+    """A stored passage with its document; `start` and `stop` are offsets in `text`."""
 
-    Attributes:
-        passage: the stable passage id.
-        id: the document's id as the user gave it.
-        start, stop: character offsets of the passage in `text`, the document's text, of which a
-            store may leave out what follows the passage, and blank what precedes it.
-    """
-
-    passage: int
-    id: str
+    passage: int  # the stable passage id
+    id: str  # of the document
     title: str | None
-    text: str
+    text: str  # a store may leave out what follows the passage, and blank what precedes it
     metadata: dict[str, Any]
     start: int
     stop: int
@@ -123,19 +92,13 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class StoredDocument:
-    """A stored document with its passages.
-
-    Attributes:
-        id: as the user gave it.
-        text: the whole text, of a truncated document too.
-        passages: (passage id, start, stop) of each, ascending; the offsets count characters.
-    """
+    """A stored document with its passages."""
 
     id: str
     title: str | None
-    text: str
+    text: str  # the whole text, of a truncated document too
     metadata: dict[str, Any]
-    passages: list[tuple[int, int, int]]
+    passages: list[tuple[int, int, int]]  # (passage id, start, stop in `text`) of each, ascending
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,12 +196,7 @@ class StructureSettings:
             raise ConfigError(f"memory: expected 1 byte or more, found {self.memory_bytes}")
 
     def choice(self, passages: int, dimensions: int) -> Choice:
-        """The structure for this number of vectors.
-
-        Raises:
-            ConfigError: FAISS does not know the structure.
-            MissingExtraError: FAISS is not installed, and is needed to tell.
-        """
+        """The structure for this number of vectors."""
         from indexes.vectors.choice import resolve
 
         return resolve(self.index_type, passages, dimensions, self.memory_bytes)
@@ -249,7 +207,7 @@ class StructureSettings:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> StructureSettings:
-        """The settings that `to_json` gave; TypeError or ConfigError if they are others."""
+        """The settings that `to_json` gave."""
         return cls(**values)
 
 
@@ -259,13 +217,9 @@ class Ranking(Protocol):
     def candidates(self, queries: Sequence[Query], mode: Mode, depth: int) -> list[Candidates]:
         """The best passages for each query.
 
-        Args:
-            queries: each with what the mode reads.
-            mode: ``dense`` takes the `depth` nearest passages, ``bm25`` the `depth` with the
-                highest scores among those that hold a query term, ``hybrid`` both, every one of
-                them scored by both.
-            depth: at least 1. Of passages whose scores equal the last that counts, those with the
-                lower numbers are taken. Dense scores are equal if they are so when rounded.
+        ``dense`` takes the `depth` nearest passages, ``bm25`` the `depth` with the highest scores
+        among those that hold a query term, ``hybrid`` both, each scored by both. Of passages whose
+        scores equal the last that counts, dense ones when rounded, the lower numbers are taken.
         """
 
 
@@ -290,13 +244,7 @@ class View(Protocol):
         where: Where | None = None,
         recall: float | None = None,
     ) -> Ranking:
-        """Ranks passages.
-
-        Args:
-            bm25: variant and parameters; None for the defaults.
-            where: only passages of documents that match; None for all.
-            recall: of approximate dense searches, in (0, 1]; None for the default.
-        """
+        """Ranks passages of documents that match; `recall`, in (0, 1], is of dense searches."""
 
     def document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
         """For each term, the number of live passages that hold it."""
@@ -310,16 +258,9 @@ class View(Protocol):
     def facets(
         self, names: Sequence[str], where: Where | None, terms: Sequence[str] | None, limit: int
     ) -> Facets:
-        """How many of the documents that pass a filter have each value of some fields.
+        """How many of the documents that pass a filter have each of `limit` values of some fields.
 
-        Args:
-            names: of metadata fields, as a filter writes them.
-            where: the filter; None for all documents.
-            terms: of a query: documents that hold one of them are counted apart; None for no query.
-            limit: maximum number of values of each field.
-
-        Raises:
-            FilterError: a name is no metadata field.
+        Documents that hold one of a query's `terms` are counted apart.
         """
 
     def fields(self) -> list[FieldSummary]:
@@ -350,11 +291,7 @@ class View(Protocol):
         """The stored hash of title and text of those of `ids` that the index holds."""
 
     def check_settings(self) -> None:
-        """Check that the settings are unaltered.
-
-        Raises:
-            DamagedIndexError: one was altered.
-        """
+        """Raise DamagedIndexError if a setting was altered."""
 
     def setting(self, key: str, default: Any = None) -> Any:
         """The JSON value of a setting; KeyError if there is none and no default."""
@@ -362,9 +299,8 @@ class View(Protocol):
     def describe(self) -> dict[str, Any]:
         """What `info` shows of the store itself, as JSON values.
 
-        Returns:
-            ``format_version``, ``bytes`` and ``mean_passage_terms``; ``store``: further facts by
-            name, as text; and what else a program may want to know.
+        ``format_version``, ``bytes`` and ``mean_passage_terms``; ``store``: further facts by name,
+        as text; and what else a program may want to know.
         """
 
 
@@ -411,10 +347,6 @@ class Committer(Protocol):
 
         Returns:
             Whether `merge` and `settle` may now find something to do.
-
-        Raises:
-            StorageError: the disk is full or cannot be written; the index is as before.
-            ValueError: vectors or tokens are not as many as the passages, or metadata is not JSON.
         """
 
     def delete(self, ids: Iterable[str]) -> int:
@@ -423,11 +355,7 @@ class Committer(Protocol):
     def keep(self, digests: Sequence[bytes], vectors: NDArray[np.float32]) -> None:
         """Keep vectors of passages whose document is not complete, for a run that resumes.
 
-        No reader sees them. A store that cannot do that keeps nothing.
-
-        Args:
-            digests: of what was encoded.
-            vectors: (digests, d) float32.
+        `digests` are of what was encoded. No reader sees them. A store may keep nothing.
         """
 
     def kept(self, digests: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
@@ -474,29 +402,16 @@ class Store(Protocol):
         """The folder that holds the index; None where it is elsewhere."""
 
     def exists(self) -> bool:
-        """Whether there is an index.
-
-        Raises:
-            NotAnIndexError: the place holds something else.
-            DamagedIndexError: it holds the remains of an index.
-        """
+        """Whether there is an index; raises if there is something else, or remains of one."""
 
     def create(self, settings: Mapping[str, Any], lock_timeout: float = 0.0) -> None:
         """Make an empty index with these settings (JSON values), unless there is one."""
 
     def reader(self) -> Reader:
-        """Open it for reading.
-
-        Raises:
-            NotAnIndexError, FormatVersionError, DamagedIndexError
-        """
+        """Open it for reading."""
 
     def writer(self, lock_timeout: float = 0.0) -> AbstractContextManager[Writer]:
-        """Open it for writing.
-
-        Raises on entry:
-            IndexLockedError, NotAnIndexError, FormatVersionError, StorageError, DamagedIndexError
-        """
+        """Open it for writing, on entry."""
 
     def replacement(self, begun_with: str) -> AbstractContextManager[Store]:
         """A hidden new index beside this one, which takes its place if the block does not raise.

@@ -38,36 +38,21 @@ _NUMBER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is known of one setting.
+    """What is known of one setting."""
 
-    Attributes:
-        description: what it is, with its unit, as a sentence.
-        meaning: the value that None stands for; None if the default is none or depends on others.
-        shown: the default in words.
-        source: the publication that the setting comes from, with equation or section.
-        section: the settings that it belongs to.
-        low, high: limits of a number; None for none, which `low` is only if `high` is. Numbers are
-            finite.
-        low_open, high_open: whether the limit itself is out of range.
-        name: the field.
-        kind: of the values: bool, int, float, str, or a type that no text is read as.
-        choices: the values of a text that has only these.
-        optional: whether None is a value.
-    """
-
-    description: str
-    meaning: Any = None
-    shown: str = ""
-    source: str = ""
-    section: str = ""
-    low: float | None = None
+    description: str  # what it is, with its unit, as a sentence
+    meaning: Any = None  # of None; None if the default is none or depends on others
+    shown: str = ""  # the default in words
+    source: str = ""  # the publication that it comes from, with equation or section
+    section: str = ""  # the settings that it belongs to
+    low: float | None = None  # None only if `high` is; numbers are finite
     high: float | None = None
-    low_open: bool = False
+    low_open: bool = False  # whether the limit itself is out of range
     high_open: bool = False
-    name: str = ""
-    kind: type = str
-    choices: tuple[str, ...] = ()
-    optional: bool = False
+    name: str = ""  # of the field
+    kind: type = str  # of the values: bool, int, float, str, or a type that no text is read as
+    choices: tuple[str, ...] = ()  # the values of a text that has only these
+    optional: bool = False  # whether None is a value
 
     @property
     def key(self) -> str:
@@ -106,11 +91,7 @@ class Setting:
         return isinstance(value, Integral if self.kind is int else Real)
 
     def parse(self, text: str) -> Any:
-        """Read a value; `check_settings` says whether it is in range.
-
-        Raises:
-            ConfigError: it is not of the kind.
-        """
+        """Read a value; `check_settings` says whether it is in range."""
         if self.kind is bool:
             if text in ("yes", "no"):
                 return text == "yes"
@@ -147,11 +128,7 @@ def setting(
     source: str = "",
     section: str = "",
 ) -> Any:
-    """A field of a dataclass that is a setting; its annotation says the kind and the choices.
-
-    The arguments are attributes of `Setting`. The default in words is by default that of `meaning`
-    or `default`.
-    """
+    """A field of a dataclass that is a setting; its annotation says the kind and the choices."""
     if not shown and (plain := default if meaning is None else meaning) is not None:
         shown = format_value(plain)
     one = Setting(description, meaning, shown, source, section, low, high, low_open, high_open)
@@ -180,16 +157,7 @@ def declared_settings(kind: Any) -> Mapping[str, Setting]:
 
 
 def check_settings(settings: object, *, keys: bool = False) -> None:
-    """Check every declared setting of a dataclass; its `__post_init__` calls this.
-
-    Args:
-        settings: the dataclass.
-        keys: whether messages name the key rather than the field.
-
-    Raises:
-        ConfigError: a value of another kind or out of range; names it, what is expected and what
-            was found.
-    """
+    """Check every declared setting of a dataclass; messages name fields, or keys if `keys`."""
     kind: Any = type(settings)
     for name, one in declared_settings(kind).items():
         value = getattr(settings, name)

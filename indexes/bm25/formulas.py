@@ -118,10 +118,7 @@ def weights(
     lengths: NDArray[np.uint32],
     mean_length: float,
 ) -> NDArray[np.float64]:
-    """(m,) float64: the variant's weight of a term in m passages that hold it `frequencies` times.
-
-    `lengths` are (m,), the terms of each passage; `mean_length`, of the corpus, is above 0.
-    """
+    """(m,) float64: the weight of a term in m passages that hold it `frequencies` times."""
     variant, k1, b = settings.variant, settings.k1, settings.b
     delta = _delta(settings)
     norm = lengths * (b / mean_length)

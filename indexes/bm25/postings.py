@@ -14,11 +14,7 @@ postings.lengths.npy      uint32             (n,)      terms of each passage, re
 ========================  =================  ========  =============================================
 
 A position is a passage of the segment, 0 to n-1 in the order of adding. Numbers are little-endian.
-Opening reads headers and four numbers, whatever the size; a lookup reads what it returns. What it
-reads is compared with the sums of the segment before, see `indexes.folder.checksums`.
-
 Merging writes, byte for byte, what building the postings of the remaining passages would write.
-Memory holds the vocabulary and a block of postings, never all of them.
 """
 
 from __future__ import annotations
@@ -88,16 +84,8 @@ class Read(NamedTuple):
 class Postings:
     """Immutable postings of one segment, in memory or memory-mapped.
 
-    Attributes:
-        lengths: (n,) uint32, the number of tokens of each passage; for `check_lengths` to check
-            before they are read.
-        total_length: the sum of `lengths`, stored when the segment was built.
-
-    Args:
-        files: by name, the arrays and the bytes that they hold.
-        total_length: as above.
-        folder: of the files, for errors.
-        guards: by name, what checks them.
+    Check `lengths`, (n,) uint32, by `check_lengths` before you read them; `total_length` is their
+    sum. `files` holds arrays and bytes by name, `guards` what checks them.
     """
 
     def __init__(

@@ -1,8 +1,6 @@
 """BM25 over segments, scored at query time from statistics of all live passages.
 
-Nothing in a segment depends on the others, so adding and deleting passages changes the statistics
-exactly, and the scores do not depend on how passages are spread over segments. The formulas are in
-`indexes.bm25.formulas`.
+So the scores do not depend on how passages are spread over segments.
 """
 
 from __future__ import annotations
@@ -34,10 +32,7 @@ class Matches(NamedTuple):
 
 
 class BM25Query:
-    """One query whose postings were found, by `BM25.query`.
-
-    All methods give a passage the same score, and raise DamagedIndexError for impossible postings.
-    """
+    """One query whose postings were found, by `BM25.query`."""
 
     def __init__(
         self, segments: Sequence[SearchableSegment], found: Sequence[Read], weighting: Weighting
@@ -129,18 +124,10 @@ class BM25Query:
 
 @dataclass(frozen=True, slots=True)
 class SearchableSegment:
-    """The postings of one segment, and which of its passages are live.
-
-    Attributes:
-        postings: n passages.
-        live: (n,) bool, False for deleted passages; None if nothing was deleted.
-
-    Raises:
-        DamagedIndexError: `live` is for another number of passages.
-    """
+    """The postings of one segment, and which of its passages are live."""
 
     postings: Postings
-    live: NDArray[np.bool_] | None = None
+    live: NDArray[np.bool_] | None = None  # (n,) False for deleted passages; None without any
 
     def __post_init__(self) -> None:
         live, n = self.live, len(self.postings)
@@ -184,14 +171,10 @@ class CorpusStatistics:
 
 
 class BM25:
-    """Scores and searches a fixed set of segments.
+    """Scores and searches a fixed set of segments, which can be part of a larger corpus.
 
-    Args:
-        segments: in the order of their passages, which `Matches.segments` refers to.
-        settings: defaults to Lucene's variant and parameters.
-        statistics: those of `segments` unless given, where these are part of a larger corpus.
-
-    Every method raises DamagedIndexError where the postings that it reads are impossible.
+    `statistics` are those of the corpus, by default of `segments`. Every method raises
+    DamagedIndexError where the postings that it reads are impossible.
     """
 
     def __init__(

@@ -1,18 +1,7 @@
-"""Checksums of blocks of files, compared when a block is first read.
+"""Checksums of blocks of large files, compared when a block is first read.
 
-Files of up to 64 KiB are checked whole when a segment is opened. Each larger file has one checksum
-for each block of 4 KiB, so that a query checks what it reads and nothing else, and a flipped byte
-never becomes a wrong answer.
-
-The checksum of a block is the sum of its little-endian words of 8 bytes, modulo 2^64, the last
-block filled up with zeros. A change of one word always changes it. NumPy adds about as fast as
-memory is read, where a CRC-32 would take ten times as long. Changes to several words of a block
-can cancel out; `indexes.folder.verify`, which computes SHA-256, finds those too.
-
-``sums.npy`` of a segment, uint64, holds the checksums of its large files, one file after another
-in the order of their names; the manifest says how many blocks each has. A segment of small files
-has no such file, and neither has one from a release before the checksums: only `verify` checks
-that one whole.
+The format of ``sums.npy``, and what sums can miss, is in docs/index-format.md. A segment of small
+files has none, and neither has one from a release before the checksums.
 """
 
 from __future__ import annotations
@@ -72,10 +61,7 @@ def file_sums(path: Path) -> NDArray[np.uint64]:
 
 
 class BlockGuard:
-    """Compares the blocks of one array with their checksums, each once, before they are read.
-
-    Threads may share it. `complete`: every block has been compared.
-    """
+    """Compares blocks of one array with their checksums, each once; threads may share it."""
 
     def __init__(
         self,
@@ -134,7 +120,7 @@ class BlockGuard:
                 self._near.add(part)
 
     def check_rows(self, rows: NDArray[np.integer]) -> None:
-        """Compare the blocks of these rows, 0 or more, in any order; raises as `check_all`."""
+        """Compare the blocks of these rows, 0 or more, in any order."""
         if self.complete or not len(rows):
             return
         if _SCAN_PER_BLOCK * len(rows) * self._span >= len(self._sums):
@@ -150,7 +136,7 @@ class BlockGuard:
             self._check_apart(unique(pending))
 
     def check_ranges(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> None:
-        """Compare the blocks of many ranges of rows, none of them empty; raises as `check_all`."""
+        """Compare the blocks of many ranges of rows, none of them empty."""
         if self.complete or not len(starts):
             return
         if _SCAN_PER_BLOCK * len(starts) >= len(self._sums):

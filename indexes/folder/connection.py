@@ -1,8 +1,4 @@
-"""The SQLite file of an index: format version, connections, settings; a pool that survives a fork.
-
-`index.sqlite` is the single source of truth: what it does not name does not exist. Its tables are
-in `indexes.folder.documents`.
-"""
+"""The SQLite file of an index: format version, connections, settings; a pool for threads."""
 
 from __future__ import annotations
 
@@ -60,15 +56,13 @@ Identity = tuple[int, ...]
 
 @dataclass(slots=True)
 class Session:
-    """A connection that reads an index.
-
-    `locked` says whether SQLite's locks keep a writer from changing what a transaction reads. They
-    are in `index.sqlite-shm`: where that is missing and cannot be made, there are none.
-    """
+    """A connection that reads an index."""
 
     folder: Path
     connection: sqlite3.Connection
     identity: Identity
+    # Whether SQLite's locks keep a writer from changing what a transaction reads. They are in
+    # `index.sqlite-shm`: where that is missing and cannot be made, there are none.
     locked: bool
 
     def is_current(self) -> bool:
@@ -162,10 +156,8 @@ def open_writer(folder: Path) -> sqlite3.Connection:
 
 
 def close_writer(connection: sqlite3.Connection, folder: Path) -> None:
-    """Close a connection that could write, and keep the files of the log, which readers may need.
-
-    SQLite removes them with its last connection unless that can only read.
-    """
+    """Close a connection that could write, and keep the log, which readers may need."""
+    # SQLite removes them with its last connection unless that can only read.
     with suppress(sqlite3.Error), closing(connect(folder, "ro")) as reader:
         format_version(reader)
         # What readers still need stays in the log.
@@ -345,7 +337,7 @@ def refuse_links(folder: Path) -> None:
 
 
 def refuse_link(path: Path) -> None:
-    """Check that a file or folder is where it seems to be; raises what `refuse_links` raises."""
+    """Check that a file or folder is where it seems to be."""
     if path.is_symlink():
         raise DamagedIndexError(
             f"{path}: expected a file or folder of the index's own, found a link; "
@@ -376,11 +368,9 @@ def _check_version(connection: sqlite3.Connection, folder: Path) -> None:
 
 
 def _application_id(folder: Path, mode: str) -> int:
-    """The id that SQLite finds.
-
-    The file is not to be opened but by SQLite: closing it would drop the locks that other
-    connections of this process hold, and a writer would take away the log under them.
-    """
+    """The id that SQLite finds."""
+    # The file is not to be opened but by SQLite: closing it would drop the locks that other
+    # connections of this process hold, and a writer would take away the log under them.
     connection = sqlite3.connect(f"{_uri(folder)}?mode={mode}", uri=True)
     try:
         (found,) = connection.execute("PRAGMA application_id").fetchone()
@@ -430,13 +420,7 @@ def write_setting(connection: sqlite3.Connection, key: str, value: Any) -> None:
 
 
 def check_settings(connection: sqlite3.Connection, folder: Path) -> None:
-    """Check that all settings are unaltered.
-
-    They are taken as they are where a release before the seal wrote them and none has since.
-
-    Raises:
-        DamagedIndexError: one was altered.
-    """
+    """Check that all settings are unaltered, if a release wrote them that seals them."""
     try:
         sealed = read_setting(connection, _SEAL, "")
     except ValueError:
@@ -462,10 +446,7 @@ def _store(connection: sqlite3.Connection, key: str, value: Any) -> None:
 
 
 class ConnectionPool:
-    """Connections to one index folder, for threads that read it side by side.
-
-    A child that is forked opens its own, provided that none was in use at the fork.
-    """
+    """Connections to one index folder, for threads side by side and for forked children."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -509,10 +490,8 @@ class ConnectionPool:
             self._give_back(session)
 
     def before_fork(self) -> None:
-        """Close what is idle, and keep others from opening more until `after_fork`.
-
-        SQLite in the child would take the parent's open connections for its own, and lock nothing.
-        """
+        """Close what is idle, and keep others from opening more until `after_fork`."""
+        # SQLite in the child would take the parent's connections for its own, and lock nothing.
         self._lock.acquire()
         self._close_idle()
 

@@ -1,31 +1,6 @@
 """The tables of an index, as numbered migrations, and their rows as a writer changes them.
 
-======================  ============================================================
-settings                JSON values: encoder, analyzer, counters, generation; a checksum over all
-documents               one row per document: the user's id, title, text, metadata (a JSON
-                        object), a hash of title and text, and a checksum over the row and its
-                        passages
-passages                one row per passage: its stable int64 id and which characters of its
-                        document it covers
-pending                 passages that no segment holds yet: vector (float32, little-endian),
-                        terms (a JSON array) and a checksum
-segments                the live segments, each with the SHA-256 of its manifest
-tombstones              ids of passages that a live segment still holds but that are deleted
-fields                  the top-level fields of metadata
-metadata_values         for each segment, field and distinct value of it: JSON type and value as
-                        SQLite's `json_each` gives them, and which passages have it; see
-                        `indexes.filters.columns`
-corpus                  a view for other programs: id, title, text, metadata and number of
-                        passages of each document
-unfinished              while there are any, vectors of passages whose document is not complete
-                        yet, for a run that resumes after a kill; no reader looks at them
-======================  ============================================================
-
-`PRAGMA user_version` is the format's number. An index is brought up to the newest format by its
-first writer, in one transaction. Before format 3 there were no tables pending and metadata_values
-and no view; format 2 had metadata in columns of codes (fields, field_values and field_codes).
-
-Functions that write are called inside a transaction.
+What they hold is in docs/index-format.md. Functions that write are called inside a transaction.
 """
 
 from __future__ import annotations
@@ -162,11 +137,7 @@ _MIGRATIONS: dict[int, Callable[[Database], None]] = {
 
 
 def metadata_json(metadata: Any) -> str:
-    """Metadata as it is stored: equal objects have equal text.
-
-    Raises:
-        TypeError, ValueError: a value that JSON does not have, such as NaN.
-    """
+    """Metadata as it is stored: equal objects have equal text; raises where JSON lacks a value."""
     return _METADATA.encode(metadata)
 
 

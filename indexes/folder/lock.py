@@ -1,12 +1,6 @@
 """One writer at a time, and recovery from a replacement of a whole folder that a crash cut short.
 
-The lock is an advisory one on a file of the index folder that says who holds it. It belongs to the
-open file, so the system drops it when the process dies, however it dies; a lock is never stale. A
-forked child does not inherit it.
-
-Two hidden folders beside an index ``my.index`` can hold work in progress:
-``.my.index.retriever-new`` the index that is to replace it, ``.my.index.retriever-old`` the one
-that was replaced, on its way out.
+The system drops the lock when the process dies; a forked child does not inherit it.
 """
 
 from __future__ import annotations
@@ -29,17 +23,7 @@ _POLL_SECONDS = 0.02
 
 @contextmanager
 def writer_lock(folder: Path, timeout: float = 0.0, what: str = "the index") -> Iterator[None]:
-    """A block with the exclusive right to write to one folder.
-
-    Args:
-        folder: the index folder, or another one.
-        timeout: how many seconds to wait for another writer.
-        what: the folder, for the message.
-
-    Raises:
-        IndexLockedError: another writer holds it; the message says which, and since when.
-        StorageError: the lock file cannot be written, or the system is not supported.
-    """
+    """A block with the exclusive right to write to a folder, which messages call `what`."""
     # Readers do not need it.
     from filelock import FileLock, Timeout
 

@@ -11,29 +11,9 @@
       sums.npy         checksums of blocks of the large files, see `indexes.folder.checksums`
       ...              postings, see `indexes.bm25.postings`
 
-SQLite holds the SHA-256 of the manifest, the manifest that of every file: one chain from the
-single source of truth down to the last byte. With the `flat` structure FAISS searches
-`vectors.npy` itself, so there is no second copy of the vectors.
-
-A segment of an earlier release can hold order.npy, too, which is checked as every file is and not
-read.
-
-Segments have tiers by size: tier 0 holds up to `FLOOR` passages, each further one `FACTOR` times as
-many. Two rules keep n passages in fewer than FACTOR segments of each of log(n) tiers:
-
-1. From old to new, tiers never rise: segments that are smaller than a newer one are merged with it.
-2. `FACTOR` neighbors of one tier are merged, which makes one of a higher tier (or, in tier 0, a
-   larger one of it).
-
-So a passage is written once in each tier that it comes through, and once more where a large segment
-comes after small ones. Merged segments are neighbors: ids stay in ascending order.
-
-A segment of which half the passages or more are deleted is rewritten without them.
-
-Few segments are not yet fast queries: three segments that are scanned can hold 200,000 passages. At
-the end of a run that adds documents, `faster_merge` therefore looks for one more merge, by what a
-query costs (`query_cost`). What that merge may read is bounded by what is new, so that a small
-addition to a large index never rewrites the index.
+SQLite holds the SHA-256 of the manifest, the manifest that of every file. A segment of an earlier
+release can hold order.npy, too, which is checked as every file is and not read. Which segments are
+merged, and why, is in docs/index-format.md.
 """
 
 from __future__ import annotations
@@ -82,10 +62,7 @@ PENDING = 0
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment, its arrays read-only: memory-mapped, or of passages that wait in the database.
-
-    Before you read `ids` and `vectors` themselves, check them with their guards.
-    """
+    """A segment, its arrays read-only; check `ids` and `vectors` by their guards before reading."""
 
     number: int  # names its folder; `PENDING` for waiting passages
     folder: Path  # of its files; the index's for waiting passages
@@ -103,12 +80,12 @@ class Segment:
         return self.ids
 
     def ids_at(self, positions: NDArray[np.integer]) -> NDArray[np.int64]:
-        """(m,) int64: the ids at (m,) positions, checked; raises as `all_ids`."""
+        """(m,) int64: the ids at (m,) positions, checked."""
         self.ids_guard.check_rows(positions)
         return np.asarray(self.ids[positions])
 
     def vectors_at(self, positions: NDArray[np.integer]) -> NDArray[np.float32]:
-        """(m, d) float32: the vectors at (m,) positions, checked; raises as `all_ids`."""
+        """(m, d) float32: the vectors at (m,) positions, checked."""
         self.vectors_guard.check_rows(positions)
         return np.asarray(self.vectors[positions])
 
@@ -210,10 +187,7 @@ def make_segment(
 
 
 def open_segment(index: Path, number: int, manifest_hash: str) -> Segment:
-    """Map a committed segment, in a time that does not depend on its size.
-
-    Small files are checked whole; of others the size is, and each block when it is first read.
-    """
+    """Map a committed segment: small files are checked whole, blocks of others when first read."""
     folder = segment_folder(index, number)
     manifest = read_manifest(folder, manifest_hash)
     for name, facts in manifest["files"].items():
@@ -299,13 +273,10 @@ Named = tuple[int, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveSegment(SearchableSegment):
-    """A segment as one commit sees it: its files, and which of its passages are not deleted.
-
-    `deleted` are positions; an empty tuple for none, since importing the library of bitmaps takes
-    half of what opening an index does.
-    """
+    """A segment as one commit sees it: its files, and which of its passages are not deleted."""
 
     segment: Segment
+    # Positions; a tuple for none, since importing the library of bitmaps takes half of opening.
     deleted: BitMap | tuple[()]
 
     @property
@@ -419,12 +390,9 @@ def faster_merge(
 ) -> range | None:
     """The merge that makes queries fastest, of those worth their cost.
 
-    It saves a quarter of a query's cost or more, and reads at most `GROWTH` times as many passages
-    as are new: those that the run added or, if they are more, those that get a structure for the
-    first time. If the merged segment is scanned, the second number is that of all passages outside
-    the largest segment. So a passage is charged with `GROWTH` reads when it is added, and again
-    when it gets its first structure or joins a larger scanned segment; and what an interrupted run
-    left undone is still due in the next one.
+    It reads at most `GROWTH` times as many passages as are new: those that the run added or, if
+    they are more, those that get a structure for the first time; if the merged segment is scanned,
+    all outside the largest segment. So what an interrupted run left undone is due in the next.
     """
     whole = sum(map(query_cost, parts))
     best, cost, read = None, (1 - _SAVED) * whole, math.inf

@@ -54,10 +54,7 @@ if TYPE_CHECKING:
 
 
 class FolderReader:
-    """Reads one index folder; sees every commit made before each `view` block.
-
-    Threads may share it, and a child that is forked while no view is open.
-    """
+    """Reads one index folder; threads may share it, and a child forked while no view is open."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -146,16 +143,14 @@ _REMEMBERED = 65_536
 
 @dataclass
 class Commit:
-    """What all views of one commit share; threads may read it side by side.
-
-    `owners` says which passages of a segment belong to one document, where that was asked for;
-    `verified` are ids of passages whose documents were found unaltered.
-    """
+    """What all views of one commit share; threads may read it side by side."""
 
     identity: Identity
     generation: int
     segments: tuple[LiveSegment, ...]
+    # Which passages of a segment belong to one document, where that was asked for.
     owners: Owners = field(default_factory=dict)
+    # Ids of passages whose documents were found unaltered.
     verified: set[int] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -219,7 +214,7 @@ class FolderView:
         where: Where | None = None,
         recall: float | None = None,
     ) -> FolderRanking:
-        """Ranks passages; see `indexes.protocol.View`."""
+        """Ranks passages of documents that match."""
         allowed = None if where is None else self.allowed(where)
         return FolderRanking(self._commit, allowed, bm25, recall)
 
@@ -243,13 +238,13 @@ class FolderView:
         return found
 
     def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:
-        """The fields among some that no document has had; see `indexes.filters.allowed`."""
+        """Those metadata fields among `names` that no document has had, with all known ones."""
         from indexes.filters.allowed import unknown_fields
 
         return unknown_fields(self._connection, names)
 
     def has_type(self, name: str, types: Collection[FieldType]) -> bool:
-        """Whether a document has a value of one of some types; see `indexes.filters.facets`."""
+        """Whether a document has a value of one of these JSON types in a top-level field."""
         from indexes.filters.facets import has_type
 
         return has_type(self._connection, self._folder, self.segments, name, types)
@@ -281,7 +276,7 @@ class FolderView:
         return Facets(sum(len(one.documents) for one in counted), matches, fields)
 
     def fields(self) -> list[FieldSummary]:
-        """The metadata fields of the documents; see `indexes.filters.facets`."""
+        """The metadata fields of the documents, ascending by name."""
         from indexes.filters.facets import field_summaries
 
         return field_summaries(self._connection, self._folder, self.segments)
@@ -455,7 +450,7 @@ def _describe_segment(live: LiveSegment) -> dict[str, Any]:
 
 
 class FolderRanking:
-    """Ranks the live passages of one commit; see `indexes.protocol.Ranking`."""
+    """Ranks the live passages of one commit."""
 
     def __init__(
         self,
@@ -474,7 +469,7 @@ class FolderRanking:
         self._firsts = np.cumsum([0, *(len(live.segment.ids) for live in commit.segments)])
 
     def candidates(self, queries: Sequence[Query], mode: Mode, depth: int) -> list[Candidates]:
-        """The best passages for each query; see `indexes.protocol.Ranking`."""
+        """The best passages for each query."""
         if not self._segments:
             return [NO_CANDIDATES] * len(queries)
         if mode == "bm25":

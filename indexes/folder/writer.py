@@ -2,13 +2,6 @@
 
 A change is visible when its SQLite transaction has committed and not before. A crash earlier
 leaves at most a segment folder that nothing names; the next writer removes it.
-
-A small addition is one SQLite transaction: its passages wait in the table `pending`, which readers
-load as one more segment. They become files with the commit that makes them worth it.
-
-Before a merge that builds a search structure, a line on the logger of this module, of level INFO,
-says how many passages it reads and how much memory it takes; `settle` says afterwards how long it
-took.
 """
 
 from __future__ import annotations
@@ -140,7 +133,7 @@ class FolderWriter:
         return True
 
     def flush(self) -> None:
-        """Make the passages that wait in the database a segment; raises as `commit`."""
+        """Make the passages that wait in the database a segment."""
         if rows.count_pending(self._connection):
             self._commit_segment([], np.empty((0, 0), np.float32), [], {})
 

@@ -13,15 +13,13 @@ name        FAISS factory string                        bytes per passage of d d
 Where 4 divides d, nothing is padded.
 
 `auto` is `flat` up to 50,000 passages, then the first of `ivf-sq8` and `ivf-pq` that fits the
-memory. It is never `ivf`: candidates are scored again with the kept vectors, so that bytes find the
-same passages as whole vectors do, in less time and a quarter of the space (docs/scale.md). It is
-never `hnsw`: inverted lists take less memory, open without reading what they hold, and answer a
-filtered query without scanning the vectors where a graph has to.
+memory. It is never `ivf`: bytes find the same passages as whole vectors do, in less time and a
+quarter of the space (docs/scale.md). It is never `hnsw`: inverted lists take less memory, open
+without reading what they hold, and answer a filtered query without scanning the vectors.
 
-FAISS trains lists on 39 to 256 vectors each (`ClusteringParameters`, and "Guidelines to choose an
-index" in its wiki, which advises 4 √n to 16 √n lists). Beyond a million passages there are no more
-lists: to train them takes as their square, and 4,096 are searched fast at ten million, see
-docs/scale.md.
+FAISS trains lists on 39 to 256 vectors each ("Guidelines to choose an index" in its wiki, which
+advises 4 √n to 16 √n lists). Training takes as their square: beyond a million passages there are no
+more of them.
 """
 
 from __future__ import annotations
@@ -60,20 +58,13 @@ class StructureSpec:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A structure for n passages, why, and what it is expected to cost.
-
-    Attributes:
-        spec: what to build.
-        reasons: sentences for a person, in the order of the decisions.
-        memory_bytes: what a search can touch and the system will want to keep in memory, apart
-            from the few kept vectors that are read to score candidates; for `flat` they are it.
-        build_bytes: peak memory while it is built; 0 for `flat`.
-    """
+    """A structure for n passages, why, and what it is expected to cost."""
 
     spec: StructureSpec
-    reasons: tuple[str, ...]
+    reasons: tuple[str, ...]  # sentences for a person, in the order of the decisions
+    # What a search can touch, apart from the few vectors that are read to score candidates.
     memory_bytes: int
-    build_bytes: int
+    build_bytes: int  # peak memory while it is built; 0 for `flat`
 
     @property
     def build_size(self) -> str:
@@ -100,10 +91,7 @@ def choose(n: int, d: int, memory_bytes: int | None) -> Choice:
 
 
 def resolve(name: str, n: int, d: int, memory_bytes: int | None) -> Choice:
-    """The structure for a given name; a name other than `auto` wins over memory.
-
-    Where n is too small to train it, the nearest that can be trained, with the reason.
-    """
+    """The structure of a given name or, where n is too small to train it, the nearest."""
     if name == AUTO:
         return choose(n, d, memory_bytes)
     given = f"{name} was asked for"

@@ -2,14 +2,7 @@
 or on a GPU where that pays.
 
 These find the best in single precision, and all that may equal the last of them; the order is that
-of `nearest_of`, in double precision.
-
-One query is scanned by one thread, unless the vectors are many. The threads of FAISS and of NumPy's
-BLAS wait for each other by spinning: where the processor has other work, a scan of a millisecond
-then takes fifty, see docs/scale.md.
-
-Positions are local to one segment. FAISS's "nothing found" (-1) never leaves this module, and
-neither does its convention of a fixed number of columns.
+of `nearest_of`, in double precision. Positions are local to one segment.
 """
 
 from __future__ import annotations
@@ -40,7 +33,8 @@ _COPIED = 512
 # Numbers scanned at once for one query: they stay in the processor's cache until the best vectors
 # among them are scored again.
 _SCANNED = 2**20
-# Numbers that one thread scans for one query: 0.5 GB, some 50 ms.
+# Numbers that one thread scans for one query: 0.5 GB, some 50 ms. Threads of FAISS and of NumPy's
+# BLAS wait for each other by spinning: beside other work, a scan of a millisecond takes fifty.
 _ONE_THREAD = 2**27
 # Least number of multiplications that is worth a transfer to a GPU, and bytes sent at once.
 _GPU_LEAST, _GPU_CHUNK = 2**32, 2**30

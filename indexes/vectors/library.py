@@ -76,10 +76,7 @@ WHOLE, BYTES, COARSE = 1, 2, 10
 
 
 def unwrap(index: Any) -> tuple[tuple[Any, ...], Any]:
-    """The transforms before the part of a FAISS index that finds candidates, and that part.
-
-    A refinement by FAISS is left out: candidates are re-scored from the kept vectors anyway.
-    """
+    """The transforms before the part of a FAISS index that finds candidates, and that part."""
     faiss = load_faiss()
     transforms: list[Any] = []
     while True:
@@ -88,6 +85,7 @@ def unwrap(index: Any) -> tuple[tuple[Any, ...], Any]:
             transforms.extend(index.chain.at(i) for i in range(index.chain.size()))
             index = index.index
         elif isinstance(index, faiss.IndexRefine):
+            # Candidates are re-scored from the kept vectors anyway.
             index = index.base_index
         else:
             return tuple(transforms), index
@@ -100,10 +98,7 @@ def code_bytes(core: Any) -> int:
 
 
 class Unwrapped:
-    """The `core` of a FAISS index of `n` vectors of `d` dimensions, which finds candidates.
-
-    `oversampling` is how many candidates to re-score for each result.
-    """
+    """The `core` of a FAISS index, which finds `oversampling` candidates for each result."""
 
     def __init__(self, index: Any, path: Path) -> None:
         self._index = index  # owns what the core points to
@@ -148,19 +143,8 @@ def is_faiss_file(path: Path) -> bool:
 class FaissVectors:
     """The vectors of a FAISS index file, in the order in which they were added.
 
-    Ids of `IndexIDMap` are not read. Nothing is unpickled.
-
-    Args:
-        path: what `faiss.write_index` wrote; it is read into memory.
-
-    Attributes:
-        shape: (vectors, dimensions).
-        metric: what the index ranks by: ``ip``, the inner product, or ``l2``.
-        exact: whether it keeps the vectors as they were added, not an approximation.
-
-    Raises:
-        SourceError: the file cannot be read, ranks by another metric, or does not keep vectors.
-        MissingExtraError: FAISS is not installed.
+    Ids of `IndexIDMap` are not read. `metric` is what the index ranks by; `exact` says whether it
+    keeps the vectors as they were added.
     """
 
     def __init__(self, path: Path) -> None:

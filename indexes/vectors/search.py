@@ -1,21 +1,8 @@
 """Searching a FAISS structure: candidates from FAISS, exact scores from the kept vectors.
 
-What comes back keeps the contract of `search_flat`, whatever the type of the structure: a filter
-acts before the best are chosen, and wherever the structure may not have found enough, the exact
-scan answers.
-
-Inverted lists are read in the order of their centroids: without a filter as many as the effort
-says; behind a filter until enough *allowed* vectors are met, and on until reading farther finds
-more, since how many are enough depends on how the filter relates to what vectors are like. The
-first reading meets half of what the lists of a search without a filter hold of the allowed vectors,
-or `_FIRST_READING` if more; each further one goes twice as far. It was far enough if no more
-than a quarter of the hundred best allowed vectors met so far came from its last reading: were
-nearness of centroids no sign of nearness of vectors, half of them would.
-
-A graph, or any other structure, returns more neighbors than wanted, among which the filter chooses.
-The best allowed ones of the nearest C are the best allowed ones of all, if there are enough; if
-not, the exact scan answers. A filter inside the walk through a graph would give no such sign, and
-lose neighbors where the allowed vectors lie far from the query.
+A filter acts before the best are chosen, and wherever the structure may not have found enough, the
+exact scan answers. How inverted lists and graphs are read behind a filter is in
+docs/index-format.md, under "Search structures".
 """
 
 from __future__ import annotations
@@ -78,15 +65,13 @@ class ListMembers:
 
 
 class ListGuard:
-    """Checks inverted lists at the end of a structure's file, each before it is first read.
-
-    FAISS writes the codes of the first list, its ids, those of the second list, and so on.
-    """
+    """Checks inverted lists at the end of a structure's file, each before it is first read."""
 
     def __init__(
         self, guard: BlockGuard, sizes: NDArray[np.int64], code_bytes: int, start: int
     ) -> None:
         self._guard = guard
+        # FAISS writes the codes of the first list, its ids, those of the second list, and so on.
         self._starts = start + np.cumsum(np.append(0, sizes * (code_bytes + ID_BYTES)))
         self._ids = self._starts[:-1] + sizes * code_bytes
         self._seen = sizes == 0
@@ -106,7 +91,7 @@ class ListGuard:
             self._seen[number] = True
 
     def check_ids(self) -> None:
-        """Check the ids of all lists; raises as `check`."""
+        """Check the ids of all lists."""
         stops = self._starts[1:]
         filled = self._ids < stops
         self._guard.check_ranges(self._ids[filled], stops[filled])
@@ -201,7 +186,9 @@ class ListSearch:
     def _read_behind(
         self, queries: NDArray[np.float32], wanted: int, allowed: Allowed, probes: int
     ) -> NDArray[np.int64]:
-        """(q, wanted) int64, best first, -1 if there are fewer; see the start of this module."""
+        """(q, wanted) int64, best first, -1 if there are fewer."""
+        # Were nearness of centroids no sign of nearness of vectors, half of the best would come
+        # from the last reading, which goes as far as all before it.
         kept = max(wanted, _JUDGING)
         positions = np.full((len(queries), kept), -1, np.int64)
         scores = np.full((len(queries), kept), -np.inf, np.float32)
@@ -324,10 +311,10 @@ _OTHER_EFFORTS, _OTHER_DEFAULT = (1, 2, 4, 8, 16), 4
 
 
 class NeighborSearch:
-    """Finds candidates by their number.
+    """Finds candidates by their number; a filter chooses among more than wanted.
 
-    An effort is the length of the list of candidates (efSearch) of a graph; for any other type, a
-    multiple of the candidates re-scored.
+    An effort is efSearch of a graph; for any other type, a multiple of the candidates re-scored.
+    A filter inside the walk through a graph would lose neighbors far from the query.
     """
 
     def __init__(self, index: Unwrapped) -> None:
@@ -368,10 +355,7 @@ class NeighborSearch:
 
 
 class Searcher:
-    """A FAISS index over the vectors of one segment, ready to be searched by several threads.
-
-    `efforts` are those worth trying, ascending; see `ListSearch` and `NeighborSearch`.
-    """
+    """A FAISS index over the vectors of one segment, ready to be searched by several threads."""
 
     def __init__(self, index: Any, path: Path, list_guard: ListGuard | None = None) -> None:
         self._path = path

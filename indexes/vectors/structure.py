@@ -1,16 +1,9 @@
 """The search structure of a segment: built, measured, written to one file, mapped to be searched.
 
 The file is what FAISS writes, then 1,024 bytes of JSON that say what it is. They hold a CRC-32 of
-every byte that FAISS follows without looking: sizes, centroids, tables, the links of a graph. FAISS
-itself is loaded with the first search, which is also when the CRC-32 is checked.
-
-The CRC-32 leaves out codes and ids at the end of the file. They are compared with the checksums of
-the segment (see `indexes.folder.checksums`): a list before it is first read, those of a graph with
-the first search. In a structure without checksums any code is a vector, only a worse one, and an
-id that does not exist is found when it is returned. All scores come from the kept vectors.
-
-The manifest of a segment keeps what was decided when it was merged: the structure's name and why it
-was chosen, and the recall that was measured for each search effort.
+every byte that FAISS follows without looking, checked with the first search. Codes and ids at the
+end of the file are compared with the checksums of the segment. In a structure without checksums any
+code is a vector, only a worse one, and an id that does not exist is found when it is returned.
 """
 
 from __future__ import annotations
@@ -58,31 +51,25 @@ Guarding = Callable[[str, NDArray[Any]], BlockGuard]
 
 @dataclass(frozen=True, slots=True)
 class StructureFacts:
-    """What the end of a structure file says of the rest.
-
-    FAISS, of release `faiss`, wrote `bytes`; the sum covers the first `guarded` of them.
-    """
+    """What the end of a structure file says of the rest."""
 
     name: str
     factory: str
     passages: int
     dimensions: int
     bytes: int
-    guarded: int
-    faiss: str
+    guarded: int  # the first of them, which the CRC-32 covers
+    faiss: str  # the release that wrote them
 
 
 @dataclass(frozen=True)
 class Structure:
-    """A structure file, opened, searched by several threads for as long as the object lives.
-
-    `crc32` is of the facts and of the bytes guarded; `descriptor` is closed with the object.
-    """
+    """A structure file, opened, searched by several threads for as long as the object lives."""
 
     path: Path
     facts: StructureFacts
-    crc32: int
-    descriptor: int
+    crc32: int  # of the facts and of the bytes guarded
+    descriptor: int  # closed with the object
     guard: Guarding = unguarded
     _opening: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
