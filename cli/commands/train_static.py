@@ -194,22 +194,22 @@ def _report(model: StaticModel, method: str, output: Path, *, quiet: bool, as_js
     from retriever.encoders.settings import EncoderSettings
 
     encoder = str(EncoderSettings(model=str(output)))
-    words = len(model.parts.lexicon.vectors)
+    words, fitted = len(model.parts.lexicon.vectors), model.parts.fitted
     facts: dict[str, Any] = {
         "encoder": encoder,
         "method": method,
         "words": words,
         "dimensions": model.dimensions,
         "weights": model.weights,
-        "parameters": dict(model.fitted.parameters) if model.fitted else {},
-        "provenance": dict(model.provenance),
+        "parameters": dict(fitted.parameters) if fitted else {},
+        "provenance": dict(model.parts.provenance),
     }
     if as_json:
         click.echo(json.dumps(facts))
     elif not quiet:
         say(
             f"{output}: {method} of {words:,} words, {model.dimensions} dimensions"
-            + (_fitted_line(facts) if model.fitted else ""),
+            + (_fitted_line(facts) if fitted else ""),
             err=False,
         )
         say(f"--model {shlex.quote(encoder)}", err=False)

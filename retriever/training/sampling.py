@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Generic, Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,26 @@ from retriever.errors import BadInputError, ConfigError
 
 NegativeSource = Literal["pool", "random", "hard", "batch"]
 Rows = NDArray[np.int64]
+T = TypeVar("T")
+
+
+class Reservoir(Generic[T]):
+    """A sample of a stream, in which each item is with the same chance; `seen` counts them all."""
+
+    def __init__(self, size: int, seed: int) -> None:
+        self.items: list[T] = []
+        self.seen = 0
+        self._size = size
+        self._chance = random.Random(seed)
+
+    def add(self, item: T) -> None:
+        """Take in the next item."""
+        self.seen += 1
+        # Vitter's algorithm R: the n-th item takes a random place with probability size / n.
+        if len(self.items) < self._size:
+            self.items.append(item)
+        elif (place := self._chance.randrange(self.seen)) < self._size:
+            self.items[place] = item
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ def test_what_was_fitted_is_saved_and_told_with_a_line_to_paste(
     assert last == f"--model '{folder}'"
     model = StaticModel.load(folder)
     assert model.method == method
-    assert model.provenance["texts"] == 3
+    assert model.parts.provenance["texts"] == 3
 
 
 def test_json_tells_the_same_to_programs(retriever, vectors, corpus, tmp_path):
@@ -64,7 +64,7 @@ def test_json_tells_the_same_to_programs(retriever, vectors, corpus, tmp_path):
     assert facts["parameters"]["a"] == 0.25
     assert facts["provenance"]["sampled"] == 1
     assert facts["provenance"]["word_counts"] == "counts.txt"
-    assert StaticModel.load(tmp_path / "sif").fitted.weights[0] == pytest.approx(0.25)
+    assert StaticModel.load(tmp_path / "sif").parts.fitted.weights[0] == pytest.approx(0.25)
 
 
 def test_a_method_with_nothing_to_fit_needs_no_source(retriever, vectors, corpus, tmp_path):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from retriever.encoders.computing import BATCH_PIECES, filled_batches
 from retriever.encoders.meta.linear import Floats, Integers, Moments
 from retriever.encoders.meta.sources import MetaPieces, Sources, WordBatch, word_types
 from retriever.training.checkpoint import Checkpoint, TrainingState
+from retriever.training.sampling import Reservoir
 
 Done = Callable[[int, int], None]
 
@@ -35,17 +35,11 @@ _SECONDS = 10.0
 
 def draw_texts(texts: Iterable[str], most: int, seed: int) -> tuple[list[str], int]:
     """Texts of a stream, each with the same chance, in the order of the stream."""
-    chance, kept, seen = random.Random(seed), list[tuple[int, str]](), 0
+    drawn = Reservoir[tuple[int, str]](most, seed)
     for text in texts:
-        if not text.strip():
-            continue
-        # Vitter's algorithm R: the n-th text takes a random place with probability most / n.
-        if len(kept) < most:
-            kept.append((seen, text))
-        elif (place := chance.randrange(seen + 1)) < most:
-            kept[place] = (seen, text)
-        seen += 1
-    return [text for _, text in sorted(kept)], seen
+        if text.strip():
+            drawn.add((drawn.seen, text))
+    return [text for _, text in sorted(drawn.items)], drawn.seen
 
 
 def corpus_key(sources: Sources, texts: Sequence[str]) -> str:

@@ -1,16 +1,14 @@
-"""Files of word vectors.
+"""Files of word vectors, gzipped or not, whose format is detected from the content.
 
-Word vectors come as text, a word and its numbers a line (GloVe), the same after a first line with
-the number of words and dimensions (word2vec's text, fastText's .vec), or as word2vec's binary
-form; gzipped or not. The format is detected from the content. A word is everything before the
-numbers, so it may hold spaces, as some of GloVe's do.
+They are text, a word and its numbers a line (GloVe), the same after a first line with the number of
+words and dimensions (word2vec's text, fastText's .vec), or word2vec's binary form. A word is
+everything before the numbers, so it may hold spaces, as some of GloVe's do.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -50,21 +48,14 @@ _GROWTH = 1.25
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What the first bytes of a file say.
-
-    Attributes:
-        format: how it is read.
-        dimensions: numbers of a word, at least 1.
-        count: how many words there are, at least 1; None if there is no header.
-        header: bytes of the header; 0 if there is none.
-        first_line: bytes of the first line if there is no header, else 0.
-    """
+    """What the first bytes of a file say; `header` and `first_line` are numbers of bytes."""
 
     format: VectorFormat
     dimensions: int
-    count: int | None
-    header: int
-    first_line: int
+    # Without a header, which has the number of words, the first line is used for a guess.
+    count: int | None = None
+    header: int = 0
+    first_line: int = 0
 
 
 def read_layout(head: bytes, name: str) -> Layout:
@@ -88,7 +79,7 @@ def read_layout(head: bytes, name: str) -> Layout:
         )
     text = _is_text(head, header.end(), count, dimensions)
     kind: VectorFormat = "word2vec-text" if text else "word2vec-binary"
-    return Layout(kind, dimensions, count, header.end(), 0)
+    return Layout(kind, dimensions, count, header.end())
 
 
 def _headerless(head: bytes, name: str) -> Layout:
@@ -103,7 +94,7 @@ def _headerless(head: bytes, name: str) -> Layout:
             f"{name}:1: expected a word and its vector, found "
             f"{head.lstrip()[:40].decode(errors='replace')!r}; name a file of word vectors"
         )
-    return Layout("glove", dimensions, None, 0, len(lines[0]) + 1)
+    return Layout("glove", dimensions, first_line=len(lines[0]) + 1)
 
 
 def trailing_numbers(line: bytes) -> int:
@@ -147,24 +138,10 @@ def _fills(body: bytes, count: int, width: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class WordVectors:
-    """The words of a file and their vectors.
-
-    Attributes:
-        words: distinct, none empty, in the order of the file.
-        vectors: (words, dimensions) float32, C-contiguous, finite.
-        format: what the file was; fastText's .vec is ``word2vec-text``.
-        duplicates: entries left out because the word was there before; the first stands.
-        undecodable: entries left out because the word is not UTF-8, or holds a line break: no text
-            has such a word.
-        empty: entries left out because nothing but white space stands before the numbers.
-    """
+    """Distinct words in the order of the file, and (words, dimensions) float32, finite."""
 
     words: list[str]
     vectors: NDArray[np.float32]
-    format: VectorFormat
-    duplicates: int = 0
-    undecodable: int = 0
-    empty: int = 0
 
 
 def read_word_vectors(path: Path) -> WordVectors:
@@ -220,32 +197,26 @@ class _Table:
         guess = layout.count or int(1.1 * size / layout.first_line) + 1
         self._vectors = np.empty((max(1, min(guess, possible)), layout.dimensions), np.float32)
         self._rows: dict[str, int] = {}
-        self._left_out = Counter[str]()
         self.entries = 0
 
-    def add(self, word: bytes, vector: NDArray[np.float32], where: Callable[[], str]) -> None:
-        """Append an entry; `where` says which, for an error."""
+    def add(self, word: bytes, vector: NDArray[np.float32], where: str) -> None:
+        """Append an entry, unless its word is there already or one that no text can have."""
         # A dot product is one fast call, and finite only if all numbers are (overflow aside).
         if not np.isfinite(np.dot(vector, vector)) and not np.isfinite(vector).all():
             raise SourceError(
-                f"{where()}: expected finite numbers, found {vector[~np.isfinite(vector)][0]}; "
+                f"{where}: expected finite numbers, found {vector[~np.isfinite(vector)][0]}; "
                 "remove the entry or download the file again"
             )
         self.entries += 1
         try:
             text = word.strip(_SPACE).decode()
         except UnicodeDecodeError:
-            text = "\n"
-        if "\n" in text:
-            self._left_out["undecodable"] += 1
             return
         # Some files have a vector for white space.
-        if not text.strip():
-            self._left_out["empty"] += 1
+        if "\n" in text or not text.strip():
             return
         row = len(self._rows)
         if self._rows.setdefault(text, row) != row:
-            self._left_out["duplicates"] += 1
             return
         if row == len(self._vectors):
             self._resize(int(row * _GROWTH) + 1)
@@ -263,7 +234,7 @@ class _Table:
         if not self._rows:
             raise SourceError(f"{self.name}: holds no word with a vector; name another file")
         self._resize(len(self._rows))
-        return WordVectors(list(self._rows), self._vectors, self._layout.format, **self._left_out)
+        return WordVectors(list(self._rows), self._vectors)
 
     def _resize(self, rows: int) -> None:
         # In place, so that there are never two copies; no caller holds the array.
@@ -271,17 +242,13 @@ class _Table:
 
 
 def _read_text(stream: BinaryIO, table: _Table, layout: Layout) -> None:
-    lines: Iterator[bytes] = iter(stream)
-    for number, line in enumerate(lines, start=2 if layout.header else 1):
+    for number, line in enumerate(stream, start=2 if layout.header else 1):
         if not line.strip():
             continue
         if table.entries == layout.count:
             table.entries += 1
             return
-
-        def where(number: int = number) -> str:
-            return f"{table.name}:{number}"
-
+        where = f"{table.name}:{number}"
         word, _, numbers = line.partition(b" ")
         vector = _numbers(numbers)
         if vector is None or len(vector) != layout.dimensions:
@@ -289,7 +256,7 @@ def _read_text(stream: BinaryIO, table: _Table, layout: Layout) -> None:
             word, vector = _split(line, layout.dimensions)
         if vector is None:
             raise SourceError(
-                f"{where()}: expected a word and {layout.dimensions} numbers, found "
+                f"{where}: expected a word and {layout.dimensions} numbers, found "
                 f"{_found(line)}; correct or remove the line, or download the file again"
             )
         table.add(word, vector, where)
@@ -330,16 +297,13 @@ def _read_binary(stream: BinaryIO, table: _Table, layout: Layout) -> None:
     width = 4 * layout.dimensions
     buffer, start = b"", 0
     for entry in range(1, (layout.count or 0) + 1):
-
-        def where(entry: int = entry) -> str:
-            return f"{table.name}: entry {entry:,}"
-
+        where = f"{table.name}: entry {entry:,}"
         space = buffer.find(b" ", start)
         while space < 0 or len(buffer) < space + 1 + width:
             more = stream.read(max(_BLOCK, width))
             if not more or len(buffer) - start > _LONGEST_WORD + width:
                 raise SourceError(
-                    f"{where()}: expected a word and {width:,} bytes of {layout.dimensions} "
+                    f"{where}: expected a word and {width:,} bytes of {layout.dimensions} "
                     f"numbers, found {len(buffer) - start:,} bytes of {layout.count:,} entries; "
                     "the file is not complete: download it again"
                 )

@@ -10,11 +10,10 @@ TfidfVectorizer and TruncatedSVD compute it.
 from __future__ import annotations
 
 import math
-import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,31 +21,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.encoders.model_folders import find_model
 from retriever.encoders.settings import Static
-from retriever.encoders.static.files import WordVectors, read_word_counts
-from retriever.encoders.static.model import (
-    FITTED,
-    WINDOW,
-    StaticModel,
-    StaticParts,
-    lexicon_of_file,
-    provenance_of,
-)
+from retriever.encoders.static.files import read_word_counts
+from retriever.encoders.static.model import FITTED, WINDOW, StaticModel, StaticParts
 from retriever.encoders.static.words import (
     FileTokenizer,
     Fitted,
     Lexicon,
     before_removal,
     component_shares,
-    file_lexicon,
-    model_lexicon,
+    find_lexicon,
     principal_components,
     sif_weights,
     usif_a,
     usif_weights,
+    word_lexicon,
 )
 from retriever.errors import ConfigError, SourceError, require_extra
+from retriever.training.sampling import Reservoir
 
 Doubles = NDArray[np.float64]
 # As `FileTokenizer` finds the parts of a compound.
@@ -104,16 +96,8 @@ def fit_lsa(
 
     Words are runs of letters, digits and underscores in lower case; the first 512 of a text count.
     idf is ``ln((1 + n) / (1 + df)) + 1`` over all n texts, and rows have length 1 before the SVD,
-    as in scikit-learn.
-
-    Args:
-        texts: the corpus, read once as a stream.
-        settings: how.
-        done: called with the texts and words that were read since the last call.
-
-    Raises:
-        SourceError: fewer than two words or texts are left.
-        MissingExtraError: scikit-learn is not installed.
+    as in scikit-learn. Texts are read once, as a stream; `done` is called with the texts and words
+    that were read since its last call.
     """
     require_extra("sentences", "LSA", "sklearn")
     counts, sample, seen, total = _read_corpus(texts, settings, done)
@@ -141,7 +125,7 @@ def fit_lsa(
         "seed": settings.seed,
         "explained_variance": variance,
     }
-    lexicon = file_lexicon("lsa", WordVectors(kept, vectors, "glove"))
+    lexicon = word_lexicon("lsa", kept, vectors)
     return StaticModel(StaticParts(lexicon, "average", None, provenance))
 
 
@@ -154,20 +138,15 @@ def _read_corpus(
     texts: Iterable[str], settings: LSASettings, done: Done
 ) -> tuple[Counter[str], list[str], int, int]:
     """In how many texts each word is, a sample of texts, and the numbers of texts and of words."""
-    counts, sample = Counter[str](), list[str]()
-    chance, seen, total = random.Random(settings.seed), 0, 0
+    counts, total = Counter[str](), 0
+    sample = Reservoir[str](settings.sample, settings.seed)
     for text in texts:
         words = lsa_words(text)
         counts.update(set(words))
-        # Vitter's algorithm R: the n-th text takes a random place with probability sample / n.
-        if len(sample) < settings.sample:
-            sample.append(text)
-        elif (place := chance.randrange(seen + 1)) < settings.sample:
-            sample[place] = text
-        seen += 1
+        sample.add(text)
         total += len(words)
         done(1, len(words))
-    return counts, sample, seen, total
+    return counts, sample.items, sample.seen, total
 
 
 def _components(
@@ -216,11 +195,7 @@ class FitSettings:
                 raise ConfigError(f"{name}: expected at least {least}, found {value}")
 
     def check(self, method: Static) -> None:
-        """Refuse settings that a method does not use.
-
-        Raises:
-            ConfigError: naming it.
-        """
+        """Refuse settings that a method does not use."""
         useless = {"a": self.a, "components": self.components, "word-counts": self.word_counts}
         if method == "usif":
             useless = {"a": self.a}
@@ -240,23 +215,16 @@ class _Corpus:
     """What one pass over the texts keeps."""
 
     counts: NDArray[np.int64]
+    sample: list[NDArray[np.int32]]
     texts: int = 0
     with_words: int = 0
     words: int = 0
-    sample: list[NDArray[np.int32]] = field(default_factory=list)
 
 
-def fit(
-    lexicon: Lexicon,
-    method: Static,
-    texts: Iterable[str],
-    settings: FitSettings,
-    window: int,
-    done: Done,
+def _fit(
+    lexicon: Lexicon, method: Static, texts: Iterable[str], settings: FitSettings, done: Done
 ) -> tuple[Fitted, dict[str, Any]]:
     """Fit `sif` or `usif`; the texts are read once, as a stream."""
-    assert method in FITTED
-    settings.check(method)
     width = lexicon.vectors.shape[1]
     wanted = settings.components
     if wanted is None:
@@ -264,7 +232,7 @@ def fit(
     elif wanted > width:
         raise ConfigError(f"components: expected 0 to the {width} dimensions, found {wanted}")
     given = _given_counts(lexicon, settings.word_counts)
-    corpus = _read(lexicon, texts, settings, window, done)
+    corpus = _read(lexicon, texts, settings, done)
     counts = corpus.counts.astype(np.float64) if given is None else given[0]
     vocabulary = counts[counts > 0] if given is None else given[1]
     length = corpus.words / corpus.with_words
@@ -319,26 +287,18 @@ def _count(counts: Mapping[str, float], word: str) -> float:
     return counts.get(word.lower(), 0.0) if found is None else found
 
 
-def _read(
-    lexicon: Lexicon, texts: Iterable[str], settings: FitSettings, window: int, done: Done
-) -> _Corpus:
+def _read(lexicon: Lexicon, texts: Iterable[str], settings: FitSettings, done: Done) -> _Corpus:
     """Count the words of all texts and draw a sample of texts, each with the same chance."""
     size = len(lexicon.vectors)
-    corpus = _Corpus(np.zeros(size, np.int64))
-    chance, drawable = random.Random(settings.seed), 0
+    sample = Reservoir[NDArray[np.int32]](settings.sample, settings.seed)
+    corpus = _Corpus(np.zeros(size, np.int64), sample.items)
     for chunk in _chunks(iter(texts)):
         rows = [np.array(row, np.int32) for row in lexicon.tokenizer.ids(chunk)]
         for row in rows:
-            ids = row[:window]
+            ids = row[:WINDOW]
             ids = ids[ids < size]
-            if not len(ids):
-                continue
-            # Vitter's algorithm R: the n-th text takes a random place with probability sample / n.
-            drawable += 1
-            if len(corpus.sample) < settings.sample:
-                corpus.sample.append(ids)
-            elif (place := chance.randrange(drawable)) < settings.sample:
-                corpus.sample[place] = ids
+            if len(ids):
+                sample.add(ids)
         counts = np.bincount(np.concatenate(rows), minlength=size + 1)
         corpus.counts += counts[:size]
         corpus.texts += len(chunk)
@@ -404,29 +364,16 @@ def fit_static(
     download: bool = False,
     done: Done = lambda texts, words: None,
 ) -> StaticModel:
-    """Make a static encoder; `sif` and `usif` are fitted on texts.
+    """Make a static encoder of a file of word vectors or a model (see `find_model`).
 
-    Args:
-        source: a file of word vectors, or a model (see `find_model`).
-        method: which one.
-        texts: the corpus, read once as a stream; `average` and `p-mean` do not read it.
-        settings: how to fit.
-        download: whether a model that is not in the local hub cache may be fetched.
-        done: called with the texts and words that were read since the last call.
-
-    Raises:
-        ConfigError: a setting that does not fit the method or the vectors.
-        SourceError: a file cannot be read; no text holds a word that has a vector.
-        ModelError: the model is missing or cannot be used.
+    `sif` and `usif` are fitted on texts, which are read once, as a stream; `done` is called with
+    the texts and words that were read since its last call.
     """
     settings.check(method)
-    name, provenance = str(source), provenance_of(str(source))
-    if Path(name).is_file():
-        lexicon = lexicon_of_file(Path(name))
-    else:
-        lexicon = model_lexicon(find_model(name, download=download))
+    provenance: dict[str, Any] = {"vectors": str(source)}
+    lexicon = find_lexicon(str(source), download)
     fitted = None
     if method in FITTED:
-        fitted, details = fit(lexicon, method, texts, settings, WINDOW, done)
+        fitted, details = _fit(lexicon, method, texts, settings, done)
         provenance |= details
     return StaticModel(StaticParts(lexicon, method, fitted, provenance))

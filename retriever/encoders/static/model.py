@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -22,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes import whole_folder
-from retriever.encoders.model_folders import FolderForm, ModelFolder, array_digest, find_model
+from retriever.encoders.model_folders import FolderForm, array_digest
 from retriever.encoders.registry import (
     STATIC_FILE,
     Batches,
@@ -35,15 +34,13 @@ from retriever.encoders.registry import (
 )
 from retriever.encoders.settings import DEFAULT_MODEL, EncoderSettings, Static
 from retriever.encoders.spec import EncoderSpec
-from retriever.encoders.static.files import read_word_vectors
 from retriever.encoders.static.words import (
     FileTokenizer,
     Fitted,
     Lexicon,
     PieceTokenizer,
-    file_lexicon,
+    find_lexicon,
     flatten,
-    model_lexicon,
     sentence_vectors,
     words_digest,
 )
@@ -78,17 +75,11 @@ WINDOW = 512
 
 @dataclass(frozen=True, slots=True)
 class StaticParts:
-    """What a static encoder consists of.
-
-    Attributes:
-        lexicon: words and vectors.
-        method: how they become one vector.
-        fitted: what `sif` and `usif` need; None for the others.
-        provenance: what it was made from, for a person; decides nothing.
-    """
+    """What a static encoder consists of; `provenance` is for a person and decides nothing."""
 
     lexicon: Lexicon
     method: Static
+    # What `sif` and `usif` need.
     fitted: Fitted | None
     provenance: Mapping[str, Any]
 
@@ -112,15 +103,8 @@ def check_target(folder: Path) -> None:
     _FORM.check_target(folder)
 
 
-def write_folder(folder: Path, parts: StaticParts) -> None:
-    """Write a static encoder; the folder appears complete, or not at all."""
-    check_target(folder)
-    with whole_folder(folder) as new:
-        _write_files(new, parts)
-
-
 def read_folder(folder: Path) -> StaticParts:
-    """Read what `write_folder` wrote."""
+    """Read what `StaticModel.save` wrote."""
     settings = _FORM.read_settings(folder)
     tensors = _FORM.read_arrays(folder)
     content_file = folder / _CONTENT[settings["kind"]]
@@ -189,35 +173,14 @@ def _read_content(path: Path) -> str:
 
 
 class StaticModel(EncoderModel):
-    """Turns the words of a text into a vector; make one with a class method or `fit_static`.
-
-    Attributes:
-        dimensions: components of a vector; for `p-mean` three times those of a word vector.
-        max_length: the window in words (or, of a model, word pieces) by default.
-        method: ``average``, ``sif``, ``usif`` or ``p-mean``.
-        weights: SHA-256 over everything that decides a vector, in hexadecimal.
-        parts: what it consists of.
-    """
+    """Turns the words of a text into a vector; make one with `load`, `fit_static` or `fit_lsa`."""
 
     def __init__(self, parts: StaticParts) -> None:
         vectors = parts.lexicon.vectors
         self.parts = parts
         self.method = parts.method
         self.dimensions = vectors.shape[1] * (3 if parts.method == "p-mean" else 1)
-        self.max_length = WINDOW
         self.weights = parts.identity()
-
-    @classmethod
-    def from_file(cls, path: str | Path, method: Static = "average") -> StaticModel:
-        """Word vectors of a GloVe, word2vec or fastText file."""
-        _refuse_unfitted(method, str(path))
-        return cls(StaticParts(lexicon_of_file(Path(path)), method, None, provenance_of(str(path))))
-
-    @classmethod
-    def from_model(cls, folder: ModelFolder, method: Static = "average") -> StaticModel:
-        """A model's own input embeddings, with its own tokenizer; the model is not built."""
-        _refuse_unfitted(method, folder.name)
-        return cls(StaticParts(model_lexicon(folder), method, None, provenance_of(folder.name)))
 
     @classmethod
     def load(cls, folder: str | Path) -> StaticModel:
@@ -226,17 +189,9 @@ class StaticModel(EncoderModel):
 
     def save(self, folder: str | Path) -> None:
         """Write everything into a folder, which appears complete or not at all."""
-        write_folder(Path(folder), self.parts)
-
-    @property
-    def fitted(self) -> Fitted | None:
-        """What `sif` and `usif` learned; None for the others."""
-        return self.parts.fitted
-
-    @property
-    def provenance(self) -> Mapping[str, Any]:
-        """The source of the words and vectors."""
-        return self.parts.provenance
+        check_target(Path(folder))
+        with whole_folder(Path(folder)) as new:
+            _write_files(new, self.parts)
 
     def tokenize(
         self, texts: Sequence[str], max_length: int | None = None, *, query: bool = False
@@ -246,7 +201,7 @@ class StaticModel(EncoderModel):
 
     def piece_offsets(self, text: str) -> list[tuple[int, int]]:
         """(start, stop) character offsets of each word that `tokenize` gives an id."""
-        return self.parts.lexicon.tokenizer.spans(text)
+        return self.tokenize_with_offsets([text])[1][0]
 
     def tokenize_with_offsets(
         self, texts: Sequence[str], *, query: bool = False
@@ -279,24 +234,6 @@ class StaticModel(EncoderModel):
         return sentence_vectors(self.method, vectors, ids, counts, self.parts.fitted)
 
 
-def lexicon_of_file(path: Path) -> Lexicon:
-    """The words and vectors of a file."""
-    return file_lexicon(str(path), read_word_vectors(path))
-
-
-def provenance_of(name: str) -> dict[str, Any]:
-    """Where vectors come from."""
-    return {"vectors": name}
-
-
-def _refuse_unfitted(method: Static, source: str) -> None:
-    if method in FITTED:
-        raise ConfigError(
-            f"static: {method} has to be fitted on texts: `retriever train static CORPUS --vectors "
-            f"{source} --method {method} --output FOLDER`, then name that folder with --model"
-        )
-
-
 def _find(asked: EncoderSettings, download: bool) -> StaticModel:
     name = asked.model or DEFAULT_MODEL
     if is_static_folder(name):
@@ -307,10 +244,14 @@ def _find(asked: EncoderSettings, download: bool) -> StaticModel:
                 "leave static out, or fit another with `retriever train static`"
             )
         return static
-    if os.path.isfile(name):
-        return StaticModel.from_file(name, asked.static or "average")
-    assert asked.static is not None
-    return StaticModel.from_model(find_model(name, download=download), asked.static)
+    method = asked.static or "average"
+    if method in FITTED:
+        raise ConfigError(
+            f"static: {method} has to be fitted on texts: `retriever train static CORPUS --vectors "
+            f"{name} --method {method} --output FOLDER`, then name that folder with --model"
+        )
+    lexicon = find_lexicon(name, download)
+    return StaticModel(StaticParts(lexicon, method, None, {"vectors": name}))
 
 
 def _load(asked: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpec, StaticModel]:
@@ -319,7 +260,7 @@ def _load(asked: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpec, St
         asked,
         model=asked.model or DEFAULT_MODEL,
         static=static.method,
-        max_length=asked.max_length or static.max_length,
+        max_length=asked.max_length or WINDOW,
     )
     return EncoderSpec(settings, static.weights, static.dimensions), static
 

@@ -1,10 +1,8 @@
 """Words and their vectors, and how the vectors of a text are combined.
 
-They come from a file of word vectors, or are the input embeddings of a model: its embedding table
-is read from the weights and the model itself is not built.
-
-Texts come as one flat array of word ids and the number of words of each text. A text without words
-has the zero vector. A text's vector depends on the others of its batch by rounding at most.
+Texts come as `ids`, the words of all texts one after the other, and `counts`, how many are each
+text's. The result is (texts, d) float32, zeros for a text without words; it depends on the other
+texts of a batch by rounding at most.
 
 Sources: SIF is Arora, Liang and Ma 2017 (A Simple but Tough-to-Beat Baseline for Sentence
 Embeddings); uSIF Ethayarajh 2018 (Unsupervised Random Walk Sentence Embeddings); p-mean Rücklé,
@@ -15,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,9 +24,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.encoders.model_folders import ModelFolder
+from retriever.encoders.model_folders import ModelFolder, find_model
 from retriever.encoders.settings import Static
-from retriever.encoders.static.files import WordVectors
+from retriever.encoders.static.files import read_word_vectors
 from retriever.errors import ModelError
 
 Kind = Literal["words", "word-pieces"]
@@ -51,13 +50,9 @@ _NO_VARIANCE = 1e-12
 
 
 class FileTokenizer:
-    """Finds the words of a file.
+    """Finds the words of a file, as they are written or else in lower case.
 
-    What apostrophes, hyphens or dots join is one word if the file has it, else its parts are
-    words. A word is looked up as it is written, then in lower case.
-
-    Attributes:
-        kind: what it finds.
+    What apostrophes, hyphens or dots join is one word if the file has it, else its parts are.
     """
 
     kind: Kind = "words"
@@ -79,14 +74,10 @@ class FileTokenizer:
         """The ids of each text's words; the number of words stands for one that is not known."""
         return [[number for _, _, number in self._found(text)] for text in texts]
 
-    def spans(self, text: str) -> list[tuple[int, int]]:
-        """(start, stop) character offsets of what `ids` returns."""
-        return [(start, stop) for start, stop, _ in self._found(text)]
-
     def ids_with_spans(
         self, texts: Sequence[str]
     ) -> tuple[list[list[int]], list[list[tuple[int, int]]]]:
-        """What `ids` and `spans` return, of each text."""
+        """What `ids` returns, and the (start, stop) character offsets of each word."""
         found = [list(self._found(text)) for text in texts]
         return (
             [[number for _, _, number in one] for one in found],
@@ -110,12 +101,7 @@ class FileTokenizer:
 
 
 class PieceTokenizer:
-    """A model's own tokenizer, without special tokens.
-
-    Attributes:
-        kind: what it finds.
-        content, unknown: as given.
-    """
+    """A model's own tokenizer, without special tokens."""
 
     kind: Kind = "word-pieces"
 
@@ -138,17 +124,10 @@ class PieceTokenizer:
         found = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return [[self._known(number) for number in one.ids] for one in found]
 
-    def spans(self, text: str) -> list[tuple[int, int]]:
-        """(start, stop) character offsets of what `ids` returns."""
-        return [
-            (int(start), int(stop))
-            for start, stop in self._tokenizer.encode(text, add_special_tokens=False).offsets
-        ]
-
     def ids_with_spans(
         self, texts: Sequence[str]
     ) -> tuple[list[list[int]], list[list[tuple[int, int]]]]:
-        """What `ids` and `spans` return, of each text."""
+        """What `ids` returns, and the (start, stop) character offsets of each piece."""
         found = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return [[self._known(number) for number in one.ids] for one in found], [
             one.offsets for one in found
@@ -160,25 +139,27 @@ class PieceTokenizer:
 
 @dataclass(frozen=True, slots=True)
 class Lexicon:
-    """Words, their vectors, and the tokenizer that finds them.
-
-    Attributes:
-        name: the name they were given by.
-        tokenizer: gives the row of each word, or the number of rows for one that is not known.
-        vectors: (words, d) float32, C-contiguous, finite.
-        digest: SHA-256 over the words or, of a model, over its weights and tokenizer.
-    """
+    """Words, their vectors, (words, d) float32, and the tokenizer that finds them."""
 
     name: str
     tokenizer: FileTokenizer | PieceTokenizer
     vectors: NDArray[np.float32]
+    # SHA-256 over the words or, of a model, over its weights and tokenizer.
     digest: str
 
 
-def file_lexicon(name: str, file: WordVectors) -> Lexicon:
-    """The words of a file."""
-    tokenizer = FileTokenizer(file.words)
-    return Lexicon(name, tokenizer, file.vectors, words_digest(tokenizer))
+def find_lexicon(name: str, download: bool) -> Lexicon:
+    """The words of a file of word vectors, or the word pieces of a model."""
+    if not os.path.isfile(name):
+        return model_lexicon(find_model(name, download=download))
+    file = read_word_vectors(Path(name))
+    return word_lexicon(name, file.words, file.vectors)
+
+
+def word_lexicon(name: str, words: Sequence[str], vectors: Floats) -> Lexicon:
+    """Words and their vectors."""
+    tokenizer = FileTokenizer(words)
+    return Lexicon(name, tokenizer, vectors, words_digest(tokenizer))
 
 
 def words_digest(tokenizer: FileTokenizer) -> str:
@@ -188,7 +169,7 @@ def words_digest(tokenizer: FileTokenizer) -> str:
 
 
 def model_lexicon(folder: ModelFolder) -> Lexicon:
-    """The word pieces of a model, with its input embeddings."""
+    """The word pieces of a model, with its input embeddings; the model is not built."""
     from transformers import AutoTokenizer
 
     table = _embedding_table(folder)
@@ -258,16 +239,10 @@ def _tensor(file: Path, name: str) -> NDArray[np.float32]:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """What SIF and uSIF learn from a corpus.
-
-    Attributes:
-        weights: (words,) float32, positive.
-        components: (count, dimensions) float32, orthonormal rows, the most variance first.
-        shares: (count,) float32 in (0, 1], how much of the projection on each is removed.
-        parameters: the numbers that they come from, for a person.
-    """
+    """What SIF and uSIF learn from a corpus; `parameters` are for a person."""
 
     weights: Floats
+    # (count, dimensions) orthonormal rows, and how much of the projection on each is removed.
     components: Floats
     shares: Floats
     parameters: Mapping[str, float | int | None] = field(default_factory=dict)
@@ -276,18 +251,7 @@ class Fitted:
 def sentence_vectors(
     method: Static, vectors: Floats, ids: Integers, counts: Integers, fitted: Fitted | None
 ) -> Floats:
-    """One vector per text.
-
-    Args:
-        method: which one.
-        vectors: (words, d) float32.
-        ids: (sum of counts,) the words of all texts, one text after the other.
-        counts: (texts,) how many are each text's.
-        fitted: what `sif` and `usif` need.
-
-    Returns:
-        (texts, d) float32, of `p-mean` (texts, 3 d); not normalized.
-    """
+    """One vector per text, not normalized."""
     if method == "average":
         return average(vectors, ids, counts)
     if method == "p-mean":
@@ -318,12 +282,12 @@ def flatten(pieces: Sequence[Sequence[int]], words: int) -> tuple[Integers, Inte
 
 
 def average(vectors: Floats, ids: Integers, counts: Integers) -> Floats:
-    """The mean of each text's word vectors, (texts, d) float32."""
+    """The mean of each text's word vectors."""
     return _mean(vectors[ids], counts)
 
 
 def weighted_average(vectors: Floats, ids: Integers, counts: Integers, weights: Floats) -> Floats:
-    """The weighted sum of word vectors over the number of words, (texts, d) float32."""
+    """The weighted sum of word vectors over the number of words."""
     return _mean(vectors[ids] * weights[ids, None], counts)
 
 
@@ -376,15 +340,10 @@ def usif_weights(probabilities: NDArray[np.float64], a: float) -> Floats:
 def principal_components(
     gram: NDArray[np.float64], count: int
 ) -> tuple[Floats, NDArray[np.float64]]:
-    """The first right singular vectors of a matrix, not centered, from its inner products.
+    """The first `count` right singular vectors of a matrix, fewer where its rank is lower.
 
-    Args:
-        gram: (d, d), the transposed matrix times the matrix.
-        count: how many, 0 to d.
-
-    Returns:
-        (k, d) float32 and the k squared singular values, the greatest first; k is less than
-        `count` where the matrix has a lower rank. The greatest number of each vector is positive.
+    `gram` is the transposed matrix, not centered, times the matrix. Returns the vectors as rows and
+    their squared singular values; the greatest number of each vector is positive.
     """
     values, columns = np.linalg.eigh(gram)
     values, columns = values[::-1][:count], columns[:, ::-1][:, :count]
@@ -399,18 +358,14 @@ def component_shares(method: Static, squares: NDArray[np.float64]) -> Floats:
     """How much of each projection is removed.
 
     All of it in SIF; in uSIF ``lambda_i = sigma_i^2 / sum_j sigma_j^2``, the sum over those that
-    are removed (Ethayarajh's piecewise common component removal).
-
-    Args:
-        method: ``sif`` or ``usif``.
-        squares: the squared singular values.
+    are removed (Ethayarajh's piecewise common component removal); `squares` are sigma^2.
     """
     shares = squares / squares.sum() if method == "usif" else np.ones(len(squares))
     return shares.astype(np.float32, copy=False)
 
 
 def remove_components(sentences: Floats, components: Floats, shares: Floats) -> Floats:
-    """Take from each vector a share of its projection on each component, (texts, d) float32."""
+    """Take from each vector a share of its projection on each component."""
     if not len(components):
         return sentences
     projections: Floats = (sentences @ components.T) * shares

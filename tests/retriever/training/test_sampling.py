@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from retriever.errors import BadInputError, ConfigError
 from retriever.training.sampling import (
     JudgedPools,
+    Reservoir,
     SamplingSettings,
     batches_in_epoch,
     epoch_batches,
@@ -117,6 +118,18 @@ def test_every_negative_is_drawn_equally_often():
     # Five standard deviations of 2,000 draws with probability 1/2 or 2/3.
     for row, share in dict.fromkeys((2, 3, 4, 5), 1 / 2).items() | {(6, 2 / 3), (7, 2 / 3)}:
         assert abs(drawn[row] - 2000 * share) < 5 * np.sqrt(2000 * share * (1 - share))
+
+
+def test_every_item_of_a_stream_has_the_same_chance():
+    counts = np.zeros(60)
+    for seed in range(400):
+        sample = Reservoir(15, seed)
+        for item in range(60):
+            sample.add(item)
+        assert (len(set(sample.items)), sample.seen) == (15, 60)
+        counts[sample.items] += 1
+    # The expected number is 100, with a standard deviation of 8.7.
+    assert 60 < counts.min() <= counts.max() < 140
 
 
 def test_the_order_of_questions_belongs_to_the_seed():

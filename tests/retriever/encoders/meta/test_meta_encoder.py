@@ -11,6 +11,7 @@ from retriever.encoders.encoder import Encoder
 from retriever.encoders.meta.fitting import MetaSettings, fit_meta
 from retriever.encoders.meta.model import read_folder
 from retriever.encoders.meta.sources import word_spans
+from retriever.encoders.static.fitting import fit_static
 from retriever.encoders.static.model import StaticModel
 from retriever.encoders.transformer.backbone import Backbone
 from retriever.errors import ConfigError, EncoderMismatchError, ModelError
@@ -22,7 +23,7 @@ TEXTS = ["w1 w2 w3", "Hello, there! w3 w3 zoo w12", "w5 the cat sat 😀 w39", "
 
 @pytest.fixture
 def static(tmp_path):
-    StaticModel.from_file(write_vectors(tmp_path)).save(tmp_path / "static")
+    fit_static(write_vectors(tmp_path), "average", ()).save(tmp_path / "static")
     return str(tmp_path / "static")
 
 

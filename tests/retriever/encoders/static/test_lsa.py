@@ -33,7 +33,7 @@ def test_texts_have_the_vectors_of_scikit_learn(settings):
     cosines = found @ found.T / lengths / lengths.T
     other = expected / np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(cosines, other @ other.T, atol=1e-5)
-    assert model.provenance["texts"] == 120
+    assert model.parts.provenance["texts"] == 120
 
 
 def test_it_is_a_static_encoder_like_any_other(tmp_path):

@@ -3,7 +3,6 @@
 import random
 import re
 from collections import Counter
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -11,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retriever.encoders.model_folders import find_model
+from retriever.encoders.encoder import Encoder
 from retriever.encoders.static.fitting import FitSettings, fit_static
-from retriever.encoders.static.model import StaticModel
 from retriever.encoders.static.words import FileTokenizer
 from retriever.errors import ConfigError, ModelError, SourceError
 from tests.retriever.encoders.architectures import TEXTS as TEXTS_OF_ALL
@@ -34,7 +32,7 @@ def _found(model, text):
 
 
 def test_a_word_is_looked_up_as_written_then_in_lower_case_and_unknown_ones_keep_a_place(file):
-    model = StaticModel.from_file(file, "average")
+    model = fit_static(file, "average", ())
     assert _found(model, "The CAT, the zebra!") == [
         ("The", "The"),
         ("CAT", "cat"),
@@ -44,7 +42,7 @@ def test_a_word_is_looked_up_as_written_then_in_lower_case_and_unknown_ones_keep
 
 
 def test_a_compound_is_one_word_if_the_file_has_it_and_else_its_parts(file):
-    model = StaticModel.from_file(file, "average")
+    model = fit_static(file, "average", ())
     assert _found(model, "Don't e-mail state-of-the-art") == [
         ("Don't", "don't"),
         ("e-mail", "e-mail"),
@@ -56,14 +54,15 @@ def test_a_compound_is_one_word_if_the_file_has_it_and_else_its_parts(file):
 
 
 def test_the_average_of_a_text_is_that_of_its_known_words(file):
-    model = StaticModel.from_file(file, "average")
+    model = fit_static(file, "average", ())
     found = model.embed(model.tokenize(["cat zebra dog", "zebra", ""]))
     np.testing.assert_allclose(found[0], (VECTORS[2] + VECTORS[6]) / 2, atol=1e-6)
     np.testing.assert_array_equal(found[1:], np.zeros((2, 5)))
     assert found.dtype == np.float32
     assert model.dimensions == 5
-    assert StaticModel.from_file(file, "p-mean").dimensions == 15
+    assert fit_static(file, "p-mean", ()).dimensions == 15
     assert model.embed([]).shape == (0, 5)
+    assert model.tokenize(["the cat sat on"], 2) == [[0, 2]]
 
 
 TOKENIZER = FileTokenizer(WORDS)
@@ -71,8 +70,8 @@ TOKENIZER = FileTokenizer(WORDS)
 
 @given(st.text() | st.lists(st.sampled_from([*WORDS, "x", "-", ".", "'", " ", "é"])).map("".join))
 def test_offsets_are_those_of_the_words_found(text):
-    (ids,) = TOKENIZER.ids([text])
-    spans = TOKENIZER.spans(text)
+    (ids,), (spans,) = TOKENIZER.ids_with_spans([text])
+    assert [ids] == TOKENIZER.ids([text])
     assert len(ids) == len(spans)
     assert all(0 <= number <= len(WORDS) for number in ids)
     assert all(start < stop for start, stop in spans)
@@ -85,12 +84,6 @@ def test_offsets_are_those_of_the_words_found(text):
             assert WORDS[number] in (text[start:stop], text[start:stop].lower())
 
 
-def test_a_text_is_cut_at_the_window_that_is_asked_for(file):
-    model = StaticModel.from_file(file, "average")
-    assert model.max_length == 512
-    assert model.tokenize(["the cat sat on"], 2) == [[0, 2]]
-
-
 # Models
 
 
@@ -98,7 +91,7 @@ def test_a_text_is_cut_at_the_window_that_is_asked_for(file):
 def test_a_models_own_embeddings_are_read_from_its_weights(tiny_models, name):
     from transformers import AutoModel, AutoTokenizer
 
-    model = StaticModel.from_model(find_model(str(tiny_models[name])), "average")
+    model = fit_static(tiny_models[name], "average", ())
     tokenizer = AutoTokenizer.from_pretrained(tiny_models[name])
     table = AutoModel.from_pretrained(tiny_models[name]).get_input_embeddings().weight.detach()
     text = "w1 w2 w3 w2"
@@ -117,7 +110,7 @@ def test_words_and_vectors_are_those_of_any_architecture(tmp_path, name):
     from transformers import AutoModel, AutoTokenizer
 
     folder = save(name, tmp_path / name)
-    model = StaticModel.from_model(find_model(str(folder)), "average")
+    model = fit_static(folder, "average", ())
     tokenizer = AutoTokenizer.from_pretrained(folder)
     table = AutoModel.from_pretrained(folder).get_input_embeddings().weight.detach().numpy()
     np.testing.assert_array_equal(model.parts.lexicon.vectors, table)
@@ -128,6 +121,16 @@ def test_words_and_vectors_are_those_of_any_architecture(tmp_path, name):
     ]
     for text, row in zip(TEXTS_OF_ALL, expected, strict=True):
         assert len(model.piece_offsets(text)) == len(row)
+
+
+def _with_weights(folder, tensors, base):
+    """A model of these weights with the tokenizer of another."""
+    from safetensors.torch import save_file
+
+    save_file(tensors, folder / "model.safetensors")
+    for file in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        (folder / file).write_bytes((base / file).read_bytes())
+    return folder
 
 
 @pytest.mark.parametrize(
@@ -143,39 +146,31 @@ def test_tables_of_other_architectures_and_number_types_are_found(
     tiny_models, tmp_path, name, dtype
 ):
     import torch
-    from safetensors.torch import save_file
 
-    folder = find_model(str(tiny_models["bert"]))
     table = torch.randn(204, 8).to(getattr(torch, dtype))
-    save_file({name: table, "layer.weight": torch.zeros(2)}, tmp_path / "model.safetensors")
-    for file in ("config.json", "tokenizer.json", "tokenizer_config.json"):
-        (tmp_path / file).write_bytes((folder.path / file).read_bytes())
-    model = StaticModel.from_model(find_model(str(tmp_path)), "average")
+    tensors = {name: table, "layer.weight": torch.zeros(2)}
+    model = fit_static(_with_weights(tmp_path, tensors, tiny_models["bert"]), "average", ())
     np.testing.assert_allclose(model.embed([[9]])[0], table[9].float().numpy(), rtol=1e-6)
 
 
-def test_a_model_without_a_table_or_with_several_is_refused(tiny_models, tmp_path):
+@pytest.mark.parametrize(
+    "names", [["layer.weight"], ["a.word_embedding.weight", "b.word_embedding.weight"]]
+)
+def test_a_model_without_a_table_or_with_several_is_refused(tiny_models, tmp_path, names):
     import torch
-    from safetensors.torch import save_file
 
-    for tensors in (["layer.weight"], ["a.word_embedding.weight", "b.word_embedding.weight"]):
-        save_file({name: torch.zeros(3, 2) for name in tensors}, tmp_path / "model.safetensors")
-        folder = replace(find_model(str(tiny_models["bert"])), path=tmp_path)
-        with pytest.raises(ModelError, match="expected one table of input embeddings"):
-            StaticModel.from_model(folder, "average")
+    tensors = {name: torch.zeros(3, 2) for name in names}
+    with pytest.raises(ModelError, match="expected one table of input embeddings"):
+        fit_static(_with_weights(tmp_path, tensors, tiny_models["bert"]), "average", ())
 
 
 # Fitting
 
 
-@pytest.mark.parametrize("method", ["sif", "usif"])
-def test_what_has_to_be_fitted_is_refused_with_the_command_that_does_it(file, tiny_models, method):
-    for make in (
-        lambda: StaticModel.from_file(file, method),
-        lambda: StaticModel.from_model(find_model(str(tiny_models["bert"])), method),
-    ):
+def test_what_has_to_be_fitted_is_refused_with_the_command_that_does_it(file, tiny_models):
+    for source, method in ((file, "sif"), (tiny_models["bert"], "usif")):
         with pytest.raises(ConfigError, match=f"retriever train static .*--method {method}"):
-            make()
+            Encoder.load(f"{source}::static={method}")
 
 
 def _sentences(texts):
@@ -202,9 +197,9 @@ def test_sif_is_the_papers_algorithm_1(file):
     expected = rows - np.outer(rows @ first, first)
     found = model.embed(model.tokenize([text for text in TEXTS if text not in ("", "zzz")]))
     np.testing.assert_allclose(found, expected, atol=1e-5)
-    assert model.fitted.parameters["components"] == 1
+    assert model.parts.fitted.parameters["components"] == 1
     # A word that the corpus does not have weighs 1.
-    assert model.fitted.weights[WORDS.index("art")] == 1
+    assert model.parts.fitted.weights[WORDS.index("art")] == 1
 
 
 def test_usif_is_the_published_method(file):
@@ -219,7 +214,7 @@ def test_usif_is_the_published_method(file):
     threshold = 1 - (1 - 1 / size) ** length
     alpha = sum(count / total > threshold for count in counts.values()) / size
     a = (1 - alpha) / (alpha * size / 2)
-    assert model.fitted.parameters["a"] == pytest.approx(a)
+    assert model.parts.fitted.parameters["a"] == pytest.approx(a)
     rows = []
     for sentence in filter(None, sentences):
         words = VECTORS[[WORDS.index(word) for word in sentence]].astype(np.float64)
@@ -242,14 +237,14 @@ def test_usif_is_the_published_method(file):
     found = model.embed(model.tokenize([text for text in texts if text not in ("", "zzz")]))
     np.testing.assert_allclose(found, expected, atol=1e-5)
     least = min(counts.values()) / total
-    assert model.fitted.weights[WORDS.index("art")] == pytest.approx(a / (0.5 * a + least))
+    assert model.parts.fitted.weights[WORDS.index("art")] == pytest.approx(a / (0.5 * a + least))
 
 
 def test_word_counts_take_the_place_of_the_corpuss_own(file, tmp_path):
     counts = tmp_path / "counts.txt"
     counts.write_text("the 60\ncat 30\nelsewhere 10\n")
     model = fit_static(file, "sif", TEXTS, settings=FitSettings(word_counts=counts))
-    weights = dict(zip(WORDS, model.fitted.weights.tolist(), strict=True))
+    weights = dict(zip(WORDS, model.parts.fitted.weights.tolist(), strict=True))
     assert weights["cat"] == pytest.approx(0.001 / (0.001 + 0.3))
     # Looked up in lower case where it is not there as written.
     assert weights["The"] == weights["the"] == pytest.approx(0.001 / (0.001 + 0.6))
@@ -265,30 +260,14 @@ def test_components_are_of_a_sample_that_only_the_seed_decides(file):
         return fit_static(file, "sif", iter(source), settings=settings)
 
     small = fitted(40)
-    assert small.provenance["sampled"] == 40
+    assert small.parts.provenance["sampled"] == 40
     assert small.weights == fitted(40).weights
     assert small.weights != fitted(40, seed=1).weights
     whole = fitted(3000)
     assert whole.weights == fitted(10**6).weights
     # Word probabilities are those of all texts, not of the sample.
-    np.testing.assert_array_equal(small.fitted.weights, whole.fitted.weights)
-    assert abs(small.fitted.components @ whole.fitted.components.T).item() > 0.9
-
-
-def test_every_text_has_the_same_chance_to_be_in_the_sample(file):
-    from retriever.encoders.static import fitting as static_fitting
-    from retriever.encoders.static.files import read_word_vectors
-    from retriever.encoders.static.words import file_lexicon
-
-    lexicon = file_lexicon("words", read_word_vectors(file))
-    texts, drawn = [" ".join([word] * 2) for word in WORDS], Counter()
-    for seed in range(400):
-        settings = FitSettings(sample=3, seed=seed)
-        corpus = static_fitting._read(lexicon, texts, settings, 512, lambda *_: None)
-        drawn.update(int(ids[0]) for ids in corpus.sample)
-    # 100 each, with a standard deviation of about 9.
-    assert set(drawn) == set(range(len(WORDS)))
-    assert all(60 < times < 140 for times in drawn.values())
+    np.testing.assert_array_equal(small.parts.fitted.weights, whole.parts.fitted.weights)
+    assert abs(small.parts.fitted.components @ whole.parts.fitted.components.T).item() > 0.9
 
 
 def test_progress_counts_every_text_and_word(file):
@@ -305,19 +284,15 @@ def test_progress_counts_every_text_and_word(file):
         ("p-mean", {"components": 2}, "components: p-mean has nothing to fit"),
         ("usif", {"a": 0.1}, "a: usif derives it"),
         ("sif", {"components": 6}, "expected 0 to the 5 dimensions, found 6"),
+        ("sif", {"a": 0}, "a: expected a number above 0, found 0"),
+        ("sif", {"a": float("nan")}, "a: expected a number above 0, found nan"),
+        ("sif", {"components": -1}, "components: expected at least 0, found -1"),
+        ("sif", {"sample": 0}, "sample: expected at least 1, found 0"),
     ],
 )
-def test_a_setting_that_a_method_has_no_use_for_is_refused(file, method, settings, said):
+def test_a_setting_that_is_impossible_or_of_no_use_is_refused(file, method, settings, said):
     with pytest.raises(ConfigError, match=said):
         fit_static(file, method, TEXTS, settings=FitSettings(**settings))
-
-
-@pytest.mark.parametrize(
-    "settings", [{"a": 0}, {"a": float("nan")}, {"components": -1}, {"sample": 0}]
-)
-def test_an_impossible_setting_is_refused(settings):
-    with pytest.raises(ConfigError, match="expected"):
-        FitSettings(**settings)
 
 
 def test_a_corpus_without_a_known_word_is_refused(file):

@@ -35,7 +35,7 @@ def test_a_saved_encoder_is_loaded_as_it_was(file, tiny_models, tmp_path, method
     np.testing.assert_array_equal(
         loaded.embed(loaded.tokenize(texts)), model.embed(model.tokenize(texts))
     )
-    assert loaded.provenance == model.provenance
+    assert loaded.parts.provenance == model.parts.provenance
     # Saved again, over itself, it is the same.
     loaded.save(folder)
     assert StaticModel.load(folder).weights == model.weights
@@ -45,10 +45,10 @@ def test_a_saved_encoder_is_loaded_as_it_was(file, tiny_models, tmp_path, method
 def test_the_same_words_vectors_and_method_have_the_same_weights_and_others_do_not(file, tmp_path):
     zipped = tmp_path / "other-name.txt"
     zipped.write_bytes(file.read_bytes().partition(b"\n")[2])
-    model = StaticModel.from_file(file, "average")
-    assert StaticModel.from_file(zipped, "average").weights == model.weights
+    model = fit_static(file, "average", ())
+    assert fit_static(zipped, "average", ()).weights == model.weights
     others = [
-        StaticModel.from_file(file, "p-mean"),
+        fit_static(file, "p-mean", ()),
         fit_static(file, "sif", TEXTS),
         fit_static(file, "sif", TEXTS, settings=FitSettings(a=0.5)),
         fit_static(file, "sif", TEXTS, settings=FitSettings(components=0)),
@@ -62,7 +62,7 @@ def test_words_with_odd_line_ends_survive_a_folder(tmp_path):
     words = ["a\x85b", "c\u2028d", "e\rf", "g h"]
     path = tmp_path / "words.vec"
     path.write_bytes(b"4 2\n" + b"".join(word.encode() + b" 1 2\n" for word in words))
-    StaticModel.from_file(path, "average").save(tmp_path / "encoder")
+    fit_static(path, "average", ()).save(tmp_path / "encoder")
     assert StaticModel.load(tmp_path / "encoder").parts.lexicon.tokenizer.words == words
 
 
@@ -134,7 +134,7 @@ def test_an_altered_tokenizer_is_found(tiny_models, tmp_path):
 
 
 def test_nothing_but_a_static_encoder_is_replaced(file, folder, tmp_path):
-    model = StaticModel.from_file(file, "average")
+    model = fit_static(file, "average", ())
     model.save(folder)
     assert StaticModel.load(folder).method == "average"
     empty = tmp_path / "empty"
@@ -165,6 +165,6 @@ def test_a_failed_save_leaves_what_was_there(file, folder, monkeypatch):
 
     monkeypatch.setattr("indexes.files.fsync_tree", fail)
     with pytest.raises(Exception, match="the disk is full"):
-        StaticModel.from_file(file, "average").save(folder)
+        fit_static(file, "average", ()).save(folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert [path.name for path in folder.parent.iterdir()] == ["encoder"]
