@@ -1,18 +1,12 @@
-"""CSV and TSV with a header: quoted cells may span lines; blank lines are skipped.
+"""CSV and TSV with a header; a column has one type, so that one filter finds all of its values.
 
 A TSV file without a header, whose first line is a number and a text, is a collection as that of
 MS MARCO: an id and a text per line, in which a quote is a character like any other.
-
-Rows are split here rather than by the `csv` module, whose limit on the length of a cell (128 KiB)
-belongs to the whole process: raising it would change it for every other user of `csv`.
-
-All cells are text. A column has one type, so that one form of a filter finds all of its values. The
-first rows decide: every cell that they hold must fit. What does not fit later is kept as the text
-that it is.
 """
 
 from __future__ import annotations
 
+import csv
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -38,7 +32,7 @@ _Row = tuple[int, list[str], str | None]
 
 
 def read_csv(source: OpenSource, fields: Fields) -> Iterator[Record]:
-    """The rows of a comma-separated source, in file order, as `_read` gives them."""
+    """The rows of a comma-separated source, in file order."""
     return _read(source, fields, ",", TextLines(source.stream))
 
 
@@ -71,10 +65,9 @@ def _collection(source: OpenSource, lines: TextLines) -> Iterator[Record]:
 def _read(source: OpenSource, fields: Fields, delimiter: str, lines: TextLines) -> Iterator[Record]:
     """The rows below the header, metadata cells as values of the type of their column.
 
-    A type that `fields` does not give is that which all cells of the first `SAMPLE_ROWS` rows fit;
-    of a column without any there, that of its first cell. A later cell that does not fit stays a
-    string and is counted in `source.misfits`. A quote that is never closed is not a fault of one
-    record: it hides all that follow, so it cannot be skipped.
+    The type is the given one, or that which all cells of the first rows fit; a later cell that does
+    not stays a string and is counted. A quote that is never closed hides all that follows, so that
+    no `on_error` can skip it.
     """
     rows = _numbered_rows(source, delimiter, lines)
     first = next(rows, None)
@@ -125,79 +118,35 @@ def _sampled(rows: Iterator[_Row]) -> tuple[list[_Row], SourceError | None]:
 
 def _numbered_rows(source: OpenSource, delimiter: str, lines: TextLines) -> Iterator[_Row]:
     """(line on which the row begins, its cells, what is wrong with it or None) for each row."""
-    for line in lines:
-        number, row, fault = lines.number, [], None
+    # The limit is that of the process; `lines` and `row_lines` bound lines and rows.
+    csv.field_size_limit(max(csv.field_size_limit(), LONGEST))
+    room, ended = 0, False
+
+    def row_lines() -> Iterator[str]:
+        nonlocal room, ended
+        for line in lines:
+            room -= len(line)
+            if room < 0:
+                break
+            yield line
+        ended = True
+
+    rows = csv.reader(row_lines(), delimiter=delimiter, strict=True)
+    while not ended:
+        number, room, fault = lines.number + 1, LONGEST, None
         try:
-            row = split_row(line, delimiter, _at_most(LONGEST, lines))
-        except EOFError as error:
-            raise SourceError(
-                f"{source.name}:{number}: a quote opened in this row is never closed, at least not "
-                f"within {LONGEST >> 20} MiB; {_DOUBLE_IT}"
-            ) from error
-        except ValueError as error:
-            fault = str(error)
+            row = next(rows, [])
+        except csv.Error as error:
+            if ended:
+                raise SourceError(
+                    f"{source.name}:{number}: a quote opened in this row is never closed, at least "
+                    f"not within {LONGEST >> 20} MiB; {_DOUBLE_IT}"
+                ) from error
+            row = []
+            fault = f"not a valid row ({error}); {_DOUBLE_IT}, and end lines with \\n or \\r\\n"
         fault = lines.take_fault() or fault
         if row or fault is not None:
             yield number, row, fault
-
-
-def _at_most(characters: int, lines: TextLines) -> Iterator[str]:
-    """The lines that follow, as long as they have no more characters in total."""
-    for line in lines:
-        characters -= len(line)
-        if characters < 0:
-            return
-        yield line
-
-
-def split_row(line: str, delimiter: str, more: Iterator[str]) -> list[str]:
-    """The cells of a row, as RFC 4180 quotes them; none if the line is blank.
-
-    A quote opens a quoted cell only at its beginning; elsewhere it is a character like any other.
-    A quoted cell takes of the lines `more` those that it spans. Raises ValueError, which says how
-    the row is malformed, and EOFError where `more` ends inside a quoted cell.
-    """
-    cells: list[str] = []
-    place = 0
-    while True:
-        if line.startswith('"', place):
-            cell, line, place = _quoted(line, place + 1, more)
-            cells.append(cell)
-            rest = line[place : place + 1]
-            if rest not in ("", delimiter, "\r", "\n"):
-                raise ValueError(
-                    f"not a valid row: {rest!r} after a closing quote, expected {delimiter!r} or "
-                    f"the end of the line; {_DOUBLE_IT}"
-                )
-            end = place if rest == delimiter else -1
-            plain = "" if end == place else line[place:].rstrip("\r\n")
-        else:
-            end = line.find(delimiter, place)
-            plain = line[place:].rstrip("\r\n") if end < 0 else line[place:end]
-            cells.append(plain)
-        if "\r" in plain:
-            raise ValueError("a carriage return outside quotes; end lines with \\n or \\r\\n")
-        if end < 0:
-            return [] if cells == [""] and place == 0 else cells
-        place = end + 1
-
-
-def _quoted(line: str, place: int, more: Iterator[str]) -> tuple[str, str, int]:
-    """The quoted cell whose content begins at `place`; the line and the place where it ends."""
-    parts = []
-    while True:
-        end = line.find('"', place)
-        if end < 0:
-            parts.append(line[place:])
-            line, place = next(more, ""), 0
-            if not line:
-                raise EOFError
-            continue
-        parts.append(line[place:end])
-        if not line.startswith('"', end + 1):
-            return "".join(parts), line, end + 1
-        parts.append('"')
-        place = end + 2
 
 
 def _values(
@@ -221,10 +170,7 @@ def _values(
 
 
 def _number(cell: str) -> int | float | None:
-    """A number as JSON writes it, integers within 64 bits; None for any other text.
-
-    Text with leading zeros, such as a postal code, is no number.
-    """
+    """A number as JSON writes it, integers within 64 bits; None for any other text, as ``007``."""
     match = _NUMBER.fullmatch(cell)
     if match is None:
         return None

@@ -39,11 +39,11 @@ from retriever.errors import (
 from retriever.index.add import COMPUTED, CommitSettings, Indexer, NoProgress, Progress
 from retriever.index.shards import (
     Plan,
-    Shard,
     ShardContent,
     ShardFacts,
     documents_json,
     read_documents,
+    read_shard,
     shard_path,
     write_shard,
 )
@@ -61,14 +61,10 @@ _WHOLE = CommitSettings(passages=2**62, characters=2**62, seconds=math.inf)
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The documents of one shard.
+    """The documents of one shard: where the first is in the source, counted from 1; how many.
 
-    Attributes:
-        number: of the shard.
-        first: place in the source of its first document, counted from 1.
-        documents: how many there are.
-        lines, digest: them as `documents_json`, and its SHA-256.
-        reached: bytes of the source that were read when the block was complete.
+    `lines` are they as `documents_json`, `digest` is its SHA-256, and `reached` the bytes of the
+    source that were read when the block was complete.
     """
 
     number: int
@@ -123,16 +119,11 @@ class ShardJob:
         )
 
     def found(self, block: Block) -> ShardFacts | None:
-        """What is known of a shard that is there already; None if it is not.
-
-        Raises:
-            DamagedIndexError: it is damaged.
-            SourceError: it was made from other documents.
-        """
+        """What is known of a shard that is there already and sound; None if it is not there."""
         path = shard_path(self.folder, block.number)
         if not path.exists():
             return None
-        facts = Shard(self.folder, self.plan, block.number).facts
+        facts, _ = read_shard(self.folder, self.plan, block.number)
         if facts.source != block.digest:
             raise SourceError(
                 f"{path}: was made from other documents than the source has now, from document "
@@ -233,12 +224,6 @@ def made_by_workers(
     """Make shards in processes; each block goes to the first that is free.
 
     In memory are one block for each process and the next one. However this ends, no process stays.
-
-    Yields:
-        Each block with the facts of its shard, as they are done.
-
-    Raises:
-        RetrieverError: a process ended, or could not make a shard; finished shards stay.
     """
     idle: list[Connection] = []
     busy: dict[Connection, Block] = {}
@@ -359,15 +344,6 @@ def made_on_ray(
 
     All blocks are first written into that folder, so that the nodes read them from there. What a
     node was doing when it was lost, Ray gives to another; a shard that it finished is found.
-
-    Args:
-        job: for all nodes.
-        todo: the blocks.
-        address: of the cluster: ``auto``, ``local`` or ``HOST:PORT``.
-        workers: number of actors; None takes one for each GPU, else one for each node.
-
-    Yields:
-        Each block, without its documents, with the facts of its shard, as they are done.
     """
     require_extra("ray", "encoding on Ray", "ray", "pyarrow", "pandas")
     with _cluster(address):

@@ -164,7 +164,6 @@ class _Run:
                 self.count(block, facts, made=False)
 
     def count(self, block: Block, facts: ShardFacts, *, made: bool) -> None:
-        """Count a shard that is complete."""
         report = self._report
         report.shards += 1
         report.made += made
@@ -173,12 +172,7 @@ class _Run:
         self.progress.finished(block.reached)
 
     def finish(self) -> EncodedShards:
-        """Write into the plan that all shards are there.
-
-        Raises:
-            SourceError: there are shards beyond the end of the source.
-            StorageError: a shard that another machine made is not in the folder.
-        """
+        """Write into the plan that all shards are there, unless they differ from the source's."""
         folder, report = self._job.folder, self._report
         held, expected = shard_numbers(folder), set(range(report.shards))
         if missing := expected - held:

@@ -1,28 +1,7 @@
 """Shards: what an index needs of a corpus, encoded before there is one, by any number of processes.
 
-::
-
-    shards/
-      plan.json            what all shards have in common, and how many there are once all are made
-      000000.safetensors   documents, passages, vectors and terms of one stretch of the corpus
-      000001.safetensors   ...
-
-A shard appears complete or not at all, whoever makes it, and making it again gives the same one.
-So any scheduler can drive the work. Its tensors:
-
-====================  ====================================================================
-``documents``         uint8: JSON Lines of id, title, text and metadata
-``hashes``            (documents, 16) uint8: changes with title or text
-``passage_counts``    (documents,) int32: number of passages of each document
-``spans``             (passages, 2) int64: character offsets in the text
-``vectors``           (passages, dimensions) float32
-``vocabulary``        uint8: a JSON list of the terms
-``term_counts``       (passages,) int32: number of different terms of each passage
-``terms``             (n, 2) int32: a place in the vocabulary, and how often the term occurs
-====================  ====================================================================
-
-The header's metadata is a JSON object, ``manifest``. Its ``sha256`` covers the rest of it and the
-type, the shape and the bytes of every tensor.
+docs/moving.md describes the files. A shard appears complete or not at all, whoever makes it, and
+making it again gives the same one.
 """
 
 from __future__ import annotations
@@ -41,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes import NewDocument, whole_files, write_lines
-from retriever.documents import Document, document_fault
+from retriever.documents import Document
 from retriever.documents.analyzer import Analyzer, AnalyzerSettings
 from retriever.documents.passages import PassageSettings
 from retriever.encoders.spec import EncoderSpec
@@ -51,32 +30,15 @@ from retriever.index.ready import AnalyzedTerms, ReadyDocument
 
 PLAN_FILE = "plan.json"
 FORMAT = 1
-_TENSORS = {
-    "documents": ("uint8", 1),
-    "hashes": ("uint8", 2),
-    "passage_counts": ("int32", 1),
-    "spans": ("int64", 2),
-    "vectors": ("float32", 2),
-    "vocabulary": ("uint8", 1),
-    "term_counts": ("int32", 1),
-    "terms": ("int32", 2),
-}
 _UNREADABLE = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _AGAIN = "run the same `retriever encode` again, which replaces damaged shards"
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What all shards of a folder have in common.
+    """What all shards of a folder have in common; the last three are None while they are unknown.
 
-    Attributes:
-        encoder: that makes the vectors.
-        probes: vectors of fixed texts, of an encoder behind a URL.
-        analyzer, stop_list: of the terms.
-        passages: how long texts are treated.
-        shard_size: maximum number of documents of a shard.
-        source_bytes: size of the source; None if it is unknown, as of standard input.
-        shards, documents: how many there are; None until all shards are made.
+    `probes` are vectors of fixed texts, of an encoder behind a URL.
     """
 
     encoder: EncoderSpec
@@ -156,14 +118,8 @@ class Plan:
 class ShardFacts:
     """What the manifest of a shard says of it.
 
-    Attributes:
-        number: counted from 0.
-        first, last: places in the source of its first and last document, counted from 1.
-        source: SHA-256 of what was read from the source, as `documents_json`.
-        documents, passages: how many it holds.
-        split, truncated: how many documents became several passages, or lost their end.
-        pieces: number of word pieces encoded.
-        computed: how the vectors were computed, such as ``float32 by openvino 2026.4.1``.
+    `first` and `last` are places in the source, counted from 1; `source` is the SHA-256 of what was
+    read from there, as `documents_json`.
     """
 
     number: int
@@ -243,79 +199,63 @@ def write_shard(folder: Path, plan: Plan, facts: ShardFacts, content: ShardConte
         new.write_bytes(save(tensors, {"manifest": signed}))
 
 
-class Shard:
-    """A shard that was read whole, and whose checksum was compared; `facts` is its manifest."""
+def read_shard(folder: Path, plan: Plan, number: int) -> tuple[ShardFacts, dict[str, NDArray[Any]]]:
+    """What a shard's manifest says, and its tensors, after their checksum was compared."""
+    from safetensors import SafetensorError, safe_open
 
-    def __init__(self, folder: Path, plan: Plan, number: int) -> None:
-        from safetensors import SafetensorError, safe_open
+    path = shard_path(folder, number)
+    try:
+        with safe_open(path, framework="numpy") as file:
+            said = json.loads((file.metadata() or {})["manifest"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        expected = said.pop("sha256")
+    except FileNotFoundError as error:
+        raise DamagedIndexError(f"{path}: the file is missing; {_AGAIN}") from error
+    # The header is read before its checksum can be compared.
+    except (SafetensorError, OSError, *_UNREADABLE) as error:
+        reason = " ".join(str(error).split())
+        raise DamagedIndexError(f"{path}: not a readable shard ({reason}); {_AGAIN}") from error
+    found = _checksum(said, tensors)
+    if found != expected:
+        raise DamagedIndexError(
+            f"{path}: its content was altered (expected SHA-256 {expected}, found {found}); "
+            f"{_AGAIN}"
+        )
+    if (said["format"], said["plan"]) != (FORMAT, plan.common()):
+        raise DamagedIndexError(
+            f"{path}: made with other settings than those of {folder / PLAN_FILE}; {_AGAIN}"
+        )
+    facts = ShardFacts(**said["shard"])
+    if facts.number != number:
+        raise DamagedIndexError(
+            f"{path}: expected shard {number}, found shard {facts.number}; {_AGAIN}"
+        )
+    return facts, tensors
 
-        path = shard_path(folder, number)
-        try:
-            with safe_open(path, framework="numpy") as file:
-                said = json.loads((file.metadata() or {})["manifest"])
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            expected = said.pop("sha256")
-        except FileNotFoundError as error:
-            raise DamagedIndexError(f"{path}: the file is missing; {_AGAIN}") from error
-        # The header is read before its checksum can be compared.
-        except (SafetensorError, OSError, *_UNREADABLE) as error:
-            reason = " ".join(str(error).split())
-            raise DamagedIndexError(f"{path}: not a readable shard ({reason}); {_AGAIN}") from error
-        found = _checksum(said, tensors)
-        kinds = {name: (one.dtype.name, one.ndim) for name, one in tensors.items()}
-        if found != expected or kinds != _TENSORS:
-            raise DamagedIndexError(
-                f"{path}: its content was altered (expected SHA-256 {expected}, found {found}); "
-                f"{_AGAIN}"
-            )
-        if (said.get("format"), said.get("plan")) != (FORMAT, plan.common()):
-            raise DamagedIndexError(
-                f"{path}: made with other settings than those of {folder / PLAN_FILE}; {_AGAIN}"
-            )
-        try:
-            self.facts = ShardFacts(**said["shard"])
-            self._vocabulary = json.loads(tensors["vocabulary"].tobytes())
-            fault = _fault(self.facts, tensors, self._vocabulary, plan.encoder.dimensions)
-        except _UNREADABLE as error:
-            fault = f"not a readable shard ({' '.join(str(error).split())})"
-        if fault is None and self.facts.number != number:
-            fault = f"expected shard {number}, found shard {self.facts.number}"
-        if fault is not None:
-            raise DamagedIndexError(f"{path}: {fault}; {_AGAIN}")
-        self._path = path
-        self._tensors = tensors
-        self._analyzer = plan.make_analyzer().identity
 
-    def documents(self) -> Iterator[ReadyDocument]:
-        """The documents with their passages, vectors and terms, in the order of the source."""
-        tensors, pairs = self._tensors, self._tensors["terms"]
-        ends = [0, *np.cumsum(tensors["term_counts"], dtype=np.int64).tolist()]
-        total = np.concatenate([[0], np.cumsum(pairs[:, 1], dtype=np.int64)])[ends]
-        spans = [(start, stop) for start, stop in tensors["spans"].tolist()]
-        stop = 0
-        documents = read_documents(tensors["documents"].tobytes())
-        for number, count in enumerate(tensors["passage_counts"].tolist()):
-            try:
-                document = next(documents)
-                fault = document_fault(document)
-            except _UNREADABLE as error:
-                fault = " ".join(str(error).split())
-            start, stop = stop, stop + count
-            if fault is None and (np.diff(total[start : stop + 1]) > _most_terms(document)).any():
-                fault = "it has more terms than its text"
-            if fault is not None:
-                raise DamagedIndexError(f"{self._path}: document {number}: {fault}; {_AGAIN}")
-            terms = [
-                [*chain(*(repeat(self._vocabulary[one], n) for one, n in pairs[low:high].tolist()))]
-                for low, high in pairwise(ends[start : stop + 1])
-            ]
-            yield ReadyDocument(
-                document,
-                spans[start:stop],
-                tensors["vectors"][start:stop],
-                AnalyzedTerms(self._analyzer, terms),
-                self.facts.computed,
-            )
+def _documents(
+    facts: ShardFacts, tensors: Mapping[str, NDArray[Any]], analyzer: str
+) -> Iterator[ReadyDocument]:
+    """The documents with their passages, vectors and terms, in the order of the source."""
+    pairs, vocabulary = tensors["terms"], json.loads(tensors["vocabulary"].tobytes())
+    ends = [0, *np.cumsum(tensors["term_counts"], dtype=np.int64).tolist()]
+    spans = [(start, stop) for start, stop in tensors["spans"].tolist()]
+    stop = 0
+    counts = tensors["passage_counts"].tolist()
+    documents = read_documents(tensors["documents"].tobytes())
+    for document, count in zip(documents, counts, strict=True):
+        start, stop = stop, stop + count
+        terms = [
+            [*chain(*(repeat(vocabulary[one], n) for one, n in pairs[low:high].tolist()))]
+            for low, high in pairwise(ends[start : stop + 1])
+        ]
+        yield ReadyDocument(
+            document,
+            spans[start:stop],
+            tensors["vectors"][start:stop],
+            AnalyzedTerms(analyzer, terms),
+            facts.computed,
+        )
 
 
 def read_shards(
@@ -345,11 +285,12 @@ def read_shards(
                 "makes the rest, or name those to read"
             )
         numbers = range(plan.shards)
+    analyzer = plan.make_analyzer().identity
     for number in numbers:
         if number < 0 or (plan.shards is not None and number >= plan.shards):
             last = "" if plan.shards is None else f" to {plan.shards - 1}"
             raise ConfigError(f"{folder}: expected shards from 0{last}, found {number}")
-        yield from Shard(folder, plan, number).documents()
+        yield from _documents(*read_shard(folder, plan, number), analyzer)
 
 
 def is_shards(folder: Path) -> bool:
@@ -366,57 +307,6 @@ def _same(own: object, asked: object) -> bool:
         formats = own.meaning("dtype"), asked.meaning("dtype")
         return own.fingerprint == asked.fingerprint and formats[0] == formats[1]
     return own == asked
-
-
-def _most_terms(document: Document) -> int:
-    """How many terms a passage can have: NFKC makes up to 18 characters of one."""
-    return 18 * (len(document.title or "") + 1 + len(document.text))
-
-
-def _fault(
-    facts: ShardFacts, tensors: Mapping[str, NDArray[Any]], vocabulary: Any, dimensions: int
-) -> str | None:
-    """What of a shard does not fit together, though nothing was altered since; None if nothing."""
-    documents, passages = facts.documents, facts.passages
-    pairs, occurring = tensors["terms"], tensors["term_counts"]
-    shapes = {
-        "documents": (len(tensors["documents"]),),
-        "hashes": (documents, 16),
-        "passage_counts": (documents,),
-        "spans": (passages, 2),
-        "vectors": (passages, dimensions),
-        "vocabulary": (len(tensors["vocabulary"]),),
-        "term_counts": (passages,),
-        "terms": (len(pairs), 2),
-    }
-    numbers = {**asdict(facts), "source": 0, "computed": 0}
-    if not all(type(number) is int for number in numbers.values()):
-        return "the manifest: expected numbers"
-    if not _are_strings(facts.computed) or not _are_strings(vocabulary):
-        return "expected how vectors were computed, and the vocabulary, as lists of strings"
-    for name, shape in shapes.items():
-        if tensors[name].shape != shape:
-            return f"{name}: expected the shape {shape}, found {tensors[name].shape}"
-    for name, counts, least, total in (
-        ("passage_counts", tensors["passage_counts"], 1, passages),
-        ("term_counts", occurring, 0, len(pairs)),
-    ):
-        if (counts < least).any() or counts.sum(dtype=np.int64) != total:
-            return f"{name}: expected numbers from {least} on whose sum is {total}"
-    lines = np.count_nonzero(tensors["documents"] == ord("\n"))
-    if lines != documents:
-        return f"documents: expected {documents} lines, found {lines}"
-    if len(pairs) and not (
-        0 <= pairs[:, 0].min() <= pairs[:, 0].max() < len(vocabulary) and pairs[:, 1].min() >= 1
-    ):
-        return "terms: expected places in the vocabulary, and numbers from 1 on"
-    if not np.isfinite(tensors["vectors"]).all():
-        return "vectors: expected finite numbers"
-    return None
-
-
-def _are_strings(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
 def _bytes(content: bytes) -> NDArray[np.uint8]:

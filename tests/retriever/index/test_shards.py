@@ -11,8 +11,7 @@ import struct
 
 import numpy as np
 import pytest
-from safetensors import safe_open
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from indexes import writer_lock
 from indexes.folder.verify import verify
@@ -36,7 +35,6 @@ from retriever.errors import (
     StorageError,
 )
 from retriever.index import shard_jobs as workers
-from retriever.index.shards import _checksum
 from tests.retriever.index.moving_samples import (
     answers,
     choice_of,
@@ -387,85 +385,3 @@ def test_a_worker_ends_quietly_if_its_parent_was_stopped_while_it_sent(monkeypat
     os.write(ours.fileno(), struct.pack("!i", 100) + b"abc")
     ours.close()
     workers._work(None, theirs, 0, 1)
-
-
-def signed(path, change):
-    """Write a shard again as whoever can compute its checksum, changed."""
-    with safe_open(path, framework="numpy") as file:
-        manifest = json.loads(file.metadata()["manifest"])
-    del manifest["sha256"]
-    tensors = load_file(path)
-    change(manifest["shard"], tensors)
-    whole = {**manifest, "sha256": _checksum(manifest, tensors)}
-    save_file(tensors, path, {"manifest": json.dumps(whole)})
-
-
-def put(name, place, value):
-    def change(facts, tensors):
-        tensors[name][place] = value
-
-    return change
-
-
-def put_whole(name, content):
-    return lambda facts, tensors: tensors.update({name: np.frombuffer(content, np.uint8)})
-
-
-def drop_last(name):
-    return lambda facts, tensors: tensors.update({name: tensors[name][:-1].copy()})
-
-
-@pytest.mark.parametrize(
-    ("change", "fault"),
-    [
-        (put("passage_counts", 0, 2**31 - 1), "passage_counts: expected numbers from 1 on"),
-        (put("passage_counts", 0, -1), "passage_counts: expected numbers"),
-        (put("term_counts", 0, 2**31 - 1), "term_counts: expected numbers from 0 on"),
-        (put("terms", (0, 1), 2**31 - 1), "document 0: it has more terms than its text"),
-        (put("terms", (0, 1), 0), "terms: expected places in the vocabulary"),
-        (put("terms", (0, 0), 10**6), "terms: expected places in the vocabulary"),
-        (put("terms", (0, 0), -1), "terms: expected places in the vocabulary"),
-        (put("vectors", (0, 0), np.nan), "vectors: expected finite numbers"),
-        (put("documents", 0, ord("x")), "document 0: "),
-        (put("documents", 0, 10), "documents: expected 6 lines, found 7"),
-        (put_whole("documents", b"{}\n" * 6), "document 0: .*missing 2 required"),
-        (put_whole("documents", b'{"id": 1, "text": []}\n' * 6), "document 0: id is 1"),
-        (put_whole("vocabulary", b"{}"), "as lists of strings"),
-        (put_whole("vocabulary", b"[" * 10**5), "not a readable shard"),
-        *((drop_last(name), f"{name}: expected") for name in ("hashes", "spans", "vectors")),
-        (drop_last("terms"), "term_counts: expected"),
-        (lambda facts, tensors: facts.update(documents=5), "hashes: expected the shape"),
-        (lambda facts, tensors: facts.update(computed=[[]]), "as lists of strings"),
-        (lambda facts, tensors: facts.update(pieces="1"), "the manifest: expected numbers"),
-        (lambda facts, tensors: facts.pop("pieces"), "not a readable shard"),
-    ],
-)
-def test_a_shard_that_does_not_fit_together_is_refused(tmp_path, model, change, fault):
-    encode_shards(random_documents(6), tmp_path / "s", model)
-    signed(tmp_path / "s/000000.safetensors", change)
-    with pytest.raises(DamagedIndexError, match=rf"000000\.safetensors: .*{fault}"):
-        list(read_shards(tmp_path / "s"))
-
-
-def test_no_number_of_a_shard_leads_to_another_error(tmp_path, model):
-    encode_shards(random_documents(6), tmp_path / "s", model)
-    path, chance = tmp_path / "s/000000.safetensors", random.Random(5)
-    whole, results = path.read_bytes(), set()
-
-    def change(facts, tensors):
-        flat = tensors[chance.choice([*tensors])].reshape(-1)
-        value = chance.choice([0, 1, -1, 2, 127, 2**31 - 1, -(2**31), 2**62])
-        flat[chance.randrange(len(flat))] = np.array(value).astype(flat.dtype)
-
-    with Index.create(tmp_path / "index", model) as index:
-        for _ in range(40):
-            path.write_bytes(whole)
-            signed(path, change)
-            try:
-                index.add(read_shards(tmp_path / "s"))
-                results.add("added")
-            except (DamagedIndexError, SourceError) as error:
-                results.add(type(error))
-            index.clear()
-    assert verify(tmp_path / "index") == []
-    assert results == {DamagedIndexError, SourceError, "added"}
