@@ -44,12 +44,9 @@ if TYPE_CHECKING:
 
 
 class Encoder:
-    """Turns texts into vectors; make one with `Encoder.load`.
+    """Turns texts into vectors; make one with `Encoder.load`. `spec` decides the vectors.
 
     Threads may share it: it serves one at a time, with all its cores.
-
-    Attributes:
-        spec: everything that decides the vectors.
     """
 
     def __new__(cls, *arguments: object, **keywords: object) -> Self:
@@ -102,18 +99,13 @@ class Encoder:
         download: bool = False,
         asked: str | None = None,
     ) -> Encoder:
-        """Load the encoder that a stored specification describes.
+        """Load the encoder that a stored specification describes; errors as of `load`.
 
-        Args:
-            spec: stored with an index.
-            device: as of `load`.
-            download: as of `load`.
-            asked: the model that the user names; a URL that is stored is used only if the user
-                names it too.
+        `asked` is the model that the user names: a URL is used only if the user names it too.
 
         Raises:
             EncoderMismatchError: the model of that name is not the one the specification was
-                made with; what `load` raises.
+                made with.
         """
         if spec.is_given:
             raise EncoderMismatchError(
@@ -202,16 +194,9 @@ class Encoder:
     def encode_pieces(
         self, pieces: Sequence[Any], done: Done = lambda texts, pieces: None
     ) -> NDArray[np.float32]:
-        """One vector for each of what `tokenize` or `truncate` gave, within the window.
+        """As `encode`, for what `tokenize` or `truncate` gave; equal texts are encoded once.
 
-        Equal texts are encoded once.
-
-        Args:
-            pieces: of each text.
-            done: called after each batch with the texts and word pieces it held.
-
-        Returns:
-            (texts, dimensions) float32, C-contiguous, rows in order; as `encode`.
+        `done` is called after each batch with the texts and word pieces it held.
 
         Raises:
             RetrieverError: memory is too small even for a single text.
@@ -233,27 +218,17 @@ class Encoder:
 
     @property
     def computed(self) -> frozenset[str]:
-        """How vectors were computed so far, such as ``float32 by openvino 2026.4.1``.
-
-        Empty for encoders that run no transformer of their own.
-        """
+        """How vectors were computed so far, such as ``float32 by openvino 2026.4.1``."""
         return frozenset(self._model.computed)
 
     @property
     def probes(self) -> NDArray[np.float32] | None:
-        """(3, dimensions) float32: vectors of fixed texts by a model behind a URL; None elsewhere.
-
-        They tell whether it is the same model as before; a hash of weights does so elsewhere.
-        """
+        """(3, dimensions) float32: vectors of fixed texts by a model behind a URL; else None."""
         return self._model.probes
 
     @property
     def depth(self) -> int:
-        """Transformer layers L of the model; its hidden states are 0 (embeddings) to L.
-
-        Raises:
-            ConfigError: it is no transformer.
-        """
+        """Transformer layers L of the model; its hidden states are 0 (embeddings) to L."""
         return self._transformer().backbone.depth
 
     def layer_vectors(
@@ -261,17 +236,13 @@ class Encoder:
     ) -> NDArray[np.float32]:
         """The pooled vector of every hidden state, before fusion and normalization.
 
-        Args:
-            texts: what to encode; cut at the window, with a warning.
-            done: called after each batch with the texts and word pieces it held.
-            query: whether they are queries, which may have another prompt than passages.
+        Texts are cut at the window, with a warning; `done` as of `encode_pieces`.
 
         Returns:
             (texts, depth + 1, width) float32, rows in the order of `texts`.
 
         Raises:
             ConfigError: it is no transformer.
-            RetrieverError: memory is too small even for a single text.
         """
         model = self._transformer()
         width = model.backbone.width
@@ -281,25 +252,12 @@ class Encoder:
         return vectors
 
     def project(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Apply the model's head, which the settings have on, to vectors of fused layers.
-
-        Args:
-            vectors: (texts, width) float32.
-
-        Returns:
-            (texts, dimensions) float32, not normalized.
-
-        Raises:
-            ConfigError: a static encoder has no head.
-        """
+        """The model's head, which the settings have on, applied to (texts, width) vectors."""
         with self._busy:
             return self._transformer().project(vectors)
 
     def hidden_states(self, texts: Sequence[str]) -> Iterator[TextStates]:
-        """All hidden states of each text, in order; one batch is in memory at a time.
-
-        Args:
-            texts: what to run on, as passages; cut at the window, with a warning.
+        """All hidden states of each text as a passage, in order; one batch is in memory at a time.
 
         Raises:
             ConfigError: it is no transformer.
@@ -309,10 +267,7 @@ class Encoder:
         return model.text_states(self._cut(texts), self._prompted(texts, False), prompt)
 
     def word_weights(self, text: str) -> list[WeightedWord]:
-        """The weight of each word of a text in its SBERT-WK vector, in the order of the text.
-
-        Args:
-            text: as a passage; cut at the window, with a warning.
+        """The weight of each word of a passage in its SBERT-WK vector, in the order of the text.
 
         Raises:
             ConfigError: the encoder's fusion is not SBERT-WK.
@@ -330,21 +285,13 @@ class Encoder:
         return word_weights(text, states, settings, "word")
 
     def contributions(self, text: str) -> Contributions:
-        """How long each source's part of each word's vector is, of one text as a passage.
-
-        Raises:
-            ConfigError: it is no meta-embedding.
-        """
+        """How long each source's part of each word's vector is, by a meta-embedding."""
         model = self._meta()
         with self._busy:
             return model.contributions(text, self.spec.max_length)
 
     def meta_parts(self) -> MetaParts:
-        """What a meta-embedding consists of.
-
-        Raises:
-            ConfigError: it is none.
-        """
+        """What a meta-embedding consists of; `ConfigError` if it is none."""
         return self._meta().parts
 
     def _batches(
@@ -426,18 +373,7 @@ def _out_of_memory(error: BaseException) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """Which encoder an index is to use, and how to load it.
-
-    Attributes:
-        encoder: the given settings in their text form (see `retriever.encoders.settings`); the rest
-            is the index's own if there is one.
-        device: torch device; None uses a GPU if there is one.
-        download: allow downloads of a hub id that is not in the cache.
-        settings: the given settings.
-
-    Raises:
-        ConfigError: the text form is not one.
-    """
+    """Which encoder an index is to use, and how to load it; see `Encoder.load`."""
 
     encoder: str = ""
     device: str | None = None
@@ -448,19 +384,15 @@ class ModelChoice:
         object.__setattr__(self, "settings", parse_encoder(self.encoder))
 
     def load(self) -> Encoder:
-        """Load it for a new index; raises what `Encoder.load` raises."""
+        """Load it for a new index."""
         return Encoder.load(self.settings, device=self.device, download=self.download)
 
     def weights(self) -> str:
-        """The identity of the model's files; raises what `Encoder.load` raises."""
+        """The identity of the model's files."""
         return find_weights(self.settings, download=self.download)
 
     def completed(self, spec: EncoderSpec) -> ModelChoice:
-        """The given settings; those of `spec` for the rest, if no model is named.
-
-        Raises:
-            ConfigError: `spec` has a model behind a URL, which is used only if it is named.
-        """
+        """The given settings; those of `spec` for the rest if no model is named."""
         asked = self.settings
         if asked.model is not None:
             return self
@@ -468,12 +400,7 @@ class ModelChoice:
         return replace(self, encoder=str(replace(spec.settings, **asked.named)))
 
     def check(self, spec: EncoderSpec, folder: object) -> None:
-        """Refuse an encoder that is not the one an index was made with.
-
-        Raises:
-            EncoderMismatchError: naming both.
-            What `find_model` raises; ConfigError: a layer that does not exist.
-        """
+        """Refuse an encoder that is not the one an index was made with."""
         settings, asked = self.settings, {}
         outside = ("model", *section_names(COMPUTING))
         for name, value in settings.named.items():

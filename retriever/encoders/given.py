@@ -45,12 +45,7 @@ def texts_file_of(path: Path) -> Path:
 
 
 class ReadyModel(EncoderModel):
-    """Looks the vectors of texts up.
-
-    Attributes:
-        dimensions: components of a vector.
-        weights: SHA-256 over both files, in hexadecimal.
-    """
+    """Looks the vectors of texts up."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
@@ -171,10 +166,6 @@ class AdoptedEncoder(EncoderModel):
     """Gives an object with `encode` the interface of `Encoder`; vectors get length 1.
 
     Threads may share it: it serves one at a time.
-
-    Attributes:
-        spec: names it; in place of a hash of weights it has one of probe vectors.
-        probes: (3, dimensions) float32: vectors of fixed texts, which tell encoders apart.
     """
 
     probes: NDArray[np.float32]

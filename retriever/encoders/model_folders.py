@@ -1,7 +1,6 @@
 """Folders of models: where they are, what they say, and the form of those that are made here.
 
-``modules.json`` and the files that it names are those of sentence-transformers; a model without
-them was not made for sentences, and gets the defaults.
+``modules.json`` and the files that it names are those of sentence-transformers.
 """
 
 from __future__ import annotations
@@ -55,14 +54,7 @@ class Projection:
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
-    """What a model's own files say.
-
-    Attributes:
-        max_length: the window that its sentence settings name, or None.
-        pooling: what it was trained with.
-        projections: the dense layers after pooling, in order.
-        query_prompt, passage_prompt: what goes before a text; empty if nothing.
-    """
+    """What a model's own files say of sentences; the defaults are of a model without such files."""
 
     max_length: int | None = None
     pooling: Pooling = "mean"
@@ -207,34 +199,17 @@ _WANTED = ("*.json", "*.safetensors", "*.txt", *_TOKENIZER_MODELS)
 
 @dataclass(frozen=True, slots=True)
 class ModelFolder:
-    """A model on the local disk.
-
-    Attributes:
-        name: the name it was given by.
-        weights: SHA-256 over weights, tokenizer and projections, in hexadecimal.
-        settings: what its own files say about sentence vectors.
-        config: its config.json.
-    """
+    """A model on the local disk."""
 
     name: str
     path: Path
-    weights: str
+    weights: str  # SHA-256 over weights, tokenizer and projections.
     settings: ModelSettings
     config: Mapping[str, Any]
 
 
 def find_model(name: str, *, download: bool = False) -> ModelFolder:
-    """Find a model by folder, bundled name or hub id, and check it.
-
-    Args:
-        name: a folder, a name in `BUNDLED`, or a hub id that is in the local cache.
-        download: whether a hub id that is not in the cache may be fetched from the network.
-
-    Raises:
-        ModelError: not found, altered, without safetensors weights, or with sentence settings
-            that are not supported; the message says what would work.
-        MissingExtraError: a bundled model's package is not installed.
-    """
+    """Find and check a model by folder, bundled name or hub id, which `download` may fetch."""
     # Unlike Path.is_dir this is no error where the current folder may not be searched.
     if os.path.isdir(name):
         return _inspect(name, Path(name))
@@ -342,25 +317,13 @@ def _sha256(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FolderForm:
-    """What the folders of one kind of encoder hold.
-
-    Attributes:
-        what: such a folder, for a person.
-        command: that writes it.
-        again: what to do if it was altered, besides copying it again.
-        version: the newest that can be read; the settings have it as ``format``.
-        settings: name of the JSON file; its presence tells the kind.
-        arrays: name of the safetensors file, all of float32.
-        others: names of other files.
-        keys: of the settings, and their types.
-        choices: of some keys, the values that exist.
-    """
+    """What the folders of one kind of encoder hold: settings, arrays of float32, other files."""
 
     what: str
-    command: str
-    again: str
-    version: int
-    settings: str
+    command: str  # That writes it.
+    again: str  # What to do if it was altered, besides copying it again.
+    version: int  # The newest that can be read.
+    settings: str  # The file whose presence tells the kind.
     arrays: str
     keys: Mapping[str, type | UnionType]
     choices: Mapping[str, tuple[str, ...]]
@@ -378,7 +341,7 @@ class FolderForm:
         check_output(folder, self.what, strange)
 
     def write_arrays(self, folder: Path, arrays: Mapping[str, Floats]) -> None:
-        """Write the arrays into a folder that is not in its place yet."""
+        """Write the arrays into a folder that is not in its place yet, before the settings."""
         from safetensors import SafetensorError
         from safetensors.numpy import save_file
 
@@ -398,7 +361,7 @@ class FolderForm:
         (folder / self.arrays).chmod((folder / self.settings).stat().st_mode)
 
     def read_settings(self, folder: Path) -> dict[str, Any]:
-        """Read the settings."""
+        """The settings, checked by `keys` and `choices`."""
         path = folder / self.settings
         settings = read_json(path)
         if not isinstance(settings, dict):
@@ -422,7 +385,7 @@ class FolderForm:
         return settings
 
     def read_arrays(self, folder: Path) -> dict[str, Floats]:
-        """Read the arrays."""
+        """The arrays by name."""
         from safetensors import SafetensorError
         from safetensors.numpy import load_file
 

@@ -1,7 +1,6 @@
 """The kinds of encoders in one place: which one a model is of, and what each kind offers.
 
-A kind is one module, which has a `KIND`, and one line of `_KINDS`. Its module is imported when an
-encoder of it is asked for.
+A kind is a module with a `KIND`, which is imported on demand, and one line of `_KINDS`.
 """
 
 from __future__ import annotations
@@ -37,47 +36,32 @@ META_FILE, STATIC_FILE = "meta.json", "static.json"
 
 
 class EncoderModel:
-    """What an `Encoder` is made of: a tokenizer, and pieces to vectors; each kind has its own.
-
-    Attributes:
-        dimensions: components of a vector.
-        batch_pieces: the best number of pieces of one call of `embed`; None for that of a
-            transformer in torch.
-        computed: the ways in which vectors were computed so far, such as ``float32 by numpy 2.4``.
-        probes: (3, dimensions) float32: vectors of fixed texts, where these tell models apart.
-        word_dimensions: components of a word's vector; 0 if the model has none for words.
-        reader: models with the same one read the same pieces of every text.
-        runs_in_torch: whether `embed` takes batches that torch computes at once.
-        not_a_source: why it cannot be a source of a meta-embedding; empty if it can.
-    """
+    """What an `Encoder` is made of: a tokenizer, and pieces to vectors; each kind has its own."""
 
     dimensions: int
+    # The best number of pieces of one call of `embed`; None for that of a transformer in torch.
     batch_pieces: int | None = None
     computed: Collection[str] = ()
+    # Vectors of fixed texts, where these tell models apart.
     probes: NDArray[np.float32] | None = None
     runs_in_torch = False
+    # Why it cannot be a source of a meta-embedding.
     not_a_source = ""
 
     @property
     def word_dimensions(self) -> int:
-        """See the attributes."""
+        """Components of a word's vector; 0 if the model has none for words."""
         return 0
 
     @property
     def reader(self) -> object:
-        """See the attributes."""
+        """Models with the same one read the same pieces of every text."""
         return self
 
     def tokenize(
         self, texts: Sequence[str], max_length: int | None = None, *, query: bool = False
     ) -> list[Any]:
-        """The pieces of each text: ids with special tokens, or else what `embed` reads.
-
-        Args:
-            texts: with the prompt of the encoder's own settings.
-            max_length: the number of pieces at which they are cut; None leaves them whole.
-            query: whether they are queries, for a model whose parts have prompts of their own.
-        """
+        """The pieces of each prompted text, cut at a number of them: what `embed` reads."""
         raise NotImplementedError
 
     def piece_offsets(self, text: str) -> list[Span]:
@@ -95,20 +79,11 @@ class EncoderModel:
         raise NotImplementedError
 
     def embed_batches(self, pieces: Sequence[Any]) -> Batches | None:
-        """Vectors of any number of texts by an engine that makes batches; None without one.
-
-        Yields:
-            (rows,) int64 indexes into `pieces`, each once, and (rows, dimensions) float32.
-        """
+        """Rows and their vectors by an engine that makes batches; None without such an engine."""
         return None
 
     def piece_batches(self, pieces: Sequence[Any]) -> Batches:
-        """The vectors of all pieces, a batch after the other; see `word_dimensions`.
-
-        Yields:
-            (rows,) int64 indexes into `pieces`, each once, and (rows, longest, word_dimensions)
-            float32, undefined at padding; overwritten when the next batch is asked for.
-        """
+        """Rows and the vectors of their pieces: undefined at padding, valid until the next."""
         raise NotImplementedError
 
     def in_torch(self) -> TransformerModel | None:
@@ -134,39 +109,23 @@ class SizedText:
 
 @dataclass(frozen=True, slots=True)
 class LoadContext:
-    """Where and with what an encoder is loaded.
-
-    Attributes:
-        device: torch device; None uses a GPU if there is one.
-        download: allow downloads of a hub id that is not in the cache.
-        backbone_of: makes the backbone of a transformer, or gives one of the same folder, device
-            and number format that another encoder has; None runs a model without torch where that
-            pays.
-        given: sources of a meta-embedding that a program passes.
-    """
+    """Where and with what an encoder is loaded."""
 
     device: str | None = None
     download: bool = False
+    # Makes or shares the backbone of a transformer; None runs without torch where that pays.
     backbone_of: MakeBackbone | None = None
-    given: Sequence[TextEncoder] = ()
+    given: Sequence[TextEncoder] = ()  # Sources of a meta-embedding that a program passes.
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a kind of encoders offers.
-
-    Attributes:
-        load: an encoder, and the specification of its vectors.
-        weights: the identity of the files that `load` would load; with `download`.
-        describe: facts of an encoder for a person, as JSON values: its ``backend`` on this machine,
-            or the parts of a ``meta``-embedding.
-        faster: an option that would encode in half the time or less on this machine.
-        same_layers: whether given settings read the layers of a specification; with `download`.
-        require_asked: see the function.
-    """
+    """What a kind of encoders offers."""
 
     load: Callable[[EncoderSettings, LoadContext], tuple[EncoderSpec, EncoderModel]]
+    # The booleans are `download`.
     weights: Callable[[EncoderSettings, bool], str]
+    # Its ``backend`` on this machine, or the parts of a ``meta``-embedding.
     describe: Callable[[EncoderSpec], dict[str, Any]] = lambda spec: {}
     faster: Callable[[EncoderSpec], str | None] = lambda spec: None
     same_layers: Callable[[EncoderSettings, EncoderSpec, bool], bool] = (
@@ -221,17 +180,12 @@ def kind_of(asked: EncoderSettings) -> Kind:
 
 
 def load_model(asked: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpec, EncoderModel]:
-    """Load a model, and return the specification of its vectors with it.
-
-    Raises:
-        What `Encoder.load` raises.
-        SourceError: a file of word vectors or of ready vectors is malformed.
-    """
+    """Load a model, and return the specification of its vectors with it."""
     return kind_of(asked).load(asked, loading)
 
 
 def find_weights(asked: EncoderSettings, *, download: bool) -> str:
-    """The identity of the files that `load_model` would load; raises what it raises."""
+    """The identity of the files that `load_model` would load."""
     return kind_of(asked).weights(asked, download)
 
 
@@ -254,16 +208,9 @@ def same_layers(asked: EncoderSettings, spec: EncoderSpec, *, download: bool) ->
 
 
 def require_asked(stored: str, asked: str | None) -> None:
-    """Refuse a URL that an index or another folder names, and the user does not.
+    """Refuse a URL that a folder names (`stored`), unless the user names (`asked`) or trusts it.
 
     Whoever made the folder chose it; texts and the key would go there.
-
-    Args:
-        stored: the model that the folder names; any but a URL is accepted.
-        asked: the model that the user names, if any.
-
-    Raises:
-        ModelError: the user neither names the URL nor trusts it.
     """
     if is_url(stored):
         kind_of(EncoderSettings(model=stored)).require_asked(stored, asked)
@@ -289,11 +236,7 @@ def plain_settings(asked: EncoderSettings, **values: Any) -> EncoderSettings:
 
 
 def adopt(encoder: LoadedEncoder | TextEncoder) -> LoadedEncoder:
-    """An encoder in the form that an index uses.
-
-    Raises:
-        ConfigError: it gives no finite vectors of one length.
-    """
+    """An encoder in the form that an index uses."""
     if hasattr(encoder, "encode_pieces"):
         return encoder  # type: ignore[return-value]
     adopted: LoadedEncoder = import_module(_GIVEN).AdoptedEncoder(encoder)

@@ -66,12 +66,7 @@ _OWN = ("model", "normalize", "query_prompt", "passage_prompt", "max_length")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where an encoder is.
-
-    Attributes:
-        url: of the service, such as ``http://127.0.0.1:8765/v1``.
-        name: of the model there.
-    """
+    """Where an encoder is: the URL of a service, and the name of the model there."""
 
     url: str
     name: str
@@ -113,7 +108,7 @@ class Address:
 
 
 def require_asked(stored: str, asked: str | None) -> None:
-    """See `retriever.encoders.registry.require_asked`; of a URL."""
+    """As `registry.require_asked`, of a URL."""
     address = Address.parse(stored)
     if asked is not None and is_url(asked) and Address.parse(asked) == address:
         return
@@ -157,19 +152,7 @@ class Client:
         self._stopped.set()
 
     def vectors(self, texts: Sequence[str], dimensions: int | None = None) -> NDArray[np.float32]:
-        """The vectors of some texts, in one request.
-
-        Args:
-            texts: at least one.
-            dimensions: that a vector must have; None takes those of the answer.
-
-        Returns:
-            (texts, dimensions) float32, finite.
-
-        Raises:
-            ModelError: the server cannot be reached, refuses, or does not answer with one finite
-                vector for each text.
-        """
+        """(texts, dimensions) finite float32, in one request; `dimensions` None takes any width."""
         self._stopped.clear()
         for attempt in range(_TRIES):
             self._pause(self._resume_at - time.monotonic())
@@ -282,12 +265,7 @@ class Client:
 
 
 class _PassingError(Exception):
-    """A failure after which another try may succeed.
-
-    Attributes:
-        wait: seconds that the server asks to wait; None if it does not say.
-        limited: whether a limit of rate was reached, which concerns all requests.
-    """
+    """A failure after which another try may succeed."""
 
     def __init__(self, text: str, wait: float | None = None, *, limited: bool = False) -> None:
         super().__init__(text)
@@ -327,13 +305,7 @@ def _retry_after(value: str | None) -> float | None:
 
 
 class RemoteModel(EncoderModel):
-    """Sends texts to an embeddings service and gives its vectors.
-
-    Attributes:
-        dimensions: components of a vector.
-        probes: (3, dimensions) float32: vectors of fixed texts, which tell models apart.
-        batch_pieces: pieces of one call of `embed`, which are several requests in flight.
-    """
+    """Sends texts to an embeddings service and gives its vectors."""
 
     batch_pieces = _IN_FLIGHT * _PIECES
     not_a_source = "is behind a URL; expected encoders on this machine"

@@ -1,17 +1,12 @@
-"""Settings of an encoder, and their one text form.
+"""Settings of an encoder, and their one text form: the model, then settings, each after ``::``.
 
-A model of depth L has hidden states 0 to L: 0 is the embedding output, k the output of the k-th
-transformer layer. Negative numbers count from the top: -1 is L, -(L + 1) is 0.
-
-The text form is the model and then settings, each after ``::``::
-
-    all-MiniLM-L6-v2
     all-MiniLM-L6-v2::lc:0,6
     all-MiniLM-L6-v2::fusion=sbert-wk::wk-preset=released::max-length=128
     ./my-model::query-prompt=query: %20::pooling=cls
 
 A setting is ``key=value`` or the name of a preset. In the model and in values ``%25`` stands for
-``%`` and ``%3A`` for ``:``, where two of them would end the value.
+``%`` and ``%3A`` for ``:``, where two of them would end the value. Hidden state 0 is the embedding
+output, k the output of the k-th of L layers; -1 is L, -(L + 1) is 0.
 """
 
 from __future__ import annotations
@@ -56,11 +51,7 @@ _WK = "Wang and Kuo 2020, "
 
 
 def check_layers(text: str) -> str:
-    """The expression without white space.
-
-    Raises:
-        ConfigError: it is not a list of layers.
-    """
+    """The expression without white space, if it is a list of layers."""
     compact = "".join(text.split())
     for item in compact.split(","):
         if not _ITEM.fullmatch(item):
@@ -72,14 +63,7 @@ def check_layers(text: str) -> str:
 
 
 def resolve_layers(text: str, depth: int) -> tuple[int, ...]:
-    """The hidden states that an expression names in a model of `depth` layers.
-
-    Returns:
-        Numbers in [0, depth], in the order of the expression, each once.
-
-    Raises:
-        ConfigError: it is not a list of layers, names one that does not exist, or one twice.
-    """
+    """The hidden states that an expression names, in its order, in a model of `depth` layers."""
     found: list[int] = []
     for item in check_layers(text).split(","):
         found += _item_layers(item, depth)

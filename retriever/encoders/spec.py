@@ -99,11 +99,8 @@ class EncoderSpec:
         return self.settings.max_length or 0
 
     def meaning(self, name: str) -> Any:
-        """The value of a setting, by its field's name, named or not; None if it has none.
-
-        What a setting means that is not named is declared with it and never changes: indexes rely
-        on it.
-        """
+        """The value of a setting, by its field's name, named or not; None if it has none."""
+        # What a setting means that is not named never changes: indexes rely on it.
         value = getattr(self.settings, name)
         if value is not None or name in self._unused_settings():
             return value
@@ -158,11 +155,7 @@ def _first_form(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class LoadedEncoder(Protocol):
-    """An encoder as indexing and searching use it; `Encoder` is one.
-
-    What `tokenize` and `truncate` give of a text is read by `encode_pieces` alone; its length is
-    a number of pieces.
-    """
+    """An encoder as indexing and searching use it, such as `Encoder`; methods as there."""
 
     spec: EncoderSpec
 

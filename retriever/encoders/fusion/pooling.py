@@ -12,12 +12,7 @@ from retriever.encoders.settings import EncoderSettings, Pooling
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """How hidden states become a vector, in numbers of one model.
-
-    Attributes:
-        layers: the hidden states that are read, in order; for SBERT-WK from the lowest to the last.
-        sbert_wk: SBERT-WK's settings, or None for other fusions.
-    """
+    """The hidden states that are read, in order, and the settings of SBERT-WK if it fuses them."""
 
     layers: tuple[int, ...]
     sbert_wk: SBERTWKSettings | None
@@ -25,19 +20,13 @@ class Fusion:
 
 @dataclass(frozen=True, slots=True)
 class SpecialTokens:
-    """The special tokens around a text.
-
-    Attributes:
-        before, after: how many there are.
-        cls: the place of [CLS], from the end where negative; None if there is none.
-        sep: the place of the last [SEP], likewise.
-        types: the token types of those before and those after; empty if all types are 0.
-    """
+    """The special tokens around a text; negative places count from its end, None is none."""
 
     before: int = 1
     after: int = 1
     cls: int | None = 0
     sep: int | None = -1
+    # Token types of those before and those after; empty if all types are 0.
     types: tuple[int, ...] = ()
 
     def token_types(self, length: int) -> list[int]:
@@ -48,29 +37,15 @@ class SpecialTokens:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pieces:
-    """Which places of a padded batch are pooled, and where its special tokens are.
+    """Which places of a padded batch are pooled, and where its special tokens are."""
 
-    Attributes:
-        kept: (texts, pieces) bool, True where a piece is pooled; None if all of them are.
-        cls: (texts,) int64, the place of [CLS].
-        sep: (texts,) int64, the place of [SEP].
-    """
-
-    kept: Array | None
+    kept: Array | None  # (texts, pieces) bool; None if all are.
     cls: Array
     sep: Array
 
 
 def mean_pooling(hidden: Array, pieces: Pieces) -> Array:
-    """The mean over the pieces that are kept; the zero vector if none is.
-
-    Args:
-        hidden: (texts, pieces, dimensions), any floating type, finite at padding.
-        pieces: which of them count.
-
-    Returns:
-        (texts, dimensions) float32.
-    """
+    """(texts, width) float32: the mean of the pieces that are kept; the zero vector if none is."""
     if pieces.kept is None:
         return in_single(hidden).mean(axis=1)
     counts = in_single(pieces.kept.sum(axis=1))[:, None]
@@ -79,7 +54,7 @@ def mean_pooling(hidden: Array, pieces: Pieces) -> Array:
 
 
 def max_pooling(hidden: Array, pieces: Pieces) -> Array:
-    """The greatest value of each component over the pieces that are kept; as `mean_pooling`."""
+    """The greatest value of each component over the pieces that are kept, else zeros."""
     xp, hidden = array_functions(hidden), in_single(hidden)
     if pieces.kept is None:
         return xp.amax(hidden, axis=1)
@@ -88,12 +63,12 @@ def max_pooling(hidden: Array, pieces: Pieces) -> Array:
 
 
 def cls_pooling(hidden: Array, pieces: Pieces) -> Array:
-    """The vector of [CLS]; as `mean_pooling`."""
+    """The vector of [CLS]."""
     return _at(hidden, pieces.cls)
 
 
 def sep_pooling(hidden: Array, pieces: Pieces) -> Array:
-    """The vector of the last [SEP]; as `mean_pooling`."""
+    """The vector of the last [SEP]."""
     return _at(hidden, pieces.sep)
 
 
@@ -112,13 +87,7 @@ POOLINGS: Mapping[Pooling, Callable[[Array, Pieces], Array]] = {
 
 @dataclass(frozen=True, slots=True)
 class Fuser:
-    """Pools and fuses the hidden states of a batch.
-
-    Attributes:
-        settings: resolved.
-        fusion: what they read.
-        special: the special tokens around a text.
-    """
+    """Pools and fuses the hidden states of a batch, by resolved settings."""
 
     settings: EncoderSettings
     fusion: Fusion
@@ -141,13 +110,7 @@ class Fuser:
         return pooled and plain and not self.settings.head
 
     def pieces(self, lengths: Array, longest: int, *, padded: bool = True) -> Pieces:
-        """Which pieces are pooled: none of the padding, special tokens as the settings say.
-
-        Args:
-            lengths: (texts,) int64, word pieces of each text.
-            longest: the greatest of them.
-            padded: whether a text is shorter.
-        """
+        """Which pieces are pooled: none of the padding, special tokens as the settings say."""
         before = after = 0
         if self.settings.special_tokens == "drop":
             before, after = self.special.before, self.special.after
@@ -185,12 +148,7 @@ class Fuser:
         return sbert_wk(states, pieces.kept, self.fusion.sbert_wk)
 
     def vectors(self, states: Sequence[Array], pieces: Pieces) -> Array:
-        """The vector of each text, (texts, width) float32.
-
-        Args:
-            states: of each of `layers` (texts, longest, width), finite at padding.
-            pieces: which of them are pooled.
-        """
+        """(texts, width) float32, of the states of `layers`, which are finite at padding."""
         if self.fusion.sbert_wk is not None:
             return self.weigh(states, pieces)
         pooled = [self.pool(state, pieces) for state in states]

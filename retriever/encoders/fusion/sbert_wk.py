@@ -111,7 +111,7 @@ class SBERTWKSettings:
 
     @classmethod
     def of(cls, settings: EncoderSettings, depth: int) -> SBERTWKSettings:
-        """Those among the settings of an encoder, resolved; raises what `resolved` raises."""
+        """Those among the settings of an encoder, resolved."""
         return cls(
             preset=settings.wk_preset or "paper",
             start_layer=settings.start_layer,
@@ -276,15 +276,8 @@ def _measure(
 ) -> tuple[Array, Array, Array, Array]:
     """Alignment, novelty, whether a vector is not zero, and variance of some pieces.
 
-    Args:
-        states: (pieces, layers, d) float64; the last `count` layers are fused, all of them enter
-            the variance.
-        count: at least 2.
-        settings: with the windows.
-
-    Returns:
-        beta, nu and 1 or 0 for present, (count, pieces) each, and the population variance of the
-        adjacent-layer cosines, (pieces,).
+    `states` are (pieces, layers, d) float64; the last `count` layers are fused, all of them enter
+    the population variance of the adjacent-layer cosines. All but that are (count, pieces).
     """
     xp, released = array_functions(states), settings.preset == "released"
     # (layers, layers, pieces)
@@ -337,20 +330,11 @@ def _measure(
 def _compare(
     cosines: Array, margin: int, layers: range, offsets: Sequence[int]
 ) -> tuple[Array, Array]:
-    """The unit vectors of a run of layers against their windows.
+    """The unit vectors of a run of layers against their windows: sum of cosines, squared rest.
 
     The rows of the Cholesky factor of the cosines of the window and the vector, unrolled; a
-    neighbor in the span of those before it gets a column of zeros.
-
-    Args:
-        cosines: (margin + layers + margin, likewise, pieces).
-        margin: number of layers before the first.
-        layers: which.
-        offsets: of the window of each.
-
-    Returns:
-        The sum of the cosines with the window, and the squared length of what is outside the
-        window's span; both (layers, pieces).
+    neighbor in the span of those before it gets a column of zeros. `cosines` have `margin` layers
+    of zeros at both ends; both results are (layers, pieces).
     """
 
     def between(one: int, other: int) -> Array:
@@ -377,7 +361,6 @@ def _compare(
 
 
 def _diagonal(square: Array, offset: int) -> Array:
-    """A diagonal over the layers, (layers, pieces)."""
     return square.diagonal(offset, 0, 1).T
 
 

@@ -34,7 +34,7 @@ def word_spans(text: str) -> list[Span]:
 
 
 def word_of_pieces(pieces: Sequence[Span], words: Sequence[Span]) -> NDArray[np.int64]:
-    """The word of each piece: the first one that it shares a character with."""
+    """The word of each piece: the first one that it shares a character with; -1 for none."""
     stops = [stop for _, stop in words]
     found = np.full(len(pieces), -1, np.int64)
     for place, (start, stop) in enumerate(pieces):

@@ -64,11 +64,7 @@ class ReachedError(Exception):
 
 
 class LayerHooks:
-    """The layers of a model, in the order of their calls.
-
-    Attributes:
-        modules: as given.
-    """
+    """The layers of a model, in the order of their calls."""
 
     def __init__(self, modules: Sequence[torch.nn.Module], pieces_first: bool) -> None:
         self.modules = modules
@@ -115,13 +111,7 @@ def find_layers(model: Any) -> LayerHooks | None:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Padded inputs of a model.
-
-    Attributes:
-        inputs: what the model is called with, each (texts, pieces) int64.
-        lengths: (texts,) int64, the real word pieces of each text.
-        longest: the greatest of them.
-    """
+    """Padded inputs of a model, and the number of real word pieces of each text."""
 
     inputs: dict[str, torch.Tensor]
     lengths: torch.Tensor
@@ -130,13 +120,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class PiecePairs:
-    """Pairs of texts as word pieces.
-
-    Attributes:
-        ids: of each pair, special tokens included.
-        types: token types beside them; empty if the model has none.
-        cut: how many pairs were longer than the window and lost their end.
-    """
+    """Pairs of texts as word pieces with token types; `cut` of them lost their end."""
 
     ids: list[list[int]]
     types: list[list[int]]
@@ -144,17 +128,7 @@ class PiecePairs:
 
 
 class Backbone:
-    """A model on one device, and its tokenizer.
-
-    Attributes:
-        model: transformers' module.
-        depth: transformer layers L; hidden states are numbered 0 (embeddings) to L.
-        width: components of a hidden state.
-        max_length: the most word pieces, special tokens included, that the model has positions for.
-        special: the special tokens around a text.
-        autocast: whether `run` multiplies in bfloat16 although the weights are float32; hidden
-            states may then be of either type.
-    """
+    """A model on one device, and its tokenizer."""
 
     def __init__(
         self,
@@ -166,6 +140,7 @@ class Backbone:
     ) -> None:
         import torch
 
+        # Whether `run` multiplies in bfloat16 although the weights are float32.
         self.autocast = False
         self._trainable = training
         self._dropout = attention_dropout(folder)
@@ -397,10 +372,9 @@ def _positions(model: Any, tokenizer: Any) -> int:
 
 
 class SharedBackbone(Backbone):
-    """A backbone that keeps the word pieces and hidden states of its last batch.
+    """Keeps the word pieces and hidden states of its last batch.
 
-    Encoders that get the same batch one after the other cost one forward pass. The wanted states
-    of one batch are in memory.
+    Encoders that get the same batch one after the other cost one forward pass.
     """
 
     def __init__(

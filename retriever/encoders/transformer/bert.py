@@ -82,13 +82,7 @@ class UnsupportedModelError(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Affine:
-    """A linear layer, or the scale and shift of a layer norm.
-
-    Attributes:
-        name: unique within the model.
-        weight: (outputs, inputs), or (width,) of a norm.
-        bias: (outputs,).
-    """
+    """A linear layer, or the scale and shift of a layer norm; the name is unique in the model."""
 
     name: str
     weight: Floats
@@ -116,20 +110,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weights:
-    """All that hidden states depend on.
-
-    Attributes:
-        words: (vocabulary, width).
-        positions: (positions, width).
-        types: (token types, width); None if the model has none.
-        norm: of the embeddings.
-        layers: from the lowest one up.
-        heads: attention heads of a layer.
-        epsilon: of the norms.
-        padding: the id of the padding token where it shifts positions; None where it does not.
-        distances: (buckets, heads), what attention adds for the distance of two pieces; None if it
-            adds nothing.
-    """
+    """All that hidden states depend on."""
 
     words: Floats
     positions: Floats
@@ -138,8 +119,8 @@ class Weights:
     layers: tuple[Layer, ...]
     heads: int
     epsilon: float
-    padding: int | None
-    distances: Floats | None
+    padding: int | None  # The id of the padding token where it shifts positions.
+    distances: Floats | None  # (buckets, heads), added to attention for the distance of pieces.
 
     @property
     def width(self) -> int:
@@ -287,17 +268,7 @@ class Operations(Protocol):
 def hidden_states(
     operations: Operations, weights: Weights, ids: Any, places: Any, types: Any, bias: Any
 ) -> Iterator[Any]:
-    """Each hidden state, (texts, pieces, width), from the embeddings up.
-
-    Args:
-        operations: of the backend.
-        weights: of the model.
-        ids: (texts, pieces) of the words.
-        places: (texts, pieces) rows of the positions' embeddings.
-        types: (texts, pieces) token types; not read if the model has none.
-        bias: added to the scores of attention, (texts or 1, heads or 1, pieces or 1, pieces): minus
-            infinity at padding, and the bias of distances; None for none.
-    """
+    """Each hidden state, (texts, pieces, width), from the embeddings up."""
     states = operations.rows(weights.words, ids) + operations.rows(weights.positions, places)
     if weights.types is not None:
         states = states + operations.rows(weights.types, types)
@@ -336,8 +307,7 @@ Watch = Callable[[Affine, Floats], None]
 class NumPyEngine:
     """Runs one text at a time, in single precision and on one core.
 
-    A few word pieces are too little work for more cores: OpenBLAS's threads would wait for each
-    other, on a busy machine for tens of milliseconds.
+    For a few word pieces OpenBLAS's threads would wait for each other, for tens of milliseconds.
     """
 
     def __init__(self, weights: Weights, watch: Watch | None = None) -> None:
@@ -381,7 +351,7 @@ def _distance_bias(distances: Floats, pieces: int) -> Floats:
 
 
 class _Operations:
-    """See `forward.Operations`; values are float32 arrays."""
+    """See `Operations`; values are float32 arrays."""
 
     def __init__(self, watch: Watch | None) -> None:
         self._watch = watch

@@ -106,11 +106,6 @@ class LightModel(EncoderModel):
 
     Few texts run in NumPy, many in OpenVINO or, where it is not installed, in torch. Threads may
     share it, and a forked child process can use it.
-
-    Attributes:
-        dimensions: components of a vector.
-        max_length: the most word pieces, special tokens included, that the model has positions for.
-        computed: the ways in which vectors were computed so far, such as ``float32 by numpy 2.4``.
     """
 
     def __init__(

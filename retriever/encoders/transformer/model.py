@@ -105,10 +105,6 @@ class TransformerModel(EncoderModel):
 
     One batch of hidden states is in memory at a time; for mean and concatenation only the pooled
     vectors of the layers that were read so far.
-
-    Attributes:
-        dimensions: components of a vector.
-        backbone: the model.
     """
 
     runs_in_torch = True
@@ -239,11 +235,7 @@ class TransformerModel(EncoderModel):
     def hidden_states(
         self, pieces: Sequence[Sequence[int]]
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """All hidden states of one batch, and which pieces are pooled.
-
-        Returns:
-            (layers, texts, pieces, width) float32 and (texts, pieces) bool; padding is not kept.
-        """
+        """(layers, texts, pieces, width) of one batch, and which (texts, pieces) are pooled."""
         import torch
 
         states: list[torch.Tensor] = []

@@ -147,20 +147,13 @@ def calibration_texts() -> list[str]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QuantizedLinear:
-    """A linear layer in eight bits.
+    """A linear layer in eight bits."""
 
-    Attributes:
-        smoothing: (inputs,) that the input is multiplied with.
-        low, high: the range of the smoothed input in 256 steps, one of which is 0.
-        weight: (outputs, inputs) int8, of the smoothed input.
-        step: (outputs, 1) float32, what 1 in a row of `weight` stands for.
-    """
-
-    smoothing: Floats
-    low: float
+    smoothing: Floats  # (inputs,) that the input is multiplied with.
+    low: float  # To `high` in 256 steps, one of which is 0.
     high: float
-    weight: NDArray[np.int8]
-    step: Floats
+    weight: NDArray[np.int8]  # (outputs, inputs), of the smoothed input.
+    step: Floats  # (outputs, 1), what 1 in a row of `weight` stands for.
 
 
 def calibrated(weights: Weights, identity: str, tokenizer: WordPieces, window: int) -> Ranges:
@@ -222,14 +215,7 @@ def _write(file: Path, ranges: Mapping[str, Floats]) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class States(Generic[Key]):
-    """The hidden states of one batch.
-
-    Attributes:
-        key: what the caller named the batch.
-        lengths: (texts,) int64, word pieces of each text.
-        states: for each layer that was asked for (texts, longest, width) float32, finite but
-            without meaning at padding; overwritten when the next batch is asked for.
-    """
+    """The hidden states of one batch; they are overwritten when the next batch is asked for."""
 
     key: Key
     lengths: NDArray[np.int64]
@@ -369,7 +355,7 @@ class OpenVINOEngine:
 
 
 class _Graph:
-    """See `forward.Operations`; values are nodes of an OpenVINO graph."""
+    """See `bert.Operations`; values are nodes of an OpenVINO graph."""
 
     def __init__(self, weights: Weights, ranges: Ranges | None) -> None:
         from openvino import opset13

@@ -1,11 +1,8 @@
 """What the settings of an encoder mean for a model.
 
-All of them call their layers one after the other; what goes into the first is hidden state 0, what
-the k-th returns is hidden state k. Of another architecture only the last layer is read.
-
 The result names a setting only if it differs from the plain meaning that
 `retriever.encoders.settings` fixes forever, or from what the model would do if it were not named;
-so pasted anywhere, it is the same encoder.
+so pasted anywhere, it is the same encoder. Of an unknown architecture only the last layer is read.
 """
 
 from __future__ import annotations
@@ -24,14 +21,7 @@ from retriever.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """Where a model of one kind keeps its layers.
-
-    Attributes:
-        layers: the attribute path of the layers; ALBERT calls the same one again and again.
-        depth: the name of the number of layers in config.json.
-        width: the name of the hidden size there.
-        pieces_first: whether layers see (pieces, texts, width) rather than (texts, pieces, width).
-    """
+    """Where a model of one kind keeps its layers; ALBERT calls the same one again and again."""
 
     layers: str = "encoder.layer"
     depth: str = "num_hidden_layers"

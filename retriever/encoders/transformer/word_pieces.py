@@ -25,11 +25,7 @@ _PROBE = "a"
 
 
 class WordPieces:
-    """Gives exactly the ids that transformers' tokenizer gives. Threads may share it.
-
-    Attributes:
-        max_length: the most word pieces that the tokenizer's own settings allow.
-    """
+    """Gives exactly the ids that transformers' tokenizer gives. Threads may share it."""
 
     def __init__(self, folder: ModelFolder) -> None:
         # Its file is read by `tokenizers` as it is; transformers builds it from settings, too.
