@@ -1,7 +1,4 @@
-"""Figures as PNG and SVG files, without a display and without the global state of pyplot.
-
-A function that draws raises MissingExtraError if matplotlib is not installed.
-"""
+"""Figures as PNG and SVG files, without a display and without the global state of pyplot."""
 
 from __future__ import annotations
 
@@ -129,10 +126,7 @@ def line_style(place: int) -> dict[str, Any]:
 
 
 def numbered_legend(figure: Figure, names: Sequence[str]) -> None:
-    """A legend beside curves that are labeled with their numbers.
-
-    matplotlib would leave out a curve whose label begins with an underscore.
-    """
+    """A legend beside curves that are labeled with their numbers."""
     legend = figure.legend(loc="outside right upper", fontsize="small")
     for text, name in zip(legend.get_texts(), names, strict=True):
         text.set_text(short_label(name))

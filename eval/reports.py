@@ -1,15 +1,7 @@
 """The report of any experiment: for a terminal, and as a folder of files.
 
-An experiment describes its result as a `Report`: tables, facts and remarks as text, its data for
-programs, and what draws its figures. A folder holds::
-
-    report.md       tables, and how they were made
-    report.tex      the same tables for LaTeX; needs the packages booktabs and longtable
-    report.json     the result for programs
-    figures/        PNG and SVG, if matplotlib is installed
-
-and the files of the experiment, such as CSV tables of single questions and TREC runs. Each text
-file is written whole or not at all.
+A folder holds report.md, report.tex with the same tables, report.json for programs, figures/ if
+matplotlib is installed, and the files of the experiment. Each is written whole or not at all.
 """
 
 from __future__ import annotations
@@ -169,14 +161,7 @@ def read_report(folder: Path) -> dict[str, Any]:
 
 
 def write_report(folder: Path, report: Report) -> list[Path]:
-    """Write a report; files of the same names are replaced, others in the folder stay.
-
-    Returns:
-        The files, report.md last. Without matplotlib there are no figures, and report.md says so.
-
-    Raises:
-        StorageError: the folder or a file in it cannot be written.
-    """
+    """Write a report and return its files; files of the same names are replaced, others stay."""
     check_report_folder(folder)
     data = json.dumps(report.to_json(), indent=1, allow_nan=False)
     written = [

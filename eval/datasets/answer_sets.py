@@ -1,19 +1,6 @@
 """Sets of questions with a pool of answers for each, in the files in which they are published.
 
-- WikiQA (Yang et al. 2015): `WikiQA-SPLIT.tsv`, as Microsoft distributes it.
-- WikiPassageQA (Cohen et al. 2018): the pool of a question is a whole Wikipedia article.
-- TrecQA (Wang et al. 2007), in the files of Yao et al. (2013). They look like XML but are none:
-  `<QApairs id='32.1'>` holds a `<question>` and any number of `<positive>` and `<negative>`, each
-  with a tag on its own line, the words on the next, separated by tabs, and further lines of
-  annotation. Words such as `<num>` and `&` stand as they are.
-- InsuranceQA (Feng et al. 2015), versions 1 and 2, as https://github.com/shuzi/insuranceQA has it.
-  Texts are indices of words, which a vocabulary resolves. A question's id is the number of its
-  line, from 1; an answer's is its label.
-- Quasar-T and SearchQA, as https://github.com/thunlp/OpenQA prepares them. Line n of `SPLIT.txt` is
-  a question with its answers; line n of `SPLIT.json` is the list of its paragraphs, as tokens.
-
-Each reader takes a folder, one of its splits, and one of its variants or None. A SourceError names
-the file and, if known, the line.
+Each reader takes a folder, one of its splits, and one of its variants or None.
 """
 
 from __future__ import annotations
@@ -100,7 +87,7 @@ def _file_of(folder: Path, names: str | Sequence[str]) -> Path | None:
 
 
 def read_wikiqa(folder: Path, split: str, variant: str | None) -> QuestionSet:
-    """WikiQA; `passages` are the sentences of all splits that are there."""
+    """`WikiQA-SPLIT.tsv` of Yang et al. (2015); `passages` are of all splits that are there."""
     passages: dict[str, str] = {}
     questions = {
         part: _wikiqa_questions(required(folder / WIKIQA[part], part), passages)
@@ -133,7 +120,7 @@ def _wikiqa_questions(path: Path, passages: dict[str, str]) -> tuple[Question, .
 
 
 def read_wikipassageqa(folder: Path, split: str, variant: str | None) -> QuestionSet:
-    """WikiPassageQA; a passage's id is "document_passage"."""
+    """WikiPassageQA (Cohen et al. 2018); a pool is an article, an id "document_passage"."""
     documents = _wiki_documents(required(folder / WIKI_PASSAGES, split))
     path = required(folder / WIKI_QUESTIONS[split], split)
     questions = []
@@ -183,11 +170,10 @@ def _wiki_documents(path: Path) -> dict[str, dict[str, str]]:
 
 
 def read_trecqa(folder: Path, split: str, variant: str | None) -> QuestionSet:
-    """TrecQA; questions without sentences are left out.
+    """TrecQA (Wang et al. 2007), in the files of Yao et al. (2013).
 
-    The variant clean has only questions with both relevant and other sentences (Rao et al. 2016);
-    raw, the default, has all. The id of a sentence is "split-question-n", n from 0; `passages` are
-    the sentences of all splits that are there.
+    The variant clean has only questions with both relevant and other sentences (Rao et al. 2016).
+    The id of a sentence is "split-question-n"; `passages` are the sentences of all splits.
     """
     questions = []
     passages: dict[str, str] = {}
@@ -206,7 +192,10 @@ def read_trecqa(folder: Path, split: str, variant: str | None) -> QuestionSet:
 
 
 def _trecqa_questions(path: Path) -> Iterator[tuple[str, str, list[tuple[str, int]]]]:
-    """Id and text of each question, and its sentences with their labels."""
+    """Id and text of each question, and its sentences with their labels.
+
+    The files look like XML but are none: each tag has its own line, and `<num>` and `&` are words.
+    """
     places: dict[str, str] = {}
     id_ = question = tag = words = None
     opened = ""
@@ -257,10 +246,10 @@ def _trecqa_questions(path: Path) -> Iterator[tuple[str, str, list[tuple[str, in
 
 
 def read_insuranceqa_1(folder: Path, split: str, variant: str | None) -> QuestionSet:
-    """Version 1 of InsuranceQA: train, dev, test1 or test2.
+    """Version 1 of InsuranceQA (Feng et al. 2015, github.com/shuzi/insuranceQA).
 
-    Training questions come without pools: their candidates are their answers alone, and what trains
-    on them has to draw other passages.
+    A question's id is the number of its line, from 1; an answer's is its label. Training questions
+    come without pools: their candidates are their answers, and training has to draw others.
     """
     columns: tuple[str, ...] = ("question", "ground truth")
     if split != "train":
@@ -282,10 +271,7 @@ def insuranceqa_2_variants(folder: Path) -> tuple[str, ...]:
 
 
 def read_insuranceqa_2(folder: Path, split: str, variant: str | None) -> QuestionSet:
-    """Version 2 of InsuranceQA: train, dev or test, with pools of the size `variant`.
-
-    The pools are what a search engine found: an answer that is not in one counts all the same.
-    """
+    """Version 2: pools are what a search engine found; answers not in them count all the same."""
     size = variant or insuranceqa_2_variants(folder)[0]
     name = QUESTIONS_2.replace("*", size, 1).replace("*", _OFFICIAL_2[split])
     path = required(folder / name, split, insuranceqa_2_splits(folder))
@@ -335,12 +321,11 @@ def _insuranceqa(
 
 
 def read_openqa(folder: Path, split: str, variant: str | None) -> QuestionSet:
-    """Quasar-T in a folder called quasart, SearchQA in searchqa, else a set of the folder's name.
+    """Quasar-T and SearchQA, as github.com/thunlp/OpenQA prepares them.
 
-    The paragraphs are not judged: one is relevant if it contains the words of an answer in a row,
-    as in Ma et al. (2019, Sec. 3). A question's id is the number of its line, a paragraph's
-    "question-paragraph", both from 1; questions without paragraphs are left out. `passages` are
-    those of the split alone: the training file of Quasar-T has millions.
+    A paragraph is relevant if it contains the words of an answer in a row (Ma et al. 2019, Sec. 3).
+    Ids are numbers of lines, and "question-paragraph"; questions without paragraphs are left out.
+    `passages` are those of the split alone: the training file of Quasar-T has millions.
     """
     texts = required(folder / f"{split}.txt", split)
     lists = required(folder / f"{split}.json", split)
@@ -368,11 +353,7 @@ def read_openqa(folder: Path, split: str, variant: str | None) -> QuestionSet:
 
 
 def contains_answer(passage: str, answers: list[str]) -> bool:
-    """Whether the words of an answer are in a passage, in a row.
-
-    Both are normalized as in SQuAD's evaluation: lower case, no ASCII punctuation, no articles (a,
-    an, the). An answer that normalizes to nothing is in no passage.
-    """
+    """Whether the words of an answer are in a passage, in a row, as in SQuAD's evaluation."""
     words = f" {_normalized(passage)} "
     phrases = (_normalized(answer) for answer in answers)
     return any(phrase and f" {phrase} " in words for phrase in phrases)

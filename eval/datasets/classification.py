@@ -1,16 +1,7 @@
-"""Classification of sentences and of pairs, in the forms in which data sets are published.
+"""Classification of sentences and of pairs, in the project's own form and in SentEval's.
 
-- The project's own: one file with a header and the columns split, label and text; or, for pairs,
-  one file per split (`train.tsv`, `dev.tsv` or `trial.tsv`, `test.tsv`) with the columns label,
-  sentence1 and sentence2. A folder with `entailment.train.tsv` and so on is SICK's, whose other
-  files are scored pairs.
-- SentEval's folders: MR, CR, SUBJ, MPQA (one file per class), SST/binary, SST/fine, TREC, MRPC,
-  SICK.
-- SentEval's probing files: `tr`, `va` or `te`, label and sentence on each line; no header.
-
-Files may be gzipped; quotes are ordinary characters. The files of MR, CR, SUBJ, MPQA and TREC may
-be Latin-1: those that are not UTF-8 are read as such. Blank lines, of which CR and MPQA have seven,
-are left out; SentEval counts them as samples.
+The files of MR, CR, SUBJ, MPQA and TREC may be Latin-1. Blank lines, of which CR and MPQA have
+seven, are left out; SentEval counts them as samples.
 """
 
 from __future__ import annotations
@@ -87,9 +78,7 @@ Row = tuple[str, str, str, str | None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabeledTexts:
-    """Texts that are not blank, or pairs of texts (`right` is not None), and their labels, in
-    order.
-    """
+    """Texts that are not blank, or pairs (`right` is not None), and their labels, in order."""
 
     labels: tuple[str, ...]
     left: tuple[str, ...]
@@ -120,11 +109,10 @@ def read_classification(path: Path) -> ClassificationTask:
     files; of MR, CR, MPQA and SUBJ "1" (positive, objective) and "0", as SentEval has them.
 
     Args:
-        path: the folder of the task, or the one file of the project's own form.
+        path: a folder; or a file with the columns split, label and text.
 
     Raises:
-        SourceError: there is no such path, its form is unknown, a split that the task needs is
-            missing, or a file is malformed; names file and, if known, line.
+        SourceError: its form is unknown, or a split is missing, or a file is malformed.
     """
     if path.is_file():
         return _own_file(path, base_name(path.name).removesuffix(".tsv"))
@@ -277,15 +265,13 @@ def _check_splits(path: Path, task: ClassificationTask) -> None:
 
 
 def read_probing(path: Path) -> ClassificationTask:
-    """Read a probing file, which may be gzipped.
+    """Read a probing file, which may be gzipped, in the order of its lines.
 
-    A line has three or more cells, separated by tabs: the second is the label, the last one the
-    sentence. The task is named as in `PROBING_FILES`, or like the file without its ending. Within a
-    split the order is that of the file.
+    A line has `tr`, `va` or `te`, the label, and the sentence last, separated by tabs. The task is
+    named as in `PROBING_FILES`, or like the file.
 
     Raises:
-        SourceError: it is not a file, a line is malformed, or a split has no sentence; names file
-            and, if known, line.
+        SourceError: it is not a file, a line is malformed, or a split has no sentence.
     """
     if path.is_dir():
         known = [name for name in PROBING_FILES.values() if (path / name).is_file()]
@@ -318,7 +304,7 @@ def read_probing(path: Path) -> ClassificationTask:
 def _labeled_texts(
     path: Path, rows: Iterable[Row], labels: frozenset[str] | None = None
 ) -> LabeledTexts:
-    """The stripped texts of a file, whose rows are all of pairs or none; `labels` are the known."""
+    """The stripped texts of a file, whose rows are all of pairs or none."""
     names: list[str] = []
     lefts: list[str] = []
     rights: list[str] = []

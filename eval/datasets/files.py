@@ -1,7 +1,6 @@
 """The files of data sets: lines, cells, JSON, and the checks that all readers share.
 
-A file may be gzipped, with `.gz` after its name. Every error is a SourceError that names the file
-and, if known, the line.
+A file may be gzipped, with `.gz` after its name. A SourceError names the file and the line.
 """
 
 from __future__ import annotations
@@ -53,9 +52,7 @@ def numbered_lines(
 ) -> Iterator[tuple[str, str]]:
     """`file:line` from 1 and the line without its end, for each line that is not blank.
 
-    A file may be gzipped. With `blank`, blank lines come too, for files whose lines belong to those
-    of another file. With `latin1`, a file that is not UTF-8 is read as a whole as Latin-1, as old
-    data sets are.
+    With `latin1`, a file that is not UTF-8 is read as a whole as Latin-1, as old data sets are.
     """
     with bytes_of(path, str(path), Meter()) as stream:
         lines = TextLines(_recoded(stream.read()) if latin1 else stream)

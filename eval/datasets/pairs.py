@@ -1,20 +1,6 @@
 """Pairs of texts, and tests of semantic textual similarity in their published forms.
 
-Pairs are in TSV, CSV and JSONL, such as scored ones: `score`, `sentence1`, `sentence2`. TSV and CSV
-have a header that names these columns, in any order and among others. In TSV quotes are ordinary
-characters; in CSV they quote. Tests are
-
-- The project's own: `test.SUBSET.tsv` for each part, or `test.tsv`; `train.tsv`, and `dev.tsv` or
-  `trial.tsv`; each with a header that names `score`, `sentence1` and `sentence2`. `test.all.tsv`
-  beside parts is all of them again, and is only compared with them.
-- SemEval's of 2012 to 2017, as published and as SentEval keeps it: `STS.input.SUBSET.txt` (or
-  `STS2016.input...`), two sentences a line and, in some years, where they come from; and
-  `STS.gs.SUBSET.txt`, a score a line, blank for a pair that was not judged, which is left out.
-- The STS benchmark's `sts-train.csv`, `sts-dev.csv` and `sts-test.csv`: no header, tabs, and the
-  columns genre, file, year, id, score, sentence1, sentence2.
-- SICK's `SICK_train.txt`, `SICK_trial.txt` and `SICK_test_annotated.txt`.
-
-Quotes are ordinary characters in all tests, and any file may be gzipped.
+Quotes are ordinary characters everywhere but in CSV with a header, and any file may be gzipped.
 """
 
 from __future__ import annotations
@@ -94,11 +80,11 @@ class ScoredPairs:
 
 
 def read_pairs(paths: Sequence[Path]) -> ScoredPairs:
-    """The pairs of one or more files, one after the other, in the order of their lines.
+    """The pairs of files with `score`, `sentence1` and `sentence2`, in the order of their lines.
 
     Raises:
-        SourceError: a file cannot be read, is of another format, has a line without a finite score
-            and two sentences, or has only pairs that another file has too; names file and line.
+        SourceError: a file cannot be read, a line lacks a finite score and two sentences, or
+            another file has all pairs of one; names file and line.
     """
     parts = [
         scored_pairs(
@@ -289,16 +275,15 @@ class STSTask:
 
 
 def read_sts(path: Path) -> STSTask:
-    """Read a test of similarity, whose form is recognized.
+    """Read a test of similarity: the project's own, SemEval's, the STS benchmark or SICK.
 
     Args:
         path: its folder, or the folder around it that a published archive makes; or one file of
             pairs, which then is a test of one part.
 
     Raises:
-        SourceError: there is no such path, its form is unknown, its test is missing, a file is
-            malformed, two files that belong together differ in length, or `test.all.tsv` does not
-            have the pairs of the parts; names file and, if known, line.
+        SourceError: its form is unknown, its test is missing, a file is malformed, or files that
+            belong together differ; names file and, if known, line.
     """
     if path.is_file():
         part = _SEMEVAL_INPUT.fullmatch(path.name)
@@ -376,7 +361,10 @@ def _semeval_parts(folder: Path) -> tuple[PairSubset, ...]:
 
 
 def _semeval_pairs(path: Path) -> ScoredPairs:
-    """The judged pairs of one file of sentences, whose scores are in the file beside it."""
+    """The judged pairs of one file of sentences, whose scores are in the file beside it.
+
+    A blank score is that of a pair that was not judged.
+    """
     gold = path.with_name(path.name.replace(".input.", ".gs.", 1).removesuffix(".gz"))
     scores = list(numbered_lines(existing(gold) or gold, blank=True))
     pairs = list(numbered_lines(path, blank=True))

@@ -1,16 +1,9 @@
-"""Probing sets that need no parser, made from any corpus of sentences.
+"""Probing sets that need no parser, made from any corpus of sentences as SentEval's own are.
 
-Like SentEval's own (Conneau et al., "What you can cram into a single $&!#* vector", ACL 2018, and
-the description that comes with its files):
-
-- *SentLen*: the number of tokens, in six bins.
-- *WC*: which of 1,000 words of medium frequency a sentence contains.
-- *BShift*: whether two adjacent words are swapped.
-
-Sentences have 5 to 28 tokens, which are separated by spaces; punctuation around a word is a token
-of its own. Sentences that differ only in case count as one, written as the first of them, and no
-sentence is in two splits. Each split has the same number of each label. What is drawn depends on
-the seed and on the sentences, not on their order.
+Conneau et al., "What you can cram into a single $&!#* vector", ACL 2018. *SentLen* is the number
+of tokens, *WC* which of 1,000 words a sentence contains, *BShift* whether two adjacent words are
+swapped. What is drawn depends on the seed and the sentences, not on their order. Sentences that
+differ only in case count as one, and none is in two splits.
 """
 
 from __future__ import annotations
@@ -54,11 +47,9 @@ _SPARE = 1.05
 
 
 def tokens_of(text: str) -> tuple[str, ...]:
-    """The tokens of a text.
+    """The tokens of a text: separated by spaces, and punctuation around a word on its own.
 
-    Between two spaces, the text from the first letter or digit to the last is one token
-    ("well-known", "3.5", "don't"); a run of the same punctuation mark before or after it is another
-    ("..."). A separate clitic ("'s") is one token.
+    A run of the same mark ("...") is one token, and so is a separate clitic ("'s").
     """
     tokens: list[str] = []
     for chunk in text.split():
@@ -82,10 +73,9 @@ def _in_word(sign: str) -> bool:
 
 
 class Sentence(NamedTuple):
-    """A sentence and its random numbers, 0 to 2^64 - 1, a hash of the seed and the tokens.
+    """A sentence and its random numbers, a hash of the seed and the tokens.
 
-    Sentences with the lowest ranks are drawn, and sorted by `order`; tasks make their random
-    choices by `choice`.
+    Those with the lowest ranks are drawn, and sorted by `order`; tasks choose by `choice`.
     """
 
     tokens: tuple[str, ...]
@@ -171,10 +161,7 @@ def least_sizes(labels: int) -> Sizes:
 
 
 def sizes_for(available: int, labels: int) -> Sizes | None:
-    """The largest sizes, in the ratio 10 : 1 : 1, for a number of sentences of the rarest label.
-
-    They are at most the published ones, and None below `least_sizes`.
-    """
+    """The largest sizes, 10 : 1 : 1, that the rarest label allows; None below `least_sizes`."""
     if available >= published_sizes(labels).total:
         return published_sizes(labels)
     held = available * HELD // (TRAIN + 2 * HELD)
@@ -228,8 +215,6 @@ class Maker(Protocol):
 
 
 class _LengthMaker:
-    """Makes SentLen."""
-
     task, passes = "sentlen", 1
 
     def __init__(self) -> None:
@@ -257,11 +242,9 @@ class _LengthMaker:
 
 
 class WordMaker:
-    """Makes WC.
+    """Makes WC: a sentence contains exactly one of the words, once, in any case.
 
-    The words are the first lower-case ones of at least four letters, and nothing but letters, among
-    the corpus's tokens by frequency from rank 2,001; equal frequencies are ordered by code points.
-    A sentence contains exactly one of them, once, in any case.
+    The words are the first lower-case ones of at least four letters from rank 2,001 by frequency.
     """
 
     task, passes = "wc", 2
@@ -312,12 +295,9 @@ class WordMaker:
 
 
 class _ShiftMaker:
-    """Makes BShift.
+    """Makes BShift: in half of the sentences (label I) two adjacent tokens are swapped.
 
-    In half of the sentences (label I, the others are O) two adjacent tokens are swapped: neither is
-    the first of the sentence or punctuation, and they are not the same word. Sentences with double
-    quotes, or without two such tokens, are in neither half. A swap that makes a sentence of the
-    corpus, or one that has been made before, is dropped.
+    A swap that makes a sentence of the corpus, or one that has been made before, is dropped.
     """
 
     task, passes = "bshift", 2
@@ -358,7 +338,7 @@ class _ShiftMaker:
 
 
 def _places(tokens: tuple[str, ...]) -> list[int]:
-    """Places where a token and the next one can be swapped, ascending."""
+    """Places where a token and the next can be swapped: two other words, none before the first."""
     if any(token in _QUOTED or not _QUOTES.isdisjoint(token) for token in tokens):
         return []
     words = [any(sign.isalnum() for sign in token) for token in tokens]
@@ -453,9 +433,6 @@ class ProbingSettings:
         tasks: some of "sentlen", "wc" and "bshift".
         words: number of words of wc.
         seed: of everything that is drawn.
-
-    Raises:
-        ConfigError: a task is unknown.
     """
 
     tasks: tuple[str, ...] = tuple(MAKERS)
@@ -480,15 +457,7 @@ class ProbingSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProbingFiles:
-    """Probing sets that were made and written.
-
-    Attributes:
-        settings: how they were made.
-        texts: number of texts of the corpus.
-        sentences: number of texts with 5 to 28 tokens.
-        sets: in the order of the tasks.
-        files: one for each set.
-    """
+    """Probing sets that were made and written, of `texts` with `sentences` of 5 to 28 tokens."""
 
     settings: ProbingSettings
     texts: int

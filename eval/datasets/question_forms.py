@@ -1,15 +1,7 @@
 """The forms in which question sets come, which of them a folder has, and how they are read.
 
 Those with a pool of answers for each question are read by `answer_sets`; those whose whole corpus
-may be ranked are read here. Each reader takes a folder, one of its splits, and one of its variants
-or None. A SourceError names the file and, if known, the line.
-
-The project's own form is `corpus.jsonl` and `queries.SPLIT.jsonl` (`{"id", "text"}` a line),
-`qrels.SPLIT.tsv` (TREC or BEIR form) and, for pools, `candidates.SPLIT.jsonl` (`{"qid",
-"candidates": [id, ...]}` a line; an empty list is no pool). Titles are not read, as in published
-results on sets of answer sentences: most of a pool would have the same one. With `clean.SPLIT.txt`,
-an id of a question per line, the set has the variants raw (the default) and clean, which has only
-these questions.
+may be ranked are read here. Each reader takes a folder, a split, and a variant or None.
 """
 
 from __future__ import annotations
@@ -59,7 +51,11 @@ _QUOTES = {"&quot;": '"', "&apos;": "'"}
 
 
 def _read_own(folder: Path, split: str, variant: str | None) -> QuestionSet:
-    """Where there are pools, a question without pool and relevant passage is left out."""
+    """`corpus.jsonl`, `queries.SPLIT.jsonl`, `qrels.SPLIT.tsv`, and maybe `candidates.SPLIT.jsonl`.
+
+    Titles are not read: most of a pool would have the same one. Where there are pools, a question
+    without pool and relevant passage is left out. `clean.SPLIT.txt` has the questions of clean.
+    """
     splits = between(folder, "queries.", ".jsonl")
     corpus = required(folder / "corpus.jsonl", split, splits)
     queries = required(folder / f"queries.{split}.jsonl", split, splits)
@@ -97,7 +93,6 @@ def _read_own(folder: Path, split: str, variant: str | None) -> QuestionSet:
 
 
 def _texts(path: Path, id_field: str) -> dict[str, str]:
-    """Id to text of the documents of a JSONL file."""
     documents = CorpusReader([path], Fields(id=id_field, text="text"), on_empty="fail")
     return {document.id: document.text for document in documents}
 
@@ -134,7 +129,6 @@ def _own_pools(
 
 
 def _check_pools(path: Path, pools: Container[str], judged: Judgments, remedy: str) -> None:
-    """Require a pool for each question with a relevant passage."""
     for query, grades in judged.items():
         if query not in pools and max(grades.values()) >= 1:
             raise SourceError(
@@ -176,12 +170,10 @@ def _msmarco_splits(folder: Path) -> tuple[str, ...]:
 
 
 def _read_msmarco(folder: Path, split: str, variant: str | None) -> QuestionSet:
-    """MS MARCO's passages (Nguyen et al. 2016), in the order of the queries.
+    """MS MARCO's passages (Nguyen et al. 2016): pools of `top1000.SPLIT`, or the whole collection.
 
-    With `top1000.SPLIT` (or .tsv; dev.small also takes top1000.dev, which is of its queries) there
-    are pools, and `passages` are those of that file: a judged passage that is not in it counts, but
-    has no text. Questions without a relevant passage and without a pool are then left out.
-    Otherwise the whole collection is ranked.
+    A judged passage that is not in the pools counts, but has no text. Questions without a relevant
+    passage and without a pool are left out.
     """
     queries = required(folder / f"queries.{split}.tsv", split)
     qrels = required(folder / f"qrels.{split}.tsv", split)
@@ -238,13 +230,9 @@ def _msmarco_pools(
 
 
 def _read_trec(folder: Path, split: str, variant: str | None) -> QuestionSet:
-    """TREC's topics, judgments and a corpus.
+    """TREC's topics, classic (`<top> <num> ...`) or later ones (`<topic number="1"> ...`).
 
-    Topics are in the classic form, `<top> <num> Number: 301 <title> ... </top>`, or in the later
-    one, `<topic number="1"> <query> ... </query> </topic>`. Of the classic form the title is the
-    question, or the description where there is none (TREC-4); of the other the query, else the
-    title, else the text of the topic itself. A topic written with leading zeros (051) is also found
-    in judgments without them (51).
+    A topic written with leading zeros (051) is also found in judgments without them (51).
     """
     topics = _only_file(folder, "topics.*")
     qrels = _only_file(folder, "qrels.*")
@@ -317,9 +305,8 @@ def _plain(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A form of question sets.
+    """A form of question sets: a folder has one file of each group of `needs`, where * is anything.
 
-    A folder of this form has one file of each group of `needs`, where * stands for anything;
     `splits` and `variants` name what a folder has, the default variant first.
     """
 
@@ -410,12 +397,7 @@ FORMS: Mapping[str, Form] = {form.name: form for form in _FORMS}
 
 
 def detect_form(path: Path) -> str:
-    """The name of the first form whose files a folder has.
-
-    Raises:
-        SourceError: it is not a folder, or has the files of no form; the message names what the
-            nearest forms lack.
-    """
+    """The name of the first form whose files a folder has; an error names what the nearest lack."""
     if not path.is_dir():
         found = "a file" if path.exists() else "none"
         raise SourceError(f"{path}: expected a folder of questions, found {found}; check the path")
@@ -492,5 +474,5 @@ def read_question_set(
 
 
 def splits_of(path: Path) -> tuple[str, ...]:
-    """The splits of the data set in a folder, in any form; raises SourceError if it has none."""
+    """The splits of the data set in a folder, in any form."""
     return FORMS[detect_form(path)].splits(path)

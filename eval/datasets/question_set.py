@@ -102,17 +102,8 @@ class SetStatistics:
     """Statistics of one split, as papers on such sets print them (Ma et al. 2019, appendix).
 
     Words are separated by white space. Where the whole corpus is ranked, it is not read for this,
-    and what depends on it is None.
-
-    Attributes:
-        questions: number of questions.
-        answered: number of questions with a relevant passage.
-        passages: number of passages of the set, in a pool or not.
-        pool: candidates per question.
-        question_words: words per question; None where there is no question.
-        passage_words: words per passage.
-        answers: mean number of relevant passages, in the pool or not, of the answered questions; 0
-            where there are none.
+    and what depends on it is None. `answers` is the mean number of relevant passages, in the pool
+    or not, of the questions that have one.
     """
 
     questions: int
@@ -124,7 +115,7 @@ class SetStatistics:
     answers: float
 
     def to_json(self) -> dict[str, object]:
-        """The attributes by name; a spread as an object with least, mean and greatest."""
+        """The attributes by name."""
         return asdict(self)
 
 

@@ -1,7 +1,4 @@
-"""Several systems on the same queries: the scores of each, whether they differ, and both as tables.
-
-Values are multiplied by 100 in tables, except for those of `Comparison.text`.
-"""
+"""Several systems on the same queries: their scores, whether they differ, and tables of both."""
 
 from __future__ import annotations
 
@@ -112,9 +109,7 @@ class Comparison:
         return found
 
     def most_different(self, measure: str, name: str, count: int) -> list[tuple[str, float]]:
-        """The queries with the greatest absolute difference from the baseline, which is not 0,
-        with the difference; equal ones by id.
-        """
+        """The queries with the greatest absolute difference but 0 from the baseline; ties by id."""
         differences = zip(self.queries, self.differences(measure, name).tolist(), strict=True)
         found = [(query, difference) for query, difference in differences if difference != 0]
         return sorted(found, key=lambda pair: (-abs(pair[1]), pair[0]))[:count]
@@ -240,9 +235,7 @@ def compare_systems(
     resamples: int,
     seed: int,
 ) -> Comparison:
-    """Compare systems by system to measure to (seeds, queries) float64 in [0, 1], in the order of
-    the queries; the other arguments are those of `compare` and `Comparison`.
-    """
+    """Compare systems by system to measure to (seeds, queries) float64 in [0, 1]."""
     baseline = next(iter(values)) if baseline is None else baseline
     if baseline not in values:
         raise ConfigError(
@@ -274,9 +267,7 @@ def compare_values(
     seed: int,
     spreads: Mapping[str, float | None] | None = None,
 ) -> dict[str, Score]:
-    """Compare systems by the means of (units,) float64 in [0, 1] of the same units, with a paired
-    randomization test; `spreads` are the standard deviations over seeds.
-    """
+    """Compare systems by their (units,) values in [0, 1]; `spreads` are those over seeds."""
     differences = {
         name: found - values[baseline] for name, found in values.items() if name != baseline
     }
@@ -297,7 +288,6 @@ def compare_values(
 
 
 def _spread(table: Floats) -> float | None:
-    """The standard deviation (n - 1) of the seeds' means; None for one seed."""
     if len(table) == 1:
         return None
     means = table.mean(axis=1)
@@ -337,10 +327,7 @@ def shortened(text: str, longest: int) -> str:
 def comparison_table(
     title: str, unit: str, scores: Mapping[str, Score], *, scale: float = 100, digits: int = 2
 ) -> Table:
-    """Systems with intervals, and with differences from the baseline where there are several.
-
-    Values are multiplied by `scale`; `unit` is the name of the first column.
-    """
+    """Systems with intervals, and with differences from the baseline where there are several."""
     columns = [unit, "value", "95% interval"]
     if len(scores) > 1:
         columns += ["difference", "95% interval", "p", "Holm"]

@@ -51,15 +51,7 @@ class Correlations:
 
 
 def correlations(scores: Floats, gold: Floats) -> Correlations:
-    """Pearson's and Spearman's correlation of two arrays; 0 if the scores are all equal.
-
-    Args:
-        scores: (pairs,) cosines or predicted scores, at least two, below 1e4 in magnitude.
-        gold: (pairs,) not all equal.
-
-    Raises:
-        BadInputError: fewer than two pairs, or gold scores that are all equal.
-    """
+    """Pearson's and Spearman's correlation of (pairs,) scores below 1e4 with gold scores."""
     return Correlations(
         float(Correlation(gold, "pearson")(scores[None].copy())[0]),
         float(Correlation(gold, "spearman")(scores[None].copy())[0]),
@@ -67,11 +59,7 @@ def correlations(scores: Floats, gold: Floats) -> Correlations:
 
 
 class Correlation:
-    """Spearman's or Pearson's correlation with (pairs,) finite gold scores.
-
-    Raises:
-        BadInputError: fewer than two pairs, or gold scores that are all equal.
-    """
+    """Correlation with (pairs,) finite gold scores, of which at least two differ."""
 
     unit = "pairs"
 
@@ -100,7 +88,7 @@ class Correlation:
         self._spread = float(((self._doubled - (self.units + 1.0)) ** 2).sum())
 
     def take(self, pairs: NDArray[np.int64]) -> Correlation:
-        """The same correlation over the pairs at these positions; raises what the class raises."""
+        """The same correlation over the pairs at these positions."""
         return Correlation(self._gold[pairs], self._name)
 
     def __call__(self, cosines: Floats) -> Floats:
@@ -110,10 +98,7 @@ class Correlation:
         return self._spearman(cosines)
 
     def resampled(self, cosines: Floats, weights: Floats) -> Floats:
-        """(resamples, rows) correlations over resampled pairs.
-
-        Cosines are (rows, pairs); weights (resamples, pairs), how often each pair is drawn.
-        """
+        """(resamples, rows) correlations; weights (resamples, pairs) count the draws of pairs."""
         if self.name == "spearman":
             gold = _weighted_ranks(weights, _Groups(self._gold))
             rows = (_Groups(row) for row in np.round(cosines, CORRELATED_DECIMALS))
@@ -149,13 +134,7 @@ class Correlation:
 
 
 def pair_correlation(gold: Floats, name: str | None, source: str) -> Correlation:
-    """The correlation with the gold scores of pairs, by its name or Spearman's; `source` is of the
-    pairs, for the message.
-
-    Raises:
-        ConfigError: it is no correlation.
-        BadInputError: fewer than two pairs, or gold scores that are all equal.
-    """
+    """The correlation with gold scores by its name or Spearman's; `source` is for messages."""
     if name not in (None, *CORRELATIONS):
         raise ConfigError(
             f"objective: expected {' or '.join(CORRELATIONS)} for scored pairs, found {name}; "
@@ -185,12 +164,8 @@ def _average_ties(
 ) -> None:
     """Give tied cosines the average of their ranks, by correcting `products` and `spread`.
 
-    Args:
-        tied: (subsets, pairs - 1), whether a sorted cosine equals the next.
-        gold: (subsets, pairs) doubled gold ranks in the order of the cosines.
-        positions: (pairs,) doubled centered ranks of cosines without ties.
-        products: (subsets,) sums of `positions` times `gold`.
-        spread: (subsets,) sums of squares of `positions`.
+    `tied` is (subsets, pairs - 1), whether a sorted cosine equals the next; `gold` (subsets, pairs)
+    doubled gold ranks in the order of the cosines; `positions` doubled centered ranks without ties.
     """
     subsets, pairs = gold.shape
     # False before and after each row, so that no run continues into the next row.

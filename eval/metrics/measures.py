@@ -11,16 +11,9 @@ if it has none), let relevant mean g >= 1, and let R be the number of relevant j
 - `nDCG`, `nDCG@k`: the sum over ranks i (up to k) of max(g(i), 0) / log2(i + 1), divided by the
   same sum for all judged documents by descending grade (Järvelin and Kekäläinen 2002).
 
-A value whose divisor is 0 is 0. Every value lies in [0, 1]; higher is better. Names are read in any
-case, and so are `map` for AP, `mrr` for RR, `precision` for P and `recall` for R.
-
-Documents rank by descending score, compared as 32-bit floats, then by descending id, as in
-trec_eval.
-
-A matrix of gains has a row for each query: int64 of shape (queries, ranks), with the grade of the
-document at rank 1 first. A document without a grade, or with a negative one, gains nothing, and
-neither do ranks beyond the matrix, so rows may be padded with zeros. The ideal gains of a query are
-the grades of all documents judged for it, descending: a matrix of the same form.
+A value whose divisor is 0 is 0. Documents rank by descending score, compared as 32-bit floats, then
+by descending id. A matrix of gains is int64, (queries, ranks), with the grade at rank 1 first and
+zeros beyond the ranking; the ideal gains are the grades of all judged documents, descending.
 """
 
 from __future__ import annotations
@@ -98,7 +91,6 @@ def run_values(
 def _run_pools(
     run: Mapping[str, Scores], qrels: Mapping[str, Grades]
 ) -> Iterator[tuple[list[Question], list[float]]]:
-    """What a run ranks as pools with their scores, some queries at a time."""
     pools: list[Question] = []
     scores: list[float] = []
     for query, grades in qrels.items():
@@ -119,11 +111,7 @@ def _run_pools(
 class _Group:
     """Queries with pools of about the same size, as rows of one matrix of gains, padded with zeros.
 
-    Attributes:
-        queries: (rows,) their numbers.
-        pairs: numbers of their pairs.
-        slots: the place of each of these in the matrix, row after row.
-        divisors: measure to (rows,), see `Measure.divisors`.
+    `pairs` are numbers of their pairs, and `slots` the places of these in the matrix.
     """
 
     queries: NDArray[np.int64]
@@ -147,13 +135,6 @@ class PoolMeasures:
 
     Pairs are the candidates of the pools, one pool after the other; texts are not read. Judged
     documents that are not in the pool count in the divisors.
-
-    Attributes:
-        names: the canonical names of the measures.
-
-    Raises:
-        BadInputError: there is no pool.
-        ConfigError: a measure is unknown.
     """
 
     def __init__(self, pools: Sequence[Question], measures: Sequence[str]) -> None:
@@ -168,12 +149,7 @@ class PoolMeasures:
         self._groups = [self._group(pools, sizes, members) for members in _alike(sizes, judged)]
 
     def __call__(self, scores: NDArray[np.floating]) -> dict[str, Values]:
-        """Measure to (..., queries) float64 in [0, 1], from (..., pairs) scores, which may be
-        infinite.
-
-        Raises:
-            BadInputError: there is not one score for each pair, or a score is NaN.
-        """
+        """Measure to (..., queries) float64 in [0, 1], from (..., pairs) scores, maybe infinite."""
         pairs = int(self._ends[-1])
         if scores.shape[-1:] != (pairs,):
             raise BadInputError(
@@ -323,9 +299,6 @@ def _relevant_ranks(
 
 
 def _sums(rows: NDArray[np.int64], terms: Values, count: int) -> Values:
-    """The sum of each row's terms, added in order: zeros after the last relevant rank change
-    nothing, so that a perfect ranking has exactly 1.
-    """
     sums: Values = np.bincount(rows, weights=terms, minlength=count).astype(np.float64)
     return sums
 

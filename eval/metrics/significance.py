@@ -30,11 +30,8 @@ class Resampling:
 
     Attributes:
         resamples: sign assignments of the randomization test, and draws of the bootstrap, which
-            correlations and choices of layers have.
+            correlations and choices of layers have; 1 or more.
         seed: of both.
-
-    Raises:
-        ConfigError: fewer than 1 resample.
     """
 
     resamples: int = 10_000
@@ -48,18 +45,9 @@ class Resampling:
 def randomization_test(differences: Floats, resamples: int, seed: int) -> float:
     """The two-sided p-value of the paired randomization test (Fisher; Smucker et al. 2007).
 
-    Under the null hypothesis the two systems are exchangeable for each query, so each difference
-    could have the other sign. p is the share of sign assignments whose mean is at least as far from
+    p is the share of sign assignments of (queries,) differences whose mean is at least as far from
     0 as the observed one: of all assignments for up to 16 queries, otherwise of `resamples` random
     ones and the observed one, (1 + count) / (1 + resamples), which is never 0.
-
-    Args:
-        differences: (queries,) value of one system minus that of the other; at least one.
-        resamples: number of random assignments, at least 1.
-        seed: of the assignments.
-
-    Returns:
-        In (0, 1].
     """
     # Either sign of a zero difference is zero.
     changed = differences[differences != 0]
@@ -147,9 +135,7 @@ def _t_point(freedom: int) -> float:
 def resampling_weights(
     units: int, resamples: int, random: np.random.Generator, cells: int = _CELLS_AT_ONCE
 ) -> Iterator[Floats]:
-    """(some resamples, units) float64, how often each unit is drawn with replacement; rows sum to
-    `units`. A block has at most `cells`.
-    """
+    """(some resamples, units) float64, how often each unit is drawn with replacement."""
     at_once = max(1, cells // units)
     for start in range(0, resamples, at_once):
         count = min(at_once, resamples - start)

@@ -1,9 +1,7 @@
 """Runs and relevance judgments (qrels) in the text formats of TREC and BEIR.
 
-A run has a line per retrieved document, `query Q0 document rank score tag`; qrels have a line per
-judgment, `query 0 document grade`. Columns are separated by spaces or tabs. BEIR's qrels have a
-header line `query-id corpus-id score` and three columns separated by one tab. Blank lines are
-skipped. Files are UTF-8 and may be gzipped.
+A run has lines `query Q0 document rank score tag`, qrels `query 0 document grade`; BEIR's have a
+header `query-id corpus-id score` and tabs. Files are UTF-8 and may be gzipped.
 """
 
 from __future__ import annotations
@@ -90,7 +88,7 @@ def write_run(
 
 
 def check_run(run: Mapping[str, Sequence[tuple[str, float]]]) -> None:
-    """Refuse ranked lists that a run file cannot hold; raises what `write_run` raises."""
+    """Refuse ranked lists that a run file cannot hold."""
     for query, ranked in run.items():
         _check_word(query, "query id")
         before, seen = math.inf, set[str]()
@@ -109,7 +107,7 @@ def check_run(run: Mapping[str, Sequence[tuple[str, float]]]) -> None:
 
 
 def run_lines(run: Mapping[str, Sequence[tuple[str, float]]], tag: str) -> Iterator[str]:
-    """The lines of a run file for lists that `check_run` accepts; BadInputError for a bad tag."""
+    """The lines of a run file for lists that `check_run` accepts."""
     _check_word(tag, "run tag")
     for query, ranked in run.items():
         order = sorted(((float(score), document) for document, score in ranked), reverse=True)

@@ -129,7 +129,6 @@ def rank_systems(
 
 
 def _rank(system: System, resources: Resources) -> SystemResult:
-    """The rankings of a system, which is trained or tuned first if necessary."""
     begin = time.perf_counter()
     if resources.corpus is not None and system.kind in _CORPUS_RANKERS:
         if system.encoder:
@@ -362,7 +361,7 @@ def rank_layers(
         questions: as `eval.rank_systems` takes them; with pools of candidates.
         poolings: over the word pieces of a hidden state.
         settings: `encoder` names the model; split, data, measures (AP and RR by default), loading
-            and what becomes of questions without a relevant passage apply too, the rest does not.
+            and `without_positive` apply too, the rest does not.
         progress: of encoding.
         command: reproduces the result, for its report.
 

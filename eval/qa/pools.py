@@ -1,7 +1,6 @@
-"""What is computed on the pools of a question set: scores of pairs, and the data to train on.
+"""Scores of the pairs of a question set, and the data to train on.
 
-A pair is a question and a passage of its pool. Arrays over pairs are in the order of
-`QuestionSet.pairs`: pool after pool, each in the order of `Question.candidates`.
+Arrays over pairs are in the order of `QuestionSet.pairs`: pool after pool.
 """
 
 from __future__ import annotations
@@ -56,9 +55,7 @@ class PoolBM25:
         self._bm25 = BM25([segment], settings)
 
     def scores(self, questions: Sequence[Question]) -> tuple[Floats, NDArray[np.bool_]]:
-        """(pairs,) BM25, 0 where the passage holds no term of the question, and (pairs,) whether it
-        holds one.
-        """
+        """(pairs,) BM25, and (pairs,) whether the passage holds a term of the question."""
         scores, matches = [np.zeros(0)], [np.zeros(0, np.bool_)]
         for question in questions:
             rows = np.array([self._row[one] for one in question.candidates], np.int64)
@@ -76,10 +73,7 @@ class PoolBM25:
 
 
 class RankBM25:
-    """BM25Okapi of the package rank-bm25 with its own defaults, over the terms of a whole corpus.
-
-    Its parameters are in `note`.
-    """
+    """BM25Okapi of the package rank-bm25 with its own defaults, over the terms of a corpus."""
 
     def __init__(self, texts: Mapping[str, str], analyzer: Analyzer) -> None:
         require_extra("baselines", "the system rank-bm25", "rank_bm25")
@@ -118,13 +112,7 @@ class RankBM25:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EmbeddedPairs:
-    """Vectors of questions and of the passages of their pools, each once.
-
-    Attributes:
-        questions, passages: (questions, d) and (passages, d) float32.
-        question_rows, passage_rows: (pairs,) int64.
-        cut: number of texts that are longer than the encoder's window.
-    """
+    """Vectors of questions and passages, each once; `cut` texts are longer than the window."""
 
     questions: NDArray[np.float32]
     passages: NDArray[np.float32]
@@ -149,9 +137,7 @@ def embed_pairs(
     cache: Path | None,
     begin: Callable[[int], Done] = lambda vectors: ignore,
 ) -> list[EmbeddedPairs]:
-    """Encode the questions, and each passage of their pools once, with each encoder; `begin` gets
-    the number of vectors.
-    """
+    """Encode questions and passages with each encoder; `begin` gets the number of vectors."""
     passages, question_rows, passage_rows = pair_rows(questions)
     texts = [one.text for one in questions.questions]
     done = begin((len(texts) + len(passages)) * len(encoders))
@@ -177,10 +163,7 @@ def pair_rows(questions: QuestionSet) -> tuple[list[str], NDArray[np.int64], NDA
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Components:
-    """(pairs,) cosines, BM25 scores, and whether the passage holds a term of the question.
-
-    The pairs are those of pools of these sizes.
-    """
+    """(pairs,) cosines, BM25, and whether they share a term; pools have these sizes."""
 
     sizes: tuple[int, ...]
     dense: Floats
@@ -209,7 +192,7 @@ def training_set(
     *,
     unanswered: bool = False,
 ) -> TrainingSet:
-    """The training data of a split with pools; BadInputError if no question has a relevant passage.
+    """The training data of a split with pools.
 
     With the negatives ``pool`` and ``hard`` only the passages that these name are rows, with
     ``random`` all passages of the set. `unanswered` keeps questions without a relevant passage.
@@ -246,11 +229,9 @@ def training_set(
 
 
 def without_overlap(questions: QuestionSet, others: Sequence[QuestionSet]) -> QuestionSet:
-    """The questions that other sets do not have.
+    """The questions whose text or relevant passages no other set asks, ranks or judges.
 
-    A question goes if its text, or that of one of its relevant passages, is a question, a candidate
-    or a relevant passage of another set; texts are equal that have the same words, whatever the
-    case. Titles of documents are passed over.
+    Texts are equal that have the same words in any case. Titles of documents are passed over.
     """
     known = {_words(question.text) for other in others for question in other.questions}
     known |= {_words(text) for other in others for text in _ranked_texts(other)}
@@ -264,7 +245,6 @@ def without_overlap(questions: QuestionSet, others: Sequence[QuestionSet]) -> Qu
 
 
 def _ranked_texts(questions: QuestionSet) -> Iterator[str]:
-    """The candidates and relevant passages of all questions, from the corpus where there is one."""
     wanted = {id_ for one in questions.questions for id_ in (*one.candidates, *relevant_ids(one))}
     yield from (text for id_, text in questions.passages.items() if id_ in wanted)
     if wanted - questions.passages.keys() and questions.corpus:
@@ -281,13 +261,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def hold_out(questions: QuestionSet, share: float) -> tuple[QuestionSet, QuestionSet]:
-    """Divide a split, always in the same way: the training questions, and dev.
-
-    Dev is a share, in (0, 1), of the questions with a relevant passage.
-
-    Raises:
-        ConfigError: the share is out of range, or leaves no question on one side.
-    """
+    """Divide a split, always in the same way: training questions, and a share as dev."""
     if not 0 < share < 1:
         raise ConfigError(f"dev-share: expected more than 0 and less than 1, found {share:g}")
     answered = questions.answered().questions
@@ -305,13 +279,7 @@ def hold_out(questions: QuestionSet, share: float) -> tuple[QuestionSet, Questio
 
 
 class DevScore:
-    """Mean average precision of scores on the questions of a split with a relevant passage.
-
-    `left` and `right` are the texts of the pairs to score, in order.
-
-    Raises:
-        BadInputError: no question has candidates of both kinds.
-    """
+    """Mean average precision of scores on the questions of a split with a relevant passage."""
 
     def __init__(self, questions: QuestionSet) -> None:
         self.questions = questions.answered()
@@ -329,7 +297,7 @@ class DevScore:
         self.left, self.right = self.questions.pairs()
 
     def digest(self) -> str:
-        """SHA-256 over questions, pools and grades, in hexadecimal."""
+        """SHA-256 over questions, pools and grades."""
         content = [
             [one.text, one.candidates, sorted(one.grades.items())]
             for one in self.questions.questions

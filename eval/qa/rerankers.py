@@ -54,10 +54,7 @@ class RerankerSettings:
         encoder: text form; empty for the bundled model, or for the encoder of an index.
         loading: where models come from, and where vectors are cached.
         data: how the set is read and divided.
-        seeds: number of heads that are trained; the best one on dev is saved.
-
-    Raises:
-        ConfigError: fewer than 1 seed.
+        seeds: number of heads that are trained, 1 or more; the best one on dev is saved.
     """
 
     plan: HeadPlan = field(default_factory=HeadPlan)
@@ -73,13 +70,7 @@ class RerankerSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FittedReranker:
-    """A head that was trained with several seeds, of which the best one on dev was saved.
-
-    Attributes:
-        folder: where it was saved.
-        trained: one for each seed.
-        best: the number of the seed that was saved.
-    """
+    """Heads of several seeds, of which the one with number `best` was saved to `folder`."""
 
     folder: Path
     trained: tuple[TrainedHead, ...]
@@ -127,13 +118,7 @@ class FittedReranker:
 
 @dataclass(frozen=True, slots=True)
 class CrossEncoderSettings:
-    """How a cross-encoder is fine-tuned.
-
-    Attributes:
-        plan: the transformer, and its training.
-        loading: where the transformer comes from.
-        data: how the set is read and divided.
-    """
+    """How a cross-encoder is fine-tuned; `loading` says where the transformer comes from."""
 
     plan: CrossPlan = field(default_factory=CrossPlan)
     loading: Loading = field(default_factory=Loading)
@@ -142,13 +127,7 @@ class CrossEncoderSettings:
 
 @dataclass(frozen=True, slots=True)
 class FittedCrossEncoder:
-    """A cross-encoder that was fine-tuned and saved.
-
-    Attributes:
-        folder: where it was saved.
-        curve: all epochs.
-        kept: the epoch whose weights were saved.
-    """
+    """A cross-encoder that was fine-tuned and saved with the weights of the epoch `kept`."""
 
     folder: Path
     curve: tuple[Epoch, ...]
@@ -197,8 +176,7 @@ def fit_reranker(
 ) -> FittedReranker:
     """Train a head on the vectors of training questions and their passages, and save the best one.
 
-    Vectors stay as they are and are encoded once. Of each seed the epoch with the best AP on dev is
-    kept, the untrained head included.
+    Of each seed the epoch with the best AP on dev is kept, the untrained head included.
 
     Args:
         questions: a folder, or splits by their names.
@@ -248,8 +226,7 @@ def fit_cross_encoder(
         notify: is called with lines that a person should read.
 
     Raises:
-        ConfigError: the folder holds something else or the result of another training, or a
-            checkpoint is of another one.
+        ConfigError: the folder or a checkpoint is of something else or of another training.
         BadInputError: there is nothing to train on or to choose on.
         What `rank_systems` raises of reading and loading.
     """
@@ -274,7 +251,6 @@ def fit_cross_encoder(
 
 
 def _mean(values: Sequence[float]) -> str:
-    """Mean and standard deviation, times 100."""
     return percent(fmean(values), stdev(values) if len(values) > 1 else None)
 
 
@@ -303,7 +279,7 @@ def fit_heads(
 
 
 def head_scores(score: Scorer, pairs: EmbeddedPairs) -> Floats:
-    """(pairs,) scores, in the order of `QuestionSet.pairs`."""
+    """(pairs,) scores of a head."""
     return score(pairs.questions, pairs.passages, pairs.question_rows, pairs.passage_rows)
 
 
@@ -321,9 +297,8 @@ def fine_tune(
 ) -> tuple[tuple[Epoch, ...], Epoch]:
     """Fine-tune a cross-encoder and write it to a folder: the learning curve, and the epoch kept.
 
-    If the model is a cross-encoder's folder, training starts from its MLP too. A checkpoint beside
-    the folder is written every few minutes and removed at the end: the same call resumes from it.
-    A folder that the same call has written before is left as it is.
+    If the model is a cross-encoder's folder, training starts from its MLP too. The same call
+    resumes from a checkpoint beside the folder, and leaves a folder that it has written before.
     """
     from retriever.rerankers.scorers import CrossHead
 
@@ -407,7 +382,6 @@ def _completed(identity: Any) -> Any:
 def _identity(
     train: TrainingSet, dev: DevScore, plan: CrossPlan, base: ModelFolder
 ) -> dict[str, Any]:
-    """Everything that decides the weights."""
     # Identities of earlier releases stay what they are.
     head = {"head": head_digest(Path(plan.model))} if is_cross_encoder(plan.model) else {}
     return head | {

@@ -1,6 +1,4 @@
-"""What the systems of an evaluation share: splits, BM25, encoders, vectors, and the index of a set
-without pools of candidates, whose whole corpus is ranked.
-"""
+"""What the systems of an evaluation share: splits, BM25, encoders, vectors, a corpus index."""
 
 from __future__ import annotations
 
@@ -56,11 +54,7 @@ _T = TypeVar("_T")
 
 
 def split_reader(given: Questions, settings: QuestionSettings) -> Callable[[str], QuestionSet]:
-    """Reads a split of a question set by name; each is read once.
-
-    What is returned raises ConfigError if the split is not among those that are loaded, and
-    SourceError if it cannot be read.
-    """
+    """Reads a split of a question set by name; each is read once."""
     loaded = {given.split: given} if isinstance(given, QuestionSet) else {}
     if isinstance(given, Mapping):
         loaded.update(given)
@@ -80,7 +74,7 @@ def split_reader(given: Questions, settings: QuestionSettings) -> Callable[[str]
 
 
 def check_index(questions: QuestionSet, settings: QuestionSettings) -> None:
-    """Make sure that a set without pools comes with an index, and no other; ConfigError if not."""
+    """Make sure that a set without pools comes with an index, and no other."""
     if questions.corpus and settings.index is None:
         raise ConfigError(
             f"{questions.name}: the set has no pools of candidates, so the whole corpus is ranked; "
@@ -98,14 +92,7 @@ def check_index(questions: QuestionSet, settings: QuestionSettings) -> None:
 def open_resources(
     questions: Questions, settings: QASettings, progress: Progress, notify: Notify
 ) -> Iterator[Resources]:
-    """What the systems share; the index of a set without pools is open meanwhile.
-
-    It is created if there is none, and completed where it differs from the corpus.
-
-    Raises:
-        ConfigError: the set needs an index, or has no use for one, or the index holds documents
-            that the corpus does not have.
-    """
+    """What systems share; the index of a set without pools is open and complete meanwhile."""
     read = split_reader(questions, settings.data)
     split = questions.split if isinstance(questions, QuestionSet) else settings.split
     first = read(split)
@@ -157,13 +144,13 @@ def _complete(index: Index, questions: QuestionSet, progress: Progress, notify: 
 
 
 class _IndexingStage:
-    """Shows the progress of indexing as a stage, whose number of passages is not known."""
+    """The progress of indexing as a stage, whose number of passages is not known."""
 
     def __init__(self, progress: Progress) -> None:
         self._done = progress("indexing passages", None)
 
     def window(self, passages: int) -> None:
-        """Begin a part of the corpus."""
+        """Nothing to show."""
 
     def encoded(self, passages: int, pieces: int) -> None:
         """Count passages."""
@@ -188,10 +175,7 @@ class CorpusSearch:
         )
 
     def fused(self, questions: QuestionSet, fusion: FusionSettings) -> Ranked:
-        """The first `depth` hits of each question by both components, fused in one of many ways.
-
-        The corpus is searched once for all fusions of the same questions.
-        """
+        """The first hits by both components; the corpus is searched once for all fusions."""
         texts = tuple(one.text for one in questions.questions)
         if texts not in self._candidates:
             self._candidates[texts] = [
@@ -207,9 +191,8 @@ class CorpusSearch:
     def pools(self, questions: QuestionSet) -> QuestionSet:
         """The same questions with the hits of a hybrid search as pools.
 
-        A passage is the best passage of a hit, for each question its own. A relevant document that
-        was not found, which only training reads, is its whole text. BM25 of these pools reads the
-        passage of the first question that found the document.
+        A passage is the best of a hit, for each question its own; BM25 reads that of the first
+        question that found the document. Training has whole relevant documents that were not found.
         """
         texts = [one.text for one in questions.questions]
         found = self.index.search_many(texts, self._settings)
@@ -233,7 +216,6 @@ class CorpusSearch:
 def _best_documents(
     found: ScoredPassages, fusion: FusionSettings, depth: int
 ) -> list[tuple[str, float]]:
-    """The best documents, each by its best passage; equal ones by id."""
     documents, places = np.unique(np.array(found.documents, object), return_inverse=True)
     best = np.full(len(documents), -np.inf)
     np.maximum.at(best, places, fuse(found.dense, found.bm25, found.matches, fusion))
@@ -283,7 +265,6 @@ class Resources:
     _kept: dict[tuple[object, ...], Any] = field(default_factory=dict)
 
     def _once(self, key: tuple[object, ...], make: Callable[[], _T]) -> _T:
-        """What was made under this key before, or is made now."""
         if key not in self._kept:
             self._kept[key] = make()
         found: _T = self._kept[key]
@@ -319,7 +300,7 @@ class Resources:
         return hold_out(self.read(data.train_split), data.dev_share or 0)
 
     def training_set(self, negatives: NegativeSource, *, unanswered: bool = False) -> TrainingSet:
-        """The data that systems are trained on; see `eval.qa.pools.training_set`."""
+        """The data that systems are trained on."""
 
         def make() -> TrainingSet:
             data = self.settings.data
@@ -330,7 +311,6 @@ class Resources:
         return self._once(("training", negatives, unanswered), make)
 
     def _without_overlap(self, questions: QuestionSet) -> QuestionSet:
-        """The questions that no set has that is not to be trained on."""
         without = self.settings.data.without
         if not without:
             return questions
@@ -351,11 +331,7 @@ class Resources:
         return self._group(text)[text or self.settings.encoder]
 
     def form(self, encoder: str) -> str:
-        """The text form with a model: settings alone are of that of the evaluation or its index.
-
-        Raises:
-            ConfigError: it is the URL of an index that the evaluation does not name.
-        """
+        """The text form with a model: settings alone are of that of the evaluation or its index."""
         if not encoder.startswith("::"):
             return encoder
         model = self.model

@@ -1,8 +1,4 @@
-"""The result of an evaluation on a question set, its report and its figures.
-
-Beside the files of every report, this one has ``per_question.csv``, the value of each question by
-each measure and system, and ``runs/``, a TREC run for each system and seed.
-"""
+"""The result of an evaluation on a question set, its report, its figures and its runs."""
 
 from __future__ import annotations
 
@@ -63,8 +59,7 @@ class SystemResult:
     Attributes:
         name: of the system, such as "uv:mlp".
         pools: the questions, each with what was ranked for it as candidates.
-        scores: for each seed (pairs,) float64, pool after pool in the order of
-            `Question.candidates`; higher is better.
+        scores: for each seed (pairs,) float64, pool after pool; higher is better.
         note: what a reader should know, such as "alpha 0.7, chosen on dev"; may be empty.
         curves: for each seed the dev AP after each epoch; empty for a system that is not trained.
         first_epoch: of the curves; 0 is before training.
@@ -94,16 +89,10 @@ class SystemResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QAResult(ReportedResult):
-    """An evaluation.
+    """The rankings of systems on `questions`, and their comparison.
 
-    Attributes:
-        questions: the split that was ranked, including questions without a relevant passage.
-        statistics: of the split.
-        systems: in the order in which they were named.
-        comparison: of the systems by each measure.
-        settings: how they were ranked.
-        command: reproduces the result; may be empty.
-        remarks: what a reader should know of all systems, such as texts that were cut.
+    `questions` includes those without a relevant passage; `remarks` are on all systems, such as
+    texts that were cut.
     """
 
     questions: QuestionSet
@@ -204,7 +193,6 @@ class QAResult(ReportedResult):
 
 
 def _facts(found: SetStatistics) -> dict[str, str]:
-    """What the set is like."""
     facts = {
         "questions": f"{found.questions:,}, {found.answered:,} of them with a relevant passage",
         "relevant passages": f"{found.answers:.2f} per question that has one",
@@ -350,7 +338,6 @@ def _runs(systems: Sequence[SystemResult]) -> tuple[Files, list[str]]:
 
 
 def _figures(result: QAResult) -> dict[str, Callable[[], Figure]]:
-    """Name to what draws it, for all figures that the result has values for."""
     systems, counted = result.systems, set(result.comparison.queries)
     found: dict[str, Callable[[], Figure]] = {
         "recall": lambda: recall_figure(systems, counted),
@@ -440,7 +427,6 @@ def scores_figure(systems: Sequence[SystemResult], counted: set[str]) -> Figure:
 
 
 def _grid(count: int) -> Figure:
-    """A figure for this many panels."""
     columns = min(4, count)
     return new_figure(max(2.9 * columns, 5.0), 2.4 * -(-count // columns) + 0.5)
 

@@ -90,13 +90,9 @@ class QuestionSettings:
         train_split: the split to train on.
         dev_split: the split to choose epochs and weights on.
         dev_share: hold out this share of the training questions instead of reading `dev_split`.
-        index: for a set without pools of candidates: an index of its corpus, which is
-            created or completed where necessary.
-        depth: for such a set: the number of hits per question.
+        index: of a set without pools: an index of its corpus, which is created or completed.
+        depth: for such a set: the number of hits per question, 1 or more.
         without: other sets; what overlaps with their dev and test splits is not trained on.
-
-    Raises:
-        ConfigError: a depth below 1.
     """
 
     form: str | None = None
@@ -126,7 +122,7 @@ class HeadPlan:
     training: HeadTrainingSettings = field(default_factory=HeadTrainingSettings)
 
     def of(self, interaction: str, head: str) -> HeadPlan:
-        """The same training of another head, by the names in `HeadSettings`."""
+        """The same training of another head."""
         changed = replace(self.head, interaction=interaction, head=head)  # type: ignore[arg-type]
         return replace(self, head=changed)
 
@@ -137,11 +133,8 @@ class CrossPlan:
 
     Attributes:
         model: a transformer's folder, bundled name or hub id.
-        max_length: window in word pieces, of question and passage together.
+        max_length: window in word pieces, of question and passage together, 16 or more.
         training: loss, optimizer, epochs, seed.
-
-    Raises:
-        ConfigError: the window is too short for a pair.
     """
 
     model: str = DEFAULT_MODEL
@@ -155,7 +148,7 @@ class CrossPlan:
             )
 
     def of(self, loss: str) -> CrossPlan:
-        """The same training with a loss by its name; only the hinge loss keeps the margin."""
+        """The same training with a loss; only the hinge loss keeps the margin."""
         margin = self.training.margin if loss == "hinge" else 1.0
         changed = replace(self.training, loss=loss, margin=margin)  # type: ignore[arg-type]
         return replace(self, training=changed)
@@ -175,14 +168,12 @@ class QASettings:
         loading: where models come from, and where vectors are cached.
         data: how the set is read and divided.
         split: the split to rank.
-        measures: names, see `eval.metrics.measures`; None takes `MEASURES`, or `ANSWER_MEASURES`
-            where passages are relevant because they contain an answer.
+        measures: None takes `MEASURES`, or `ANSWER_MEASURES` where answers make passages relevant.
         baseline: the system that the others are compared with; None takes the first.
-        without_positive: whether questions without a relevant passage are left out or count as
-            zero.
+        without_positive: whether questions without a relevant passage are left out or count as 0.
         resampling: of tests.
-        seeds: number of times that each head is trained, with seeds 0, 1, ...
-        cross_seeds: number of times that each cross-encoder is fine-tuned.
+        seeds: number of times that each head is trained, with seeds 0, 1, ...; 1 or more.
+        cross_seeds: number of times that each cross-encoder is fine-tuned, 1 or more.
         models: a folder that keeps cross-encoders; None keeps none.
         head: training of heads; interaction, head and seed are the system's.
         cross: training of cross-encoders; the seed is the system's.
@@ -191,9 +182,6 @@ class QASettings:
         bm25: of ``bm25`` and ``hybrid``.
         top: number of questions in the report for each system on which it differs most from the
             baseline by the first measure.
-
-    Raises:
-        ConfigError: fewer than 1 seed.
     """
 
     encoder: str = ""
@@ -227,16 +215,10 @@ def training_only(data: QuestionSettings, loading: Loading, encoder: str = "") -
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """One system, by its text.
+    """One system, by its text; its `encoder` is empty for that of the evaluation.
 
-    Attributes:
-        kind: the name before a colon, "saved reranker" or "run".
-        variant: the text after the colon, or empty; of a cross-encoder the loss.
-        random_start: whether a head starts at random weights whatever the evaluation says.
-        ensemble: whether the scores of a cross-encoder's seeds are averaged.
-        fused: whether a cross-encoder's scores are fused with those of cosine and BM25.
-        encoder: its own encoder; empty for that of the evaluation.
-        path: of a saved reranker or a run.
+    `kind` is the name before a colon, "saved reranker" or "run", whose file is `path`; `variant` is
+    what follows the colon, of a cross-encoder the loss. `fused` adds the hybrid of cosine and BM25.
     """
 
     text: str
@@ -256,13 +238,7 @@ class System:
 
 
 def parse_systems(texts: Sequence[str]) -> list[System]:
-    """The systems that texts name, each once, in order; ``all`` and ``heads`` name lists.
-
-    A text without ``@`` may hold several names separated by commas.
-
-    Raises:
-        ConfigError: a text names no system.
-    """
+    """The systems that texts name, each once; a text without ``@`` may hold several with commas."""
     names: list[str] = []
     for text in texts:
         for name in [text] if "@" in text or Path(text).exists() else text.split(","):
@@ -302,7 +278,6 @@ def _parse_system(text: str) -> System:
 
 
 def _cross_encoder(text: str, variants: str, encoder: str) -> System:
-    """A cross-encoder, by its text from the first colon on."""
     if "::" in encoder:
         raise ConfigError(
             f"system {text!r}: a cross-encoder reads the last layer of a transformer; expected a "
