@@ -36,8 +36,8 @@ from eval.inspect.weights import sbert_wk_form as sbert_wk_form
 from eval.inspect.words import WordInspection as WordInspection
 from eval.inspect.words import inspect_words as inspect_words
 from eval.layers.evaluation import LayerSearchResult as LayerSearchResult
-from eval.layers.evaluation import LayerSearchSettings as LayerSearchSettings
 from eval.layers.evaluation import search_layers as search_layers
+from eval.layers.protocol import LayerSearchSettings as LayerSearchSettings
 from eval.metrics.comparison import Comparison as Comparison
 from eval.metrics.comparison import Difference as Difference
 from eval.metrics.comparison import Score as Score

@@ -1,15 +1,11 @@
-"""Searching for the set of layers whose mean is the best vector for pairs or questions.
-
-Beside the files of every report that of a search has ``sets.csv``, the best sets with their
-objectives.
-"""
+"""Searching for the set of layers whose mean is the best vector for pairs or questions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +17,7 @@ from eval.figures import new_figure
 from eval.layers.protocol import (
     Gain,
     LayerReport,
+    LayerSearchSettings,
     SetScore,
     ShuffledReport,
     check_division,
@@ -34,7 +31,7 @@ from eval.metrics.correlation import CORRELATIONS, Correlation, pair_correlation
 from eval.progress import Progress, silent
 from eval.reports import Report, ReportedResult, Section, csv_lines, environment
 from eval.tables import Table
-from eval.vectors import Loading, embed, split_layers
+from eval.vectors import embed, split_layers
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.errors import ConfigError, SourceError
@@ -48,53 +45,6 @@ Row = tuple[Cell, ...]
 LayerData = str | Path | Sequence[str | Path] | ScoredPairs | QuestionSet
 """A file of scored pairs or several, a folder of questions with candidates (with the protocol
 ``paper`` that of a similarity test), or pairs or questions that are loaded."""
-
-
-@dataclass(frozen=True, slots=True)
-class LayerSearchSettings:
-    """How layers are searched.
-
-    Attributes:
-        encoder: text form; model, pooling, special tokens, prompts, window and number format count.
-            ``fusion=max`` and ``head=yes`` are searched with, by vectors made for each set. Layers,
-            other fusions and a static method are refused.
-        loading: where the model comes from, and where vectors are cached.
-        objective: ``spearman`` or ``pearson`` for pairs, a measure such as ``AP`` for questions;
-            None takes the first of these.
-        protocol: ``given`` searches and tests on the data as given; ``paper`` shuffles and divides
-            pairs as Hosseini et al. 2023.
-        split: of a folder, to search on; None takes "dev".
-        test_split: of a folder, to test on; None tests nothing.
-        shuffles: of ``paper``: number of divisions.
-        dev_size: of ``paper``: number of pairs to search on.
-        max_layers: maximum size of a set; None tries all sets.
-        top: number of best sets to report.
-        resamples: of the bootstrap for the interval of the gain.
-        seed: of resamples and shuffles.
-
-    Raises:
-        ConfigError: the protocol is unknown, or a number is below 1.
-    """
-
-    encoder: str = ""
-    loading: Loading = field(default_factory=Loading)
-    objective: str | None = None
-    protocol: Literal["given", "paper"] = "given"
-    split: str | None = None
-    test_split: str | None = None
-    shuffles: int = 5
-    dev_size: int = 350
-    max_layers: int | None = None
-    top: int = 10
-    resamples: int = 1000
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.protocol not in ("given", "paper"):
-            raise ConfigError(f"protocol: expected given or paper, found {self.protocol!r}")
-        for name in ("shuffles", "top", "resamples"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}: expected 1 or more, found {getattr(self, name)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,24 +215,15 @@ def search_layers(
     def task(data: _Data, objective: Correlation | PoolObjective) -> Task:
         return _task(encoder, data, objective, fusion, settings.loading.cache, progress)
 
-    options = {"top": settings.top, "resamples": settings.resamples, "seed": settings.seed}
     found: LayerReport | ShuffledReport
-    held_out_data = None
+    search, tested, held_out_data = task(searched, objective), None, None
+    if held_out is not None and test_objective is not None:
+        tested = task(held_out, test_objective)
+        held_out_data = DataSource(held_out.name, test_objective.units, held_out.left_out)
     if paper:
-        found = search_shuffled(
-            task(searched, objective),
-            subsets,
-            dev_size=settings.dev_size,
-            shuffles=settings.shuffles,
-            progress=progress,
-            **options,
-        )
+        found = search_shuffled(search, subsets, settings, progress)
     else:
-        search, tested = task(searched, objective), None
-        if held_out is not None and test_objective is not None:
-            tested = task(held_out, test_objective)
-            held_out_data = DataSource(held_out.name, test_objective.units, held_out.left_out)
-        found = search_given(search, tested, subsets, progress=progress, **options)
+        found = search_given(search, tested, subsets, settings, progress)
     return LayerSearchResult(
         encoder=_encoder_text(asked, encoder, found.best.layers),
         objective=objective.name,

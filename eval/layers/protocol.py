@@ -1,15 +1,11 @@
-"""Choosing layers on one part of the data, and testing the choice on another.
-
-Search and held-out data are either given, or drawn from one set of pairs as in Hosseini et al.
-2023: shuffle, choose on the first 350 pairs, test on the rest, five times.
-"""
+"""Choosing layers on one part of the data, and testing the choice on another."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +15,7 @@ from eval.layers.subsets import LayerSubsets, layer_mask
 from eval.metrics.correlation import Correlation
 from eval.metrics.significance import percentile_interval, resampling_weights
 from eval.progress import Progress, silent
+from eval.vectors import Loading
 from retriever.errors import ConfigError
 
 Floats = NDArray[np.float64]
@@ -30,12 +27,55 @@ _FUSED_COST = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class SetScore:
-    """One set of layers, ascending, and its objective on the search data and on the held-out data.
+class LayerSearchSettings:
+    """How layers are searched.
 
-    `held_out_rank` is 1 + the number of sets with a higher objective there; None if not all were
-    tried.
+    Attributes:
+        encoder: text form; model, pooling, special tokens, prompts, window and number format count.
+            ``fusion=max`` and ``head=yes`` are searched with, by vectors made for each set. Layers,
+            other fusions and a static method are refused.
+        loading: where the model comes from, and where vectors are cached.
+        objective: ``spearman`` or ``pearson`` for pairs, a measure such as ``AP`` for questions;
+            None takes the first of these.
+        protocol: ``given`` searches and tests on the data as given; ``paper`` shuffles and divides
+            pairs as Hosseini et al. 2023.
+        split: of a folder, to search on; None takes "dev".
+        test_split: of a folder, to test on; None tests nothing.
+        shuffles: of ``paper``: number of divisions.
+        dev_size: of ``paper``: number of pairs to search on.
+        max_layers: maximum size of a set; None tries all sets.
+        top: number of best sets to report.
+        resamples: of the bootstrap for the interval of the gain.
+        seed: of resamples and shuffles.
+
+    Raises:
+        ConfigError: the protocol is unknown, or a number is below 1.
     """
+
+    encoder: str = ""
+    loading: Loading = field(default_factory=Loading)
+    objective: str | None = None
+    protocol: Literal["given", "paper"] = "given"
+    split: str | None = None
+    test_split: str | None = None
+    shuffles: int = 5
+    dev_size: int = 350
+    max_layers: int | None = None
+    top: int = 10
+    resamples: int = 1000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.protocol not in ("given", "paper"):
+            raise ConfigError(f"protocol: expected given or paper, found {self.protocol!r}")
+        for name in ("shuffles", "top", "resamples"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}: expected 1 or more, found {getattr(self, name)}")
+
+
+@dataclass(frozen=True, slots=True)
+class SetScore:
+    """A set of layers and its objectives; its rank on the held-out data if all sets were tried."""
 
     layers: tuple[int, ...]
     search: float
@@ -45,13 +85,9 @@ class SetScore:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """The best set against a baseline.
+    """The best set against a baseline, with the 95% interval of a paired bootstrap over the units.
 
-    Attributes:
-        held_out: whether it is measured on held-out data; otherwise it is optimistic, because the
-            set was chosen on the data it is measured on.
-        best, baseline: the objectives of the two; `gain` is their difference.
-        low, high: its 95% interval, by a paired bootstrap over the units.
+    On search data (`held_out` is false) it is optimistic, because the set was chosen on them.
     """
 
     held_out: bool
@@ -65,9 +101,7 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A set that the best one is compared with beside the last layer (Tables 3 and 4): "last 4
-    layers", or "random layers", one seeded draw of as many as the best set has.
-    """
+    """A set that the best one is compared with beside the last layer (Tables 3 and 4)."""
 
     name: str
     score: SetScore
@@ -76,10 +110,7 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True)
 class SizeEffect:
-    """Sets of one number of layers (Figs. 2 and 3): their best and mean objective on search data.
-
-    The best set (None for a mean over searches) has the objective `held_out` on the held-out data.
-    """
+    """Sets of one number of layers (Figs. 2 and 3), with the held-out objective of the best one."""
 
     size: int
     sets: int
@@ -91,10 +122,7 @@ class SizeEffect:
 
 @dataclass(frozen=True, slots=True)
 class LayerEffect:
-    """The best objectives of sets with one layer and of sets without it (Fig. 4).
-
-    `without` is None if every set has the layer.
-    """
+    """The best objectives of sets with one layer, and of those without it, if any (Fig. 4)."""
 
     layer: int
     with_layer: float
@@ -105,19 +133,7 @@ class LayerEffect:
 
 @dataclass(frozen=True, slots=True)
 class LayerReport:
-    """One search.
-
-    Attributes:
-        search_units, held_out_units: numbers of pairs or questions.
-        subsets: number of sets that were tried.
-        best: the best set on the search data; of equal ones that with fewer layers, then that with
-            the smaller bit mask.
-        baseline: the last layer only.
-        top: the best sets, best first.
-        gain: over the last layer, on the held-out data, or on the search data if there is none.
-        others: further baselines.
-        sizes, layers: effects of each number of layers and of each hidden state, ascending.
-    """
+    """One search; `best` and the baseline, the last layer, are by the search data."""
 
     search_units: int
     held_out_units: int | None
@@ -143,24 +159,15 @@ class MeanBaseline:
 
 @dataclass(frozen=True, slots=True)
 class ShuffledReport:
-    """The paper's protocol: a search per shuffle, and their common results.
+    """The paper's protocol: a search per shuffle, and means over all.
 
-    Attributes:
-        shuffles: one report each.
-        wins: the sets that were best in a shuffle and their numbers of shuffles, most frequent
-            first.
-        best: by the mean objective over the shuffles' search data. It has no held-out objective,
-            because pairs that one shuffle searches on are tested on in another.
-        baseline, top: by the same mean.
-        sizes, layers: means over the shuffles.
-        test_best, test_baseline: means over the shuffles of the held-out objective of each one's
-            best set and of the last layer, which the paper reports.
-        gain, gain_spread: mean and standard deviation (n - 1; 0 for one shuffle) of the held-out
-            gains over the last layer.
-        others: further baselines.
+    The best sets are by the mean over search data; they have no held-out objective, because pairs
+    that one shuffle searches on are tested on in another. `test_best` is the mean over the best set
+    of each shuffle, which the paper reports.
     """
 
     shuffles: tuple[LayerReport, ...]
+    # The sets that were best in a shuffle and their numbers of shuffles, most frequent first.
     wins: tuple[tuple[tuple[int, ...], int], ...]
     best: SetScore
     baseline: SetScore
@@ -178,62 +185,43 @@ def search_given(
     search: Task,
     held_out: Task | None,
     subsets: LayerSubsets,
-    *,
-    top: int,
-    resamples: int,
-    seed: int,
+    settings: LayerSearchSettings,
     progress: Progress = silent,
-    ranked_cosines: int = _RANKED_COSINES,
 ) -> LayerReport:
-    """Choose layers on one task, and test the `top` sets on another, if there is one.
-
-    All sets are tried on the held-out data too if that takes at most `ranked_cosines`.
-    """
+    """Choose layers on one task, and test the best sets on another, if there is one."""
     values = subset_values(search, subsets, progress("scoring sets of layers", len(subsets)))
-    return _report(
-        search, held_out, subsets, values, top, resamples, [seed], progress, ranked_cosines
-    )
+    return _report(search, held_out, subsets, values, settings, [settings.seed], progress)
 
 
 def search_shuffled(
     everything: Task,
     subsets: LayerSubsets,
-    *,
-    dev_size: int = 350,
-    shuffles: int = 5,
-    top: int,
-    resamples: int,
-    seed: int,
+    settings: LayerSearchSettings,
     progress: Progress = silent,
 ) -> ShuffledReport:
-    """The protocol of the paper's STS tables: a search on `dev_size` of the pairs in each shuffle.
-
-    Raises:
-        ConfigError: `dev_size` leaves too few pairs on one side.
-        BadInputError: the gold scores of one side are all equal.
-    """
-    grams, objective = everything.grams, everything.objective
+    """The protocol of the paper's STS tables: a search on `dev_size` pairs in each shuffle."""
+    grams, objective, dev_size = everything.grams, everything.objective, settings.dev_size
     assert isinstance(objective, Correlation)
     check_division(grams.pairs, dev_size)
     total = np.zeros(len(subsets))
     reports = []
-    for shuffle in range(shuffles):
-        order = np.random.default_rng([seed, shuffle]).permutation(grams.pairs)
+    for shuffle in range(settings.shuffles):
+        order = np.random.default_rng([settings.seed, shuffle]).permutation(grams.pairs)
         sides = (order[:dev_size], order[dev_size:])
         search, held_out = (Task(grams.take(side), objective.take(side)) for side in sides)
-        label = f"shuffle {shuffle + 1} of {shuffles}"
+        label = f"shuffle {shuffle + 1} of {settings.shuffles}"
         values = subset_values(search, subsets, progress(label, len(subsets)))
-        drawn = [seed, shuffle, 1]
-        reports.append(_report(search, held_out, subsets, values, top, resamples, drawn, progress))
+        drawn = [settings.seed, shuffle, 1]
+        reports.append(_report(search, held_out, subsets, values, settings, drawn, progress))
         total += values
-    mean = total / shuffles
+    mean = total / settings.shuffles
     gains = [report.gain for report in reports]
     wins = Counter(report.best.layers for report in reports)
 
     def score(place: int) -> SetScore:
         return SetScore(subsets.layers(place), float(mean[place]), None, None)
 
-    best = tuple(map(score, best_first(mean, top).tolist()))
+    best = tuple(map(score, best_first(mean, settings.top).tolist()))
     return ShuffledReport(
         shuffles=tuple(reports),
         wins=tuple(wins.most_common()),
@@ -294,16 +282,14 @@ def _report(
     held_out: Task | None,
     subsets: LayerSubsets,
     values: Floats,
-    top: int,
-    resamples: int,
+    settings: LayerSearchSettings,
     seed: list[int],
     progress: Progress,
-    ranked_cosines: int = _RANKED_COSINES,
 ) -> LayerReport:
     everywhere = None
     if held_out is not None:
         cost = held_out.grams.pairs * (_FUSED_COST if isinstance(held_out.grams, FusedPairs) else 1)
-        if cost * len(subsets) <= ranked_cosines:
+        if cost * len(subsets) <= _RANKED_COSINES:
             done = progress("scoring sets of layers on held-out data", len(subsets))
             everywhere = subset_values(held_out, subsets, done)
     ordered = None if everywhere is None else comparable(everywhere)
@@ -322,15 +308,15 @@ def _report(
     def score(place: int) -> SetScore:
         return scored(subsets.layers(place), float(values[place]), tested(place))
 
-    order = best_first(values, top).tolist()
+    order = best_first(values, settings.top).tolist()
     best, baseline = score(order[0]), score(subsets.last)
 
     def gain_over(other: SetScore) -> Gain:
         ours = best.search if best.held_out is None else best.held_out
         theirs = other.search if other.held_out is None else other.held_out
-        masks = layer_mask(best.layers), layer_mask(other.layers)
-        low, high = bootstrap_gain(held_out or search, *masks, resamples, seed)
-        return Gain(held_out is not None, ours, theirs, ours - theirs, low, high, resamples)
+        masks, count = (layer_mask(best.layers), layer_mask(other.layers)), settings.resamples
+        low, high = bootstrap_gain(held_out or search, *masks, count, seed)
+        return Gain(held_out is not None, ours, theirs, ours - theirs, low, high, count)
 
     others = []
     for name, layers in _baselines(subsets.hidden_states, len(best.layers), seed).items():
@@ -357,7 +343,6 @@ def _value(task: Task, mask: int) -> float:
 
 
 def _baselines(hidden_states: int, size: int, seed: list[int]) -> dict[str, tuple[int, ...]]:
-    """The layers of each further baseline."""
     random = np.random.default_rng([*seed, 4]).choice(hidden_states, size, replace=False)
     return {
         "last 4 layers": tuple(range(max(hidden_states - 4, 0), hidden_states)),
@@ -407,11 +392,10 @@ def _best(values: Floats, chosen: NDArray[np.bool_]) -> int:
 def bootstrap_gain(
     task: Task, best: int, baseline: int, resamples: int, seed: int | Sequence[int]
 ) -> tuple[float, float]:
-    """The 95% interval of the objective of one set, a bit mask, minus that of another, over paired
-    resamples of pairs or questions; of one question it is the whole range.
-    """
+    """The 95% interval of the objective of one set, a bit mask, minus that of another."""
     units = task.objective.units
     if units == 1:
+        # One question says nothing of others.
         return -1.0, 1.0
     cosines = task.grams.cosines(np.array([best, baseline]))
     gains = []

@@ -1,11 +1,7 @@
 """The exhaustive layer search of BERT-LC (Hosseini et al. 2023).
 
-Every set of hidden states gets the value of an objective over pairs of texts: a correlation with
-gold scores (`eval.metrics.correlation`) or the mean of a measure of ranked candidates. The search
-over means of layers is exact and needs no vectors. A maximum over layers, and a head after the
-mean, are not functions of the products between layers: each set costs a pass over the vectors of
-all texts, for the mean with a head of 768 by 768, 1,000 texts and the 8,191 sets of 13 hidden
-states some ten TFLOP.
+The search over means of layers is exact and needs no vectors. A maximum over layers, or a head
+after the mean, is no function of the products between layers: each set costs a pass over all texts.
 """
 
 from __future__ import annotations
@@ -30,6 +26,7 @@ from eval.layers.subsets import (
 )
 from eval.metrics.correlation import RANKED_DECIMALS, Correlation, cosines
 from eval.metrics.measures import PoolMeasures
+from eval.progress import Done, ignore
 from eval.vectors import Loading
 from retriever.encoders.settings import EncoderSettings
 
@@ -45,9 +42,7 @@ _RANKED_AT_ONCE = 2**15
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerFusion:
-    """The ``mean`` or ``max`` of each component over layers, then a head, if there is one, from
-    (texts, width) to (texts, dimensions).
-    """
+    """The ``mean`` or ``max`` of each component over layers, then a head, if there is one."""
 
     over: Literal["mean", "max"] = "mean"
     head: Callable[[Vectors], Vectors] | None = None
@@ -74,13 +69,9 @@ def layer_fusion(asked: EncoderSettings, loading: Loading) -> LayerFusion:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FusedPairs:
-    """Pairs of texts with the vectors of all layers; the methods are those of `PairGrams`.
+    """Pairs of texts with the vectors of all layers; the methods are those of `PairGrams`."""
 
-    Attributes:
-        vectors: (texts, hidden states, width) float32, each text once.
-        rows: (2, pairs) int64, the texts of each pair.
-    """
-
+    # (texts, hidden states, width), each text once, and (2, pairs) its rows.
     vectors: Vectors
     rows: NDArray[np.int64]
     fusion: LayerFusion
@@ -123,10 +114,8 @@ def encode_fused(
 
 
 class PoolObjective:
-    """The mean of a measure over questions, with the attributes and methods of `Correlation`.
-
-    Pairs are the candidates of the pools, one pool after the other. Equal to `evaluate` on cosines
-    that are rounded as `eval qa` rounds them.
+    """The mean of a measure over questions, whose candidates are the pairs, pool after pool; with
+    the attributes and methods of `Correlation`, and equal to what `eval qa` measures.
     """
 
     unit = "questions"
@@ -154,9 +143,7 @@ class PoolObjective:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
-    """Pairs of texts and the objective over their cosines; vectors where products between layers
-    do not suffice.
-    """
+    """Pairs of texts and the objective over their cosines."""
 
     grams: PairGrams | FusedPairs
     objective: Correlation | PoolObjective
@@ -169,15 +156,13 @@ class Task:
 def subset_values(
     task: Task,
     subsets: LayerSubsets,
-    done: Callable[[int], object] = lambda subsets: None,
+    done: Done = ignore,
     *,
     table_bytes: int = _TABLE_BYTES,
     threads: int = _THREADS,
 ) -> Floats:
-    """(subsets,) the objective of every set of layers.
-
-    `done` is called with the number of sets after each block, in the caller's thread. Memory in
-    addition to the task and the values is about twice `table_bytes` for each thread.
+    """(subsets,) the objective of every set of layers, with about twice `table_bytes` of memory for
+    each thread.
     """
     values = np.empty(len(subsets))
     if isinstance(task.grams, FusedPairs):
@@ -205,15 +190,12 @@ def subset_values(
 
 
 def best_first(values: Floats, count: int) -> NDArray[np.int64]:
-    """Positions of the `count` best sets: by value, then fewer layers, then smaller bit mask.
-
-    Values are rounded to 12 decimals first, so that the order of a summation does not decide.
-    """
+    """Positions of the `count` best sets: by value, then fewer layers, then smaller bit mask."""
     # Ties keep the order of `LayerSubsets`, because the sort is stable.
     order = np.argsort(-comparable(values), kind="stable")
     return order[:count].astype(np.int64)
 
 
 def comparable(values: Floats) -> Floats:
-    """Values without the rounding noise of float64."""
+    """Values without rounding noise, so that the order of a summation does not decide."""
     return np.round(values, _OBJECTIVE_DECIMALS)

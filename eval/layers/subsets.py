@@ -38,16 +38,12 @@ _NOTHING = 1e-12
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerSubsets:
-    """Non-empty sets of hidden states, fewer layers first, then by bit mask ascending.
-
-    Attributes:
-        hidden_states: n; a model of depth L has L + 1, and 0 is the embedding output.
-        masks: (subsets,) int64; bit l stands for hidden state l.
-        sizes: (subsets,) int64, the number of layers of each set; ascending.
-    """
+    """Non-empty sets of hidden states, fewer layers first, then by bit mask ascending."""
 
     hidden_states: int
+    # (subsets,): bit l stands for hidden state l.
     masks: Masks
+    # (subsets,) numbers of layers.
     sizes: NDArray[np.int64]
 
     def __len__(self) -> int:
@@ -65,12 +61,7 @@ class LayerSubsets:
 
 
 def layer_subsets(hidden_states: int, max_layers: int | None = None) -> LayerSubsets:
-    """Every non-empty set of hidden states, or those of at most `max_layers`.
-
-    Raises:
-        ConfigError: `max_layers` is not in 1 to `hidden_states`, or there are too many sets: more
-            than 2^21 if `max_layers` is None, more than 2^25 otherwise.
-    """
+    """Every non-empty set of hidden states, or those of at most `max_layers`; refuses too many."""
     if max_layers is not None and not 1 <= max_layers <= hidden_states:
         raise ConfigError(
             f"max-layers: the model has {hidden_states} hidden states, including the embeddings; "
@@ -116,10 +107,7 @@ def _sets_of_at_most(layers: int, largest: int) -> list[Masks]:
 
 
 def _pair_indicators(masks: Masks, hidden_states: int) -> Floats:
-    """(subsets, n(n+1)/2): 1 where a set has both layers of a pair (i, j), i <= j, else 0.
-
-    The pairs are in the order of `numpy.triu_indices`.
-    """
+    """(subsets, n(n+1)/2): 1 where a set has both layers of a pair of `numpy.triu_indices`."""
     first, second = np.triu_indices(hidden_states)
     held = (masks[:, None] >> np.arange(hidden_states) & 1).astype(np.float64)
     return held[:, first] * held[:, second]
@@ -127,13 +115,11 @@ def _pair_indicators(masks: Masks, hidden_states: int) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairGrams:
-    """Everything that the cosines of pairs of texts depend on under any set of n hidden states.
-
-    `triangles` are (3, n(n+1)/2, pairs) float64: G_ab, G_aa and G_bb of each pair, in the order of
-    `numpy.triu_indices`, each text's longest layer scaled to length 1.
-    """
+    """Everything that the cosines of pairs of texts depend on under any set of n hidden states."""
 
     hidden_states: int
+    # (3, n(n+1)/2, pairs): G_ab, G_aa and G_bb in the order of `numpy.triu_indices`, each text's
+    # longest layer scaled to length 1.
     triangles: Floats
 
     @property
@@ -201,11 +187,8 @@ def encode_pairs(
     pairs_at_once: int = _PAIRS_AT_ONCE,
     kept_bytes: int = _KEPT_BYTES,
 ) -> PairGrams:
-    """The products between the layers of pairs of texts, encoded a block of pairs at a time.
-
-    A text is encoded once: the vectors of a text that is in a later block too are kept until then,
-    up to `kept_bytes` of them. With `queries` the first texts are queries, which may have another
-    prompt.
+    """The products between the layers of pairs of texts, encoded a block of pairs at a time; with
+    `queries` the first texts are queries. Vectors that a later block needs are kept until then.
     """
     firsts = [(text, queries) for text in left]
     seconds = [(text, False) for text in right]

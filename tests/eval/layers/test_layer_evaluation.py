@@ -136,15 +136,6 @@ def test_loaded_questions_are_searched_and_tested(model):
         search_layers(questions("dev", pools=False), asked(model))
 
 
-def test_vectors_are_read_from_the_cache(model, pairs, tmp_path, monkeypatch):
-    settings = LayerSearchSettings(
-        str(model), Loading(device="cpu", cache=tmp_path), resamples=100, top=1
-    )
-    first = search_layers(pairs, settings)
-    monkeypatch.setattr(Encoder, "encode_pieces", lambda *_: pytest.fail("encoded again"))
-    assert search_layers(pairs, settings).found == first.found
-
-
 @pytest.mark.parametrize(
     ("data", "test", "settings", "message"),
     [
@@ -156,6 +147,8 @@ def test_vectors_are_read_from_the_cache(model, pairs, tmp_path, monkeypatch):
         ("pairs", None, {"protocol": "paper", "test_split": "x"}, "divides the pairs itself"),
         ("questions", None, {"objective": "pearson"}, "expected a measure of rankings"),
         ("questions", None, {"protocol": "paper"}, "paper merges and divides scored pairs"),
+        ("pairs", None, {"protocol": "loo"}, "protocol: expected given or paper"),
+        ("pairs", None, {"top": 0}, "top: expected 1 or more"),
     ],
 )
 def test_settings_that_do_not_fit_the_data_are_refused(model, pairs, data, test, settings, message):
@@ -176,16 +169,3 @@ def test_what_was_searched_on_is_not_held_out(model, tmp_path):
     ):
         with pytest.raises(ConfigError, match=f"found {found}; nothing is held out of it"):
             search_layers(data, asked(model, **settings), test=test)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"protocol": "loo"}, "protocol: expected given or paper"),
-        ({"top": 0}, "top: expected 1 or more"),
-        ({"resamples": 0}, "resamples: expected 1 or more"),
-    ],
-)
-def test_impossible_settings_are_refused(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        LayerSearchSettings(**settings)

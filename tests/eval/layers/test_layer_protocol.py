@@ -1,11 +1,18 @@
 """What a layer search reports, against plain loops over all sets, and its protocols."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.stats
 
 from eval.datasets.question_set import Question
-from eval.layers.protocol import bootstrap_gain, search_given, search_shuffled
+from eval.layers.protocol import (
+    LayerSearchSettings,
+    bootstrap_gain,
+    search_given,
+    search_shuffled,
+)
 from eval.layers.search import PoolObjective, Task, subset_values
 from eval.layers.subsets import layer_subsets, pair_grams
 from eval.metrics.correlation import Correlation
@@ -14,7 +21,7 @@ from retriever.errors import BadInputError, ConfigError
 
 LAYERS = 5
 SUBSETS = layer_subsets(LAYERS)
-QUICK = {"top": 10, "resamples": 200, "seed": 0}
+QUICK = LayerSearchSettings(top=10, resamples=200)
 
 
 def made_task(pairs=120, seed=0, name="spearman"):
@@ -41,7 +48,7 @@ def values(tasks):
 
 @pytest.fixture(scope="module")
 def report(tasks):
-    return search_given(*tasks, SUBSETS, **QUICK)
+    return search_given(*tasks, SUBSETS, QUICK)
 
 
 def test_a_report_holds_the_best_sets_and_their_held_out_objectives(report, values):
@@ -61,7 +68,7 @@ def test_a_report_holds_the_best_sets_and_their_held_out_objectives(report, valu
 
 
 def test_without_held_out_data_the_gain_is_marked_as_that_of_the_search_data(tasks):
-    report = search_given(tasks[0], None, SUBSETS, **QUICK)
+    report = search_given(tasks[0], None, SUBSETS, QUICK)
     assert not report.gain.held_out
     assert report.held_out_units is None
     assert report.best.held_out is None
@@ -69,13 +76,17 @@ def test_without_held_out_data_the_gain_is_marked_as_that_of_the_search_data(tas
     assert report.gain.gain == report.best.search - report.baseline.search
 
 
-def test_where_not_every_set_is_tried_on_held_out_data_the_chosen_ones_still_are(tasks, report):
-    part = search_given(*tasks, SUBSETS, **QUICK, ranked_cosines=120 * 31 - 1)
+def test_where_not_every_set_is_tried_on_held_out_data_the_chosen_ones_still_are(
+    tasks, report, monkeypatch
+):
+    monkeypatch.setattr("eval.layers.protocol._RANKED_COSINES", 120 * 31 - 1)
+    part = search_given(*tasks, SUBSETS, QUICK)
     assert part.best.held_out_rank is None
     assert part.best.held_out == pytest.approx(report.best.held_out, abs=1e-12)
     for one, other in zip(part.sizes, report.sizes, strict=True):
         assert one.held_out == pytest.approx(other.held_out, abs=1e-12)
-    assert search_given(*tasks, SUBSETS, **QUICK, ranked_cosines=120 * 31) == report
+    monkeypatch.setattr("eval.layers.protocol._RANKED_COSINES", 120 * 31)
+    assert search_given(*tasks, SUBSETS, QUICK) == report
 
 
 def test_the_best_set_is_also_compared_with_the_last_four_and_with_random_layers(
@@ -93,11 +104,12 @@ def test_the_best_set_is_also_compared_with_the_last_four_and_with_random_layers
         assert one.gain.gain == pytest.approx(report.best.held_out - tested[place], abs=1e-12)
         assert one.gain.low <= one.gain.gain <= one.gain.high
     # They need not be among the sets that are tried.
-    part = search_given(*tasks, layer_subsets(LAYERS, 2), **QUICK).others[0].score
+    part = search_given(*tasks, layer_subsets(LAYERS, 2), QUICK).others[0].score
     assert (part.search, part.held_out) == (last_four.score.search, last_four.score.held_out)
     drawn = set()
     for seed in range(30):
-        one = search_given(tasks[0], None, SUBSETS, top=1, resamples=100, seed=seed).others[1]
+        settings = LayerSearchSettings(top=1, resamples=100, seed=seed)
+        one = search_given(tasks[0], None, SUBSETS, settings).others[1]
         assert len(one.score.layers) == len(report.best.layers)
         drawn.add(one.score.layers)
     assert len(drawn) > 1
@@ -124,17 +136,17 @@ def test_effects_are_the_best_and_the_mean_of_the_sets_concerned(report, values)
 
 def test_the_papers_protocol_divides_the_pairs_by_seed(tasks):
     task = tasks[0]
-    first = search_shuffled(task, SUBSETS, **QUICK, dev_size=40, shuffles=3)
-    assert first == search_shuffled(task, SUBSETS, **QUICK, dev_size=40, shuffles=3)
-    other = search_shuffled(task, SUBSETS, **QUICK | {"seed": 1}, dev_size=40, shuffles=3)
+    first = search_shuffled(task, SUBSETS, replace(QUICK, dev_size=40, shuffles=3))
+    assert first == search_shuffled(task, SUBSETS, replace(QUICK, dev_size=40, shuffles=3))
+    other = search_shuffled(task, SUBSETS, replace(QUICK, dev_size=40, shuffles=3, seed=1))
     assert other.test_best != first.test_best
     # More shuffles begin with the same ones.
-    more = search_shuffled(task, SUBSETS, **QUICK, dev_size=40, shuffles=4)
+    more = search_shuffled(task, SUBSETS, replace(QUICK, dev_size=40, shuffles=4))
     assert more.shuffles[:3] == first.shuffles
 
 
 def test_the_papers_protocol_reports_means_over_shuffles(tasks):
-    report = search_shuffled(tasks[0], SUBSETS, **QUICK, dev_size=40, shuffles=4)
+    report = search_shuffled(tasks[0], SUBSETS, replace(QUICK, dev_size=40, shuffles=4))
     assert all((one.search_units, one.held_out_units) == (40, 80) for one in report.shuffles)
     gains = [one.best.held_out - one.baseline.held_out for one in report.shuffles]
     assert report.gain == pytest.approx(np.mean(gains))
@@ -159,20 +171,22 @@ def test_the_papers_protocol_reports_means_over_shuffles(tasks):
         assert mean.gain == pytest.approx(np.mean(gains))
         assert mean.gain_spread == pytest.approx(np.std(gains, ddof=1))
         assert mean.test == pytest.approx(report.test_best - mean.gain)
-    assert search_shuffled(tasks[0], SUBSETS, **QUICK, dev_size=40, shuffles=1).gain_spread == 0
+    once = search_shuffled(tasks[0], SUBSETS, replace(QUICK, dev_size=40, shuffles=1))
+    assert once.gain_spread == 0
 
 
 @pytest.mark.parametrize("dev_size", [1, 119, 350])
 def test_a_division_that_leaves_too_few_pairs_is_refused(tasks, dev_size):
     with pytest.raises(ConfigError, match=f"expected 2 to 118 of the 120 pairs, found {dev_size}"):
-        search_shuffled(tasks[0], SUBSETS, **QUICK, dev_size=dev_size)
+        search_shuffled(tasks[0], SUBSETS, replace(QUICK, dev_size=dev_size))
 
 
 def test_a_division_whose_gold_scores_are_all_equal_is_refused(tasks):
     gold = np.zeros(120)
     gold[0] = 1
+    task = Task(tasks[0].grams, Correlation(gold))
     with pytest.raises(BadInputError, match="nothing correlates with a constant"):
-        search_shuffled(Task(tasks[0].grams, Correlation(gold)), SUBSETS, **QUICK, dev_size=60)
+        search_shuffled(task, SUBSETS, replace(QUICK, dev_size=60))
 
 
 def made_ranking(cosines):
