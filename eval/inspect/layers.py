@@ -1,13 +1,11 @@
-"""The hidden states of many texts, and the similarity of a word piece's states between layers.
-
-Wang and Kuo 2020, Sec. III and Fig. 1: the cosine between the vectors of every two layers of one
-piece (Eq. 2), averaged over the pieces, and the offset diagonals of that matrix.
+"""The hidden states of many texts, and the mean cosine between every two layers of a word piece
+(Wang and Kuo 2020, Eq. 2 and Fig. 1).
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -16,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.figures import heat_map, new_figure
-from eval.progress import Notify, Progress, ignore, silent
+from eval.progress import Done, Notify, Progress, ignore, silent
 from eval.reports import Report, ReportedResult, Section, environment
 from eval.tables import Table
 from eval.vectors import Loading
@@ -42,7 +40,7 @@ _USUAL_COLORS = 10
 
 @dataclass(frozen=True, slots=True)
 class TextsRead:
-    """Numbers of texts that were read, up to a limit or not, and that were cut at the window."""
+    """Numbers of texts that were read, and cut; whether a limit ended the reading."""
 
     texts: int
     cut: int
@@ -56,19 +54,15 @@ class TextsRead:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InspectedText:
-    """A text, in which the offsets of its states count, and its hidden states; those of the
-    encoder's passage prompt come first.
-    """
+    """A text and its hidden states, those of the prompt first; offsets are of the text alone."""
 
     text: str
     states: TextStates
 
 
 class Inspection:
-    """Iterates over texts and their hidden states; `read` counts the texts so far.
-
-    Texts are read as they are needed and come in another order: those of a block by length. At the
-    end `notify` is called with a warning if texts were cut.
+    """Iterates over texts, read as they are needed, and their hidden states; those of a block come
+    by length. At the end `notify` is called with a warning if texts were cut.
     """
 
     def __init__(
@@ -76,7 +70,7 @@ class Inspection:
         encoder: Encoder,
         texts: Iterable[str],
         limit: int | None = None,
-        done: Callable[[int], object] = lambda texts: None,
+        done: Done = ignore,
         notify: Notify = ignore,
     ) -> None:
         require_several("texts", texts)
@@ -117,7 +111,7 @@ def cut_warning(cut: int, encoder: Encoder) -> str:
 
 
 def all_states(encoder: Encoder, texts: Sequence[str]) -> Iterator[TextStates]:
-    """The states of each text, in order; refuses a model whose layers cannot be read one by one."""
+    """The states of each text; refuses a model whose layers cannot be read one by one."""
     with warnings.catch_warnings():
         # It would be repeated for each block of texts; the caller counts those that are cut.
         warnings.filterwarnings("ignore", message=".*longer than the window", category=UserWarning)
@@ -145,9 +139,7 @@ class OffsetDiagonal:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerSimilarity:
-    """(layers, layers) mean cosines between hidden states over word pieces, and their population
-    standard deviation; layer 0 is the embedding output.
-    """
+    """(layers, layers) mean cosines over word pieces, and their population standard deviation."""
 
     pieces: int
     mean: NDArray[np.float64]
@@ -171,15 +163,7 @@ class LayerSimilarity:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerInspection(ReportedResult):
-    """The result of `inspect_layers`.
-
-    Attributes:
-        encoder: text form.
-        read: the texts.
-        similarity: of the hidden states of their word pieces.
-        device: as asked for.
-        command: reproduces the result; may be empty.
-    """
+    """The result of `inspect_layers`."""
 
     encoder: str
     read: TextsRead
@@ -189,32 +173,28 @@ class LayerInspection(ReportedResult):
 
     def report(self) -> Report:
         """The cosines and the offset diagonals as tables."""
-        data = {
-            "encoder": self.encoder,
-            "texts": self.read.texts,
-            "cut": self.read.cut,
-            "pieces": self.similarity.pieces,
-            "hidden_states": len(self.similarity.mean),
-            "mean": self.similarity.mean.tolist(),
-            "deviation": self.similarity.deviation.tolist(),
-            "diagonals": [asdict(diagonal) for diagonal in self.similarity.diagonals()],
-        }
+        similarity = self.similarity
         return Report(
             name="inspect-layers",
-            title=f"{self.encoder}: {self.read}, {self.similarity.pieces:,} word pieces",
+            title=f"{self.encoder}: {self.read}, {similarity.pieces:,} word pieces",
             sections=(Section(tables=tuple(self._tables()), brief=True),),
-            data=data,
+            data={
+                "encoder": self.encoder,
+                "texts": self.read.texts,
+                "cut": self.read.cut,
+                "pieces": similarity.pieces,
+                "hidden_states": len(similarity.mean),
+                "mean": similarity.mean.tolist(),
+                "deviation": similarity.deviation.tolist(),
+                "diagonals": [asdict(diagonal) for diagonal in similarity.diagonals()],
+            },
             command=self.command,
             environment=environment(self.device),
             figures={"layers": self.figure},
         )
 
     def figure(self) -> Figure:
-        """The matrix as a heat map beside its offset diagonals as curves, as in Fig. 1.
-
-        Raises:
-            MissingExtraError: matplotlib is not installed.
-        """
+        """The matrix as a heat map beside its offset diagonals as curves, as in Fig. 1."""
         layers = len(self.similarity.mean)
         figure = new_figure(12, 5.2)
         left, right = figure.subplots(1, 2)
@@ -291,24 +271,15 @@ def inspect_layers(
 
 def cosine_maps(states: NDArray[np.floating]) -> NDArray[np.float64]:
     """(pieces, layers, layers) cosines of (layers, pieces, width) states; 0 with a zero vector."""
-    units = unit_vectors(states).transpose(1, 0, 2)
+    units = scale_to_unit(states.astype(np.float64)).transpose(1, 0, 2)
     maps: NDArray[np.float64] = np.clip(units @ units.transpose(0, 2, 1), -1, 1)
     return maps
-
-
-def unit_vectors(states: NDArray[np.floating]) -> NDArray[np.float64]:
-    """The vectors along the last axis, scaled to length 1, in float64; zero vectors stay zero."""
-    vectors = states.astype(np.float64)
-    return scale_to_unit(vectors)
 
 
 def layer_similarity(
     texts: Iterable[tuple[NDArray[np.floating], NDArray[np.bool_]]],
 ) -> LayerSimilarity:
-    """The cosines of all pieces, each with the same weight.
-
-    Each text has its states (layers, pieces, width) and the mask (pieces,) of those that count.
-    """
+    """The cosines of all pieces, from (layers, pieces, width) states and a mask of the pieces."""
     count = 0
     mean: NDArray[np.float64] = np.zeros(())
     squares: NDArray[np.float64] = np.zeros(())

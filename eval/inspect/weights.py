@@ -1,7 +1,5 @@
-"""The parts of a text's vector, word by word.
-
-They are the weights of words and layers in an SBERT-WK vector, and the lengths of the sources'
-parts in a meta-embedding.
+"""The parts of a text's vector, word by word: weights of words and layers in SBERT-WK, lengths of
+the sources' parts in a meta-embedding.
 """
 
 from __future__ import annotations
@@ -33,21 +31,23 @@ _INCHES_A_WORD = 0.32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class WeightInspection:
-    """The result of `inspect_weights`.
-
-    Attributes:
-        encoder: text form.
-        passage: the text.
-        cut: whether it was longer than the window and lost its end.
-        unit: "word" or "piece".
-        first_layer: number of the first fused hidden state.
-        words: in the order of the text.
-    """
+class TextInspection:
+    """A text under an encoder; `cut` says whether it was longer than the window."""
 
     encoder: str
     passage: str
     cut: bool
+
+    def to_json(self) -> dict[str, object]:
+        """All numbers."""
+        facts = asdict(self)
+        return {"text": facts.pop("passage"), **facts}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WeightInspection(TextInspection):
+    """The result of `inspect_weights`; `first_layer` is the number of the first fused layer."""
+
     unit: Unit
     first_layer: int
     words: tuple[WeightedWord, ...]
@@ -56,17 +56,8 @@ class WeightInspection:
         """The words on one line, each followed by its weight."""
         return " ".join(f"{on_one_line(word.text)}({word.weight:.3f})" for word in self.words)
 
-    def to_json(self) -> dict[str, object]:
-        """All numbers."""
-        facts = asdict(self)
-        return {"text": facts.pop("passage"), **facts}
-
     def figure(self) -> Figure:
-        """The weight of each word as a bar, and below it the weights of the layers in it.
-
-        Raises:
-            MissingExtraError: matplotlib is not installed.
-        """
+        """The weight of each word as a bar, and below it the weights of the layers in it."""
         figure = new_figure(_width(self.words), 5.5)
         top, bottom = figure.subplots(2, 1, sharex=True)
         places = range(len(self.words))
@@ -145,9 +136,7 @@ class SourceWeight:
 
 @dataclass(frozen=True, slots=True)
 class MetaWord:
-    """A word of a text, or the text itself at the level of sentences; `lengths` are of each
-    source's part of its meta-vector, 0 if the source lacks the word.
-    """
+    """A word of a text, or the text itself, and the length of each source's part of its vector."""
 
     text: str
     start: int
@@ -156,22 +145,9 @@ class MetaWord:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MetaInspection:
-    """The result of `inspect_meta`.
+class MetaInspection(TextInspection):
+    """The result of `inspect_meta`; the level is "word" or "sentence"."""
 
-    Attributes:
-        encoder: text form.
-        passage: the text.
-        cut: whether it was longer than the window and lost its end.
-        method: how the sources were combined.
-        level: "word" or "sentence".
-        sources: in the order of `lengths`.
-        words: in the order of the text.
-    """
-
-    encoder: str
-    passage: str
-    cut: bool
     method: str
     level: str
     sources: tuple[SourceWeight, ...]
@@ -192,17 +168,8 @@ class MetaInspection:
         lines += [*table_lines(sources), "", *table_lines(Table(columns, rows))]
         return "\n".join(lines)
 
-    def to_json(self) -> dict[str, object]:
-        """All numbers."""
-        facts = asdict(self)
-        return {"text": facts.pop("passage"), **facts}
-
     def figure(self) -> Figure:
-        """The length of each source's part of each word as a heat map.
-
-        Raises:
-            MissingExtraError: matplotlib is not installed.
-        """
+        """The length of each source's part of each word as a heat map."""
         figure = new_figure(_width(self.words), 3.2)
         axes = figure.subplots()
         lengths = np.array([word.lengths for word in self.words]).T
@@ -215,11 +182,7 @@ class MetaInspection:
 
 
 def is_meta(encoder: str) -> bool:
-    """Whether a text form names the folder of a meta-embedding.
-
-    Raises:
-        ConfigError: the text form is malformed.
-    """
+    """Whether a text form names the folder of a meta-embedding."""
     return is_meta_folder(parse_encoder(encoder).model or "")
 
 

@@ -1,8 +1,5 @@
-"""Words by the variance of their adjacent-layer cosines.
-
-Wang and Kuo 2020, Sec. III and Table I: the population variance of a word's cosines between
-adjacent layers, averaged over its occurrences. In the paper's models function words have a low
-variance and content words a high one; in other models it may be the reverse.
+"""Words by the population variance of their cosines between adjacent layers, averaged over their
+occurrences (Wang and Kuo 2020, Sec. III and Table I).
 """
 
 from __future__ import annotations
@@ -17,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.figures import new_figure, plain_text, short_label
-from eval.inspect.layers import InspectedText, Inspection, TextsRead, unit_vectors
+from eval.inspect.layers import InspectedText, Inspection, TextsRead
 from eval.progress import Notify, Progress, ignore, silent
 from eval.reports import Report, ReportedResult, Section, environment
 from eval.tables import Table
 from eval.vectors import Loading
+from retriever.encoders.computing import scale_to_unit
 from retriever.encoders.fusion.words import word_of_pieces, word_spans, word_vectors
 from retriever.errors import BadInputError
 
@@ -30,10 +28,8 @@ if TYPE_CHECKING:
 
 
 LONGEST_LABEL = 24
-"""Number of characters of a word in a figure."""
-# matplotlib refuses images of 65,536 dots.
+# Inches of a side of a figure: matplotlib refuses images of 65,536 dots.
 WIDEST = 400.0
-"""Inches of a side of a figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +43,7 @@ class WordVariance:
 
 @dataclass(frozen=True, slots=True)
 class VarianceGroups:
-    """Words of the lowest, the middle (closest to the median) and the highest third by variance,
-    the last ones by descending variance.
-    """
+    """Words of the lowest, middle and highest third by variance, the last ones in reverse."""
 
     low: tuple[WordVariance, ...]
     middle: tuple[WordVariance, ...]
@@ -58,18 +52,7 @@ class VarianceGroups:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WordInspection(ReportedResult):
-    """The result of `inspect_words`.
-
-    Attributes:
-        encoder: text form.
-        read: the texts.
-        hidden_states: their number.
-        min_count: number of occurrences that a word needs.
-        words: number of words with that many.
-        groups: some of the words, by variance.
-        device: as asked for.
-        command: reproduces the result; may be empty.
-    """
+    """The result of `inspect_words`; `words` counts those with `min_count` occurrences."""
 
     encoder: str
     read: TextsRead
@@ -82,32 +65,27 @@ class WordInspection(ReportedResult):
 
     def report(self) -> Report:
         """The groups beside each other as a table."""
-        data = {
-            "encoder": self.encoder,
-            "texts": self.read.texts,
-            "cut": self.read.cut,
-            "hidden_states": self.hidden_states,
-            "min_count": self.min_count,
-            "words": self.words,
-            **asdict(self.groups),
-        }
         return Report(
             name="inspect-words",
             title=f"{self.encoder}: {self.read}, {self.words:,} words that occur at least "
             f"{self.min_count} times",
             sections=(Section(tables=(self._table(),), brief=True),),
-            data=data,
+            data={
+                "encoder": self.encoder,
+                "texts": self.read.texts,
+                "cut": self.read.cut,
+                "hidden_states": self.hidden_states,
+                "min_count": self.min_count,
+                "words": self.words,
+                **asdict(self.groups),
+            },
             command=self.command,
             environment=environment(self.device),
             figures={"words": self.figure},
         )
 
     def figure(self) -> Figure:
-        """The words of low, middle and high variance as bars, as in Table I.
-
-        Raises:
-            MissingExtraError: matplotlib is not installed.
-        """
+        """The words of low, middle and high variance as bars, as in Table I."""
         named = [
             ("low", self.groups.low),
             ("middle", self.groups.middle),
@@ -199,21 +177,17 @@ def inspect_words(
 
 
 def adjacent_variance(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
-    """(words,) population variance of each word's cosines between adjacent layers.
-
-    `vectors` are (layers, words, width), of at least two layers; a cosine with a zero vector is 0.
+    """(words,) population variance of the adjacent-layer cosines of (layers, words, width) vectors;
+    a cosine with a zero vector is 0.
     """
-    units = unit_vectors(vectors)
+    units = scale_to_unit(vectors.astype(np.float64))
     cosines = np.stack([(low * high).sum(axis=-1) for low, high in pairwise(units)])
     variance: NDArray[np.float64] = cosines.var(axis=0)
     return variance
 
 
 def text_variances(one: InspectedText) -> list[tuple[str, float]]:
-    """The words of a text and their variances, in the order of the text.
-
-    A word's vectors are the means over its pieces. The word in which a text was cut is omitted.
-    """
+    """The words of a text and their variances, without the word in which the text was cut."""
     states = one.states
     spans = word_spans(one.text)
     owners = word_of_pieces(states.spans, spans)

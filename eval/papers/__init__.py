@@ -1,12 +1,9 @@
 """The tables and figures of the papers: their published figures, and the commands that remake them.
 
 A file PAPER.toml has a table for each table or figure of a paper: its `title`, the names of those
-that the same reports hold (`also`), the figures that were `published`, and its `steps`. A step has
-the name of its report and a `command` without `retriever`, to which the report's folder and
-`--model` are added where the command has them; or it has an `analysis` of this package. A step with
-`sets` is one step for each of them, with `{set}` replaced. In all of them `{data}` stands for the
-folder of data sets, `{model}` for the encoder, `{output}` for the folder of the experiment's
-reports, and the names in `[texts]` for their texts.
+that the same reports hold (`also`), the figures that were `published`, and its `steps`: each the
+name of a report, and a `command` or an `analysis` of this package. A step with `sets` is one step
+for each of them, with `{set}` replaced.
 """
 
 from __future__ import annotations
@@ -30,33 +27,31 @@ _FINISHED = ("report.json", "sentence_length.txt", "training.json", "static.json
 
 
 class Step(NamedTuple):
-    """A command line without `retriever`, and the folder that it writes; an analysis is run instead
-    of its command, which runs the steps of its experiment that are left.
-    """
+    """A command line without `retriever`, and the folder that it writes."""
 
     folder: Path
     arguments: list[str]
+    # Run instead of the command, which would run the whole experiment.
     analysis: list[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """A table or figure of one of `PAPERS`, such as "table-3".
-
-    `templates` are its steps: the name of the report, whether it is an analysis, and what is run;
-    `also` are tables and figures that the same reports hold, `published` the lines of a table of
-    the paper's figures.
-    """
+    """A table or figure of one of `PAPERS`, such as "table-3"."""
 
     paper: str
     name: str
     title: str
+    # The name of each report, whether it is an analysis, and what is run.
     templates: tuple[tuple[str, bool, str], ...]
+    # Tables and figures that the same reports hold.
     also: tuple[str, ...] = ()
+    # The lines of a table of the paper's figures.
     published: tuple[str, ...] = ()
 
     def steps(self, data: Path, model: str, output: Path) -> Iterator[Step]:
         """The steps with reports below `output`."""
+        # {data}: the folder of data sets; {output}: that of this experiment.
         for name, is_analysis, template in self.templates:
             folder = output / self.paper / self.name / name
             values = {"data": data, "model": model, "output": folder.parent}
@@ -71,11 +66,7 @@ class Experiment:
 
 
 def experiments(paper: str | None = None, name: str | None = None) -> tuple[Experiment, ...]:
-    """The experiments of a paper, or one of them; all if no paper is named.
-
-    Raises:
-        ConfigError: there is none of that name; lists those that there are.
-    """
+    """The experiments of a paper, or one of them; all if no paper is named."""
     known = [one for of in PAPERS for one in _experiments(of)]
     found = tuple(
         one for one in known if paper in (None, one.paper) and name in (None, one.name, *one.also)
@@ -135,11 +126,8 @@ def reproduce(
     progress: Progress,
     notify: Notify,
 ) -> int:
-    """Run the steps of an experiment that have no report yet, up to the first that fails.
-
-    `run` runs a command line without `retriever` and returns its exit code, as this function does;
-    `show` shows the result of an analysis and writes its report to a folder. A report of another
-    command, such as one with another model, is refused.
+    """Run the steps of an experiment that have no report yet, up to the first that fails, and
+    return its exit code. A report of another command, such as one with another model, is refused.
     """
     for step in experiment.steps(data, model, output):
         line = shlex.join(["retriever", *step.arguments])

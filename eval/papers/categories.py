@@ -1,8 +1,7 @@
 """Tasks of many reports side by side, by category: Fig. 1 and Tables 1 and 2 of Ma et al. (2019).
 
-The value of a task is divided by the highest value that any encoder, layer or pooling has on it in
-the given reports, so 1 is the best known. A category's score is the mean of these over its tasks,
-and the average score is the mean over categories.
+The value of a task is divided by the highest one in the given reports; a category's score is the
+mean over its tasks, and the average score the mean over categories.
 """
 
 from __future__ import annotations
@@ -50,14 +49,12 @@ _KINDS = {
 
 @dataclass(slots=True, eq=False)
 class TaskScores:
-    """One task in all reports: text form to the value of its first measure, and model and pooling
-    to (hidden states,) values. The name of a similarity test ends in "-r" if a classification task
-    has it.
-    """
+    """One task in all reports, by its first measure."""
 
     name: str
     category: str
     encoders: dict[str, float] = field(default_factory=dict)
+    # Model and pooling to (hidden states,) values.
     layers: dict[tuple[str, str], NDArray[np.float64]] = field(default_factory=dict)
 
     @property
@@ -68,7 +65,7 @@ class TaskScores:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CategoryResult(ReportedResult):
-    """Tasks by category, then in the order of the reports, and the command that reproduces this."""
+    """Tasks by category, then in the order of the reports."""
 
     tasks: tuple[TaskScores, ...]
     command: str = ""
@@ -105,10 +102,9 @@ class CategoryResult(ReportedResult):
             )
             if means
         ]
-        categories = dict.fromkeys(task.category for task in self.tasks)
         facts = {
             category: ", ".join(task.name for task in self.tasks if task.category == category)
-            for category in categories
+            for category in dict.fromkeys(task.category for task in self.tasks)
         }
         remarks = tuple(self._remarks(encoders, poolings))
         return Report(
@@ -177,13 +173,7 @@ def _by_category(values: Mapping[TaskScores, Mapping[str, float]]) -> dict[str, 
 
 
 def gather_categories(folders: Sequence[str | Path], command: str = "") -> CategoryResult:
-    """Read reports of `score_sts`, `score_transfer`, `score_probing` and `rank_layers`.
-
-    Raises:
-        SourceError: a folder holds no such report.
-        BadInputError: two reports have different values for the same encoder and task, or no value
-            of a task is above 0.
-    """
+    """Read reports of `score_sts`, `score_transfer`, `score_probing` and `rank_layers`."""
     require_several("folders", folders)
     found: dict[tuple[str, str], TaskScores] = {}
     for folder in map(Path, folders):
@@ -218,6 +208,7 @@ def gather_categories(folders: Sequence[str | Path], command: str = "") -> Categ
     classified = {name for kind, name in found if kind != "sts"}
     for (kind, name), task in found.items():
         if kind == "sts" and name in classified:
+            # SICK is both a similarity test and a classification task.
             task.name = f"{name}-r"
         if not task.best > 0:
             raise BadInputError(

@@ -32,10 +32,8 @@ WINDOWS = (1, 2, 3, 4)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SensitivityInspection(ReportedResult):
-    """Pearson's correlation with gold scores, a row for each window, a value for each start layer.
-
-    A value is None for a combination that the preset does not allow. The baseline is the last
-    hidden state, mean-pooled over all pieces of a text.
+    """Pearson's correlation with gold scores, a row for each window and a value for each start
+    layer, None if the preset does not allow it; the baseline is the last layer, mean-pooled.
     """
 
     encoder: str
@@ -80,11 +78,7 @@ class SensitivityInspection(ReportedResult):
         )
 
     def figure(self) -> Figure:
-        """The correlation over the window and over the start layer, as in Fig. 3.
-
-        Raises:
-            MissingExtraError: matplotlib is not installed.
-        """
+        """The correlation over the window and over the start layer, as in Fig. 3."""
         figure = new_figure(11, 4.4)
         left, right = figure.subplots(1, 2, sharey=True)
         values = np.array(self.values, dtype=np.float64)
@@ -113,9 +107,7 @@ def inspect_sensitivity(
     notify: Notify = ignore,
     command: str = "",
 ) -> SensitivityInspection:
-    """Correlate SBERT-WK's cosines with the gold scores of a file of pairs for each window and
-    start layer; the fusion is SBERT-WK without being named.
-    """
+    """Correlate SBERT-WK's cosines with gold scores for each window and start layer."""
     asked = as_sbert_wk(encoder)
     if asked.window is not None or asked.start_layer is not None or asked.head:
         raise ConfigError(

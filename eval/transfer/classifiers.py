@@ -1,14 +1,5 @@
-"""Classifiers for many small trainings on one table of features.
-
-The logistic regressions are those of SentEval and of Hosseini et al. (2023), by scikit-learn.
-
-The MLP is that of SentEval as Wang and Kuo (2020) use it: 50 sigmoid units, softmax, Adam with a
-learning rate of 0.001, the strength as weight decay in its gradient, batches of 64, 4 epochs, and
-the best strength from 1e-5 to 1e-2. SentEval's code checks dev every 4 epochs and continues until
-five checks bring no gain; the paper trains for 4 epochs in all experiments, and so does this
-module. All folds and strengths of a task are trained side by side. So few epochs learn nothing from
-the features of unit vectors, which are small: for every encoder each feature is scaled to mean 0
-and deviation 1 on the training rows.
+"""Classifiers for many small trainings on one table of features: the logistic regressions of
+SentEval and of Hosseini et al. (2023), and SentEval's MLP as Wang and Kuo (2020) use it.
 """
 
 from __future__ import annotations
@@ -22,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.progress import Done, ignore
-from eval.sentences.supervised import Scaling, epoch_batches, first_weights, scaling_of
-from retriever.errors import require_classifiers
+from eval.sentences.supervised import epoch_batches, first_weights, scaling_of
 
 if TYPE_CHECKING:
     import torch
@@ -56,21 +46,13 @@ class LogisticRegressions:
     """A linear softmax classifier with a quadratic penalty.
 
     ``scaled`` scales every feature to mean 0 and deviation 1 on the training rows, so that encoders
-    with vectors of different lengths meet the same penalty, and chooses C from 4^-5 to 1; lbfgs
-    stops at a gradient of 1e-3 or after 100 steps, and starts each C from the result of the one
-    before. ``senteval`` takes features as they are and C from 2^-2 to 2^3 (2^-1 to 2^5 where it is
-    chosen by folds of a training split), by lbfgs with scikit-learn's own tolerance; with unit
-    vectors the best C is at the end of that grid. ``bert-lc`` is SAGA with tolerance 0.01, at most
-    200 steps and C = 10, features as they are.
-
-    `unconverged` counts the fits that reached the maximum number of steps.
+    with vectors of different lengths meet the same penalty; ``senteval`` and ``bert-lc`` take
+    features as they are.
     """
 
     recipe: Recipe = "scaled"
+    # Number of fits that reached the maximum number of steps.
     unconverged: int = field(default=0, init=False)
-
-    def __post_init__(self) -> None:
-        require_classifiers()
 
     @property
     def seeded(self) -> bool:
@@ -78,10 +60,8 @@ class LogisticRegressions:
         return self.recipe == "bert-lc"
 
     def grid(self, *, folded: bool) -> tuple[float, ...]:
-        """The strengths of regularization to choose from, in the order that decides ties.
-
-        SentEval has another grid where they are chosen by folds of a training split beside a test
-        split (`folded`).
+        """The strengths of regularization to choose from, in the order that decides ties; SentEval
+        has another grid where they are chosen by folds of a training split beside a test split.
         """
         if self.recipe == "senteval":
             return _SENTEVAL_FOLDED if folded else _SENTEVAL
@@ -95,10 +75,8 @@ class LogisticRegressions:
         seed: int,
         done: Done = ignore,
     ) -> list[Rows]:
-        """The predicted classes of each job, (values, test rows) int64.
-
-        Features are (examples, features) float32, the labels of training rows int64 from 0; all
-        jobs have the same number of values; `done` gets the number of trained classifiers.
+        """The predicted classes of each job, (values, test rows) int64; all jobs have the same
+        number of values, and `done` gets the number of trained classifiers.
         """
         predictions = []
         for job in jobs:
@@ -134,7 +112,10 @@ class LogisticRegressions:
 
 @dataclass(frozen=True, slots=True)
 class MLPs:
-    """An MLP with one layer of `hidden` sigmoid units, see the module."""
+    """An MLP with one layer of sigmoid units and 4 epochs of Adam, as in the paper; SentEval's code
+    goes on until dev brings no gain. Each feature is scaled, since so few epochs learn nothing from
+    the small features of unit vectors.
+    """
 
     hidden: int = 50
     epochs: int = 4
@@ -143,7 +124,7 @@ class MLPs:
     seeded: bool = field(default=True, init=False)
 
     def grid(self, *, folded: bool) -> tuple[float, ...]:
-        """As of `LogisticRegressions`; the same for all protocols."""
+        """Strengths of weight decay."""
         return _MLP
 
     def predict(
@@ -154,10 +135,8 @@ class MLPs:
         seed: int,
         done: Done = ignore,
     ) -> list[Rows]:
-        """As of `LogisticRegressions`.
-
-        A job's result depends on the others only by rounding, with one exception: a job with fewer
-        steps per epoch than others beside it makes idle steps of Adam at the end.
+        """As of `LogisticRegressions`. A job with fewer steps per epoch than others beside it makes
+        idle steps of Adam at the end.
         """
         classes = 1 + max(int(labels[job.train].max()) for job in jobs)
         predictions = []
@@ -203,17 +182,12 @@ class MLPs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Networks:
-    """J jobs times V strengths of networks with H units.
+    """J jobs times V strengths of networks with H units."""
 
-    Attributes:
-        mean, deviation: (J, 1, features), the scaling of each job.
-        weights: into the units (J, features, V * H) and (J, 1, V * H), out of them (J, V, H,
-            classes) and (J, V, 1, classes).
-        values: V.
-    """
-
+    # (J, 1, features), the scaling of each job.
     mean: torch.Tensor
     deviation: torch.Tensor
+    # (J, features, V * H) and (J, 1, V * H), then (J, V, H, classes) and (J, V, 1, classes).
     weights: tuple[torch.Tensor, ...]
     values: int
 
@@ -231,22 +205,20 @@ class _Networks:
 
         random = np.random.default_rng([seed, 0])
         inputs, values = features.shape[1], len(jobs[0].values)
-        into = first_weights(inputs, (inputs, hidden), random)
-        into_bias = first_weights(inputs, (1, hidden), random)
-        out = first_weights(hidden, (hidden, classes), random)
-        out_bias = first_weights(hidden, (1, classes), random)
-        scalings: list[Scaling] = [scaling_of(features[job.train]) for job in jobs]
-        count = len(jobs)
-        weights = (
-            torch.from_numpy(into).repeat(count, 1, values),
-            torch.from_numpy(into_bias).repeat(count, 1, values),
-            torch.from_numpy(out).repeat(count, values, 1, 1),
-            torch.from_numpy(out_bias).repeat(count, values, 1, 1),
-        )
+        weights = []
+        for fan_in, shape, repeats in (
+            (inputs, (inputs, hidden), (len(jobs), 1, values)),
+            (inputs, (1, hidden), (len(jobs), 1, values)),
+            (hidden, (hidden, classes), (len(jobs), values, 1, 1)),
+            (hidden, (1, classes), (len(jobs), values, 1, 1)),
+        ):
+            first = torch.from_numpy(first_weights(fan_in, shape, random))
+            weights.append(first.repeat(repeats).requires_grad_())
+        scalings = [scaling_of(features[job.train]) for job in jobs]
         return cls(
             torch.from_numpy(np.stack([one.mean for one in scalings])[:, None]),
             torch.from_numpy(np.stack([one.deviation for one in scalings])[:, None]),
-            tuple(one.requires_grad_() for one in weights),
+            tuple(weights),
             values,
         )
 
@@ -266,12 +238,15 @@ class _Networks:
         into, into_bias, out, out_bias = self.weights
         hidden = out.shape[2]
         columns = decay.repeat_interleave(hidden, dim=1)[:, None]
-        for weight in (into, into_bias):
-            if weight.grad is not None:
-                weight.grad.addcmul_(columns, weight.detach())
-        for weight in (out, out_bias):
-            if weight.grad is not None:
-                weight.grad.addcmul_(decay[:, :, None, None], weight.detach())
+        blocks = decay[:, :, None, None]
+        for weight, factor in (
+            (into, columns),
+            (into_bias, columns),
+            (out, blocks),
+            (out_bias, blocks),
+        ):
+            assert weight.grad is not None
+            weight.grad.addcmul_(factor, weight.detach())
 
     def predict(self, job: int, features: NDArray[np.float32]) -> Rows:
         """(V, rows) the class with the highest logit."""

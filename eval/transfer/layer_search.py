@@ -1,16 +1,9 @@
-"""BERT-LC on classification tasks: the layers to average are chosen on inner divisions only.
+"""BERT-LC on classification tasks: layers are chosen on inner divisions of the training examples.
 
-Hosseini et al. (2023), Sec. 4: all splits are merged; ten random divisions give 85% of the examples
-to learn and choose on and 15% to test on. For each of them every set of up to four layers is tried
-on ten random inner divisions of the 85%, with 82% to train on and 18% to validate; the set with the
-highest mean accuracy is trained on all of the 85% and tested. No tested example influences the
-choice of the set that it is tested with.
-
-One thing differs from the paper, which trains its logistic regression for every set and inner
-division, 100 times the number of sets; this takes days. Here the inner accuracies are those of a
-ridge classifier, exact for every set; with more than one finalist, that many of the best sets are
-tried with the logistic regression, which then decides. The test is always that of the logistic
-regression.
+One thing differs from the paper (Hosseini et al. 2023, Sec. 4), whose logistic regression for every
+set and inner division takes days. Here the inner accuracies are those of a ridge classifier; with
+more than one finalist, that many of the best sets are tried with the logistic regression, which
+then decides. The test is always that of the logistic regression.
 """
 
 from __future__ import annotations
@@ -24,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.layers.search import best_first
-from eval.layers.subsets import LayerSubsets, layer_subsets
+from eval.layers.subsets import LayerSubsets, layer_mask, layer_subsets
 from eval.progress import Done, ignore
 from eval.transfer.classifiers import Job, LogisticRegressions, Rows
 from eval.transfer.protocols import (
@@ -102,19 +95,17 @@ class LayerAccuracy:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerTransferScore:
-    """The result of the search on one task.
-
-    `baselines` are the last layer, the last four, and a seeded draw of as many layers as were
-    chosen; `choice` is the mean inner accuracy by which the layers of each division were chosen,
-    `wins` the sets that were chosen and their numbers of divisions, most frequent first; `inner` is
-    (outer divisions, subsets) float64 mean inner accuracy of the ridge classifier.
-    """
+    """The result of the search on one task."""
 
     chosen: LayerAccuracy
+    # The mean inner accuracy by which the layers of each division were chosen.
     choice: tuple[float, ...]
+    # The last layer, the last four, and a seeded draw of as many layers as were chosen.
     baselines: tuple[LayerAccuracy, ...]
+    # The sets that were chosen and their numbers of divisions, most frequent first.
     wins: tuple[tuple[tuple[int, ...], int], ...]
     subsets: LayerSubsets
+    # (outer divisions, subsets) mean inner accuracy of the ridge classifier.
     inner: Floats
     learned: int
     tested: Rows
@@ -128,10 +119,8 @@ def search_transfer(
     *,
     train_share: float = 1.0,
 ) -> LayerTransferScore:
-    """Choose layers on inner divisions, test them on outer ones.
-
-    `done` is called with the number of sets tried on a division, outer times inner times the number
-    of sets in all.
+    """Choose layers on inner divisions, test them on outer ones; `done` gets the number of sets for
+    each inner division.
     """
     most = None if settings.max_layers is None else min(settings.max_layers, data.hidden_states)
     subsets = layer_subsets(data.hidden_states, most)
@@ -187,10 +176,8 @@ def search_transfer(
 def layer_divisions(
     data: ClassificationData, settings: LayerTransferSettings, train_share: float = 1.0
 ) -> Iterator[LayerDivision]:
-    """The divisions that layers are chosen, learned and tested on.
-
-    The share of the 85% of each division that is kept to choose and learn on is in (0, 1]; the
-    tested examples stay the same (Fig. 1 of the paper).
+    """The divisions that layers are chosen, learned and tested on; with a share of the 85% to learn
+    on, the tested examples stay the same (Fig. 1 of the paper).
     """
     if not 0 < train_share <= 1:
         raise ConfigError(f"train-share: expected above 0, up to 1, found {train_share}")
@@ -231,17 +218,14 @@ def inner_accuracies(
 ) -> Floats:
     """The (divisions, subsets) float64 accuracy of every set of layers, by ridge regression, exact.
 
-    The classifier is ridge regression on an indicator (1 or -1) of each class; the highest output
-    wins, the lower class on a tie. Its penalty is `strength` times the mean variance of the
-    features, so that sets of layers with vectors of different lengths are treated alike.
+    The highest output for an indicator (1 or -1) of each class wins, the lower class on a tie. The
+    penalty is `strength` times the mean variance of the features, so that sets of layers with
+    vectors of different lengths are treated alike.
 
-    The features of a single text under a set of layers are the mean of the layers' vectors, which
-    is linear in them. So their scatter matrix is the mean of blocks of one matrix, that of all
-    layers side by side, and each set follows from a smaller one by adding a few blocks; no set's
-    features are multiplied with each other. What remains per set and division is one Cholesky
-    decomposition. |u - v| and u * v of pairs, maxima over layers and the outputs of a head are not
-    linear in the layers: each set's scatter is computed from its features. The union of the rows of
-    all divisions is the same.
+    The features of a single text under a set are the mean of the layers' vectors, so their scatter
+    matrix is the mean of blocks of that of all layers side by side, and each set follows from a
+    smaller one by adding a few blocks. Pairs, maxima and heads are not linear in the layers: each
+    set's scatter is computed from its features. All divisions are of the same rows.
     """
     place = {int(mask): number for number, mask in enumerate(subsets.masks)}
     values = np.zeros((len(divisions), len(subsets)))
@@ -260,31 +244,26 @@ def _by_blocks(
     rows = np.concatenate(divisions[0])
     whole = _Sums(data.left, rows, _targets(labels[rows], classes), joined=largest > 1)
     for number, (train, test) in enumerate(divisions):
-        fitted = _Fit(labels[train], classes)
+        targets = _targets(labels[train], classes)
+        intercept = targets.mean(axis=0)
         tested = data.left[test] - whole.center
         # Rows that are not tested are trained on.
-        blocks = _Blocks(whole, tested, _targets(labels[test], classes), fitted.targets)
+        blocks = _Blocks(whole, tested, _targets(labels[test], classes), targets)
         for chosen, outputs in blocks.outputs(largest, strength):
-            mask = sum(1 << layer for layer in chosen)
-            yield number, mask, fitted.accuracy(outputs, labels[test])
+            yield number, layer_mask(chosen), _share_correct(outputs + intercept, labels[test])
 
 
 class _Sums:
-    """Sums over some rows of (examples, hidden states, width) vectors, of each layer and of two.
-
-    Attributes:
-        center: (hidden states, width), the mean vectors. They are subtracted, which keeps sums of
-            squares exact.
-        products: (hidden states, width, classes), of vectors and targets.
-        scatter: of layers (i, j), i <= j; of two layers only if `joined`.
-    """
+    """Sums over some rows of (examples, hidden states, width) vectors, of each layer and of two."""
 
     def __init__(
         self, vectors: NDArray[np.float32], rows: Rows, targets: Floats, *, joined: bool
     ) -> None:
+        # (hidden states, width) means, which are subtracted: this keeps sums of squares exact.
         self.center: Floats = vectors[rows].mean(axis=0, dtype=np.float64)
         layers = range(len(self.center))
         products = []
+        # Of layers (i, j), i <= j.
         self.scatter: dict[tuple[int, int], Floats] = {}
         for i in layers:
             # One layer at a time, because all of them in float64 are large.
@@ -293,14 +272,13 @@ class _Sums:
             self.scatter[i, i] = _scatter(first)
             for j in layers[i + 1 :] if joined else ():
                 self.scatter[i, j] = _scatter(first, vectors[rows, j] - self.center[j])
+        # (hidden states, width, classes), of vectors and targets.
         self.products = np.stack(products)
 
 
 class _Blocks:
-    """One division of single texts, in blocks of layers.
-
-    `whole` is over the rows to train on and to test on, `test` is (rows, hidden states, width)
-    float64 minus the center, targets are (rows, classes).
+    """One division of single texts, in blocks of layers: `whole` is over all its rows, `test` is
+    (rows, hidden states, width) float64 minus the center.
     """
 
     def __init__(self, whole: _Sums, test: Floats, test_targets: Floats, targets: Floats) -> None:
@@ -367,27 +345,20 @@ def _by_features(
         features -= features[rows].mean(axis=0)
         total = _scatter(features[rows])
         for number, (train, test) in enumerate(divisions):
-            fitted = _Fit(labels[train], classes)
+            targets = _targets(labels[train], classes)
             mean = features[train].mean(axis=0)
-            products = features[train].T @ fitted.targets
-            products -= np.outer(mean, fitted.targets.sum(axis=0))
+            products = features[train].T @ targets
+            products -= np.outer(mean, targets.sum(axis=0))
             scatter = total - _scatter(features[test])
             scatter -= len(train) * np.outer(mean, mean)
             weights = _solve(scatter, products, strength, len(train))
-            outputs = (features[test] - mean) @ weights
-            yield number, mask, fitted.accuracy(outputs, labels[test])
+            outputs = (features[test] - mean) @ weights + targets.mean(axis=0)
+            yield number, mask, _share_correct(outputs, labels[test])
 
 
-class _Fit:
-    """The targets of one division's training rows."""
-
-    def __init__(self, labels: Rows, classes: int) -> None:
-        self.targets = _targets(labels, classes)
-        self._means = self.targets.mean(axis=0)
-
-    def accuracy(self, outputs: Floats, labels: Rows) -> float:
-        """The share of correct classes; outputs are (rows, classes) without the intercept."""
-        return float(((outputs + self._means).argmax(axis=1) == labels).mean())
+def _share_correct(outputs: Floats, labels: Rows) -> float:
+    """The share of rows whose class has the highest output, (rows, classes)."""
+    return float((outputs.argmax(axis=1) == labels).mean())
 
 
 def _targets(labels: Rows, classes: int) -> Floats:

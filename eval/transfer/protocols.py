@@ -1,5 +1,4 @@
-"""Classification tasks under an encoder, and the protocols of the papers: the examples that a
-classifier is trained, chosen and tested on, and its accuracy over seeds.
+"""Protocols of classification: on what a classifier is trained, chosen and tested.
 
 ``senteval`` (Conneau and Kiela 2018; Wang and Kuo 2020) follows the splits of a task:
 
@@ -10,9 +9,6 @@ classifier is trained, chosen and tested on, and its accuracy over seeds.
 
 ``bert-lc`` (Hosseini et al. 2023) merges all splits and divides them at random into 85% to train
 on and 15% to test on, ten times; its strength is fixed, so nothing is chosen.
-
-Folds are stratified. The strength with the highest mean accuracy is chosen, the first of equal
-ones.
 """
 
 from __future__ import annotations
@@ -25,13 +21,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.datasets.classification import ClassificationTask, LabeledTexts
+from eval.datasets.classification import ClassificationTask
 from eval.layers.search import LayerFusion
 from eval.progress import Done, ignore
 from eval.sentences.supervised import pair_features
 from eval.transfer.classifiers import Classifier, Job, Rows
 from eval.vectors import TextVectors
-from retriever.errors import BadInputError, ConfigError, require_classifiers
+from retriever.errors import BadInputError, ConfigError
 
 ProtocolName = Literal["senteval", "bert-lc"]
 ACCURACY = "accuracy"
@@ -68,26 +64,23 @@ class TransferProtocol:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassificationData:
-    """A classification task under one encoder.
-
-    Features are (examples, features) float32, split after split: the vector of a text, or |u - v|
-    and u * v of a pair; labels are (examples,) int64 places in `classes`, where those of the
-    training split come first; `splits` has the rows of each.
-    """
+    """A classification task under one encoder."""
 
     name: str
+    # Those of the training split come first.
     classes: tuple[str, ...]
+    # (examples, features) split after split: the vector of a text, or |u - v| and u * v of a pair.
     features: NDArray[np.float32]
+    # (examples,) places in `classes`.
     labels: Rows
+    # The rows of each split.
     splits: Mapping[str, Rows]
     pairs: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerData:
-    """A classification task with (examples, hidden states, width) vectors of all layers as
-    features.
-    """
+    """A classification task with (examples, hidden states, width) vectors in place of features."""
 
     data: ClassificationData
     left: NDArray[np.float32]
@@ -115,27 +108,24 @@ def task_texts(task: ClassificationTask) -> list[str]:
 
 
 def classification_data(task: ClassificationTask, vectors: TextVectors) -> ClassificationData:
-    """The features and classes of a task; raises what `task_classes` raises."""
-    data = task_classes(task)
-    features = [_features(part, vectors) for part in task.splits.values()]
-    return replace(data, features=np.concatenate(features))
+    """The features and classes of a task."""
+    features = []
+    for part in task.splits.values():
+        left = vectors.of(part.left)
+        features.append(left if part.right is None else pair_features(left, vectors.of(part.right)))
+    return replace(task_classes(task), features=np.concatenate(features))
 
 
 def layer_data(
     task: ClassificationTask, vectors: TextVectors, fusion: LayerFusion | None = None
 ) -> LayerData:
-    """The vectors of every layer of a task, (hidden states, width) for each text."""
+    """A task with the (hidden states, width) vectors of each text."""
     data, parts = task_classes(task), task.splits.values()
     left = vectors.of([text for part in parts for text in part.left])
     right = None
     if data.pairs:
         right = vectors.of([text for part in parts for text in part.right or ()])
     return LayerData(data, left, right, fusion or LayerFusion())
-
-
-def _features(part: LabeledTexts, vectors: TextVectors) -> NDArray[np.float32]:
-    left = vectors.of(part.left)
-    return left if part.right is None else pair_features(left, vectors.of(part.right))
 
 
 def task_classes(task: ClassificationTask) -> ClassificationData:
@@ -197,16 +187,14 @@ def tested_columns(task: ClassificationTask, tested: Rows) -> dict[str, list[obj
 
 
 class Outcome(NamedTuple):
-    """The predictions of a classifier with one seed, test part after test part.
-
-    Each part has the strength that was `chosen` by the mean accuracy `dev`; `unseen` tests are of
-    an example whose class is not in the training data, and cannot be right.
-    """
+    """The predictions of a classifier with one seed, test part after test part."""
 
     rows: Rows
     predicted: Rows
+    # The strength of each part, and the mean accuracy by which it was chosen.
     chosen: tuple[float, ...]
     dev: float | None
+    # Number of tests of a class that is not in the training data.
     unseen: int
 
 
@@ -217,12 +205,7 @@ def run_protocol(
     seed: int,
     done: Done = ignore,
 ) -> Outcome:
-    """Train, choose and test with one seed, which decides folds, divisions and first weights.
-
-    Encoders with the same seed are tested on the same examples; `done` is called with the number of
-    classifiers trained, `trainings` in all.
-    """
-    require_classifiers()
+    """Train, choose and test with one seed, which decides folds, divisions and first weights."""
 
     def predict(jobs: Sequence[Job]) -> list[Rows]:
         check_jobs(data, jobs)
@@ -317,7 +300,7 @@ def check_jobs(data: ClassificationData, jobs: Iterable[Job]) -> None:
 
 
 def _best(data: ClassificationData, parts: Iterable[tuple[Rows, Rows]]) -> tuple[int, float]:
-    """The strength with the highest mean accuracy over rows with predictions, and this mean."""
+    """The first strength with the highest mean accuracy over rows, and this mean."""
     shares = [(predicted == data.labels[rows]).mean(axis=1) for rows, predicted in parts]
     scores = np.mean(shares, axis=0)
     best = int(np.argmax(np.round(scores, 12)))
@@ -340,12 +323,10 @@ def outcome(
 
 @dataclass(frozen=True, slots=True)
 class SeedScore:
-    """Accuracy of one seed, F1 of the second class of pairs in two classes (1, a paraphrase, in
-    MRPC), the mean accuracy by which the strength of each test part was chosen, and these
-    strengths.
-    """
+    """The result of one seed."""
 
     accuracy: float
+    # Of the second class of pairs in two classes: 1, a paraphrase, in MRPC.
     f1: float | None
     dev: float | None
     chosen: tuple[float, ...]
@@ -353,11 +334,8 @@ class SeedScore:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassificationScore:
-    """The results of all seeds.
-
-    Spreads are standard deviations (n - 1), None for a single seed; `tested` are ascending rows,
-    the same for every encoder, and `correct` the share of tests in which each was classified
-    correctly.
+    """The results of all seeds; `correct` is the share of correct tests of each of the rows
+    `tested`, which are the same for every encoder.
     """
 
     unseen: int
@@ -393,7 +371,7 @@ def score_classification(
 def effective_seeds(
     data: ClassificationData, classifier: Classifier, protocol: TransferProtocol, seeds: int
 ) -> int:
-    """The number of seeds that are run: one if neither classifier nor examples are random."""
+    """One seed if neither classifier nor examples are random."""
     if seeds < 1:
         raise ConfigError(f"seeds: expected at least 1, found {seeds}")
     fixed = protocol.name == "senteval" and "dev" in data.splits and not classifier.seeded

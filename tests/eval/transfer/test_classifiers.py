@@ -11,7 +11,6 @@ from sklearn.preprocessing import StandardScaler
 
 from eval.sentences.supervised import scaling_of
 from eval.transfer.classifiers import Job, LogisticRegressions, MLPs
-from retriever.errors import MissingExtraError
 from tests.eval.transfer.classification_samples import clouds
 
 
@@ -123,9 +122,3 @@ def test_networks_trained_side_by_side_are_each_what_they_are_alone(classes):
         expected = [plain_mlp(data, job, value, settings, 9) for value in job.values]
         assert agreement(predicted, expected) > 0.99
     assert agreement([one[0] for one in found], [one[1] for one in found]) < 0.99
-
-
-def test_a_missing_library_is_named(monkeypatch):
-    monkeypatch.setattr("retriever.errors.find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"\[sentences\]"):
-        LogisticRegressions()
