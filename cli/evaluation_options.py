@@ -31,24 +31,6 @@ if TYPE_CHECKING:
     from retriever.encoders.settings import Pooling
 
 
-def _check_figure(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
-    """Refuse a figure that cannot be drawn, before any work is done for it."""
-    if value is not None:
-        from eval import check_figure
-
-        check_figure(value)
-    return value
-
-
-def _check_report(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
-    """Refuse a folder that a report cannot be written to, before any work is done for it."""
-    if value is not None:
-        from eval import check_report_folder
-
-        check_report_folder(value)
-    return value
-
-
 def data_set(path: Path) -> Path:
     """The path of a data set, or the same path below $RETRIEVER_DATA if it is only there.
 
@@ -96,14 +78,6 @@ cache_option = option(
     help="Keep vectors in $RETRIEVER_CACHE, or ~/.cache/retriever, so that a text is encoded once.",
     section="Encoder",
 )
-plot_option = option(
-    "--plot",
-    type=click.Path(path_type=Path),
-    callback=_check_figure,
-    metavar="FILE",
-    help="Draw a figure into this .png or .svg file.",
-    section="Output",
-)
 without_positive_option = option(
     "--without-positive",
     type=click.Choice(["exclude", "count"]),
@@ -137,19 +111,6 @@ def baseline_option(what: str, metavar: str, section: Section = "Ranking") -> Ca
         help=f"{what} that the others are compared with.",
         shown_default="the first",
         section=section,
-    )
-
-
-def report_option(content: str) -> Callable[[F], F]:
-    """--output; `content` is what the help says is written."""
-    return option(
-        "-o",
-        "--output",
-        type=click.Path(path_type=Path),
-        callback=_check_report,
-        metavar="FOLDER",
-        help=f"Write {content} to this folder.",
-        section="Output",
     )
 
 

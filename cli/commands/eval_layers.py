@@ -12,19 +12,16 @@ from cli.evaluation_options import (
     DataSet,
     cache_folder,
     cache_option,
-    plot_option,
-    report_option,
 )
 from cli.options import (
     MINILM,
     Command,
     EncoderOptions,
     encoder_options,
-    json_option,
     option,
-    quiet_option,
     settings,
 )
+from cli.output.results import ResultOptions, command_line, result_options
 from retriever.settings import setting
 
 
@@ -70,22 +67,16 @@ class SearchOptions:
     section="Input",
 )
 @settings("search", SearchOptions, "split test_split objective max_layers protocol")
-@plot_option
-@report_option("the report, best sets and figure")
 @encoder_options(MINILM, "pooling dtype")
 @cache_option
-@json_option
-@quiet_option
+@result_options("the report, best sets and figure", plot=True)
 def layers_command(
     data: tuple[Path, ...],
     test: Path | None,
     search: SearchOptions,
-    plot: Path | None,
-    output: Path | None,
     encoder: EncoderOptions,
     cache: bool,
-    as_json: bool,
-    quiet: bool,
+    shown: ResultOptions,
 ) -> None:
     """Average every set of hidden states as in BERT-LC, and report the best.
 
@@ -95,8 +86,6 @@ def layers_command(
     ::fusion=max and ::head=yes in --model search the maximum over layers and the model's head after
     fusion, more slowly.
     """
-    from cli.output.progress import Stages
-    from cli.output.results import command_line, draw, report
     from eval import (
         LayerSearchSettings,
         Loading,
@@ -114,7 +103,7 @@ def layers_command(
         loading=Loading(choice.device, choice.download, cache_folder(cache)),
         **asdict(search),
     )
-    with Stages(quiet=quiet) as progress:
+    with shown.stages() as progress:
         result = search_layers(data, settings, test=test, progress=progress, command=command_line())
-    draw(result, plot)
-    report(result, output, as_json=as_json)
+    shown.draw(result)
+    shown.write(result)

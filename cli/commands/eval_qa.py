@@ -19,7 +19,6 @@ from cli.evaluation_options import (
     dataset_argument,
     measure_option,
     question_options,
-    report_option,
     resampling_options,
     without_positive_option,
 )
@@ -29,12 +28,10 @@ from cli.options import (
     encoder_options,
     flag_of,
     is_given,
-    json_option,
     option,
-    quiet_option,
     settings,
 )
-from cli.output.text import say
+from cli.output.results import ResultOptions, command_line, result_options
 from retriever.settings import setting
 
 if TYPE_CHECKING:
@@ -91,12 +88,10 @@ class RunOptions:
     LayerOptions,
     options=[by_layer_option("the model by its cosine, not systems", "Ranking")],
 )
-@report_option("the report, TREC runs, figures and cross-encoders")
 @encoder_options("all-MiniLM-L6-v2, or the model of --index", "layers pooling dtype")
 @cache_option
 @resampling_options
-@json_option
-@quiet_option
+@result_options("the report, TREC runs, figures and cross-encoders")
 def qa_command(
     dataset: Path,
     run: RunOptions,
@@ -106,12 +101,10 @@ def qa_command(
     measures: tuple[str, ...],
     without_positive: Literal["exclude", "count"],
     states: LayerOptions,
-    output: Path | None,
     encoder: EncoderOptions,
     cache: bool,
     resampling: ResamplingOptions,
-    as_json: bool,
-    quiet: bool,
+    shown: ResultOptions,
 ) -> None:
     """Rank the candidates of each question of DATASET with several systems.
 
@@ -120,8 +113,6 @@ def qa_command(
     on its training split; epochs and weights are chosen on its dev split. Systems are compared by
     intervals and paired tests. --by-layer ranks by every hidden state of the model instead.
     """
-    from cli.output.progress import Stages
-    from cli.output.results import command_line, report
     from eval import Loading, QASettings, rank_layers, rank_systems
     from eval.qa.systems import INTERACTIONS, parse_systems
 
@@ -138,21 +129,28 @@ def qa_command(
         baseline=baseline,
         without_positive=without_positive,
         resampling=resampling.settings(),
-        models=None if output is None else output / "rerankers",
+        models=None if shown.report is None else shown.report / "rerankers",
     )
     result: QAResult | SentenceResult
-    with Stages(quiet=quiet) as progress:
+    with shown.stages() as progress:
         if states.by_layer:
-            _refuse_systems(baseline)
-            poolings = states.scored_poolings()
-            result = rank_layers(
-                dataset, poolings, asked, progress=progress, command=command_line()
-            )
+            if baseline is not None or is_given("systems"):
+                raise click.UsageError(
+                    "--by-layer ranks by the layers of --model alone: leave out --systems and "
+                    "--baseline"
+                )
+            poolings, command = states.scored_poolings(), command_line()
+            result = rank_layers(dataset, poolings, asked, progress=progress, command=command)
         else:
             result = rank_systems(
-                dataset, systems, asked, progress=progress, notify=say, command=command_line()
+                dataset,
+                systems,
+                asked,
+                progress=progress,
+                notify=shown.notify,
+                command=command_line(),
             )
-    report(result, output, as_json=as_json)
+    shown.write(result)
 
 
 def _refuse_idle(*, heads: bool, crosses: bool) -> None:
@@ -165,11 +163,3 @@ def _refuse_idle(*, heads: bool, crosses: bool) -> None:
             raise click.UsageError(
                 f"{flag_of(name)}: it is for training {of}, and none is trained here; leave it out"
             )
-
-
-def _refuse_systems(baseline: str | None) -> None:
-    """Refuse --by-layer beside systems."""
-    if baseline is not None or is_given("systems"):
-        raise click.UsageError(
-            "--by-layer ranks by the layers of --model alone: leave out --systems and --baseline"
-        )

@@ -14,7 +14,6 @@ from cli.evaluation_options import (
     SentenceOptions,
     classifier_options,
     datasets_argument,
-    report_option,
     resampling_options,
     sentence_options,
 )
@@ -22,10 +21,9 @@ from cli.options import (
     Command,
     flag_of,
     is_given,
-    json_option,
-    quiet_option,
     settings,
 )
+from cli.output.results import ResultOptions, command_line, result_options
 from retriever.settings import setting
 
 
@@ -53,18 +51,14 @@ class SimilarityOptions:
 @datasets_argument
 @sentence_options
 @settings("scoring", SimilarityOptions, "aggregation supervised")
-@report_option("the report, values by pair and figures")
 @resampling_options
-@json_option
-@quiet_option
+@result_options("the report, values by pair and figures")
 def sts_command(
     datasets: tuple[Path, ...],
     encoders: SentenceOptions,
     scoring: SimilarityOptions,
-    output: Path | None,
     resampling: ResamplingOptions,
-    as_json: bool,
-    quiet: bool,
+    shown: ResultOptions,
 ) -> None:
     """Correlate the cosines of encoders with human scores of similarity.
 
@@ -72,8 +66,6 @@ def sts_command(
     file of scored pairs. Reports Spearman's and Pearson's correlations with intervals and paired
     tests.
     """
-    from cli.output.progress import Stages
-    from cli.output.results import command_line, report
     from eval import RelatednessSettings, STSSettings, score_sts
 
     if scoring.seeds is not None and not scoring.supervised:
@@ -86,11 +78,11 @@ def sts_command(
         resampling=resampling.settings(),
         loading=encoders.loading(),
     )
-    with Stages(quiet=quiet) as progress:
+    with shown.stages() as progress:
         result = score_sts(
             datasets, encoders.names(), settings, progress=progress, command=command_line()
         )
-    report(result, output, as_json=as_json)
+    shown.write(result)
 
 
 def _shares(text: str) -> tuple[float, ...]:
@@ -155,27 +147,21 @@ class ProtocolOptions:
     "protocol layers_search max_layers train_share",
     metavars={"train_share": "SHARE[,SHARE...]"},
 )
-@report_option("the report, values by example and figures")
 @resampling_options
-@json_option
-@quiet_option
+@result_options("the report, values by example and figures")
 def transfer_command(
     datasets: tuple[Path, ...],
     encoders: SentenceOptions,
     classifier: ClassifierOptions,
     division: ProtocolOptions,
-    output: Path | None,
     resampling: ResamplingOptions,
-    as_json: bool,
-    quiet: bool,
+    shown: ResultOptions,
 ) -> None:
     """Train and test a classifier on the vectors of encoders.
 
     DATASET is the folder of a task (MR, CR, SUBJ, MPQA, SST, TREC, MRPC, ...; its form is
     detected), or its one file.
     """
-    from cli.output.progress import Stages
-    from cli.output.results import command_line, report
     from eval import (
         LayerTransferSettings,
         TransferProtocol,
@@ -216,37 +202,31 @@ def transfer_command(
         resampling=resampling.settings(),
         loading=encoders.loading(),
     )
-    with Stages(quiet=quiet) as progress:
+    with shown.stages() as progress:
         result = score_transfer(
             datasets, encoders.names(), settings, progress=progress, command=command_line()
         )
-    report(result, output, as_json=as_json)
+    shown.write(result)
 
 
 @click.command("probe", cls=Command)
 @datasets_argument
 @sentence_options
 @classifier_options
-@report_option("the report, values by sentence and figures")
 @resampling_options
-@json_option
-@quiet_option
+@result_options("the report, values by sentence and figures")
 def probe_command(
     datasets: tuple[Path, ...],
     encoders: SentenceOptions,
     classifier: ClassifierOptions,
-    output: Path | None,
     resampling: ResamplingOptions,
-    as_json: bool,
-    quiet: bool,
+    shown: ResultOptions,
 ) -> None:
     """Train a classifier to predict length, words, tense, ... from the vectors of encoders.
 
     DATASET is a file of a probing task in SentEval's form: one of its ten, one that `retriever make
     probing` writes, or your own. The dev split chooses the strength of regularization.
     """
-    from cli.output.progress import Stages
-    from cli.output.results import command_line, report
     from eval import TransferSettings, score_probing
 
     settings = TransferSettings(
@@ -257,8 +237,8 @@ def probe_command(
         resampling=resampling.settings(),
         loading=encoders.loading(),
     )
-    with Stages(quiet=quiet) as progress:
+    with shown.stages() as progress:
         result = score_probing(
             datasets, encoders.names(), settings, progress=progress, command=command_line()
         )
-    report(result, output, as_json=as_json)
+    shown.write(result)

@@ -10,18 +10,16 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from cli.evaluation_options import plot_option, report_option
 from cli.options import (
     MINILM,
     Command,
     EncoderOptions,
     complete_path,
     encoder_options,
-    json_option,
     option,
-    quiet_option,
     settings,
 )
+from cli.output.results import ResultOptions, command_line, result_options
 from cli.output.text import say
 from cli.source_options import SourceOptions, corpus_texts, source_options, sources_argument
 from retriever.settings import setting
@@ -89,28 +87,21 @@ def checked_text(text: str, name: str) -> str:
 @limit_option
 @source_options
 @encoder_options(MINILM)
-@report_option("the report and its figure")
-@plot_option
-@json_option
-@quiet_option
+@result_options("the report and its figure", plot=True)
 def layers_command(
     sources: tuple[str, ...],
     text: str | None,
     limit: int,
     source: SourceOptions,
     encoder: EncoderOptions,
-    output: Path | None,
-    plot: Path | None,
-    as_json: bool,
-    quiet: bool,
+    shown: ResultOptions,
 ) -> None:
     """Show the mean cosine between every two hidden states of a word piece.
 
     Reads the documents of SOURCE... or one --text, and shows the mean and spread of each offset
     diagonal too (SBERT-WK, Fig. 1). Hidden state 0 is the embedding output.
     """
-    from cli.output.progress import Stages, warn_reader
-    from cli.output.results import command_line, draw, report
+    from cli.output.progress import warn_reader
     from eval import Loading, inspect_layers
 
     if bool(sources) == (text is not None):
@@ -118,20 +109,20 @@ def layers_command(
     given = [] if text is None else [checked_text(text, "--text")]
     reader = source.reader(sources) if sources else None
     choice = encoder.choice()
-    with Stages(quiet=quiet) as progress:
+    with shown.stages() as progress:
         result = inspect_layers(
             corpus_texts(reader) if reader else given,
             choice.encoder,
             limit=limit,
             loading=Loading(choice.device, choice.download),
             progress=progress,
-            notify=say,
+            notify=shown.notify,
             command=command_line(),
         )
     if reader:
         warn_reader(reader, say)
-    draw(result, plot)
-    report(result, output, as_json=as_json)
+    shown.draw(result)
+    shown.write(result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +146,7 @@ class WordOptions:
     section="Output",
 )
 @encoder_options(MINILM)
-@report_option("the report and its figure")
-@plot_option
-@json_option
-@quiet_option
+@result_options("the report and its figure", plot=True)
 def words_command(
     sources: tuple[str, ...],
     limit: int,
@@ -166,23 +154,19 @@ def words_command(
     counted: WordOptions,
     top: int,
     encoder: EncoderOptions,
-    output: Path | None,
-    plot: Path | None,
-    as_json: bool,
-    quiet: bool,
+    shown: ResultOptions,
 ) -> None:
     """Show the words of SOURCE... whose adjacent-layer cosines vary least, moderately and most.
 
     Words are in lower case. The vector of a word is the mean over its pieces, its variance the mean
     over its occurrences (SBERT-WK, Table I).
     """
-    from cli.output.progress import Stages, warn_reader
-    from cli.output.results import command_line, draw, report
+    from cli.output.progress import warn_reader
     from eval import Loading, inspect_words
 
     reader = source.reader(sources)
     choice = encoder.choice()
-    with Stages(quiet=quiet) as progress:
+    with shown.stages() as progress:
         result = inspect_words(
             corpus_texts(reader),
             choice.encoder,
@@ -191,12 +175,12 @@ def words_command(
             limit=limit,
             loading=Loading(choice.device, choice.download),
             progress=progress,
-            notify=say,
+            notify=shown.notify,
             command=command_line(),
         )
     warn_reader(reader, say)
-    draw(result, plot)
-    report(result, output, as_json=as_json)
+    shown.draw(result)
+    shown.write(result)
 
 
 # Of the 256 colors of a terminal: white to red, each light enough for black letters.
@@ -221,15 +205,13 @@ _BLACK = 16
     section="Output",
 )
 @encoder_options(MINILM)
-@plot_option
-@json_option
+@result_options(plot=True, quiet=False)
 def weights_command(
     text: str | None,
     text_file: Path | None,
     unit: Literal["word", "piece"],
     encoder: EncoderOptions,
-    plot: Path | None,
-    as_json: bool,
+    shown: ResultOptions,
 ) -> None:
     """Show the weight of each word of TEXT in its SBERT-WK vector; the weights sum to 1.
 
@@ -239,7 +221,6 @@ def weights_command(
     If --model is a meta-embedding, show the weights of its sources, and the length of each source's
     part of each word's vector.
     """
-    from cli.output.results import draw, show
     from eval import Loading, inspect_meta, inspect_weights, is_meta, sbert_wk_form
 
     if (text is None) == (text_file is None):
@@ -248,9 +229,9 @@ def weights_command(
     if is_meta((encoder.model or "").partition("::")[0]):
         asked = encoder.choice()
         loading = Loading(asked.device, asked.download)
-        parts = inspect_meta(read, asked.encoder, loading=loading, notify=say)
-        draw(parts, plot)
-        show(parts, as_json=as_json)
+        parts = inspect_meta(read, asked.encoder, loading=loading, notify=shown.notify)
+        shown.draw(parts)
+        shown.show(parts)
         return
     choice = replace(encoder, model=sbert_wk_form(encoder.model or "")).choice()
     result = inspect_weights(
@@ -258,13 +239,13 @@ def weights_command(
         choice.encoder,
         unit=unit,
         loading=Loading(choice.device, choice.download),
-        notify=say,
+        notify=shown.notify,
     )
-    draw(result, plot)
-    if not as_json and sys.stdout.isatty() and "NO_COLOR" not in os.environ:
+    shown.draw(result)
+    if not shown.as_json and sys.stdout.isatty() and "NO_COLOR" not in os.environ:
         click.echo(_shaded(result), color=True)
     else:
-        show(result, as_json=as_json)
+        shown.show(result)
 
 
 def _shaded(found: WeightInspection) -> str:

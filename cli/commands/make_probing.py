@@ -10,12 +10,11 @@ import click
 
 from cli.options import (
     Command,
-    json_option,
     option,
     output_folder,
-    quiet_option,
     seed_option,
 )
+from cli.output.results import ResultOptions, result_options
 from cli.output.text import say
 from cli.source_options import SourceOptions, source_options, sources_argument
 
@@ -48,8 +47,7 @@ _BLOCK = 1_000
     section="Output",
 )
 @seed_option("all random draws", "Output")
-@quiet_option
-@json_option
+@result_options()
 def probing_command(
     sources: tuple[str, ...],
     source: SourceOptions,
@@ -57,8 +55,7 @@ def probing_command(
     output: Path,
     words: int | None,
     seed: int,
-    quiet: bool,
-    as_json: bool,
+    shown: ResultOptions,
 ) -> None:
     """Make probing sets in SentEval's form from the sentences of SOURCE.
 
@@ -67,7 +64,6 @@ def probing_command(
     published; a smaller corpus gives fewer, in the same ratio.
     """
     from cli.output.progress import warn_reader
-    from cli.output.results import show
     from eval import ProbingSettings, make_probing
 
     tasks = _TASKS if task == "all" else (task,)
@@ -80,10 +76,9 @@ def probing_command(
             "file, or --task sentlen"
         )
     reader = source.reader(sources)
-    result = make_probing(lambda: _texts(reader, quiet=quiet), output, settings)
+    result = make_probing(lambda: _texts(reader, quiet=shown.quiet), output, settings)
     warn_reader(reader, say)
-    if as_json or not quiet:
-        show(result, as_json=as_json)
+    shown.show(result)
 
 
 def _texts(reader: CorpusReader, *, quiet: bool) -> Iterator[str]:

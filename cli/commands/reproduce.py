@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from functools import partial
 from pathlib import Path
 
 import click
@@ -47,7 +46,7 @@ def reproduce_command(
     per model.
     """
     from cli.output.progress import Stages
-    from cli.output.results import report
+    from cli.output.results import ResultOptions
     from eval import experiments
     from eval.papers import reproduce
 
@@ -72,7 +71,7 @@ def reproduce_command(
                 model or MINILM,
                 output,
                 run=_run,
-                show=partial(report, as_json=False),
+                show=lambda result, folder: ResultOptions(report=folder).write(result),
                 progress=progress,
                 notify=say,
             )

@@ -12,7 +12,6 @@ from cli.evaluation_options import (
     DataSet,
     QuestionOptions,
     data_set,
-    plot_option,
     training_questions,
 )
 from cli.options import (
@@ -21,12 +20,11 @@ from cli.options import (
     EncoderOptions,
     complete_path,
     encoder_options,
-    json_option,
     option,
     output_folder,
-    quiet_option,
     settings,
 )
+from cli.output.results import ResultOptions, result_options
 from cli.output.text import say
 from cli.source_options import SourceOptions, source_options
 from cli.training_options import (
@@ -89,9 +87,7 @@ class ObjectiveOptions:
 @fine_tuning_options(learning_rate=5e-5, tolerance=0.0)
 @sampling_options(count=4, positives=1, batch=32, margin=0.2)
 @restart_option
-@plot_option
-@json_option
-@quiet_option
+@result_options(plot=True)
 def encoder_command(
     sources: tuple[str, ...],
     output: Path,
@@ -103,9 +99,7 @@ def encoder_command(
     tuning: FineTuningOptions,
     sampling: SamplingOptions,
     restart: bool,
-    plot: Path | None,
-    as_json: bool,
-    quiet: bool,
+    shown: ResultOptions,
 ) -> None:
     """Fine-tune an encoder on DATA, and keep the best epoch on dev.
 
@@ -114,13 +108,10 @@ def encoder_command(
     on dev than the untrained encoder, that is what is kept. The folder is a model for --model, here
     and in sentence-transformers. The same command resumes an interrupted run.
     """
-    from cli.output.progress import Stages, warn_reader
-    from cli.output.results import draw, saying, show
-    from eval import CorpusPairs, EncoderFitSettings, Loading, check_figure, fit_encoder
+    from cli.output.progress import warn_reader
+    from eval import CorpusPairs, EncoderFitSettings, Loading, fit_encoder
     from retriever.encoders.training.trainer import EncoderTrainingSettings
 
-    if plot is not None:
-        check_figure(plot)
     choice = encoder.choice()
     training = EncoderTrainingSettings(
         objective=goal.objective or "mnr",
@@ -137,7 +128,7 @@ def encoder_command(
     else:
         reader = source.reader(sources)
         given = CorpusPairs(reader, goal.pairs, goal.sample, tuning.seed)
-    with Stages(quiet=quiet) as progress:
+    with shown.stages() as progress:
         result = fit_encoder(
             given,
             output,
@@ -151,9 +142,9 @@ def encoder_command(
             ),
             restart=restart,
             progress=progress,
-            notify=saying(quiet=quiet),
+            notify=shown.notify,
         )
     if reader is not None:
         warn_reader(reader, say)
-    draw(result, plot)
-    show(result, as_json=as_json, quiet=quiet)
+    shown.draw(result)
+    shown.show(result)

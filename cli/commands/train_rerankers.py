@@ -13,7 +13,6 @@ from cli.evaluation_options import (
     cache_folder,
     cache_option,
     dataset_argument,
-    plot_option,
     training_questions,
 )
 from cli.options import (
@@ -23,12 +22,11 @@ from cli.options import (
     device_option,
     download_option,
     encoder_options,
-    json_option,
     option,
     output_folder,
-    quiet_option,
     settings,
 )
+from cli.output.results import ResultOptions, result_options
 from cli.training_options import (
     FineTuningOptions,
     SamplingOptions,
@@ -87,9 +85,7 @@ _SYSTEM = option(
 @sampling_options()
 @encoder_options("all-MiniLM-L6-v2, or the model of --index")
 @cache_option
-@plot_option
-@json_option
-@quiet_option
+@result_options(plot=True)
 def reranker_command(
     dataset: Path,
     output: Path,
@@ -98,17 +94,13 @@ def reranker_command(
     sampling: SamplingOptions,
     encoder: EncoderOptions,
     cache: bool,
-    plot: Path | None,
-    as_json: bool,
-    quiet: bool,
+    shown: ResultOptions,
 ) -> None:
     """Train a head on the vectors of DATASET's training questions and their passages.
 
     The encoder is not changed, and encodes each text once. The epoch with the best AP on the dev
     split is kept, which may be the untrained head, and of several seeds the best one.
     """
-    from cli.output.progress import Stages
-    from cli.output.results import draw, saying, show
     from eval import HeadPlan, Loading, RerankerSettings, fit_reranker
     from retriever.rerankers.settings import HeadSettings, HeadTrainingSettings
 
@@ -126,7 +118,7 @@ def reranker_command(
         ),
     )
     interaction, _, kind = reranker.system.partition(":")
-    with Stages(quiet=quiet) as progress:
+    with shown.stages() as progress:
         result = fit_reranker(
             dataset,
             output,
@@ -138,10 +130,10 @@ def reranker_command(
                 reranker.seeds,
             ),
             progress=progress,
-            notify=saying(quiet=quiet),
+            notify=shown.notify,
         )
-    draw(result, plot)
-    show(result, as_json=as_json, quiet=quiet)
+    shown.draw(result)
+    shown.show(result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +177,7 @@ class CrossOptions:
 @fine_tuning_options()
 @sampling_options(count=12, positives=3, batch=8)
 @restart_option
-@plot_option
-@json_option
-@quiet_option
+@result_options(plot=True)
 def cross_encoder_command(
     dataset: Path,
     output: Path,
@@ -199,17 +189,13 @@ def cross_encoder_command(
     cross: CrossOptions,
     sampling: SamplingOptions,
     restart: bool,
-    plot: Path | None,
-    as_json: bool,
-    quiet: bool,
+    shown: ResultOptions,
 ) -> None:
     """Fine-tune a cross-encoder on the questions of DATASET.
 
     The same command resumes an interrupted run from its last checkpoint. The epoch that is kept is
     the last one whose dev AP is at most --tolerance below the best before it.
     """
-    from cli.output.progress import Stages
-    from cli.output.results import draw, saying, show
     from eval import (
         CrossEncoderSettings,
         CrossPlan,
@@ -225,7 +211,7 @@ def cross_encoder_command(
         sampling=sampling.settings(),
         **tuning.named(),
     )
-    with Stages(quiet=quiet) as progress:
+    with shown.stages() as progress:
         result = fit_cross_encoder(
             dataset,
             output,
@@ -236,7 +222,7 @@ def cross_encoder_command(
             ),
             restart=restart,
             progress=progress,
-            notify=saying(quiet=quiet),
+            notify=shown.notify,
         )
-    draw(result, plot)
-    show(result, as_json=as_json, quiet=quiet)
+    shown.draw(result)
+    shown.show(result)

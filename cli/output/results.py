@@ -1,100 +1,137 @@
-"""What commands print: messages, and results of evaluations, which are also written as reports."""
+"""Results of evaluations and trainings: printed, drawn and written as reports."""
 
 from __future__ import annotations
 
 import json
 import shlex
 import sys
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import click
 
+from cli.options import Decorator, json_option, option, quiet_option, settings
 from cli.output.text import say
 from retriever.terminal import without_controls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from matplotlib.figure import Figure
 
-
-class Result(Protocol):
-    """The result of an evaluation."""
-
-    def text(self) -> str:
-        """For a terminal."""
-        ...
-
-    def to_json(self) -> dict[str, object]:
-        """For programs."""
-        ...
+    from cli.output.progress import Stages
 
 
-class ReportedResult(Result, Protocol):
-    """A result with a report."""
+class _Result(Protocol):
+    def text(self) -> str: ...
 
-    def write(self, folder: Path) -> list[Path]:
-        """Write the report; the files."""
-        ...
+    def to_json(self) -> dict[str, object]: ...
 
 
-class DrawnResult(Protocol):
-    """A result with a figure."""
-
-    def figure(self) -> Figure:
-        """Draw it."""
-        ...
+class _DrawnResult(_Result, Protocol):
+    def figure(self) -> Figure: ...
 
 
-def draw(result: DrawnResult, path: Path | None) -> None:
-    """Draw the figure of a result into a file, if one is given."""
-    if path is not None:
-        from eval import save_figure
-
-        save_figure(result.figure(), path)
+class _ReportedResult(_Result, Protocol):
+    def write(self, folder: Path) -> list[Path]: ...
 
 
-def show(result: Result, *, as_json: bool, quiet: bool = False) -> None:
-    """Print a result; nothing if quiet, except JSON."""
-    if quiet and not as_json:
-        return
-    if as_json:
-        click.echo(json.dumps(result.to_json(), allow_nan=False))
-    else:
-        click.echo(without_controls(result.text()))
+@dataclass(frozen=True, slots=True)
+class ResultOptions:
+    """Where a result goes, and what is printed."""
+
+    plot: Path | None = None
+    report: Path | None = None
+    as_json: bool = False
+    quiet: bool = False
+
+    def stages(self) -> Stages:
+        """The progress of the command."""
+        from cli.output.progress import Stages
+
+        return Stages(quiet=self.quiet)
+
+    def notify(self, line: str) -> None:
+        """Print a line to stderr; if quiet, only notes and warnings."""
+        if not self.quiet or line.startswith(("note: ", "warning: ")):
+            say(line)
+
+    def draw(self, result: _DrawnResult) -> None:
+        """Draw the figure, if a file is given."""
+        if self.plot is not None:
+            from eval import save_figure
+
+            save_figure(result.figure(), self.plot)
+
+    def show(self, result: _Result) -> None:
+        """Print the result; nothing if quiet, except JSON."""
+        if self.as_json:
+            click.echo(json.dumps(result.to_json(), allow_nan=False))
+        elif not self.quiet:
+            click.echo(without_controls(result.text()))
+
+    def write(self, result: _ReportedResult) -> None:
+        """Write the report, if a folder is given, and print the result, also if quiet."""
+        if self.report is not None:
+            names = [path.relative_to(self.report) for path in result.write(self.report)]
+            files = sorted(name.name for name in names if len(name.parts) == 1)
+            folders = Counter(name.parts[0] for name in names if len(name.parts) > 1)
+            counts = [f"{count} {folder}" for folder, count in sorted(folders.items())]
+            say(f"{self.report}: {', '.join([*files, *counts])}")
+        ResultOptions(as_json=self.as_json).show(result)
 
 
-def report(result: ReportedResult, output: Path | None, *, as_json: bool) -> None:
-    """Write the report of a result, if a folder is given, and print the result."""
-    if output is not None:
-        names = [path.relative_to(output) for path in result.write(output)]
-        say(f"{output}: {', '.join(_summary(names))}")
-    show(result, as_json=as_json)
+def _check_figure(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
+    """Refuse a figure that cannot be drawn, before any work is done for it."""
+    if value is not None:
+        from eval import check_figure
+
+        check_figure(value)
+    return value
+
+
+def _check_report(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
+    """Refuse a folder that a report cannot be written to, before any work is done for it."""
+    if value is not None:
+        from eval import check_report_folder
+
+        check_report_folder(value)
+    return value
+
+
+_PLOT = option(
+    "--plot",
+    type=click.Path(path_type=Path),
+    callback=_check_figure,
+    metavar="FILE",
+    help="Draw a figure into this .png or .svg file.",
+    section="Output",
+)
+
+
+def result_options(report: str = "", *, plot: bool = False, quiet: bool = True) -> Decorator:
+    """--json and more: the command takes `shown: ResultOptions`.
+
+    `report` is what the help says that --output writes; `plot` and `quiet` are whether there are
+    options of these names.
+    """
+    options: list[Decorator] = [_PLOT] if plot else []
+    if report:
+        folder = option(
+            "-o",
+            "--output",
+            "report",
+            type=click.Path(path_type=Path),
+            callback=_check_report,
+            metavar="FOLDER",
+            help=f"Write {report} to this folder.",
+            section="Output",
+        )
+        options.append(folder)
+    options += [json_option, quiet_option] if quiet else [json_option]
+    return settings("shown", ResultOptions, options=options)
 
 
 def command_line() -> str:
     """The command that runs."""
     return shlex.join(["retriever", *sys.argv[1:]])
-
-
-def saying(*, quiet: bool) -> Callable[[str], None]:
-    """What prints a line to stderr; if quiet, only notes and warnings."""
-    return _say_notes if quiet else say
-
-
-def _say_notes(line: str) -> None:
-    if line.startswith(("note: ", "warning: ")):
-        say(line)
-
-
-def _summary(names: list[Path]) -> list[str]:
-    """The files of a report, and its folders with the number of files in each."""
-    folders: dict[str, int] = {}
-    files = []
-    for name in names:
-        if len(name.parts) > 1:
-            folders[name.parts[0]] = folders.get(name.parts[0], 0) + 1
-        else:
-            files.append(name.name)
-    return [*sorted(files), *(f"{count} {folder}" for folder, count in sorted(folders.items()))]
