@@ -32,11 +32,7 @@ if TYPE_CHECKING:
 
 
 def data_set(path: Path) -> Path:
-    """The path of a data set, or the same path below $RETRIEVER_DATA if it is only there.
-
-    Raises:
-        SourceError: it is in neither place.
-    """
+    """The path of a data set, or the same path below $RETRIEVER_DATA if it is only there."""
     folder = os.environ.get("RETRIEVER_DATA")
     below = Path(folder, path) if folder else None
     for one in (path, below):
@@ -151,11 +147,7 @@ class LayerOptions:
     )
 
     def scored_poolings(self) -> tuple[Pooling, ...]:
-        """Those of --by-layer, not checked; none without it.
-
-        Raises:
-            click.UsageError: they are given without it.
-        """
+        """Those of --by-layer, not checked; none without it."""
         if not self.by_layer:
             if is_given("poolings"):
                 raise click.UsageError(
@@ -188,11 +180,7 @@ class SentenceOptions(LayerOptions):
     baseline: str | None = None
 
     def names(self) -> tuple[str, ...]:
-        """Their text forms; that of --model if no other is named.
-
-        Raises:
-            ConfigError: a setting is unknown, or an encoder is named twice.
-        """
+        """Their text forms; that of --model if no other is named."""
         from eval import named_encoders
 
         asked = self.encoders or (() if self.lists else (self.model or MINILM,))

@@ -37,7 +37,7 @@ COMMANDS: Tree = {
     "import": "moving",
     "snapshot": "moving",
     "encode": "encode",
-    "mcp": "mcp",
+    "mcp": "serve",
     "eval": {
         "qa": "eval_qa",
         "sts": "eval_sentences",
@@ -91,11 +91,7 @@ _REFUSED = 2
 
 
 class LazyGroup(click.Group):
-    """A group whose subcommands are imported when they are needed.
-
-    Args:
-        tree: its subcommands and groups.
-    """
+    """A group whose subcommands are imported when they are needed."""
 
     def __init__(self, *args: Any, tree: Tree, **attributes: Any) -> None:
         super().__init__(*args, **attributes)

@@ -117,15 +117,7 @@ class _Option(click.Option):
 def option(
     *names: str, section: Section, shown_default: str | None = None, **attributes: Any
 ) -> Callable[[F], F]:
-    """As `click.option`, in a section of the help page of a `Command`.
-
-    Args:
-        names: of the option, as `click.option` takes them.
-        section: of the help page.
-        shown_default: what the help page says happens without the option, such as ``the index's
-            own``; otherwise it shows the value of `default`, if there is one.
-        attributes: other arguments of `click.option`.
-    """
+    """As `click.option`, in a section of the help page; `shown_default` is its default in words."""
     return click.option(
         *names, cls=_Option, section=section, shown_default=shown_default, **attributes
     )
@@ -199,18 +191,12 @@ def settings(
     defaults: Mapping[str, Any] | None = None,
     leave_out: Collection[str] = (),
 ) -> Callable[[F], Callable[..., Any]]:
-    """Options that a command takes as one value.
+    """Options that a command takes as one value, a dataclass `kind`, in the parameter `name`.
 
-    Args:
-        name: of the command's parameter.
-        kind: a dataclass. A declared setting (`retriever.settings`) is an option if it is named in
-            `shown`, else a key of `--set`. Any other field keeps its default, unless one of
-            `options` has its name.
-        shown: names of fields, in the order of the help page.
-        options: options that are not derived, as `option` makes them; they come first.
-        metavars: of derived options, by field.
-        defaults: in place of those of the dataclass, by field.
-        leave_out: declared settings that this command does not have.
+    A declared setting (`retriever.settings`) is an option if it is named in `shown`, which is in
+    the order of the help page, else a key of `--set`; `leave_out` has those that are neither. Any
+    other field keeps its default, unless one of `options` has its name. `metavars` and `defaults`
+    are by field, in place of the derived ones.
     """
     parts = {field.name: field.default for field in fields(kind)}  # type: ignore[arg-type]
     own = {**(defaults or {})}
@@ -273,12 +259,7 @@ def derived_option(
 ) -> Decorator:
     """The option of a declared setting: type, choices, range, default and help.
 
-    Args:
-        one: the setting.
-        default: None for an option that leaves the setting open.
-        section: of the help page.
-        metavar: None for one by the kind; with one, choices are part of the help.
-        shown_default: None for the setting's own words.
+    A default of None leaves the setting open; with a metavar, choices are part of the help.
     """
     flag = f"--{one.key}" if one.key[1:] else f"-{one.key}"
     attributes: dict[str, Any] = {"help": one.description, "section": section, "default": default}
@@ -392,12 +373,7 @@ indexes_argument = click.argument(
 
 
 def named_indexes(given: tuple[str, ...]) -> dict[str, Store]:
-    """The indexes of `indexes_argument` by name; without any, that of $RETRIEVER_INDEX.
-
-    Raises:
-        click.UsageError: two have the same name.
-        What `open_store` raises.
-    """
+    """The indexes of `indexes_argument` by name; without any, that of $RETRIEVER_INDEX."""
     from retriever import open_store
 
     found: dict[str, Store] = {}
@@ -472,11 +448,7 @@ class EncoderOptions:
     dtype: Dtype | None = None
 
     def choice(self) -> ModelChoice:
-        """The encoder that the options name.
-
-        Raises:
-            ConfigError: a setting is impossible, or given in --model and as an option.
-        """
+        """The encoder that the options name."""
         from retriever.encoders.encoder import ModelChoice
 
         model, named = self.model or "", (self.layers, self.pooling, self.dtype)
@@ -493,10 +465,8 @@ def encoder_options(
 ) -> Callable[[F], Callable[..., Any]]:
     """--model, --device and --download: the command takes `encoder: EncoderOptions`.
 
-    Args:
-        model: what the help says is the model without --model.
-        shown: settings that are options too: some of ``layers pooling dtype``.
-        own: what the help says is their default, if it is not the default of a new encoder.
+    `model` is what the help says is the model without --model. The settings in `shown`, some of
+    ``layers pooling dtype``, are options too; `own` is what the help says is their default.
     """
     options: list[Decorator] = [model_option(model)]
     if shown:

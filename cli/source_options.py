@@ -32,10 +32,7 @@ on_long_option = option(
     section="Index",
 )
 compact_option = option(
-    "--no-compact",
-    is_flag=True,
-    help="Do not merge segments at the end.",
-    section="Index",
+    "--no-compact", is_flag=True, help="Do not merge segments at the end.", section="Index"
 )
 _TYPES = option(
     "--types",
@@ -52,10 +49,7 @@ class FieldOptions:
     """Which field holds what, and types of columns; what is not given is detected."""
 
     id_field: str | None = setting(
-        None,
-        "Field that holds the id.",
-        shown="id, _id or generated",
-        section="Input",
+        None, "Field that holds the id.", shown="id, _id or generated", section="Input"
     )
     text_field: str | None = setting(
         None,
@@ -69,12 +63,7 @@ class FieldOptions:
     types: tuple[str, ...] = ()
 
     def fields(self) -> Fields:
-        """The names, for a reader.
-
-        Raises:
-            ConfigError: one field is named twice, or a type is unknown.
-            UsageError: a type is malformed.
-        """
+        """The names, for a reader."""
         from retriever.documents import Fields
 
         types: dict[str, Any] = {}
@@ -99,20 +88,13 @@ class SourceOptions(FieldOptions):
         None, "Read the rows of this query of SQLite databases.", section="Input"
     )
     on_error: Literal["fail", "skip"] = setting(
-        "fail",
-        "At a malformed record or file: stop, or count and skip it.",
-        section="Input",
+        "fail", "At a malformed record or file: stop, or count and skip it.", section="Input"
     )
 
     def reader(
         self, sources: Sequence[str], *, on_empty: Literal["skip", "yield"] = "skip"
     ) -> CorpusReader:
-        """A reader of the sources.
-
-        Raises:
-            ConfigError: one field is named twice.
-            SourceError: a source does not exist.
-        """
+        """What reads the sources; a document without text is skipped, or yielded."""
         from retriever.documents.reader import CorpusReader
 
         return CorpusReader(
@@ -147,30 +129,17 @@ class AnalyzerOptions:
     """Options of the analyzer; None for those that are not given."""
 
     language: str | None = setting(
-        None,
-        "Language of the texts, or none.",
-        shown="english",
-        section="BM25",
+        None, "Language of the texts, or none.", shown="english", section="BM25"
     )
     stemming: bool | None = setting(
-        None,
-        "Reduce words to their stems.",
-        shown="yes",
-        section="BM25",
+        None, "Reduce words to their stems.", shown="yes", section="BM25"
     )
     stop_words: bool | None = setting(
-        None,
-        "Drop stop words such as `the` and `of`.",
-        shown="yes",
-        section="BM25",
+        None, "Drop stop words such as `the` and `of`.", shown="yes", section="BM25"
     )
 
     def settings(self, base: AnalyzerSettings | None = None) -> AnalyzerSettings | None:
-        """The given settings, the rest as in `base`; None if none is given.
-
-        Raises:
-            ConfigError: the language is unknown, or has no stemmer or stop words.
-        """
+        """The given settings, the rest as in `base`; None if none is given."""
         from retriever.documents.analyzer import AnalyzerSettings
 
         asked = {name: value for name, value in asdict(self).items() if value is not None}

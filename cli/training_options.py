@@ -46,11 +46,7 @@ class SamplingOptions:
     )
 
     def settings(self) -> SamplingSettings:
-        """The same for a training, but for the margin.
-
-        Raises:
-            ConfigError: random negatives without a number of them.
-        """
+        """The same for a training, but for the margin."""
         from retriever.training.sampling import SamplingSettings
 
         return SamplingSettings(
@@ -118,11 +114,7 @@ class FineTuningOptions:
     )
 
     def named(self) -> dict[str, Any]:
-        """Arguments of settings that are a `FineTuningSettings`.
-
-        Raises:
-            ConfigError: `train` is no such text.
-        """
+        """Arguments of settings that are a `FineTuningSettings`."""
         from retriever.training.loop import Trained
 
         others = asdict(self)

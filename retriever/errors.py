@@ -30,15 +30,7 @@ _ELSEWHERE = {"top_k": "k", "limit": "k", "n_results": "k", "filter": "where", "
 
 
 def require_several(name: str, values: object) -> None:
-    """Refuse one string where several are meant: Python would take its letters.
-
-    Args:
-        name: of the argument.
-        values: it.
-
-    Raises:
-        TypeError: it is a string.
-    """
+    """Refuse one string where several are meant: Python would take its letters."""
     if isinstance(values, str | bytes):
         raise TypeError(
             f"{name}: expected several strings, found {values!r:.60}; put it into a list"
@@ -59,13 +51,7 @@ def unexpected_keyword(name: str, known: Iterable[str]) -> TypeError:
 def require_extra(extra: str, purpose: str, *modules: str) -> None:
     """Make sure that optional modules are installed, without importing them.
 
-    Args:
-        extra: brings them.
-        purpose: what needs them, the subject of the message's sentence.
-        modules: their import names.
-
-    Raises:
-        MissingExtraError: one of them is not installed; names the extra.
+    `extra` brings them; `purpose` is what needs them, the subject of the message's sentence.
     """
     for module in modules:
         if find_spec(module) is None:
@@ -76,9 +62,5 @@ def require_extra(extra: str, purpose: str, *modules: str) -> None:
 
 
 def require_classifiers() -> None:
-    """Make sure that scikit-learn and scipy are installed.
-
-    Raises:
-        MissingExtraError: one of them is not.
-    """
+    """Make sure that scikit-learn and scipy are installed."""
     require_extra("sentences", "classification", "scipy", "sklearn")

@@ -1,7 +1,4 @@
-"""Files and folders that commands write, and the folder of the cache.
-
-Files appear whole or not at all.
-"""
+"""Files and folders that commands write, whole or not at all, and the folder of the cache."""
 
 from __future__ import annotations
 
@@ -18,15 +15,8 @@ __all__ = ["check_output", "default_cache", "whole_file", "whole_files", "write_
 def check_output(folder: Path, what: str, strange: Callable[[set[str]], str | None]) -> None:
     """Refuse a folder that cannot be written to, or that holds what is not to be lost.
 
-    Args:
-        folder: where to write.
-        what: the folder that may be replaced, such as "the folder of a reranker".
-        strange: given the names in a folder that is not empty, one that does not belong there,
-            or None.
-
-    Raises:
-        ConfigError: the folder holds something else, is a file, or is in a folder that does not
-            exist.
+    `what` is the folder that may be replaced, such as "the folder of a reranker". `strange` gets
+    the names in a folder, and returns one that does not belong there, or None.
     """
     if not folder.absolute().parent.is_dir():
         raise ConfigError(

@@ -8,19 +8,8 @@ from typing import Literal
 
 import click
 
-from cli.evaluation_options import (
-    DataSet,
-    cache_folder,
-    cache_option,
-)
-from cli.options import (
-    MINILM,
-    Command,
-    EncoderOptions,
-    encoder_options,
-    option,
-    settings,
-)
+from cli.evaluation_options import DataSet, cache_folder, cache_option
+from cli.options import MINILM, Command, EncoderOptions, encoder_options, option, settings
 from cli.output.results import ResultOptions, command_line, result_options
 from retriever.settings import setting
 
@@ -86,11 +75,7 @@ def layers_command(
     ::fusion=max and ::head=yes in --model search the maximum over layers and the model's head after
     fusion, more slowly.
     """
-    from eval import (
-        LayerSearchSettings,
-        Loading,
-        search_layers,
-    )
+    from eval import LayerSearchSettings, Loading, search_layers
 
     if len(data) > 1 and search.protocol == "given":
         raise click.UsageError(

@@ -155,10 +155,7 @@ def qa_command(
 
 def _refuse_idle(*, heads: bool, crosses: bool) -> None:
     """Refuse the options of trainings that no system has."""
-    for of, used, name in (
-        ("a head", heads, "seeds"),
-        ("a cross-encoder", crosses, "cross_seeds"),
-    ):
+    for of, used, name in (("a head", heads, "seeds"), ("a cross-encoder", crosses, "cross_seeds")):
         if not used and is_given(name):
             raise click.UsageError(
                 f"{flag_of(name)}: it is for training {of}, and none is trained here; leave it out"

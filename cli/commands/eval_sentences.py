@@ -17,12 +17,7 @@ from cli.evaluation_options import (
     resampling_options,
     sentence_options,
 )
-from cli.options import (
-    Command,
-    flag_of,
-    is_given,
-    settings,
-)
+from cli.options import Command, flag_of, is_given, settings
 from cli.output.results import ResultOptions, command_line, result_options
 from retriever.settings import setting
 
@@ -162,12 +157,7 @@ def transfer_command(
     DATASET is the folder of a task (MR, CR, SUBJ, MPQA, SST, TREC, MRPC, ...; its form is
     detected), or its one file.
     """
-    from eval import (
-        LayerTransferSettings,
-        TransferProtocol,
-        TransferSettings,
-        score_transfer,
-    )
+    from eval import LayerTransferSettings, TransferProtocol, TransferSettings, score_transfer
 
     search, protocol = division.layers_search, division.protocol
     if search and (protocol == "senteval" or classifier.seeds is not None):

@@ -40,11 +40,7 @@ limit_option = option(
 
 
 def text_of_file(path: Path) -> str:
-    """The content of a file without white space around it.
-
-    Raises:
-        SourceError: it is blank or not UTF-8.
-    """
+    """The content of a file without white space around it."""
     from retriever.errors import SourceError
 
     try:
@@ -58,15 +54,7 @@ def text_of_file(path: Path) -> str:
 
 
 def checked_text(text: str, name: str) -> str:
-    """The text itself.
-
-    Args:
-        text: from the command line or a file.
-        name: of its source, for the message.
-
-    Raises:
-        SourceError: it is blank, or a character of the command line was not UTF-8.
-    """
+    """The text itself, unless it is blank, or a character of the command line was not UTF-8."""
     from retriever.errors import SourceError
 
     if not text.strip():

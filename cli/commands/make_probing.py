@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.options import (
-    Command,
-    option,
-    output_folder,
-    seed_option,
-)
+from cli.options import Command, option, output_folder, seed_option
 from cli.output.results import ResultOptions, result_options
 from cli.output.text import say
 from cli.source_options import SourceOptions, source_options, sources_argument

@@ -87,11 +87,7 @@ class RankingOptions:
     b: float | None = setting(None, "BM25: normalization by passage length, 0 to 1.", shown="0.75")
 
     def settings(self) -> SearchSettings:
-        """The given settings, with the defaults of the library for the rest.
-
-        Raises:
-            ConfigError: a value is out of range, or the fusion does not use it.
-        """
+        """The given settings, with the defaults of the library for the rest."""
         from retriever.search import search_settings
 
         given = {name: value for name, value in asdict(self).items() if value is not None}
@@ -129,10 +125,7 @@ class RankingOptions:
 @encoder_options(OWN)
 @json_option
 @option(
-    "--explain",
-    is_flag=True,
-    help="Print a table of component scores and ranks.",
-    section="Output",
+    "--explain", is_flag=True, help="Print a table of component scores and ranks.", section="Output"
 )
 @option("--full", is_flag=True, help="Print whole passages.", section="Output")
 @option(

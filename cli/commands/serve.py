@@ -1,4 +1,4 @@
-"""`retriever serve`: search over HTTP, and a search page."""
+"""`retriever serve` and `retriever mcp`: indexes over HTTP, and as tools of agents."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import signal
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cli.options import (
     Command,
+    Decorator,
     EncoderOptions,
     encoder_options,
     indexes_argument,
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     import socket
 
     from fastapi import FastAPI
+
+    from retriever.index import Index
 
 _MEBIBYTE = 2**20
 
@@ -45,15 +48,41 @@ class LimitOptions:
     )
 
 
+def _host_option(effect: str) -> Decorator:
+    return option(
+        "--host",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help=f"Address to {effect} on; one that other machines can reach needs --token.",
+        section="Service",
+    )
+
+
+def _opened(
+    stack: ExitStack, indexes: tuple[str, ...], encoder: EncoderOptions, **keywords: Any
+) -> dict[str, Index]:
+    """The indexes that a command names, open until the stack ends."""
+    from retriever.index import Index
+
+    choice = encoder.choice()
+    return {
+        name: stack.enter_context(
+            Index.open(
+                store, choice.encoder, device=choice.device, download=choice.download, **keywords
+            )
+        )
+        for name, store in named_indexes(indexes).items()
+    }
+
+
+def _bracketed(host: str) -> str:
+    """An address as URLs have it."""
+    return f"[{host}]" if ":" in host else host
+
+
 @click.command("serve", cls=Command)
 @indexes_argument
-@option(
-    "--host",
-    default="127.0.0.1",
-    metavar="ADDRESS",
-    help="Address to listen on; one that other machines can reach needs --token.",
-    section="Service",
-)
+@_host_option("listen")
 @option(
     "--port",
     type=click.IntRange(0, 65_535),
@@ -125,7 +154,6 @@ def serve_command(
     after 30 seconds.
     """
     from retriever.errors import require_extra
-    from retriever.index import Index
     from retriever.search.reranking import load_reranker
 
     require_extra("serve", "the service", "fastapi", "uvicorn", "prometheus_client")
@@ -145,21 +173,9 @@ def serve_command(
         origins=origins,
         **asdict(limits) | {"max_upload": limits.max_upload * _MEBIBYTE},
     )
-    choice = encoder.choice()
-    reranker = None if rerank is None else load_reranker(rerank, device=choice.device)
+    reranker = None if rerank is None else load_reranker(rerank, device=encoder.device)
     with ExitStack() as stack:
-        opened = {
-            name: stack.enter_context(
-                Index.open(
-                    store,
-                    choice.encoder,
-                    device=choice.device,
-                    download=choice.download,
-                    lock_timeout=5.0,
-                )
-            )
-            for name, store in named_indexes(indexes).items()
-        }
+        opened = _opened(stack, indexes, encoder, lock_timeout=5.0)
         app = create_app(opened, settings, reranker=reranker)
         listening = stack.enter_context(bound_socket(host, port))
         _run(app, listening)
@@ -173,7 +189,7 @@ def _run(app: FastAPI, listening: socket.socket) -> None:
     # A filter's are part of the answer, and a cut query or passage is no news to the server's log.
     warnings.filterwarnings("ignore", message="(filter|facets): no document|.*were cut$")
     host, port = listening.getsockname()[:2]
-    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    address = f"http://{_bracketed(host)}:{port}"
     say(f"search page at {address}/ (reference at {address}/docs); Ctrl-C ends", err=False)
     # uvicorn raises the signal again when it has drained: ending so is no failure.
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -182,3 +198,53 @@ def _run(app: FastAPI, listening: socket.socket) -> None:
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
     server_of(app).run(sockets=[listening])
+
+
+@click.command("mcp", cls=Command)
+@indexes_argument
+@option(
+    "--http",
+    "port",
+    type=click.IntRange(1, 65535),
+    metavar="PORT",
+    help="Serve over HTTP at /mcp on this port instead of standard input and output.",
+    section="Service",
+)
+@_host_option("serve")
+@option(
+    "--token",
+    metavar="TEXT",
+    envvar="RETRIEVER_TOKEN",
+    show_envvar=True,
+    help="Answer only requests with the header `Authorization: Bearer TEXT`.",
+    section="Service",
+)
+@encoder_options("each index's own", "dtype", "each index's own")
+def mcp_command(
+    indexes: tuple[str, ...],
+    port: int | None,
+    host: str,
+    token: str | None,
+    encoder: EncoderOptions,
+) -> None:
+    """Serve indexes to agents over the Model Context Protocol.
+
+    The tools `search`, `get` and `status` read the indexes and change nothing. Each index has the
+    name of its folder, without .index, unless another NAME is given. Without INDEX, serves the
+    index that RETRIEVER_INDEX names, else .retriever. Ends with the client's input, or with Ctrl-C.
+    """
+    from importlib.metadata import version
+
+    from retriever.errors import require_extra
+
+    require_extra("mcp", "retriever mcp", "mcp")
+    from retriever.mcp.server import make_server, serve_http, serve_stdio
+
+    with ExitStack() as stack:
+        opened = _opened(stack, indexes, encoder)
+        server = make_server(opened, version("layer-retriever"))
+        if port is None:
+            serve_stdio(server)
+        else:
+            url = f"http://{_bracketed(host)}:{port}/mcp"
+            serve_http(server, host, port, token, lambda: say(f"{url} (Ctrl-C ends)"))

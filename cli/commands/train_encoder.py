@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from cli.evaluation_options import (
-    DataSet,
-    QuestionOptions,
-    data_set,
-    training_questions,
-)
+from cli.evaluation_options import DataSet, QuestionOptions, data_set, training_questions
 from cli.options import (
     MINILM,
     Command,

@@ -196,12 +196,7 @@ def cross_encoder_command(
     The same command resumes an interrupted run from its last checkpoint. The epoch that is kept is
     the last one whose dev AP is at most --tolerance below the best before it.
     """
-    from eval import (
-        CrossEncoderSettings,
-        CrossPlan,
-        Loading,
-        fit_cross_encoder,
-    )
+    from eval import CrossEncoderSettings, CrossPlan, Loading, fit_cross_encoder
     from retriever.rerankers.settings import CrossTrainingSettings
 
     training = CrossTrainingSettings(

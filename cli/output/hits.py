@@ -29,13 +29,8 @@ def hit_json(hit: Hit, query: str | None = None) -> str:
 def hit_text(hit: Hit, spans: Spans, *, cells: int, styled: bool, full: bool) -> str:
     """Rank, score, id and title, then the part of the best passage with the most highlights.
 
-    Args:
-        hit: what to show.
-        spans: (start, stop) of the words of the passage to highlight, ascending.
-        cells: width of the terminal.
-        styled: use escape codes; without them nothing is highlighted, since any other mark could
-            be the text's own.
-        full: show the whole passage.
+    `spans` are (start, stop) of the words to highlight, ascending; `cells` is the width of the
+    terminal. Without escape codes nothing is highlighted: any other mark could be the text's own.
     """
     title = f"  {on_one_line(hit.title)}" if hit.title and hit.title != hit.id else ""
     head = f"{hit.rank:>3}  {hit.score:.4f}  {on_one_line(hit.id)}"

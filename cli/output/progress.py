@@ -26,11 +26,11 @@ class ReadInBytes(Protocol):
 
     @property
     def bytes_read(self) -> int:
-        """Number of bytes read so far."""
+        """So far."""
 
     @property
     def total_bytes(self) -> int | None:
-        """Number of bytes in total; None if it is unknown."""
+        """None if it is unknown."""
 
 
 class _AboveBars(logging.Handler):
@@ -47,11 +47,7 @@ _ABOVE = _AboveBars()
 
 
 class _Bars:
-    """Bars on stderr, and above them announcements of long builds.
-
-    Args:
-        quiet: show nothing.
-    """
+    """Bars on stderr, and above them announcements of long builds."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
@@ -101,10 +97,7 @@ class _Bars:
 
 
 class EncodingProgress(_Bars):
-    """A bar over the bytes of a corpus, with passages per second and the remaining time.
-
-    The reader is one window ahead of the encoder; the bar follows the encoder.
-    """
+    """A bar over the bytes of a corpus; it follows the encoder, which is behind the reader."""
 
     def __init__(self, reader: ReadInBytes, *, quiet: bool) -> None:
         super().__init__(quiet=quiet)
@@ -172,10 +165,7 @@ def counting(unit: str, total: int | None, *, quiet: bool) -> Iterator[Callable[
 
 
 def warn_metadata(reader: CorpusReader, echo: Callable[[str], None]) -> None:
-    """Report the types of columns, and the metadata that is not what its column or field should be.
-
-    For commands that keep metadata, beside `warn_reader`.
-    """
+    """Report types of columns, and metadata that is not what its column or field should be."""
     for source, columns in reader.columns.items():
         if columns:
             named = [f"{name} {kind}" for name, kind in islice(columns.items(), _COLUMNS)]

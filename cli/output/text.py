@@ -12,8 +12,7 @@ from retriever.terminal import on_one_line, table
 def say(line: str, *, err: bool = True) -> None:
     """Print a message of one line, to stderr if `err`.
 
-    All messages pass here: names of files, fields and documents in them, and what a library says,
-    can hold line ends and sequences that steer a terminal.
+    Names in it, and what a library says, can hold sequences that steer a terminal.
     """
     click.echo(on_one_line(line), err=err)
 

@@ -86,19 +86,7 @@ class IndexSearch:
         top_ranked: Mapping[str, list[str]] | None = None,
         **_: Any,
     ) -> dict[str, dict[str, float]]:
-        """Rank the corpus that was indexed last.
-
-        Args:
-            queries: with ``id`` and ``text``, and perhaps ``instruction``, which follows the text.
-            top_k: maximum number of documents of a query.
-            top_ranked: by query, the only documents that are ranked, for reranking tasks.
-
-        Returns:
-            For each query, the scores of its documents; higher is better.
-
-        Raises:
-            ConfigError: no corpus was indexed.
-        """
+        """Rank the corpus that was indexed last, or of it only `top_ranked` by query."""
         if self._index is None:
             raise ConfigError("search: no corpus was indexed yet: call index first")
         ids, texts = list(queries["id"]), [_text(query) for query in queries]

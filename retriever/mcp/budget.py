@@ -1,7 +1,6 @@
 """Answers that fit a number of tokens, and say what they leave out.
 
-Tokens are estimated, since each model counts its own: one for every four bytes of the answer's
-JSON in UTF-8, rounded up.
+Tokens are estimated as the bytes of the answer's JSON in UTF-8 over four, rounded up.
 """
 
 from __future__ import annotations
@@ -153,11 +152,7 @@ def _cut_title(answer: dict[str, Any], room: int) -> None:
 def fit_state(
     explanations: dict[str, str], indexes: Sequence[dict[str, Any]], max_tokens: int
 ) -> dict[str, Any]:
-    """The answer about the state of indexes.
-
-    To fit, it leaves out the last fields of the last index first, then explanations, then the last
-    indexes.
-    """
+    """The state of indexes; drops their last fields, then explanations, then the last indexes."""
     shown = [{**one, "fields": dict(one["fields"])} for one in indexes]
     answer: dict[str, Any] = {**explanations, "indexes": shown, "truncated": False}
     room = max_tokens * _BYTES_A_TOKEN - _RESERVED
@@ -186,10 +181,7 @@ def to_json(value: Any) -> str:
 
 
 def _longest(text: str, room: int) -> int:
-    """Length of the longest beginning of `text` whose JSON takes at most `room` bytes.
-
-    It ends where a word ends, unless nothing would be left.
-    """
+    """The most characters, of whole words if possible, whose JSON takes at most `room` bytes."""
     if _size(text) - 2 <= room:
         return len(text)
     # A character takes at least a byte.

@@ -1,7 +1,4 @@
-"""The tools `search`, `get` and `status`, on standard input and output or over HTTP.
-
-They read indexes and change nothing.
-"""
+"""The tools `search`, `get` and `status`, which only read, on standard streams or over HTTP."""
 
 from __future__ import annotations
 
@@ -95,8 +92,7 @@ class SearchParameters(StatusParameters):
         0, ge=0, lt=_MOST_HITS, description=f"Hits to skip; offset + k is at most {_MOST_HITS}."
     )
     mode: Literal["hybrid", "dense", "bm25"] = Field(
-        "hybrid",
-        description="dense ranks by meaning, bm25 by words, hybrid by both.",
+        "hybrid", description="dense ranks by meaning, bm25 by words, hybrid by both."
     )
     where: str | None = Field(None, max_length=10_000, description=_GRAMMAR)
     context: int = Field(
@@ -113,10 +109,9 @@ class GetParameters(StatusParameters):
 
 
 def make_server(indexes: Mapping[str, Index], version: str = "") -> Server[Any]:
-    """An MCP server over open indexes, at least one, by name; `version` is this program's.
+    """An MCP server over open indexes, at least one, by name.
 
-    A call's errors of use are results with `is_error`, whose text an agent can act on. Calls run
-    in threads, side by side. The descriptions of the tools follow the metadata of the corpus.
+    A call's errors of use are results with `is_error`, whose text an agent can act on.
     """
     tools = _Tools(indexes)
 
@@ -306,10 +301,7 @@ def _field_line(one: FieldSummary) -> str:
 
 
 def serve_stdio(server: Server[Any]) -> None:
-    """Serve one client on standard input and output, until its input ends.
-
-    Meanwhile whatever else writes to standard output goes to standard error.
-    """
+    """Serve one client on standard input and output, until its input ends."""
 
     async def serve() -> None:
         async with stdio_server() as (read, write):
@@ -321,14 +313,7 @@ def serve_stdio(server: Server[Any]) -> None:
 def serve_http(
     server: Server[Any], host: str, port: int, token: str | None, ready: Callable[[], object]
 ) -> None:
-    """Serve any number of clients at ``http://HOST:PORT/mcp``, without sessions.
-
-    `ready` is called when clients can connect.
-
-    Raises:
-        ConfigError: the host is not this machine alone, and there is no token.
-        StorageError: the address cannot be used.
-    """
+    """Serve clients at ``http://HOST:PORT/mcp``; `ready` is called when they can connect."""
     import uvicorn
 
     app = http_app(server, host, token)
@@ -352,9 +337,6 @@ def http_app(server: Server[Any], host: str, token: str | None) -> Starlette:
     On a loopback address it answers only if the headers Host and, where a browser sends it, Origin
     name this machine, so that no web page can reach it through DNS rebinding. On another one, the
     token is what a web page does not have.
-
-    Raises:
-        ConfigError: the host is not this machine alone, and there is no token.
     """
     if host not in _LOOPBACK and not token:
         raise ConfigError(

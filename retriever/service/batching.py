@@ -30,20 +30,12 @@ class _Waiting(Generic[J, R]):
 
 
 class Batcher(Generic[J, R]):
-    """Collects jobs and runs them in batches.
+    """Collects jobs and runs them in batches, of a weight of `size` at most or of one job.
 
-    Args:
-        run: called in a thread with the jobs of a batch; returns for each its result, or the
-            exception that it failed with.
-        size: maximum weight of a batch; a job of a larger weight runs alone.
-        wait: seconds that the first job of a batch waits for others.
-        queue: maximum weight of the jobs that wait.
-        threads: batches that run at the same time. While others run, a batch takes at most its
-            share of what runs and waits.
-        observe: called with the weight of each batch.
-
-    Attributes:
-        waiting: the weight of the jobs that wait.
+    `run` is called in a thread with the jobs of a batch; it returns for each its result, or the
+    exception that it failed with. `wait` is the seconds that the first job of a batch waits for
+    others, `queue` the maximum weight of the jobs that wait, `waiting` their weight now. `observe`
+    is called with the weight of each batch.
     """
 
     def __init__(
@@ -84,12 +76,7 @@ class Batcher(Generic[J, R]):
         self._pool.shutdown()
 
     async def result(self, request: Request, job: J, weight: int = 1) -> R:
-        """The result of a job, given up if the client goes away; the request's body was read.
-
-        Raises:
-            ServiceError: the queue is full, or the client has gone.
-            What the job failed with.
-        """
+        """The result of a job, given up if the client goes away; the request's body was read."""
         task = asyncio.ensure_future(self.submit(job, weight))
         gone = asyncio.ensure_future(_disconnected(request))
         try:

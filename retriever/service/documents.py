@@ -70,10 +70,7 @@ class _Stopped(KeyboardInterrupt):
 
 
 class _Changes:
-    """Changes of documents, one after another, in a thread; until the service stops.
-
-    It is the `Progress` of `Index.add`, which ends at the next step when `stopping` is set.
-    """
+    """Changes of documents, one after another, in a thread; the `Progress` of `Index.add`."""
 
     def __init__(self, writing: ThreadPoolExecutor, stopping: Event) -> None:
         self._writing = writing
@@ -121,13 +118,7 @@ class _Changes:
 
 
 def router(catalog: Catalog, writing: ThreadPoolExecutor, stopping: Event) -> APIRouter:
-    """The routes.
-
-    Args:
-        catalog: of the service.
-        writing: a single thread, since an index has one writer.
-        stopping: set when the service stops, and what is not encoded yet is given up.
-    """
+    """The routes; `writing` is a single thread, since an index has one writer."""
     routes = APIRouter(tags=["documents"])
     changes = _Changes(writing, stopping)
 
@@ -166,9 +157,7 @@ def router(catalog: Catalog, writing: ThreadPoolExecutor, stopping: Event) -> AP
         return {"deleted": deleted}
 
     @routes.post(
-        "/documents",
-        summary="Add or replace many documents",
-        openapi_extra={"requestBody": _LINES},
+        "/documents", summary="Add or replace many documents", openapi_extra={"requestBody": _LINES}
     )
     async def post(request: Request, index: Name = None) -> dict[str, Any]:
         """JSON Lines, a document a line: `text`, and optionally `id` and `title`; all other fields

@@ -52,13 +52,8 @@ def server_of(
 ) -> uvicorn.Server:
     """A server for an application of `create_app`; it ends after SIGINT or SIGTERM.
 
-    Args:
-        app: the application.
-        head_seconds: seconds in which a request line with its headers arrives.
-        connections: maximum number of connections; half of the files that the process may open are
-            left to the indexes.
-        drain: seconds that requests have to end after the signal.
-        cut: seconds after it when changes of documents are cut.
+    A request line with its headers arrives within `head_seconds`. Requests have `drain` seconds to
+    end after the signal; changes of documents are cut after `cut`.
     """
 
     class Connection(_Connection):
