@@ -364,7 +364,7 @@ class _PairWords:
     gold: NDArray[np.float32]
 
     def batches(self, pairs: NDArray[np.int64]) -> Iterator[ScoredPairs]:
-        """Half as many pairs as a batch of sentences has sentences."""
+        """Half as many pairs as a batch of sentences has sentences, in each."""
         size = _batch_size(2 * len(pairs)) // 2
         for start in range(0, len(pairs), size):
             rows = pairs[start : start + size]

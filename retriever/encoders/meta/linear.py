@@ -32,14 +32,9 @@ _RANK = 1e-10
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Projection:
-    """What maps the vectors of a word by its sources to its meta-vector.
+    """What maps the vectors of a word by its sources to its meta-vector."""
 
-    Attributes:
-        matrices: per source (d_meta, d_j) float32.
-        means: per source (d_j,) float32, taken from its vectors before the map.
-        weights: (sources,) float32.
-    """
-
+    # Per source (d_meta, d_j), and (d_j,) that is taken from its vectors before the map.
     matrices: tuple[Floats, ...]
     means: tuple[Floats, ...]
     weights: Floats
@@ -51,15 +46,7 @@ class Projection:
 
 
 def project(vectors: Sequence[Floats], projection: Projection) -> Floats:
-    """The meta-vector of each word.
-
-    Args:
-        vectors: per source (words, d_j) float32; a row of zeros where the source lacks the word.
-        projection: the map.
-
-    Returns:
-        (words, d_meta) float32.
-    """
+    """(words, d_meta) float32; of a word that a source lacks its vector is zeros."""
     total = _contribution(vectors[0], has_words(vectors[0]), 0, projection)
     for number, x in enumerate(vectors[1:], start=1):
         total += _contribution(x, has_words(x), number, projection)
@@ -82,18 +69,10 @@ def pooled(
     projection: Projection,
     pooling: WordPooling,
 ) -> Floats:
-    """The meta-vector of each sentence.
+    """(count, d_meta) float32, the meta-vector of each sentence; zeros for one without words.
 
-    Args:
-        vectors: per source (words, d_j) float32; a row of zeros where the source lacks the word.
-        sentences: (words,) the sentence of each, ascending.
-        count: number of sentences.
-        projection: the map.
-        pooling: over the words that some source has. The mean commutes with the map, which is then
-            applied to one vector per source.
-
-    Returns:
-        (count, d_meta) float32; zeros for a sentence without such a word.
+    Words are those that some source has; `sentences` has the sentence of each, ascending. The mean
+    commutes with the map, which is then applied to one vector per source.
     """
     present = [has_words(x) for x in vectors]
     known = np.logical_or.reduce(present)
@@ -142,17 +121,13 @@ def _by_sentence(ufunc: np.ufunc, rows: Floats, sentences: Integers, count: int)
 
 @dataclass(slots=True, eq=False)
 class Moments:
-    """Sums over words, from which means and covariances follow; grows with the widths alone.
-
-    Attributes:
-        widths: d_j of each source.
-        gram: (sum of d_j + 1, likewise) float64: scalar products of the sources' components, each
-            source's followed by a column that is 1 where it has the word.
-        words: number of words that some source has.
-    """
+    """Sums over words, from which means and covariances follow; grows with the widths alone."""
 
     widths: tuple[int, ...]
+    # Scalar products of the sources' components, each source's followed by a column that is 1 where
+    # it has the word.
     gram: Doubles
+    # Number of words that some source has.
     words: int = 0
 
     @classmethod
@@ -229,17 +204,8 @@ def _plain(matrices: Sequence[Floats], widths: Sequence[int]) -> Projection:
 def svd(moments: Moments, dimensions: int | None = None) -> Projection:
     """SVD: the first right singular vectors of the centered concatenation.
 
-    Args:
-        moments: of the corpus.
-        dimensions: number of vectors; None takes the width of the widest source, or the rank where
-            that is less.
-
-    Returns:
-        A map whose rows have the most variance first, orthonormal over the concatenation; the
-        component of each with the greatest amount is positive.
-
-    Raises:
-        ConfigError: more dimensions than the rank of the corpus's covariance.
+    Rows have the most variance first; the component of each with the greatest amount is positive.
+    By default there are as many as the widest source has, or the rank where that is less.
     """
     means = moments.means()
     values, columns = np.linalg.eigh(moments.covariance(means))
@@ -260,23 +226,8 @@ def gcca(
     Eigenvectors of ``C theta = rho D theta`` with the greatest rho above 0, C being the covariance
     between different sources and D that within each, ``Sigma_jj + tau sigma_j I`` with sigma_j the
     mean of the diagonal of Sigma_jj; ``theta' D theta = 1``. Of two sources with tau = 0, rho are
-    the canonical correlations.
-
-    Args:
-        moments: of the corpus.
-        dimensions: number of eigenvectors; None takes the width of the widest source, or all that
-            there are where they are fewer.
-        regularization: tau, at least 0.
-        names: of the sources, for errors.
-
-    Returns:
-        A map whose rows have the greatest rho first; the component of each with the greatest
-        amount is positive.
-
-    Raises:
-        ConfigError: there are fewer eigenvalues above 0; a source does not vary; or, with tau = 0,
-            a source has linearly dependent components.
-        MissingExtraError: scipy is not installed.
+    the canonical correlations. Rows have the greatest rho first, their signs and default number as
+    of `svd`; `regularization` is tau, `names` are those of the sources, for errors.
     """
     require_extra("sentences", "gcca", "scipy")
     from scipy.linalg import block_diag, eigh

@@ -81,8 +81,8 @@ class MetaParts:
         sources: the specification of each source, in the order of the map's parts.
         parameters: the settings of the method, for a person; they decide nothing.
         provenance: what it was fitted on, likewise.
-        places: of sources that are on this disk, where they are seen from the folder's parent, so
-            that they are found from any working folder and move together; None for the others.
+        places: of sources on this disk, their paths from the folder's parent, so that they are
+            found from any working folder and move together; None for the others.
     """
 
     method: Method
@@ -137,30 +137,16 @@ def check_target(folder: Path) -> None:
     _FORM.check_target(folder)
 
 
-def write_folder(folder: Path, parts: MetaParts) -> None:
-    """Write a meta-embedding; the folder appears complete, or not at all."""
-    check_target(folder)
-    settings = {
-        "format": _FORM.version,
-        "method": parts.method,
-        "level": parts.level,
-        "pooling": parts.pooling,
-        "sources": [_source(spec, folder) for spec in parts.sources],
-        "parameters": dict(parts.parameters),
-        "provenance": dict(parts.provenance),
-        "weights": parts.identity(),
-    }
-    with whole_folder(folder) as new:
-        _FORM.write_arrays(new, _tensors(parts.projection))
-        _FORM.write_settings(new, settings)
-
-
 def read_folder(folder: Path) -> MetaParts:
-    """Read what `write_folder` wrote; no source is loaded."""
+    """Read what `MetaModel.save` wrote; no source is loaded."""
     settings = _FORM.read_settings(folder)
     tensors = _FORM.read_arrays(folder)
     try:
-        specs = tuple(EncoderSpec.from_json(_spec_of(one)) for one in settings["sources"])
+        sources = settings["sources"]
+        places = tuple(one.pop("place", None) for one in sources)
+        for one in sources:
+            one.pop("fingerprint", None)
+        specs = tuple(map(EncoderSpec.from_json, sources))
         count = range(len(specs))
         projection = Projection(
             tuple(tensors[f"matrix.{number}"] for number in count),
@@ -175,7 +161,7 @@ def read_folder(folder: Path) -> MetaParts:
             specs,
             settings["parameters"],
             settings["provenance"],
-            tuple(one.get("place") for one in settings["sources"]),
+            places,
         )
     except (KeyError, TypeError, AttributeError, ConfigError) as error:
         raise _FORM.altered(folder / _FORM.settings, repr(error)) from error
@@ -189,10 +175,6 @@ def _source(spec: EncoderSpec, folder: Path) -> dict[str, Any]:
     if os.path.exists(spec.model):
         place = os.path.relpath(os.path.abspath(spec.model), folder.resolve().parent)
     return {**spec.to_json(), "fingerprint": spec.fingerprint, "place": place}
-
-
-def _spec_of(source: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in source.items() if key not in ("fingerprint", "place")}
 
 
 def _tensors(projection: Projection) -> dict[str, Floats]:
@@ -218,14 +200,7 @@ class Contributions:
 
 
 class MetaModel(EncoderModel):
-    """Turns texts into meta-vectors; make one with `MetaModel.load` or `fit_meta`.
-
-    Attributes:
-        sources: the encoders.
-        parts: what it consists of.
-        dimensions: components of a vector.
-        weights: SHA-256 over everything that decides a vector.
-    """
+    """Turns texts into meta-vectors; make one with `MetaModel.load` or `fit_meta`."""
 
     not_a_source = "is a meta-embedding itself; name the sources that it is made of"
 
@@ -254,9 +229,23 @@ class MetaModel(EncoderModel):
                 found.append(_loaded(spec, place, Path(folder), how))
         return cls(Sources(found, parts.level), parts)
 
-    def save(self, folder: str | Path) -> None:
+    def save(self, folder: Path) -> None:
         """Write map and names of the sources into a folder, which appears complete or not."""
-        write_folder(Path(folder), self.parts)
+        check_target(folder)
+        parts = self.parts
+        settings = {
+            "format": _FORM.version,
+            "method": parts.method,
+            "level": parts.level,
+            "pooling": parts.pooling,
+            "sources": [_source(spec, folder) for spec in parts.sources],
+            "parameters": dict(parts.parameters),
+            "provenance": dict(parts.provenance),
+            "weights": parts.identity(),
+        }
+        with whole_folder(folder) as new:
+            _FORM.write_arrays(new, _tensors(parts.projection))
+            _FORM.write_settings(new, settings)
 
     def spec(self, asked: EncoderSettings) -> EncoderSpec:
         """The specification of the vectors, for settings that name this folder as the model."""

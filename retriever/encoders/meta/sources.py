@@ -1,14 +1,9 @@
 """The encoders of a meta-embedding, their words, and what each says of these.
 
-A word is a run of letters and digits of any script with its combining marks and inner apostrophes,
-or one CJK character (as the analyzer has it), or, between these, a run of other characters
-without space: punctuation, symbols, emoji. So every character but white space is in one word, as
-every piece but special tokens is pooled by an encoder alone.
-
-A piece belongs to every word that it shares a character with, by character offsets in the text as
-it was given. Offsets hold where a tokenizer strips accents, changes case or writes bytes. A word
-is the mean of its pieces; a tokenizer that makes one piece of several words gives them all its
-vector; special tokens and prompts belong to no word.
+A word is one of the analyzer, or, between these, a run of other characters without space:
+punctuation, symbols, emoji. A piece belongs to every word that it shares a character with, by
+offsets in the text as it was given, which hold where a tokenizer strips accents, changes case or
+writes bytes. A word is the mean of its pieces; special tokens and prompts belong to no word.
 """
 
 from __future__ import annotations
@@ -39,28 +34,18 @@ Level = Literal["word", "sentence"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WordBatch:
-    """Words of several sentences by every source.
+    """Words of several sentences by every source."""
 
-    Attributes:
-        vectors: per source (words, d_j) float32, length 1 or zero if the source lacks the word.
-        sentences: (words,) int64, ascending, index of the sentence.
-        types: (words,) int64, id of the word's form (lower-cased text), equal for equal words in
-            the batch.
-    """
-
+    # Per source (words, d_j), length 1 or zero if the source lacks the word.
     vectors: tuple[NDArray[np.float32], ...]
+    # (words,) ascending, the sentence of each, and the id of its form in lower case.
     sentences: Integers
     types: Integers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Alignment:
-    """Which pieces make which words of one text; a piece or a word may occur several times.
-
-    Attributes:
-        pieces: (pairs,) positions of pieces, ascending.
-        words: (pairs,) positions of words.
-    """
+    """Pairs of a piece, ascending, and a word of one text that it is part of, by position."""
 
     pieces: Integers
     words: Integers
@@ -92,12 +77,7 @@ def _form(word: str) -> int:
 
 
 def align(words: Sequence[Sequence[Span]], pieces: Sequence[Sequence[Span]]) -> list[Alignment]:
-    """Find the words of each text's pieces, many texts at once.
-
-    Args:
-        words: (start, stop) of each text's words, ascending and disjoint.
-        pieces: (start, stop) of its pieces; empty spans, as of special tokens, have no word.
-    """
+    """Find the words of each text's pieces, many texts at once; empty spans have no word."""
     if not words:
         return []
     limits = [
@@ -196,19 +176,13 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class MetaPieces:
-    """A text as its sources read it. Equal texts in the same role are equal.
-
-    Attributes:
-        text: the text.
-        query: whether it is a query.
-        readings: its pieces by each reader of `Sources`.
-        spans: its words; empty at the level of sentences.
-        aligned: for each reader, the words of its pieces; empty at the level of sentences.
-    """
+    """A text as its sources read it. Equal texts in the same role are equal."""
 
     text: str
     query: bool
+    # Its pieces by each reader of `Sources`.
     readings: tuple[Any, ...] = field(compare=False)
+    # Its words, and for each reader those of its pieces; empty at the level of sentences.
     spans: tuple[Span, ...] = field(compare=False)
     aligned: tuple[Alignment, ...] = field(compare=False)
 
@@ -218,15 +192,7 @@ class MetaPieces:
 
 
 class Sources:
-    """Several encoders that read the same texts, at one level.
-
-    Attributes:
-        specs: of the sources.
-        level: see above.
-        widths: components of each source's vectors.
-        window: the smallest window of the sources, in pieces.
-        batch_pieces: the best number of pieces of one batch; None for that of a transformer.
-    """
+    """Several encoders that read the same texts, at one level; `window` is the smallest one."""
 
     def __init__(self, sources: Sequence[Source], level: Level | None = None) -> None:
         if len(sources) < 2:
