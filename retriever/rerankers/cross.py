@@ -1,11 +1,7 @@
-"""Cross-encoders: question and passage through one transformer together.
+"""Cross-encoders: question and passage through one transformer together (Ma et al. 2019).
 
-Unlike systems that embed each text once, a cross-encoder reads both: [CLS] of its top layer goes
-into a two-layer MLP (Ma et al. 2019). It is in a folder of its own::
-
-    reranker.json      what it is and how it was trained; written last
-    head.safetensors   the MLP on [CLS]
-    config.json, model.safetensors, tokenizer.json, ...   as transformers writes them
+[CLS] of the top layer goes into a two-layer MLP, which is in `head.safetensors` beside the files of
+the transformer; `reranker.json`, written last, says how it was trained.
 """
 
 from __future__ import annotations
@@ -41,12 +37,11 @@ from retriever.encoders.transformer.word_pieces import WordPieces
 from retriever.errors import ConfigError
 from retriever.rerankers import (
     MANIFEST,
-    altered,
     check_target,
+    form_of,
     is_reranker,
     kind_of,
     read_manifest,
-    write_manifest,
 )
 from retriever.training.loop import silent
 
@@ -56,22 +51,15 @@ if TYPE_CHECKING:
     from retriever.rerankers.scorers import CrossHead
 
 KIND = "cross-encoder"
-_HEAD = "head.safetensors"
-_KEYS = {"max_length": int, "training": dict}
+_FORM = form_of(KIND, max_length=int, training=dict)
+_HEAD = _FORM.arrays
 
 
 class CrossEncoder:
     """Scores pairs; higher is better, in no fixed range.
 
-    Args:
-        backbone: the transformer.
-        head: what follows it, float32, on the same device.
-        max_length: the window in word pieces of question and passage together.
-        dtype: that of the backbone, which says how large batches are.
-
-    Attributes:
-        cut: how many pairs were longer than the window, of all that were scored so far.
-        autocast: whether the transformer multiplies in bfloat16 although its weights are float32.
+    `max_length` is the window in word pieces of both texts together, `cut` counts the pairs that
+    were longer; with `autocast` the transformer multiplies in bfloat16 though weights are float32.
     """
 
     def __init__(
@@ -90,17 +78,10 @@ class CrossEncoder:
         passages: Sequence[str],
         done: Callable[[int], object] = silent,
     ) -> NDArray[np.float32]:
-        """One score for each question and the passage beside it.
+        """One score for each question and the passage beside it, (pairs,) float32.
 
-        Of a pair that is longer than the window the longer text loses its end, and `cut` counts it.
-
-        Args:
-            questions: one for each pair.
-            passages: as many.
-            done: called after each batch with its number of pairs.
-
-        Returns:
-            (pairs,) float32. A score does not depend on the other pairs by more than rounding.
+        A score does not depend on the other pairs by more than rounding. Of a pair that is longer
+        than the window the longer text loses its end. `done` gets each batch's number of pairs.
         """
         import torch
 
@@ -135,18 +116,7 @@ class CrossEncoder:
 class LightCrossEncoder:
     """Gives the scores of `CrossEncoder` within rounding, without torch.
 
-    Args:
-        folder: of the transformer.
-        head: the file of the MLP on [CLS].
-        max_length: the window in word pieces of question and passage together.
-        computing: backend and number format.
-
-    Attributes:
-        cut: how many pairs were longer than the window, of all that were scored so far.
-
-    Raises:
-        UnsupportedModelError: only torch can run it.
-        MissingExtraError: OpenVINO is asked for and not installed.
+    Raises UnsupportedModelError if only torch can run it.
     """
 
     def __init__(
@@ -218,12 +188,7 @@ class LightCrossEncoder:
 
 
 def write_cross_encoder(folder: Path, model: CrossEncoder, training: Mapping[str, Any]) -> None:
-    """Write a cross-encoder; the folder appears complete, or not at all.
-
-    Raises:
-        ConfigError: the folder holds something else.
-        StorageError: the disk is full or cannot be written.
-    """
+    """Write a cross-encoder; the folder appears complete, or not at all."""
     from safetensors.torch import save_file
 
     check_target(folder, KIND)
@@ -231,9 +196,14 @@ def write_cross_encoder(folder: Path, model: CrossEncoder, training: Mapping[str
         model.backbone.save(new)
         state = {name: value.detach().cpu() for name, value in model.head.state_dict().items()}
         save_file(state, new / _HEAD)
-        weights = find_model(str(new)).weights
-        values = {"max_length": model.max_length, "training": dict(training)}
-        write_manifest(new, KIND, weights, values)
+        settings = {
+            "format": _FORM.version,
+            "kind": KIND,
+            "weights": find_model(str(new)).weights,
+            "max_length": model.max_length,
+            "training": dict(training),
+        }
+        _FORM.write_settings(new, settings)
         readable = (new / MANIFEST).stat().st_mode
         for path in new.glob("*.safetensors"):
             # safetensors writes files that only their owner can read; use the usual permissions.
@@ -247,19 +217,7 @@ def load_cross_encoder(
     backend: Backend = "auto",
     dtype: Dtype = "float32",
 ) -> CrossEncoder | LightCrossEncoder:
-    """Read what `write_cross_encoder` wrote, to score with the backend that pays.
-
-    Args:
-        folder: of the cross-encoder.
-        device: a torch device; None uses a GPU if there is one.
-        backend: what runs the transformer; ``auto`` takes OpenVINO where it is installed.
-        dtype: of the transformer's matrix products.
-
-    Raises:
-        ConfigError: the backend cannot run it.
-        MissingExtraError: OpenVINO is asked for and not installed.
-        What `read_cross_encoder` raises.
-    """
+    """Read what `write_cross_encoder` wrote, to score with the backend that pays."""
     computing = EncoderSettings(backend=backend, dtype=dtype)
     check_computing(computing)
     reason = "only the processor has it"
@@ -277,12 +235,7 @@ def load_cross_encoder(
 def read_cross_encoder(
     folder: Path, *, device: str | None = None, dtype: Dtype = "float32"
 ) -> CrossEncoder:
-    """Read what `write_cross_encoder` wrote, ready to score.
-
-    Raises:
-        ModelError: a file is missing, altered or of another form, or written by a newer release.
-        ConfigError: the device does not exist.
-    """
+    """Read what `write_cross_encoder` wrote, ready to score in torch."""
     model, max_length = _read_model(folder)
     backbone = Backbone(model, device, dtype)
     head = read_head(folder, backbone.width).to(backbone.device).eval()
@@ -291,16 +244,16 @@ def read_cross_encoder(
 
 def _read_model(folder: Path) -> tuple[ModelFolder, int]:
     """The transformer of a cross-encoder, and the window of both texts."""
-    manifest = read_manifest(folder, KIND, _KEYS)
+    manifest = read_manifest(folder, _FORM)
     model = find_model(str(folder))
     if model.weights != manifest["weights"]:
-        raise altered(folder, "weights of another SHA-256")
+        raise _FORM.altered(folder, "weights of another SHA-256")
     return model, manifest["max_length"]
 
 
 def read_training(folder: Path) -> dict[str, Any]:
     """How a cross-encoder was trained; decides nothing."""
-    training: dict[str, Any] = read_manifest(folder, KIND, _KEYS)["training"]
+    training: dict[str, Any] = read_manifest(folder, _FORM)["training"]
     return training
 
 
@@ -310,11 +263,7 @@ def is_cross_encoder(path: str | Path) -> bool:
 
 
 def read_head(folder: Path, width: int) -> CrossHead:
-    """The MLP of a cross-encoder whose transformer has a width, on the CPU, in training mode.
-
-    Raises:
-        ModelError: the file is missing, altered or of another form.
-    """
+    """The MLP of a cross-encoder whose transformer has a width, on the CPU, in training mode."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -324,7 +273,7 @@ def read_head(folder: Path, width: int) -> CrossHead:
     try:
         head.load_state_dict(load_file(folder / _HEAD))
     except (OSError, SafetensorError, RuntimeError) as error:
-        raise altered(folder / _HEAD, error) from error
+        raise _FORM.altered(folder / _HEAD, " ".join(str(error).split())) from error
     return head
 
 

@@ -44,34 +44,10 @@ def train_cross_encoder(
     on_step: Callable[[Step], object] = silent,
     on_epoch: Callable[[Epoch], object] = silent,
 ) -> tuple[Epoch, ...]:
-    """Train; the model ends with the weights of the last epoch that is not worse on dev.
+    """Train, as `fine_tune` does, a model whose backbone was loaded for training.
 
-    How much worse, says `settings.tolerance`. What dev scores and what is kept is the average of
-    the weights that `settings.averaging` says.
-
-    The same seed gives the same weights on the same machine, interrupted or not.
-
-    Args:
-        model: whose backbone was loaded for training.
-        questions: texts; row i is question i of the pools.
-        passages: texts, by row.
-        pools: which passages answer a question, and which do not.
-        settings: how.
-        dev_score: higher is better; called before training and after each epoch.
-        keep_head: start from the MLP that the model has, and keep the model as it is if no epoch is
-            better; else the MLP starts at random.
-        checkpoint: the state to resume from, and where to save states; None saves nothing.
-        on_step: called after each step.
-        on_epoch: called after each epoch, and first for the epochs before a checkpoint.
-
-    Returns:
-        The learning curve; epoch 0 is before training.
-
-    Raises:
-        BadInputError: no question has a relevant passage and another one, which is what all losses
-            but ``pointwise`` need.
-        ConfigError: the checkpoint is of other settings or data, the transformer has no such
-            weights to train, or the rates decay by layer and its layers are not known.
+    With `keep_head` it starts from the MLP that the model has, and keeps the model as it is if no
+    epoch is better; else the MLP starts at random.
     """
     from retriever.training.adapters import choose_weights, merge_adapters
 

@@ -1,9 +1,6 @@
 """Rerankers on frozen vectors: a head is trained by pairwise hinge loss (Ma et al. 2019).
 
-A trained head is in a folder of its own::
-
-    reranker.json      encoder, what the head computes, how it was trained; written last
-    head.safetensors   its weights
+Its folder has its weights, and in `reranker.json` its encoder, what it computes, and its training.
 """
 
 from __future__ import annotations
@@ -19,8 +16,8 @@ from numpy.typing import NDArray
 
 from indexes import whole_folder
 from retriever.encoders.spec import EncoderSpec
-from retriever.errors import BadInputError, ConfigError, EncoderMismatchError
-from retriever.rerankers import MANIFEST, altered, check_target, read_manifest, write_manifest
+from retriever.errors import ConfigError, EncoderMismatchError
+from retriever.rerankers import MANIFEST, check_target, form_of, read_manifest
 from retriever.rerankers.settings import HeadSettings, HeadTrainingSettings
 from retriever.training.loop import EarlyStopping, silent
 from retriever.training.sampling import JudgedPools, TripleBatch, epoch_batches
@@ -31,8 +28,7 @@ if TYPE_CHECKING:
     from retriever.rerankers.scorers import InteractionHead
 
 KIND = "head"
-_WEIGHTS = "head.safetensors"
-_KEYS = {"encoder": dict, "head": dict, "training": dict}
+_FORM = form_of(KIND, encoder=dict, head=dict, training=dict)
 Vectors = NDArray[np.float32]
 Rows = NDArray[np.int64]
 # Scores pairs, as `InteractionHead.score` does.
@@ -41,14 +37,7 @@ Scorer = Callable[[Vectors, Vectors, Rows, Rows], Vectors]
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """The result of an epoch of training.
-
-    Attributes:
-        epoch: from 1; 0 is the untrained head.
-        loss: mean over the triples as training met them; None of the untrained head.
-        active: share of the triples that had a loss; None of the untrained head.
-        dev: the dev score after it.
-    """
+    """The result of an epoch of training; 0 is the untrained head, which has no loss."""
 
     epoch: int
     loss: float | None
@@ -58,14 +47,7 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainedHead:
-    """The result of a training.
-
-    Attributes:
-        head: with the weights of the best epoch, ready to score.
-        settings: of the training.
-        curve: all epochs, from the untrained head on.
-        best: the epoch with the highest dev score, the earliest of equal ones.
-    """
+    """A head with the weights of the epoch that is best on dev, the earliest of equal ones."""
 
     head: InteractionHead
     settings: HeadTrainingSettings
@@ -85,30 +67,12 @@ def train_head(
     """Train a head; the untrained one counts among those of which the best on dev is kept.
 
     The same seed gives the same bits on the same machine. PyTorch's random state is afterwards what
-    it was before.
-
-    Args:
-        settings: how.
-        head_settings: what.
-        questions: (n, d) float32; row i is question i of the pools.
-        passages: (m, d) float32.
-        pools: which passages answer a question, and which do not.
-        dev_score: higher is better; gets the head's `score` after each epoch.
-        done: called after each epoch.
-
-    Raises:
-        BadInputError: the pools are of other questions or passages, or no question has a passage
-            that answers and one that does not.
+    it was before. `dev_score` gets the head's `score` after each epoch; higher is better.
     """
     import torch
 
     from retriever.rerankers.scorers import InteractionHead
 
-    if (len(pools), pools.passages) != (len(questions), len(passages)):
-        raise BadInputError(
-            f"expected vectors of the {len(pools)} questions and {pools.passages} passages of the "
-            f"pools, found {len(questions)} and {len(passages)}"
-        )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
         head = InteractionHead(head_settings, questions.shape[1])
@@ -190,13 +154,7 @@ class _Steps:
 
 
 class HeadReranker:
-    """A head and the encoder whose vectors it scores.
-
-    Attributes:
-        spec: of the encoder.
-        head: the weights.
-        training: how it was trained, as JSON values, for a person; decides nothing.
-    """
+    """A head and the encoder whose vectors it scores; `training` is for a person."""
 
     def __init__(
         self, spec: EncoderSpec, head: InteractionHead, training: Mapping[str, Any]
@@ -225,54 +183,39 @@ class HeadReranker:
 
     @classmethod
     def load(cls, folder: Path) -> HeadReranker:
-        """Read what `save` wrote.
-
-        Raises:
-            ModelError: a file is missing, altered or of another form, or written by a newer
-                release.
-        """
-        from safetensors import SafetensorError
-        from safetensors.torch import load
+        """Read what `save` wrote."""
+        import torch
 
         from retriever.rerankers.scorers import InteractionHead
 
-        manifest = read_manifest(folder, KIND, _KEYS)
-        path = folder / _WEIGHTS
-        try:
-            content = path.read_bytes()
-            tensors = load(content)
-        except (OSError, SafetensorError) as error:
-            raise altered(path, error) from error
-        if hashlib.sha256(content).hexdigest() != manifest["weights"]:
-            raise altered(path, f"another SHA-256 than {MANIFEST} says")
+        manifest = read_manifest(folder, _FORM)
+        arrays = _FORM.read_arrays(folder)
+        path = folder / _FORM.arrays
+        if _digest(path) != manifest["weights"]:
+            raise _FORM.altered(path, f"another SHA-256 than {MANIFEST} says")
         try:
             spec = EncoderSpec.from_json(manifest["encoder"])
             head = InteractionHead(_head_settings(manifest["head"]), spec.dimensions)
-            head.load_state_dict(tensors)
+            head.load_state_dict({name: torch.from_numpy(one) for name, one in arrays.items()})
         except (ConfigError, TypeError, AttributeError, RuntimeError) as error:
-            raise altered(folder / MANIFEST, error) from error
+            raise _FORM.altered(folder / MANIFEST, " ".join(str(error).split())) from error
         return cls(spec, head.eval(), manifest["training"])
 
     def save(self, folder: Path) -> None:
-        """Write the reranker; the folder appears complete, or not at all.
-
-        Raises:
-            ConfigError: the folder holds something other than a reranker, is a file, or is in a
-                folder that does not exist.
-            StorageError: the disk is full or cannot be written.
-        """
-        from safetensors.torch import save
-
+        """Write the reranker; the folder appears complete, or not at all."""
         check_target(folder, KIND)
-        content = save(self.head.state_dict())
-        values = {
-            "encoder": self.spec.to_json(),
-            "head": asdict(self.settings),
-            "training": dict(self.training),
-        }
         with whole_folder(folder) as new:
-            (new / _WEIGHTS).write_bytes(content)
-            write_manifest(new, KIND, hashlib.sha256(content).hexdigest(), values)
+            state = self.head.state_dict()
+            _FORM.write_arrays(new, {name: one.numpy() for name, one in state.items()})
+            settings = {
+                "format": _FORM.version,
+                "kind": KIND,
+                "weights": _digest(new / _FORM.arrays),
+                "encoder": self.spec.to_json(),
+                "head": asdict(self.settings),
+                "training": dict(self.training),
+            }
+            _FORM.write_settings(new, settings)
 
     def check_encoder(self, spec: EncoderSpec) -> None:
         """Raise EncoderMismatchError unless the head was trained with this encoder."""
@@ -282,6 +225,10 @@ class HeadReranker:
                 f"reranker was trained with, found {spec} ({spec.fingerprint}); use that encoder "
                 "or train a reranker with this one"
             )
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _head_settings(value: Mapping[str, Any]) -> HeadSettings:

@@ -1,7 +1,7 @@
 """Layers that score (question, passage) pairs, and their losses (Ma et al. 2019, Sec. 3).
 
-S(q, p) is the score of a question and a passage, P(q) and N(q) the relevant and the other passages
-that were sampled for the question. This module imports torch; import it where it is used.
+S(q, p) is a score, P(q) and N(q) are the relevant and the other passages that were sampled for the
+question. This module imports torch; import it where it is used.
 """
 
 from __future__ import annotations
@@ -29,10 +29,6 @@ class InteractionHead(torch.nn.Module):
     Nowhere is a pair's interaction laid out as one long vector: a linear map of it is the sum of
     the maps of its parts, and the map of a part that belongs to the question alone, or to the
     passage alone, is computed once for each of them and not once for each pair.
-
-    Attributes:
-        settings: what it computes.
-        dimensions: of u and of v.
     """
 
     def __init__(self, settings: HeadSettings, dimensions: int) -> None:
@@ -72,10 +68,6 @@ class InteractionHead(torch.nn.Module):
                     weight.fill_(float(part == "product"))
                 self.bias.zero_()
 
-    def forward(self, u: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """Score pairs of which each has vectors of its own: two times (pairs, d) to (pairs,)."""
-        return self._scores(u, v, None)
-
     def pairs(
         self,
         questions: torch.Tensor,
@@ -83,75 +75,44 @@ class InteractionHead(torch.nn.Module):
         question_rows: torch.Tensor,
         passage_rows: torch.Tensor,
     ) -> torch.Tensor:
-        """As `forward` of questions[question_rows] and passages[passage_rows], but faster.
-
-        Rows that no pair names are not looked at. The result is equal up to rounding.
-        """
+        """(pairs,) scores of questions[question_rows] and passages[passage_rows]."""
         kept, owner = torch.unique(question_rows, return_inverse=True)
-        return self._scores(_of(questions, kept), _of(passages, passage_rows), owner)
+        u, v = questions.index_select(0, kept), passages.index_select(0, passage_rows)
+        if self.settings.interaction == "bilinear":
+            product = (u @ self.matrix).index_select(0, owner) * v
+            if self.settings.head == "linear":
+                return product.sum(1)
+            return self._top(functional.linear(product, self.weights["product"], self.bias))
+        # Only the question's part comes for fewer rows than there are pairs.
+        first = functional.linear(u, self.weights["u"], self.bias).index_select(0, owner)
+        values = torch.addmm(first, v, self.weights["v"].T)
+        if self.settings.interaction == "uv":
+            each = u.index_select(0, owner)
+            values = torch.addmm(values, each * v, self.weights["product"].T)
+            values = torch.addmm(values, (each - v).abs_(), self.weights["distance"].T)
+        return self._top(values)
 
     def score(
-        self,
-        questions: Vectors,
-        passages: Vectors,
-        question_rows: Rows | None = None,
-        passage_rows: Rows | None = None,
+        self, questions: Vectors, passages: Vectors, question_rows: Rows, passage_rows: Rows
     ) -> Vectors:
-        """Score pairs outside training; dropout is off.
-
-        Args:
-            questions: (n, d) float32.
-            passages: (m, d) float32.
-            question_rows: (pairs,) int64, the question of each pair.
-            passage_rows: (pairs,) int64, its passage. Without rows n and m are equal, and pair i is
-                question i with passage i.
-
-        Returns:
-            (pairs,) float32. A score does not depend on the other pairs by more than rounding.
-
-        Raises:
-            BadInputError: vectors have other dimensions, or rows do not match.
-        """
+        """As `pairs`, of arrays and outside training; dropout is off."""
         for what, vectors in (("questions", questions), ("passages", passages)):
             if vectors.ndim != 2 or vectors.shape[1] != self.dimensions:
                 raise BadInputError(
                     f"{what}: expected vectors of {self.dimensions} dimensions, found an array of "
                     f"shape {vectors.shape}; use the encoder the reranker was trained with"
                 )
-        u_rows = np.arange(len(questions)) if question_rows is None else question_rows
-        v_rows = np.arange(len(passages)) if passage_rows is None else passage_rows
-        if len(u_rows) != len(v_rows):
-            raise BadInputError(
-                f"expected as many questions as passages in pairs, found {len(u_rows)} and "
-                f"{len(v_rows)}"
-            )
-        scores = np.empty(len(u_rows), np.float32)
+        scores = np.empty(len(question_rows), np.float32)
         was_training = self.training
         self.eval()
         with torch.inference_mode():
             u, v = torch.from_numpy(questions), torch.from_numpy(passages)
             for start in range(0, len(scores), _CHUNK):
                 rows = slice(start, start + _CHUNK)
-                places = torch.from_numpy(u_rows[rows]), torch.from_numpy(v_rows[rows])
-                scores[rows] = self.pairs(u, v, *places).numpy()
+                left, right = (torch.from_numpy(one[rows]) for one in (question_rows, passage_rows))
+                scores[rows] = self.pairs(u, v, left, right).numpy()
         self.train(was_training)
         return scores
-
-    def _scores(self, u: torch.Tensor, v: torch.Tensor, owner: torch.Tensor | None) -> torch.Tensor:
-        """Score each v, (pairs, d), with u[owner]; without owners each pair has a row of u."""
-        if self.settings.interaction == "bilinear":
-            product = _of(u @ self.matrix, owner) * v
-            if self.settings.head == "linear":
-                return product.sum(1)
-            return self._top(functional.linear(product, self.weights["product"], self.bias))
-        # Only the question's part comes for fewer rows than there are pairs.
-        first = _of(functional.linear(u, self.weights["u"], self.bias), owner)
-        values = torch.addmm(first, v, self.weights["v"].T)
-        if self.settings.interaction == "uv":
-            each = _of(u, owner)
-            values = torch.addmm(values, each * v, self.weights["product"].T)
-            values = torch.addmm(values, (each - v).abs_(), self.weights["distance"].T)
-        return self._top(values)
 
     def _top(self, values: torch.Tensor) -> torch.Tensor:
         """(pairs, 1) of a linear head or (pairs, hidden) before the ReLU, to (pairs,)."""
@@ -162,10 +123,6 @@ class InteractionHead(torch.nn.Module):
         return scores
 
 
-def _of(values: torch.Tensor, owner: torch.Tensor | None) -> torch.Tensor:
-    return values if owner is None else values.index_select(0, owner)
-
-
 def _uniform(*shape: int, fan_in: int) -> torch.nn.Parameter:
     """Weights as PyTorch's linear layers start with: uniform, up to 1 / sqrt(fan_in)."""
     limit = fan_in**-0.5
@@ -173,12 +130,7 @@ def _uniform(*shape: int, fan_in: int) -> torch.nn.Parameter:
 
 
 class CrossHead(torch.nn.Module):
-    """[CLS] of the top layer to a score: linear, tanh, linear, with dropout before each.
-
-    Args:
-        width: components of [CLS], and hidden units.
-        dropout: 0 to 1, in training.
-    """
+    """[CLS] of the top layer to a score: linear, tanh, linear, with dropout before each."""
 
     def __init__(self, width: int, dropout: float = 0.1) -> None:
         super().__init__()
@@ -194,16 +146,7 @@ class CrossHead(torch.nn.Module):
 
 
 def hinge(scores: torch.Tensor, batch: TripleBatch, margin: float) -> torch.Tensor:
-    """max(0, margin - S(q, p) + S(q, n)) for p in P(q), n in N(q): Ma et al. 2019, Sec. 3.
-
-    Args:
-        scores: (pairs,) float32, in the order of the batch.
-        batch: with triples.
-        margin: in units of the score, 0 or more.
-
-    Returns:
-        (triples,) losses, at least 0.
-    """
+    """max(0, margin - S(q, p) + S(q, n)) for p in P(q), n in N(q): Ma et al. 2019, Sec. 3."""
     return (margin - _gaps(scores, batch)).relu()
 
 
@@ -212,14 +155,7 @@ def softmax(scores: torch.Tensor, batch: TripleBatch) -> torch.Tensor:
 
     It is the localized contrastive loss of Gao, Dai and Callan (2021, "Rethink Training of BERT
     Rerankers in Multi-Stage Retrieval Pipeline"). Each relevant passage is compared with the
-    negatives alone: another relevant passage is not a negative.
-
-    Args:
-        scores: (pairs,) float32, in the order of the batch.
-        batch: with triples, sorted by their positive.
-
-    Returns:
-        (relevant passages that are in a triple,) losses, more than 0.
+    negatives alone: another relevant passage is not a negative. Triples are sorted by positive.
     """
     gaps = _gaps(scores, batch)
     sizes = np.unique(batch.positive, return_counts=True)[1].tolist()
@@ -235,13 +171,6 @@ def pointwise(scores: torch.Tensor, batch: TripleBatch) -> torch.Tensor:
 
     It is the binary cross-entropy of Nogueira and Cho (2019, "Passage Re-ranking with BERT"). A
     question without a relevant passage has a loss too.
-
-    Args:
-        scores: (pairs,) float32, in the order of the batch.
-        batch: pairs.
-
-    Returns:
-        (pairs,) losses, more than 0.
     """
     relevant = torch.from_numpy(batch.relevant).to(scores)
     return functional.binary_cross_entropy_with_logits(scores, relevant, reduction="none")

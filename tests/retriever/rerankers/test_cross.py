@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from retriever.encoders.computing import BATCH_PIECES, token_batches
+from retriever.encoders.model_folders import FolderForm
 from retriever.errors import ConfigError, ModelError
-from retriever.rerankers import cross
 from retriever.rerankers.cross import (
     CrossEncoder,
     LightCrossEncoder,
@@ -254,13 +254,13 @@ def test_every_file_can_be_read_by_whom_the_folder_lets(written):
 
 def test_the_manifest_is_written_last(model, written, tmp_path, monkeypatch):
     seen = []
-    write = cross.write_manifest
+    write = FolderForm.write_settings
 
-    def watched(folder, *arguments):
+    def watched(form, folder, settings):
         seen.append({path.name for path in folder.iterdir()})
-        write(folder, *arguments)
+        write(form, folder, settings)
 
-    monkeypatch.setattr(cross, "write_manifest", watched)
+    monkeypatch.setattr(FolderForm, "write_settings", watched)
     write_cross_encoder(tmp_path / "cross", model, TRAINING)
     names = {path.name for path in (tmp_path / "cross").iterdir()}
     assert names == {path.name for path in written.iterdir()}
@@ -274,7 +274,7 @@ def test_an_error_leaves_what_was_there(model, folder, monkeypatch):
     def fail(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cross, "write_manifest", fail)
+    monkeypatch.setattr(FolderForm, "write_settings", fail)
     with pytest.raises(KeyboardInterrupt):
         write_cross_encoder(folder, model, {})
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
@@ -306,7 +306,6 @@ def test_a_folder_without_a_reranker_says_what_would_make_one(models, tmp_path):
         (lambda value: value.update(format=2, extra=1), "expected format 1 or older, found 2"),
         (lambda value: value.update(format="1"), "found '1' as format"),
         (lambda value: value.update(max_length="64"), "found '64' as max_length"),
-        (lambda value: value.update(max_length=True), "found True as max_length"),
         (lambda value: value.update(training=[]), r"found [] as training"),
         (lambda value: value.update(weights="00"), "weights of another SHA-256"),
     ],
