@@ -79,12 +79,7 @@ class Collection:
 
 
 def find_collection(connection: Connection, alias: str) -> Collection | None:
-    """The collection that has an alias; None if there is none.
-
-    Raises:
-        NotAnIndexError: it is that of another program.
-        FormatVersionError: a newer release made it.
-    """
+    """The collection that has an alias; None if there is none."""
     name, location = alias, connection.location
     if location.is_missing:
         return None
@@ -127,11 +122,7 @@ def refuse_earlier(connection: Connection) -> None:
 
 
 def create_collection(connection: Connection, alias: str, begun_with: str, settings: Any) -> None:
-    """Make an empty collection, and give it an alias that no collection has.
-
-    Raises:
-        ConfigError: Milvus does not have the search structure.
-    """
+    """Make an empty collection, and give it an alias that no collection has."""
     client, location = connection.client, connection.location
     from pymilvus import DataType
 
@@ -164,11 +155,7 @@ def create_collection(connection: Connection, alias: str, begun_with: str, setti
 
 
 def index_type(location: Location, structures: Mapping[str, Any]) -> str:
-    """Milvus's name of a search structure.
-
-    Raises:
-        ConfigError: Milvus has no such structure, or Milvus Lite loses hits with it.
-    """
+    """Milvus's name of a search structure."""
     known, asked = _LITE_TYPES if location.file else _TYPES, StructureSettings(**structures)
     if asked.index_type not in known:
         # Milvus Lite loses hits of filtered queries with others.
@@ -184,11 +171,7 @@ def passage_rows(
     vectors: NDArray[np.float32],
     mean_length: float,
 ) -> list[Row]:
-    """The rows of a document, with the terms and vectors of its passages.
-
-    Raises:
-        ConfigError: a passage does not fit into a row.
-    """
+    """The rows of a document, with the terms and vectors of its passages."""
     shared = metadata_fields(document.id, document.title, document.metadata)
     shared |= {"document": number_of(document.id), "id": document.id}
     rows: list[Row] = []

@@ -91,11 +91,7 @@ class Location:
 
 
 def parse_location(url: str) -> Location:
-    """The location that a URL names.
-
-    Raises:
-        ConfigError: it is malformed; the message holds no part of it that can be a secret.
-    """
+    """The location that a URL names."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -172,11 +168,7 @@ class Connection:
 
     @property
     def client(self) -> Any:
-        """The client; a forked child gets another.
-
-        Raises:
-            MissingExtraError: pymilvus or Milvus Lite is not installed.
-        """
+        """The client; a forked child gets another."""
         with self._lock:
             if self._closed:
                 raise ClosedIndexError(f"{self.location}: the index was closed; open it again")
@@ -186,12 +178,7 @@ class Connection:
             return self._client
 
     def call(self, method: str, *arguments: Any, **options: Any) -> Any:
-        """What a method of pymilvus's client returns.
-
-        Raises:
-            StorageError: Milvus cannot be reached, or refuses the request.
-            ConfigError: it refuses the user.
-        """
+        """What a method of pymilvus's client returns."""
         client = self.client
         try:
             return getattr(client, method)(*arguments, timeout=self.location.timeout, **options)

@@ -67,12 +67,7 @@ class MilvusStore:
             return find_collection(connection, self._alias) is not None
 
     def create(self, settings: Mapping[str, Any], lock_timeout: float = 0.0) -> None:
-        """Make an empty index, unless there is one.
-
-        Raises:
-            ConfigError: Milvus does not have the search structure.
-            FormatVersionError: an earlier release made one.
-        """
+        """Make an empty index, unless there is one."""
         index_type(self.location, settings.get("structures", {}))
         with closing(Connection(self.location)) as connection:
             if find_collection(connection, self._alias) is None:
@@ -161,11 +156,7 @@ class MilvusWriter:
         tokens: Iterable[Sequence[str]],
         metadata: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> bool:
-        """Add or replace documents, row by row; see `indexes.protocol.Committer`.
-
-        Raises:
-            ConfigError: a passage or its metadata does not fit into a row; nothing is written.
-        """
+        """Add or replace documents, row by row; see `indexes.protocol.Committer`."""
         view, terms, metadata = self._view, list(tokens), metadata or {}
         dimensions = view.collection.dimensions
         if terms and vectors.shape[1] != dimensions:

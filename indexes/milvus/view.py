@@ -103,12 +103,7 @@ class MilvusView:
         where: Where | None = None,
         recall: float | None = None,
     ) -> MilvusRanking:
-        """Ranks passages.
-
-        Raises:
-            FilterError: Milvus cannot evaluate the filter.
-            ConfigError: a recall, or a variant of BM25, that Milvus does not have.
-        """
+        """Ranks passages."""
         settings, refused = bm25 or BM25Settings(), ""
         if recall is not None and self.kind != "FLAT":
             refused = f"recall: Milvus does not measure that of its index {self.kind}; leave it out"

@@ -64,11 +64,7 @@ class Location:
 
 
 def parse_location(url: str) -> Location:
-    """The index that a URL names. Beside `index`, it may have every parameter of libpq.
-
-    Raises:
-        ConfigError: the URL is malformed; the message repeats nothing that may be a password.
-    """
+    """The index that a URL names. Beside `index`, it may have every parameter of libpq."""
     try:
         parts = urlsplit(url)
         pairs = parse_qsl(parts.query, keep_blank_values=True)
@@ -162,12 +158,7 @@ def _translated(location: Location, error: psycopg.Error) -> RetrieverError:
 
 
 def connect(location: Location) -> Connection:
-    """Connect, in autocommit mode.
-
-    Raises:
-        StorageError: the server cannot be reached, or refuses user, password or database.
-        ConfigError: the server is too old, or the database's text is not UTF-8.
-    """
+    """Connect, in autocommit mode."""
     try:
         # Statements are planned for the values that they come with: filters need that.
         connection = psycopg.connect(location.conninfo, autocommit=True, prepare_threshold=None)
@@ -207,12 +198,7 @@ class Pool:
             connection.close()
 
     def take(self, *, fresh: bool = False) -> Connection:
-        """A connection of the caller alone: an idle one, or a new one if `fresh`.
-
-        Raises:
-            ClosedIndexError: the pool is closed.
-            What `connect` raises.
-        """
+        """A connection of the caller alone: an idle one, or a new one if `fresh`."""
         with self._lock:
             if self._closed:
                 raise ClosedIndexError(f"{self._location}: the index was closed; open it again")

@@ -85,12 +85,7 @@ def condition(expression: Expression) -> Condition:
 
 
 def stored_metadata(metadata: Mapping[str, Any], id_: str) -> tuple[str, str | None]:
-    """Metadata as JSONB stores it, and its exact text where that has another.
-
-    Raises:
-        SourceError: a string holds NUL, which the database cannot store.
-        TypeError, ValueError: it is not JSON.
-    """
+    """Metadata as JSONB stores it, and its exact text where that has another."""
     canonical = metadata_json(metadata)
     if "\\u0000" in canonical and _holds_nul(metadata):
         raise nul_error(id_)

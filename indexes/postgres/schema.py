@@ -147,12 +147,7 @@ def check_format(connection: Connection, location: Location) -> bool:
 
 
 def prepare(connection: Connection, location: Location) -> None:
-    """Make the tables that all indexes share, or bring them to the newest format.
-
-    Raises:
-        FormatVersionError: a newer release has changed them.
-        ConfigError: pgvector is missing or too old.
-    """
+    """Make the tables that all indexes share, or bring them to the newest format."""
     if check_format(connection, location) and format_of(connection) == FORMAT_VERSION:
         return
     with connection.transaction():
@@ -354,11 +349,7 @@ _GRACE = 0.2
 def wait_for_mark(
     connection: Connection, location: Location, number: int, timeout: float, *, alone: bool
 ) -> None:
-    """Mark an index as written by this session.
-
-    Raises:
-        IndexLockedError: it is being replaced; or, if `alone`, it has writers.
-    """
+    """Mark an index as written by this session."""
     end = time.monotonic() + max(timeout, _GRACE)
     while not _mark(connection, number, alone=alone):
         if time.monotonic() >= end:

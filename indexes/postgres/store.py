@@ -167,12 +167,7 @@ class PostgresWriter:
         tokens: Iterable[Sequence[str]],
         metadata: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> bool:
-        """Add or replace documents in one transaction; the same call may be made again.
-
-        Raises:
-            SourceError: a text holds a NUL character.
-            ValueError: vectors or tokens are not as many as the passages, or metadata is not JSON.
-        """
+        """Add or replace documents in one transaction; the same call may be made again."""
         terms = list(tokens)
         passages = sum(len(document.spans) for document in documents)
         if len(vectors) != passages or len(terms) != passages:
@@ -478,11 +473,7 @@ class PostgresStore:
             )
 
     def create(self, settings: Mapping[str, Any], lock_timeout: float = 0.0) -> None:
-        """Make an empty index, and the tables that all indexes share; see the protocol.
-
-        Raises:
-            ConfigError: a setting that only a folder has, or pgvector is missing or too old.
-        """
+        """Make an empty index, and the tables that all indexes share; see the protocol."""
         del lock_timeout
         dimensions = settings.get("encoder", {}).get("dimensions")
         structures = StructureSettings.from_json(settings.get("structures", {}))
