@@ -36,14 +36,12 @@ _ABBREVIATION = re.compile(
 
 
 class TextPair(NamedTuple):
-    """Two texts that belong together, with one that does not belong to the anchor, if known.
-
-    Pairs of one group, such as a document, are held out together.
-    """
+    """Two texts that belong together, with one that does not belong to the anchor, if known."""
 
     anchor: str
     positive: str
     negative: str | None = None
+    # Pairs of one group, such as a document, are held out together.
     group: object = None
 
 
@@ -75,12 +73,7 @@ class CorpusPairs:
             raise ConfigError(f"sample: expected 2 or more, found {self.sample}")
 
     def draw(self, done: Done = ignore) -> list[TextPair]:
-        """The sample, in random order; the same for the same documents and seed. `done` is called
-        with 1 after each document.
-
-        Raises:
-            BadInputError: the corpus has fewer than two pairs.
-        """
+        """The sample, in random order; BadInputError if the corpus has fewer than two pairs."""
         chance = np.random.default_rng(self.seed)
         kept: list[TextPair] = []
         seen = 0

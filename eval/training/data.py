@@ -1,11 +1,4 @@
-"""What an encoder is trained on and chosen on, from data sets, files of pairs and corpora.
-
-Files of pairs are TSV, CSV or JSONL, told apart by their fields:
-
-- `anchor` and `positive`, and `negative` (which may be blank) if it is there;
-- `score`, `sentence1` and `sentence2`;
-- `label`, `sentence1` and `sentence2`.
-"""
+"""What an encoder is trained on and chosen on, from data sets, files of pairs and corpora."""
 
 from __future__ import annotations
 
@@ -115,13 +108,7 @@ class EncoderExamples:
 def read_examples(
     data: EncoderData, settings: EncoderFitSettings, progress: Progress, notify: Notify
 ) -> EncoderExamples:
-    """Read what an encoder is trained on.
-
-    Raises:
-        SourceError: a file or folder cannot be read, or is of no known form.
-        ConfigError: a split or share leaves nothing, or a question set needs an index.
-        BadInputError: there is nothing to train on or to choose on.
-    """
+    """Read what an encoder is trained on."""
     share = settings.data.dev_share
     if settings.dev is not None and share is not None:
         raise ConfigError(
@@ -136,7 +123,7 @@ def read_examples(
         train: Material = data.draw(progress("reading the corpus", None))
     else:
         paths = [Path(data)] if isinstance(data, str | Path) else [Path(one) for one in data]
-        if len(paths) == 1 and _has_questions(paths[0], settings):
+        if len(paths) == 1 and _has_questions(paths[0], settings.data, settings.objective):
             return _of_questions(paths[0], settings, progress, notify)
         _refuse_without(settings)
         _refuse_splits(settings.data)
@@ -168,10 +155,10 @@ def _refuse_splits(questions: QuestionSettings) -> None:
             )
 
 
-def _has_questions(path: Path, settings: EncoderFitSettings) -> bool:
-    if settings.data.form is not None:
+def _has_questions(path: Path, data: QuestionSettings, objective: Objective | None) -> bool:
+    if data.form is not None:
         return True
-    if not path.is_dir() or settings.objective in ("sts", "nli"):
+    if not path.is_dir() or objective in ("sts", "nli"):
         return False
     try:
         detect_form(path)
@@ -235,11 +222,10 @@ def _read(paths: Sequence[Path], objective: Objective | None) -> tuple[Material,
     if len(scored) == len(parts):
         return joined_pairs(scored), None
     if len(labeled) == len(parts):
-        labels, left, right = (
-            tuple(one for part in labeled for one in getattr(part, name))
-            for name in ("labels", "left", "right")
-        )
-        return LabeledTexts(labels, left, right), None
+        fields = ("labels", "left", "right")
+        return LabeledTexts(
+            *(tuple(one for part in labeled for one in getattr(part, name)) for name in fields)
+        ), None
     if not scored and not labeled:
         return [pair for part in parts if isinstance(part, list) for pair in part], None
     raise ConfigError(
@@ -330,17 +316,10 @@ def _labeled_folder(folder: Path) -> tuple[Material, Material | None]:
 
 def _divided(data: Material, share: float | None) -> tuple[Material, Material]:
     """Hold out a part, always the same; pairs of one group stay together."""
-    if isinstance(data, list):
-        return _divided_by_group(data, share)
-    order = np.random.default_rng(0).permutation(len(data))
-    size = _dev_size(len(data), share)
-    train, dev = np.sort(order[size:]).tolist(), np.sort(order[:size]).tolist()
-    return _taken(data, train), _taken(data, dev)
-
-
-def _divided_by_group(
-    data: list[TextPair], share: float | None
-) -> tuple[list[TextPair], list[TextPair]]:
+    if not isinstance(data, list):
+        order = np.random.default_rng(0).permutation(len(data))
+        size = _dev_size(len(data), share)
+        return _taken(data, np.sort(order[size:])), _taken(data, np.sort(order[:size]))
     sizes = Counter(pair.group for pair in data)
     groups = list(sizes)
     order = np.random.default_rng(0).permutation(len(groups))
@@ -368,7 +347,7 @@ def _dev_size(pairs: int, share: float | None) -> int:
     return size
 
 
-def _taken(data: ScoredPairs | LabeledTexts, rows: list[int]) -> Material:
+def _taken(data: ScoredPairs | LabeledTexts, rows: NDArray[np.int64]) -> Material:
     left, right = ([side[row] for row in rows] for side in (data.left, data.right or ()))
     if isinstance(data, ScoredPairs):
         return ScoredPairs(data.gold[rows], left, right)
@@ -409,7 +388,7 @@ def _measure(dev: Material | None, train: Examples, settings: EncoderFitSettings
     path = settings.dev
     if path is not None:
         asked = replace(settings.data, form=None, variant=None, dev_share=None)
-        if path.is_dir() and _has_questions(path, EncoderFitSettings(data=asked)):
+        if _has_questions(path, asked, None):
             questions = split_reader(path, asked)(asked.dev_split)
             if not questions.corpus:
                 return _pool_ranking(DevScore(questions))
@@ -450,9 +429,8 @@ def _pool_ranking(dev: DevScore) -> DevMeasure:
 
 
 def _held_out_ranking(data: TrainingSet) -> DevMeasure:
-    """Mean reciprocal rank of an anchor's first relevant passage among all held-out passages.
-
-    Equal cosines count as if the relevant passage came last, as do those that are not a number.
+    """Mean reciprocal rank of an anchor's first relevant passage among all held-out passages, where
+    equal cosines, and those that are not a number, count as if it came last.
     """
 
     def score(encoder: TrainableEncoder) -> float:
