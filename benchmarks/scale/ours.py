@@ -113,14 +113,16 @@ def search(folder: Path, threads: int, count: int) -> dict[str, Any]:
         found["first_bm25_ms"] = (
             1000
             * timed(
-                lambda: BM25(view.segments, None, view.statistics).search(asked[0].terms, DEPTH)
+                lambda: (
+                    BM25(view.segments, None, view.statistics).query(asked[0].terms).search(DEPTH)
+                )
             )[0]
         )
         found["memory_open"] = memory()
         found["passages"] = view.statistics.passages
         found["structure"] = [live.segment.structure.name for live in view.segments]
         bm25 = BM25(view.segments, None, view.statistics)
-        found |= _rankings("bm25", asked, lambda query: bm25.search(query.terms, DEPTH))
+        found |= _rankings("bm25", asked, lambda query: bm25.query(query.terms).search(DEPTH))
         whole = len(view.segments) == 1
         if whole:
             live, allowed = view.segments[0], view.live[0]

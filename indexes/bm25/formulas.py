@@ -28,12 +28,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.errors import ConfigError
+from indexes.settings import check_settings, setting
 
 BM25Variant = Literal["lucene", "robertson", "atire", "bm25+", "bm25l", "okapi"]
 _DELTA = {"bm25+": 1.0, "bm25l": 0.5}
@@ -57,27 +57,14 @@ class BM25Settings:
         ConfigError: a value is out of range.
     """
 
-    variant: BM25Variant = "lucene"
-    k1: float = 1.2
-    b: float = 0.75
-    delta: float | None = None
-    epsilon: float = 0.25
+    variant: BM25Variant = setting("lucene", "Formula.")
+    k1: float = setting(1.2, "Saturation of term frequencies.", low=0)
+    b: float = setting(0.75, "Length normalization.", low=0, high=1)
+    delta: float | None = setting(None, "Constant in favor of long passages.", low=0)
+    epsilon: float = setting(0.25, "Share of the mean idf in place of a negative one.", low=0)
 
     def __post_init__(self) -> None:
-        if self.variant not in get_args(BM25Variant):
-            known = ", ".join(get_args(BM25Variant))
-            raise ConfigError(f"unknown BM25 variant {self.variant!r}; known: {known}")
-        _check_range("k1", self.k1, math.inf)
-        _check_range("b", self.b, 1.0)
-        _check_range("epsilon", self.epsilon, math.inf)
-        if self.delta is not None:
-            _check_range("delta", self.delta, math.inf)
-
-
-def _check_range(name: str, value: float, largest: float) -> None:
-    if not isinstance(value, int | float) or not math.isfinite(value) or not 0 <= value <= largest:
-        upper = f" to {largest:g}" if math.isfinite(largest) else " or more"
-        raise ConfigError(f"BM25 setting {name}: expected a number 0{upper}, found {value!r}")
+        check_settings(self)
 
 
 def idf(variant: BM25Variant, df: int, passages: int) -> float:

@@ -200,12 +200,6 @@ class Postings:
         start, stop = self._vocabulary.postings_of(index)
         return stop - start
 
-    def lookup(self, term: str) -> tuple[NDArray[np.uint32], NDArray[np.unsignedinteger]]:
-        """The positions that hold one term, and how often each does: see `read`."""
-        read = self.read((term,)).joined()
-        self.check(read)
-        return read.positions, read.frequencies
-
     def read(self, terms: Iterable[str]) -> Read:
         """The postings of some terms, each given once, in their order; to be checked by `check`."""
         places = [self._vocabulary.find(term) for term in terms]
@@ -275,8 +269,8 @@ class Postings:
         start, stop = self._vocabulary.postings_of(place)
         if not 0 <= start < stop <= len(self._positions):
             raise self._damaged(OFFSETS, f"term {place} has postings {start} to {stop}")
-        self._positions_guard.check_near(start, stop)
-        self._frequencies_guard.check_near(start, stop)
+        self._positions_guard.check_range(start, stop)
+        self._frequencies_guard.check_range(start, stop)
         return start, stop
 
     def _damaged(self, name: str, problem: str) -> DamagedIndexError:
@@ -359,11 +353,11 @@ class Vocabulary:
         low, high = max(0, (fence - 1) * step), min(size, fence * step)
         if low == high:
             return None
-        self._offsets_guard.check_near(low, high + 1)
+        self._offsets_guard.check_range(low, high + 1)
         begin, end = self._steps[2 * low], self._steps[2 * high]
         if not 0 <= begin <= end <= len(self._terms):
             raise self._damaged(low)
-        self._terms_guard.check_near(begin, end)
+        self._terms_guard.check_range(begin, end)
         place = _find(self._terms, self._offsets, low, high, wanted)
         if place < _UNKNOWN:
             raise self._damaged(_UNKNOWN - 1 - place)
@@ -374,7 +368,8 @@ class Vocabulary:
         self._offsets_guard.check_rows(np.concatenate([places, places + 1]))
         starts, stops = self._offsets[places, 0], self._offsets[places + 1, 0]
         held = (starts >= 0) & (starts < stops) & (stops <= len(self._terms))
-        self._terms_guard.check_ranges(starts[held], stops[held])
+        # What a longer term than a block has between its ends is checked where it is compared.
+        self._terms_guard.check_rows(np.concatenate([starts[held], stops[held] - 1]))
         return [self._spelling(place) for place in places.tolist()]
 
     def _spelling(self, place: int) -> bytes:

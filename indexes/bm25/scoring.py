@@ -5,7 +5,6 @@ So the scores do not depend on how passages are spread over segments.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from numpy.typing import NDArray
 from indexes.bm25.formulas import BM25Settings, Weighting, idf, mean_okapi_idf
 from indexes.bm25.postings import Postings, Read
 from indexes.compiled import compiled
-from indexes.errors import ConfigError, DamagedIndexError
 
 if TYPE_CHECKING:
     from indexes.filters.allowed import Allowed
@@ -40,15 +38,6 @@ class BM25Query:
         self._segments = segments
         self._found = found
         self.weighting = weighting
-        self._sizes = [len(segment.postings) for segment in segments]
-
-    def scores(self) -> tuple[list[NDArray[np.float64]], list[NDArray[np.bool_]]]:
-        """The score of every passage, and which passages match."""
-        pairs = []
-        for segment, read in zip(self._segments, self._found, strict=True):
-            contributions = contributions_of(segment.postings, read, self.weighting)
-            pairs.append(accumulate(permitted(contributions, segment.live), len(segment.postings)))
-        return [scores for scores, _ in pairs], [matches for _, matches in pairs]
 
     def matching(self) -> list[NDArray[np.uint32]]:
         """For each segment, (m,) the positions of live passages with a query term, ascending."""
@@ -91,11 +80,9 @@ class BM25Query:
 
     def search(self, k: int, allowed: Sequence[Allowed | None] | None = None) -> Matches:
         """The `k` best live passages that hold a query term, exactly; of equal scores the first."""
-        if k < 1:
-            raise ConfigError(f"k: expected 1 or more, found {k}")
-        chosen = self._fitting(allowed)
+        chosen = allowed or [None] * len(self._segments)
         found = [
-            best_passages(segment.postings, read, self.weighting, k, segment.live, some)
+            best_passages(segment, read, self.weighting, k, some)
             for segment, read, some in zip(self._segments, self._found, chosen, strict=True)
         ]
         if not found:
@@ -108,19 +95,6 @@ class BM25Query:
             segments, positions, scores = segments[kept], positions[kept], scores[kept]
         return Matches(segments, positions, scores)
 
-    def _fitting(self, allowed: Sequence[Allowed | None] | None) -> list[Allowed | None]:
-        if allowed is None:
-            return [None] * len(self._sizes)
-        found = [None if some is None else len(some) for some in allowed]
-        if len(found) != len(self._sizes) or any(
-            size not in (None, wanted) for size, wanted in zip(found, self._sizes, strict=True)
-        ):
-            raise ConfigError(
-                f"allowed: expected one for each segment, of {list(self._sizes)} passages, "
-                f"found {found}"
-            )
-        return list(allowed)
-
 
 @dataclass(frozen=True, slots=True)
 class SearchableSegment:
@@ -128,14 +102,6 @@ class SearchableSegment:
 
     postings: Postings
     live: NDArray[np.bool_] | None = None  # (n,) False for deleted passages; None without any
-
-    def __post_init__(self) -> None:
-        live, n = self.live, len(self.postings)
-        if live is not None and (live.shape != (n,) or live.dtype != np.bool_):
-            raise DamagedIndexError(
-                f"live: expected {n} booleans, one for each passage of the postings, found "
-                f"{live.dtype} {live.shape}; restore the index from a backup or index again"
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +123,6 @@ class CorpusStatistics:
                 dead = lengths[~segment.live]
                 passages -= len(dead)
                 total_length -= int(dead.sum(dtype=np.int64))
-        if total_length < 0:
-            raise DamagedIndexError(
-                f"passage lengths: expected at most the stored total, found {-total_length} more; "
-                "restore the index from a backup or index again"
-            )
         return cls(passages, total_length)
 
     @property
@@ -219,18 +180,6 @@ class BM25:
             df += _live_counts(segment, segment.postings.read(distinct))
         return dict(zip(distinct, df.tolist(), strict=True))
 
-    def scores(
-        self, query_terms: Iterable[str]
-    ) -> tuple[list[NDArray[np.float64]], list[NDArray[np.bool_]]]:
-        """The score of every passage, and which match: see `BM25Query.scores`."""
-        return self.query(query_terms).scores()
-
-    def search(
-        self, query_terms: Iterable[str], k: int, allowed: Sequence[Allowed | None] | None = None
-    ) -> Matches:
-        """The `k` best passages: see `BM25Query.search`."""
-        return self.query(query_terms).search(k, allowed)
-
     def _idf(self, df: int) -> float:
         value = idf(self.settings.variant, df, self.statistics.passages)
         return self._floor() if value < 0 else value
@@ -271,64 +220,12 @@ def _vocabulary_frequencies(segments: Sequence[SearchableSegment]) -> NDArray[np
     return totals[totals > 0]
 
 
-class Contributions(NamedTuple):
-    """What each posting of a query's terms adds to the score of its passage."""
-
-    positions: NDArray[np.uint32]  # (p,) by term in the order of the query, ascending within a term
-    values: NDArray[np.float64]  # (p,)
-    counts: NDArray[np.int64]  # (terms,) how many postings each has
-
-
-def contributions_of(postings: Postings, read: Read, weighting: Weighting) -> Contributions:
-    """What postings add to the scores of their passages."""
-    joined = read.joined()
-    positions, frequencies, counts = joined.positions, joined.frequencies, joined.counts
-    if not len(positions):
-        return Contributions(positions, np.empty(0), counts)
-    postings.check(joined)
-    lengths = postings.lengths_of(positions, frequencies)
-    return Contributions(positions, weighting.values(frequencies, lengths, counts), counts)
-
-
-def permitted(
-    contributions: Contributions, live: NDArray[np.bool_] | None, allowed: Allowed | None = None
-) -> Contributions:
-    """The contributions to the live passages that are allowed; None is for all."""
-    if live is None and allowed is None:
-        return contributions
-    chosen = np.ones(len(contributions.positions), np.bool_)
-    if live is not None:
-        chosen &= live[contributions.positions]
-    if allowed is not None:
-        chosen &= allowed.at(contributions.positions)
-    counts = counts_of(chosen, contributions.counts)
-    return Contributions(contributions.positions[chosen], contributions.values[chosen], counts)
-
-
-def counts_of(chosen: NDArray[np.bool_], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many are chosen of each of the runs of `counts` items; (runs,) int64."""
-    before = np.zeros(len(chosen) + 1, np.int64)
-    np.cumsum(chosen, out=before[1:])
-    return np.diff(before[np.cumsum(counts)], prepend=0)
-
-
-def accumulate(
-    contributions: Contributions, n: int
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """(n,) float64 the scores, added in the order of the terms, and (n,) bool which match."""
-    matches = np.zeros(n, np.bool_)
-    matches[contributions.positions] = True
-    return sums(contributions.positions.astype(np.intp), contributions.values, n), matches
-
-
 def sums(places: NDArray[np.intp], values: NDArray[np.float64], n: int) -> NDArray[np.float64]:
     """What is added to each of `n` places, or of as many as occur, in the order given."""
     # bincount returns integers for an empty array.
     return np.bincount(places, values, n).astype(np.float64, copy=False)
 
 
-# Sorting one posting costs about as much as clearing and scanning this many passages.
-_SCAN_PER_POSTING = 24
 _NO_BITS = np.empty(0, np.uint8)
 
 
@@ -340,11 +237,10 @@ class Best(NamedTuple):
 
 
 def best_passages(
-    postings: Postings,
+    segment: SearchableSegment,
     read: Read,
     weighting: Weighting,
     k: int,
-    live: NDArray[np.bool_] | None = None,
     allowed: Allowed | None = None,
 ) -> Best:
     """The `k` best passages that hold a term, exactly; fewer if fewer do."""
@@ -352,74 +248,48 @@ def best_passages(
     if not most:
         return Best(np.empty(0, np.int64), np.empty(0, np.float64))
     if compiled is not None:
-        postings.check_lengths(read)
+        segment.postings.check_lengths(read)
         best = Best(np.empty(most, np.int64), np.empty(most))
-        mask = _NO_BITS if live is None else live
+        mask = _NO_BITS if segment.live is None else segment.live
         bits = _NO_BITS if allowed is None else allowed.bits
-        found = compiled.best(
-            *read, weighting.factors, postings.lengths, *weighting.constants(), mask, bits, *best
-        )
+        lengths, constants = segment.postings.lengths, weighting.constants()
+        found = compiled.best(*read, weighting.factors, lengths, *constants, mask, bits, *best)
         if found >= 0:
             return Best(best.positions[:found], best.scores[:found])
         # Impossible postings are named below.
-    return best_by_numpy(postings, read, weighting, k, live, allowed)
+    return best_by_numpy(segment, read, weighting, k, allowed)
 
 
 def best_by_numpy(
-    postings: Postings,
+    segment: SearchableSegment,
     read: Read,
     weighting: Weighting,
     k: int,
-    live: NDArray[np.bool_] | None = None,
     allowed: Allowed | None = None,
 ) -> Best:
-    """See `best_passages`."""
-    contributions = permitted(contributions_of(postings, read, weighting), live, allowed)
-    if not len(contributions.positions):
-        return Best(np.empty(0, np.int64), np.empty(0, np.float64))
-    positions, scores = _contenders(contributions, len(postings), k)
-    top = top_places(scores, k)
-    return Best(positions[top].astype(np.int64), scores[top])
+    """As `best_passages`, without a compiler."""
+    postings, joined = segment.postings, read.joined()
+    postings.check(joined)
+    lengths = postings.lengths_of(joined.positions, joined.frequencies)
+    values = weighting.values(joined.frequencies, lengths, joined.counts)
+    scores = sums(joined.positions.astype(np.intp), values, len(postings))
+    matches = np.zeros(len(postings), np.bool_)
+    matches[joined.positions] = True
+    if segment.live is not None:
+        matches &= segment.live
+    if allowed is not None:
+        matches &= allowed.at(np.arange(len(postings)))
+    held = np.flatnonzero(matches)
+    top = held[top_places(scores[held], k)]
+    return Best(top, scores[top])
 
 
 def top_places(scores: NDArray[np.float64], k: int) -> NDArray[np.intp]:
     """The places of the `k` largest of (n,) scores, descending; equal ones by place, ascending."""
     chosen = np.arange(len(scores))
-    # The k-th largest of a sample bounds the k-th largest of all from below, so that most scores
-    # need one comparison only.
-    stride = math.isqrt(len(scores) // k)
-    if stride > 1:
-        chosen = np.flatnonzero(scores >= _kth_largest(scores[::stride], k))
-    if len(chosen) > k:
-        candidates = scores[chosen]
-        threshold = _kth_largest(candidates, k)
-        above = np.flatnonzero(candidates > threshold)
-        level = np.flatnonzero(candidates == threshold)
-        chosen = chosen[np.sort(np.concatenate([above, level[: k - len(above)]]))]
+    if len(scores) > k:
+        threshold = np.partition(scores, -k)[-k]
+        above = np.flatnonzero(scores > threshold)
+        level = np.flatnonzero(scores == threshold)
+        chosen = np.sort(np.concatenate([above, level[: k - len(above)]]))
     return chosen[np.argsort(-scores[chosen], kind="stable")]
-
-
-def _contenders(
-    contributions: Contributions, n: int, k: int
-) -> tuple[NDArray[np.integer], NDArray[np.float64]]:
-    """Positions, ascending, with the `k` best among them, and their scores, in the cheapest way."""
-    positions, values, counts = contributions
-    if len(counts) == 1:
-        return positions, values
-    if len(positions) * _SCAN_PER_POSTING >= n:
-        scores, matches = accumulate(contributions, n)
-        held = np.flatnonzero(matches)
-        return held, scores[held]
-    # A stable sort keeps the order of the terms, and is fast on concatenated ascending runs.
-    order = np.argsort(positions, kind="stable")
-    found = positions[order]
-    first = np.empty(len(found), np.bool_)
-    first[0] = True
-    np.not_equal(found[1:], found[:-1], out=first[1:])
-    return found[first], sums(np.cumsum(first) - 1, values[order], 0)
-
-
-def _kth_largest(scores: NDArray[np.float64], k: int) -> np.float64:
-    place = len(scores) - k
-    smallest_kept: np.float64 = np.partition(scores, place)[place]
-    return smallest_kept

@@ -23,8 +23,6 @@ BLOCK = 4096
 _WORD = 8
 # Blocks summed in one step: neighbors, and scattered ones, which are copied.
 _STRETCH, _APART = 16_384, 1024
-# Blocks checked together where many small reads of the same file are expected.
-_NEAR = 64
 # The whole file is checked once rows touch more than one in this many of its blocks.
 _SCAN_PER_BLOCK = 4
 
@@ -79,8 +77,9 @@ class BlockGuard:
         aligned = self._row_bytes and BLOCK % self._row_bytes == 0
         # The number of blocks that a row can span.
         self._span = 1 if aligned else max(0, self._row_bytes - 2) // BLOCK + 2
-        self._seen = np.zeros(len(sums), np.bool_)
-        self._near: set[int] = set()
+        # The same bytes twice: Python finds the first of a few, NumPy those of an array.
+        self._seen = bytearray(len(sums))
+        self._flags = np.frombuffer(self._seen, np.bool_)
         self._left = len(sums)
         self._counting = threading.Lock()
         self.complete = self._left == 0
@@ -91,33 +90,15 @@ class BlockGuard:
 
     def check_range(self, start: int, stop: int) -> None:
         """Compare the blocks of the rows from `start` to before `stop`, if there are such."""
-        if self.complete:
-            return
         start, stop = max(start, 0), min(stop, self._rows)
-        if start >= stop:
-            return
-        first, last = self._blocks_of(start)[0], self._blocks_of(stop - 1)[1] + 1
-        if last - first == 1:
-            if self._seen[first]:
-                return
-        elif self._seen[first:last].all():
-            return
-        for place in range(first, last, _STRETCH):
-            stretch = slice(place, min(place + _STRETCH, last))
-            content = self._content[stretch.start * BLOCK : stretch.stop * BLOCK]
-            self._compare(stretch, block_sums(content))
-
-    def check_near(self, start: int, stop: int) -> None:
-        """As `check_range`, for many small ranges: with the blocks around, for later calls."""
         if self.complete or start >= stop:
             return
-        size = _NEAR * BLOCK
-        first, last = start * self._row_bytes // size, (stop * self._row_bytes - 1) // size
-        for part in range(max(first, 0), last + 1):
-            if part not in self._near:
-                blocks = slice(part * _NEAR, (part + 1) * _NEAR)
-                self._compare(blocks, block_sums(self._content[part * size : (part + 1) * size]))
-                self._near.add(part)
+        first = start * self._row_bytes // BLOCK
+        end = (stop * self._row_bytes - 1) // BLOCK + 1
+        while (first := self._seen.find(0, first, end)) >= 0:
+            stretch = slice(first, min(first + _STRETCH, end))
+            content = self._content[stretch.start * BLOCK : stretch.stop * BLOCK]
+            self._compare(stretch, block_sums(content))
 
     def check_rows(self, rows: NDArray[np.integer]) -> None:
         """Compare the blocks of these rows, 0 or more, in any order."""
@@ -126,39 +107,17 @@ class BlockGuard:
         if _SCAN_PER_BLOCK * len(rows) * self._span >= len(self._sums):
             self.check_all()
             return
-        first, last = self._blocks_of(rows.astype(np.int64))
-        blocks = first
+        begin = rows.astype(np.int64) * self._row_bytes
+        blocks = begin // BLOCK
         if self._span > 1:
-            apart = first[:, np.newaxis] + np.arange(self._span)
+            last = (begin + self._row_bytes - 1) // BLOCK
+            apart = blocks[:, np.newaxis] + np.arange(self._span)
             blocks = np.minimum(apart, last[:, np.newaxis]).reshape(-1)
-        pending = blocks[~self._seen[blocks]]
-        if len(pending):
-            self._check_apart(unique(pending))
-
-    def check_ranges(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> None:
-        """Compare the blocks of many ranges of rows, none of them empty."""
-        if self.complete or not len(starts):
-            return
-        if _SCAN_PER_BLOCK * len(starts) >= len(self._sums):
-            self.check_all()
-            return
-        changes = np.zeros(len(self._sums) + 1, np.int32)
-        np.add.at(changes, self._blocks_of(starts)[0], 1)
-        np.add.at(changes, self._blocks_of(stops - 1)[1] + 1, -1)
-        wanted = np.cumsum(changes[:-1], dtype=np.int32) > 0
-        self._check_apart(np.flatnonzero(wanted & ~self._seen))
-
-    def _blocks_of(self, rows: Any) -> tuple[Any, Any]:
-        """The first and the last block of a row, or of each of an array of rows."""
-        begin = rows * self._row_bytes
-        return begin // BLOCK, (begin + self._row_bytes - 1) // BLOCK
-
-    def _check_apart(self, blocks: NDArray[np.int64]) -> None:
-        """Compare blocks, ascending, each once."""
+        pending = unique(blocks[~self._flags[blocks]])
         whole = len(self._content) // BLOCK
         words = self._content[: whole * BLOCK].view("<u8").reshape(whole, BLOCK // _WORD)
-        for place in range(0, len(blocks), _APART):
-            some = blocks[place : place + _APART]
+        for place in range(0, len(pending), _APART):
+            some = pending[place : place + _APART]
             if some[-1] == whole:
                 some = some[:-1]
                 self._compare(slice(whole, whole + 1), block_sums(self._content[whole * BLOCK :]))
@@ -170,8 +129,8 @@ class BlockGuard:
             raise damaged(self._path, "its content was altered (a checksum differs)")
         # Two threads may compare the same block; it must count once.
         with self._counting:
-            self._left -= int(np.count_nonzero(~self._seen[blocks]))
-            self._seen[blocks] = True
+            self._left -= int(np.count_nonzero(~self._flags[blocks]))
+            self._flags[blocks] = True
             self.complete = self._left == 0
 
 

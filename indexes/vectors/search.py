@@ -92,9 +92,8 @@ class ListGuard:
 
     def check_ids(self) -> None:
         """Check the ids of all lists."""
-        stops = self._starts[1:]
-        filled = self._ids < stops
-        self._guard.check_ranges(self._ids[filled], stops[filled])
+        for start, stop in zip(self._ids.tolist(), self._starts[1:].tolist(), strict=True):
+            self._guard.check_range(start, stop)
 
 
 _QUERY_BLOCK = 32

@@ -109,12 +109,19 @@ def metadata(folder):
 
 def found_by(view, term):
     """Ids of the documents that BM25 finds for a term."""
-    matches = BM25(view.segments, None, view.statistics).search([term], 1000)
+    matches = BM25(view.segments, None, view.statistics).query([term]).search(1000)
     passages = [
         int(view.segments[segment].segment.ids[position])
         for segment, position in zip(matches.segments, matches.positions, strict=True)
     ]
     return set(view.documents_of(passages).values())
+
+
+def lookup(postings, term):
+    """The positions that hold a term, and how often each does, checked."""
+    read = postings.read((term,)).joined()
+    postings.check(read)
+    return read.positions, read.frequencies
 
 
 def in_child(code, *arguments):

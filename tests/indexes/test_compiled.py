@@ -58,8 +58,9 @@ def postings_of(rows, frequencies, lengths, n):
 def check_equal(postings, read, weighting, k, allowed, *, deleted):
     n = len(postings)
     live = np.arange(n) % 5 > 0 if deleted else None
-    found = best_passages(postings, read, weighting, k, live, allowed)
-    expected = best_by_numpy(postings, read, weighting, k, live, allowed)
+    segment = SearchableSegment(postings, live)
+    found = best_passages(segment, read, weighting, k, allowed)
+    expected = best_by_numpy(segment, read, weighting, k, allowed)
     assert found.positions.tolist() == expected.positions.tolist()
     assert found.scores.tobytes() == expected.scores.tobytes()
     ranked = np.lexsort((found.positions, -found.scores))
@@ -120,7 +121,8 @@ def test_searches_give_the_same_bits_as_without_a_compiler(passages, query, vari
             if without:
                 plain(patch)
             bm25 = BM25(segments, BM25Settings(variant))
-            found.append([*bm25.search(query, k), *bm25.search(query, k, allowed)])
+            asked = bm25.query(query)
+            found.append([*asked.search(k), *asked.search(k, allowed)])
     for one, other in zip(*found, strict=True):
         assert one.tobytes() == other.tobytes()
 
@@ -128,10 +130,10 @@ def test_searches_give_the_same_bits_as_without_a_compiler(passages, query, vari
 @pytest.mark.parametrize("repetitions", [1, 255, 256, 65_536])
 def test_frequencies_of_every_width_weigh_the_same(repetitions, monkeypatch):
     postings = Postings.build([["a"] * repetitions + ["b"], ["a", "b", "b"], ["b"]])
-    bm25 = BM25([SearchableSegment(postings)])
-    found = bm25.search(["a", "b"], 3)
+    asked = BM25([SearchableSegment(postings)]).query(["a", "b"])
+    found = asked.search(3)
     plain(monkeypatch)
-    assert found.scores.tobytes() == bm25.search(["a", "b"], 3).scores.tobytes()
+    assert found.scores.tobytes() == asked.search(3).scores.tobytes()
 
 
 @given(st.sets(st.binary(max_size=3), max_size=40), st.binary(max_size=3))
@@ -254,12 +256,13 @@ def test_many_threads_can_search_at_once():
     rows = [np.flatnonzero(chance.random(60_000) < share).tolist() for share in (0.2, 0.01)]
     postings, read = postings_of(rows, [1, 2, 1], [5, 9, 3, 4], 60_000)
     weighting = Weighting(BM25Settings(), 5.25, chance.random(2))
-    expected = best_by_numpy(postings, read, weighting, 100)
+    segment = SearchableSegment(postings)
+    expected = best_by_numpy(segment, read, weighting, 100)
     wrong = []
 
     def search():
         for _ in range(100):
-            found = best_passages(postings, read, weighting, 100)
+            found = best_passages(segment, read, weighting, 100)
             if found.scores.tobytes() != expected.scores.tobytes():
                 wrong.append(found)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from index_samples import lookup
 
 from indexes.bm25.postings import COUNTS, FREQUENCIES, LENGTHS, OFFSETS, POSITIONS, TERMS, Postings
 from indexes.errors import DamagedIndexError
@@ -26,7 +27,7 @@ def expected(passages, term):
 
 
 def found(postings, term):
-    positions, frequencies = postings.lookup(term)
+    positions, frequencies = lookup(postings, term)
     return list(zip(positions.tolist(), frequencies.tolist(), strict=True))
 
 
@@ -133,7 +134,7 @@ def test_impossible_values_are_found_by_the_lookup_that_meets_them(name, index, 
     damage(tmp_path, name, lambda values: values.__setitem__(index, value))
     postings = Postings.open(tmp_path)
     with pytest.raises(DamagedIndexError, match=name):
-        _ = [postings.lookup(term) for term in ("a", "b", "é", "日本")]
+        _ = [lookup(postings, term) for term in ("a", "b", "é", "日本")]
 
 
 def test_a_passage_shorter_than_its_terms_is_found(tmp_path):
@@ -141,7 +142,7 @@ def test_a_passage_shorter_than_its_terms_is_found(tmp_path):
     damage(tmp_path, "postings.lengths.npy", lambda values: values.__setitem__(0, 1))
     postings = Postings.open(tmp_path)
     with pytest.raises(DamagedIndexError, match=r"postings\.lengths\.npy"):
-        postings.lengths_of(*postings.lookup("a"))
+        postings.lengths_of(*lookup(postings, "a"))
 
 
 # A larger total length is possible: only reading every length could tell.
@@ -172,7 +173,7 @@ def complaint(folder):
     try:
         postings = Postings.open(folder)
         for term in ("a", "b", "é", "日本", "c"):
-            positions, frequencies = postings.lookup(term)
+            positions, frequencies = lookup(postings, term)
             assert len(positions) == len(frequencies)
             assert all(position < len(postings) for position in positions)
             assert sorted(set(positions.tolist())) == positions.tolist()

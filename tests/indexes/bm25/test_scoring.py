@@ -43,8 +43,15 @@ def segments_of(passages, cuts=(), alive=None):
 
 
 def flat_scores(passages, settings, query, cuts=(), alive=None):
-    scores, matches = BM25(segments_of(passages, cuts, alive), settings).scores(query)
-    return np.concatenate(scores), np.concatenate(matches)
+    return everything(BM25(segments_of(passages, cuts, alive), settings), query)
+
+
+def everything(engine, query):
+    """The score of every passage, and which match."""
+    asked = engine.query(query)
+    places = [np.arange(len(one.postings)) for one in engine.segments]
+    pairs = [asked.at(segment, positions) for segment, positions in enumerate(places)]
+    return tuple(map(np.concatenate, zip(*pairs, strict=True)))
 
 
 def formula(variant, *, f, df, n, relative_length, k1, b, delta):
@@ -137,7 +144,7 @@ def test_search_over_segments_and_deletions_equals_sorting_a_fresh_index(
     edges = [0, *cuts, n]
     masks = [allowed[low:high] for low, high in pairwise(edges)]
     engine = BM25(segments_of(passages, cuts, alive), chosen)
-    found = engine.search(query, k, [Allowed.of(mask) for mask in masks])
+    found = engine.query(query).search(k, [Allowed.of(mask) for mask in masks])
     flat, best = ranked(found, edges, k)
     np.testing.assert_allclose(best, fresh[wanted], rtol=1e-9, atol=1e-12)
     if chosen.variant == "okapi":
@@ -145,14 +152,15 @@ def test_search_over_segments_and_deletions_equals_sorting_a_fresh_index(
         assert set(flat) <= set(np.flatnonzero(alive & allowed))
     else:
         assert flat == wanted
-    scores, matches = engine.scores(query)
-    np.testing.assert_allclose(np.concatenate(scores), fresh, rtol=1e-9, atol=1e-12)
-    assert not np.concatenate(matches)[~alive].any()
-    for index, n in enumerate(map(len, scores)):
-        chosen_positions = np.array(data.draw(st.permutations(range(n))), np.int64)[: n // 2 + 1]
-        at, match = engine.query(query).at(index, chosen_positions)
-        assert at.tolist() == scores[index][chosen_positions].tolist()
-        assert match.tolist() == matches[index][chosen_positions].tolist()
+    scores, matches = everything(engine, query)
+    np.testing.assert_allclose(scores, fresh, rtol=1e-9, atol=1e-12)
+    assert not matches[~alive].any()
+    for index, first in enumerate(edges[:-1]):
+        n = edges[index + 1] - first
+        positions = np.array(data.draw(st.permutations(range(n))), np.int64)[: n // 2 + 1]
+        at, match = engine.query(query).at(index, positions)
+        assert at.tolist() == scores[first + positions].tolist()
+        assert match.tolist() == matches[first + positions].tolist()
 
 
 @pytest.mark.parametrize(
@@ -179,9 +187,9 @@ def test_okapi_equals_rank_bm25_on_real_sentences():
     engine = BM25(segments_of(corpus, (700, 2500)), chosen)
     for query in corpus[::300]:
         expected = reference.get_scores(query)
-        scores, _ = engine.scores(query)
-        np.testing.assert_allclose(np.concatenate(scores), expected, rtol=0, atol=1e-9)
-        best = engine.search(query, 10)
+        scores, _ = everything(engine, query)
+        np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-9)
+        best = engine.query(query).search(10)
         scores = np.sort(best.scores)[::-1][:10]
         np.testing.assert_allclose(scores, np.sort(expected)[::-1][:10], rtol=0, atol=1e-9)
 
@@ -226,17 +234,8 @@ def test_the_best_k_are_exact_with_many_ties_at_the_boundary(k, terms):
     cuts = (300, 3500)
     scores, matches = flat_scores(corpus, BM25Settings(), terms)
     order = sorted(np.flatnonzero(matches), key=lambda i: (-scores[i], i))[:k]
-    found = BM25(segments_of(corpus, cuts)).search(terms, k)
+    found = BM25(segments_of(corpus, cuts)).query(terms).search(k)
     assert ranked(found, [0, *cuts], k) == (order, scores[order].tolist())
-
-
-def test_rare_terms_take_the_same_scores_by_the_sparse_way():
-    common = [["x"]] * 2000
-    corpus = [*common, ["r", "s"], ["s", "x", "x"], ["r"], *common]
-    found = BM25(segments_of(corpus)).search(["r", "s"], 10)
-    scores, _ = flat_scores(corpus, BM25Settings(), ["r", "s"])
-    assert found.positions.tolist() == [2000, 2002, 2001]
-    assert found.scores.tolist() == scores[[2000, 2002, 2001]].tolist()
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -244,16 +243,14 @@ def test_rare_terms_take_the_same_scores_by_the_sparse_way():
 def test_nothing_is_found_where_there_are_no_words(variant, passages):
     for segments in ([], segments_of(passages)):
         engine = BM25(segments, BM25Settings(variant))
-        assert len(engine.search(["a"], 3).scores) == 0
-        assert [s.tolist() for s in engine.scores(["a"])[0]] == [[0.0] * len(passages)] * len(
-            segments
-        )
+        assert len(engine.query(["a"]).search(3).scores) == 0
+        assert not segments or everything(engine, ["a"])[0].tolist() == [0.0] * len(passages)
 
 
 def test_statistics_of_a_larger_corpus_change_the_scores_of_a_part():
     corpus = random_corpus(11)
     larger = CorpusStatistics(passages=10_000, total_length=100_000)
-    part = BM25(segments_of(corpus), statistics=larger).scores(["w0"])[0][0]
+    part, _ = everything(BM25(segments_of(corpus), statistics=larger), ["w0"])
     df = sum("w0" in passage for passage in corpus)
     i = next(i for i, passage in enumerate(corpus) if "w0" in passage)
     expected = formula(
@@ -272,10 +269,10 @@ def test_statistics_of_a_larger_corpus_change_the_scores_of_a_part():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"variant": "bm42"}, "unknown BM25 variant 'bm42'; known: lucene, robertson, atire"),
-        ({"k1": -0.1}, "k1: expected a number 0 or more, found -0.1"),
+        ({"variant": "bm42"}, "variant: expected lucene, robertson, .* found 'bm42'"),
+        ({"k1": -0.1}, "k1: expected at least 0, found -0.1"),
         ({"k1": math.nan}, "k1"),
-        ({"b": 1.01}, "b: expected a number 0 to 1, found 1.01"),
+        ({"b": 1.01}, "b: expected 0 to 1, found 1.01"),
         ({"b": "0.5"}, "b: expected"),
         ({"delta": -1.0}, "delta"),
         ({"epsilon": math.inf}, "epsilon"),
@@ -286,31 +283,11 @@ def test_impossible_settings_are_refused(change, message):
         BM25Settings(**change)
 
 
-def test_k_below_one_is_refused():
-    with pytest.raises(ConfigError, match="k: expected 1 or more, found 0"):
-        BM25([]).search(["a"], 0)
-
-
-@pytest.mark.parametrize("allowed", [[], [Allowed.of(np.ones(2, np.bool_))], [None, None]])
-def test_what_is_allowed_of_other_segments_is_refused(allowed):
-    with pytest.raises(
-        ConfigError, match=r"allowed: expected one for each segment, of \[3\] passages, found "
-    ):
-        BM25(segments_of([["a"], ["b"], ["c"]])).search(["a"], 1, allowed)
-
-
-@pytest.mark.parametrize("alive", [np.ones(3, np.bool_), np.ones(2, np.int64)])
-def test_tombstones_of_another_segment_are_refused(alive):
-    with pytest.raises(DamagedIndexError, match="expected 2 booleans"):
-        SearchableSegment(Postings.build([["a"], ["b"]]), alive)
-
-
 @pytest.mark.parametrize("alive", [None, np.array([True, False])])
 @pytest.mark.parametrize("position", [0, 7])
 def test_impossible_positions_are_named_with_and_without_deletions(alive, position):
     postings = Postings.build([["a"], ["a"]])
     postings._positions[1] = position
     engine = BM25([SearchableSegment(postings, alive)])
-    for ask in (lambda: engine.search(["a"], 1), lambda: engine.scores(["a"])):
-        with pytest.raises(DamagedIndexError, match="do not ascend below n"):
-            ask()
+    with pytest.raises(DamagedIndexError, match="do not ascend below n"):
+        engine.query(["a"]).search(1)

@@ -64,7 +64,9 @@ def test_candidates_are_those_of_sorting_by_score_and_number(case):
     expected = {"dense": [], "bm25": [], "hybrid": []}
     for query in case["queries"]:
         dense = best(np.round(case["vectors"] @ query.vector.astype(np.float64), 6), counted)
-        scores, matches = map(np.concatenate, BM25(segments).scores(query.terms))
+        asked = BM25(segments).query(query.terms)
+        everything = [asked.at(i, np.arange(len(one.postings))) for i, one in enumerate(segments)]
+        scores, matches = map(np.concatenate, zip(*everything, strict=True))
         bm25 = best(scores, counted & matches)
         for mode, wanted in (("dense", dense), ("bm25", bm25), ("hybrid", dense | bm25)):
             expected[mode].append(wanted)

@@ -42,7 +42,7 @@ def reading(folder):
 def answers(folder, terms):
     """What searches find: BM25 scores by document, documents in the order of inner products."""
     with reading(folder) as view:
-        matches = BM25(view.segments, None, view.statistics).search(terms, 10**6)
+        matches = BM25(view.segments, None, view.statistics).query(terms).search(10**6)
         passages = [
             int(view.segments[segment].segment.ids[position])
             for segment, position in zip(matches.segments, matches.positions, strict=True)

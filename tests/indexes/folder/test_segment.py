@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from index_samples import LISTED_FILES, SEGMENT_FILES, flip, in_child, manifest_of
+from index_samples import LISTED_FILES, SEGMENT_FILES, flip, in_child, lookup, manifest_of
 
 import indexes.folder.segment
 from indexes.errors import DamagedIndexError, StorageError
@@ -43,7 +43,7 @@ def test_a_segment_is_mapped_as_it_was_written(tmp_path, written):
     np.testing.assert_array_equal(segment.ids, IDS)
     np.testing.assert_array_equal(segment.vectors, VECTORS)
     assert segment.postings.lengths.tolist() == [2, 0, 2]
-    positions, frequencies = segment.postings.lookup("cat")
+    positions, frequencies = lookup(segment.postings, "cat")
     assert (positions.tolist(), frequencies.tolist()) == ([0, 2], [1, 2])
 
 

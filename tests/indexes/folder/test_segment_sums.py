@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from index_samples import document, flip, make_index, manifest_of
+from index_samples import document, flip, lookup, make_index, manifest_of
 
 from indexes.errors import DamagedIndexError
 from indexes.filters.allowed import Allowed
@@ -30,8 +30,8 @@ READS = {
     "ids.npy": lambda segment: segment.ids_at(np.array([N // 2])),
     "postings.lengths.npy": lambda segment: segment.postings.check_lengths(np.array([N // 2])),
     "postings.offsets.npy": lambda segment: list(segment.postings.vocabulary()),
-    "postings.positions.npy": lambda segment: segment.postings.lookup("all"),
-    "postings.terms.utf8": lambda segment: segment.postings.lookup("all"),
+    "postings.positions.npy": lambda segment: lookup(segment.postings, "all"),
+    "postings.terms.utf8": lambda segment: lookup(segment.postings, "all"),
     "vectors.npy": lambda segment: search_flat(
         segment.vectors, VECTORS[:1], 3, None, segment.vectors_guard
     ),
