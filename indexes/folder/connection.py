@@ -9,12 +9,12 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 from indexes.errors import (
@@ -24,7 +24,7 @@ from indexes.errors import (
     NotAnIndexError,
     StorageError,
 )
-from indexes.files import damaged_database, primary_code, storage_errors
+from indexes.files import damaged, damaged_database, primary_code, readable, storage_errors
 
 DATABASE_FILE = "index.sqlite"
 SEGMENTS_FOLDER = "segments"
@@ -52,6 +52,7 @@ _NO_LOG = (
 # Which file `index.sqlite` is: device and inode; without locks, also its size and time of change. A
 # writer takes longer than the steps of that time, from opening the index to changing the file.
 Identity = tuple[int, ...]
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -202,6 +203,39 @@ def transaction(connection: sqlite3.Connection, kind: str = "IMMEDIATE") -> Iter
         raise
 
 
+def read_commit(
+    folder: Path,
+    read: Callable[[sqlite3.Connection], T],
+    is_doubtful: Callable[[T], bool] = lambda found: False,
+) -> T:
+    """What `read` finds in one commit.
+
+    If it fails or is doubtful, and a writer has changed the index since, a later commit is read.
+    """
+    while True:
+        with closing(open_reader(folder)) as session:
+            connection = session.connection
+            generation = read_generation(connection, folder)
+            try:
+                with storage_errors(folder), readable(folder), transaction(connection, "DEFERRED"):
+                    found = read(connection)
+            except (DamagedIndexError, StorageError):
+                if session.is_current() and read_generation(connection, folder) == generation:
+                    raise
+                continue
+            # Files of a folder that was replaced meanwhile belong to another database.
+            if session.is_current() and not (
+                is_doubtful(found) and read_generation(connection, folder) != generation
+            ):
+                return found
+
+
+def read_generation(connection: sqlite3.Connection, folder: Path) -> int:
+    """The number of the commit."""
+    with storage_errors(folder), readable(folder):
+        return int(read_setting(connection, "generation"))
+
+
 def _begin_reading(connection: sqlite3.Connection) -> None:
     give_up = time.monotonic() + _TRANSITION_SECONDS
     while True:
@@ -339,10 +373,7 @@ def refuse_links(folder: Path) -> None:
 def refuse_link(path: Path) -> None:
     """Check that a file or folder is where it seems to be."""
     if path.is_symlink():
-        raise DamagedIndexError(
-            f"{path}: expected a file or folder of the index's own, found a link; "
-            "restore the index from a backup or index again with --recreate"
-        )
+        raise damaged(path, "expected a file or folder of the index's own, found a link")
 
 
 def _check_schema(connection: sqlite3.Connection, folder: Path) -> None:

@@ -33,7 +33,6 @@ from numpy.typing import NDArray
 
 from indexes.bm25.postings import Postings, merge_postings, merged_positions
 from indexes.bm25.scoring import SearchableSegment
-from indexes.errors import DamagedIndexError
 from indexes.files import (
     GrowingArray,
     damaged,
@@ -191,7 +190,7 @@ def open_segment(index: Path, number: int, manifest_hash: str) -> Segment:
     folder = segment_folder(index, number)
     manifest = read_manifest(folder, manifest_hash)
     for name, facts in manifest["files"].items():
-        _check_file(folder / name, facts)
+        check_file(folder / name, facts)
     passages, dimensions = manifest["passages"], manifest["dimensions"]
     sums = SegmentSums(folder, manifest)
     ids = map_array(folder / IDS_FILE, ("<i8",), (passages,))
@@ -236,35 +235,26 @@ def read_manifest(folder: Path, manifest_hash: str) -> dict[str, Any]:
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        raise _missing(path) from None
+        raise damaged(path, "the file is missing") from None
     if hashlib.sha256(content).hexdigest() != manifest_hash:
-        raise DamagedIndexError(
-            f"{path}: not the manifest that index.sqlite names (its SHA-256 differs); "
-            "restore the folder from a backup or index again with --recreate"
-        )
+        raise damaged(path, "not the manifest that index.sqlite names (its SHA-256 differs)")
     manifest: dict[str, Any] = json.loads(content)
     for name in manifest["files"]:
         if name in ("", ".", "..") or "/" in name:
-            raise DamagedIndexError(
-                f"{path}: expected names of files of its own folder, found {name!r}; restore the "
-                "folder from a backup or index again with --recreate"
-            )
+            raise damaged(path, f"expected names of files of its own folder, found {name!r}")
     return manifest
 
 
-def _check_file(path: Path, facts: dict[str, Any]) -> None:
+def check_file(path: Path, facts: dict[str, Any], *, whole: bool = False) -> None:
+    """Compare a file with its size and, if it is small or `whole` asks for it, its SHA-256."""
     try:
         size = path.stat().st_size
         if size != facts["bytes"]:
             raise damaged(path, f"expected {facts['bytes']} bytes, found {size}")
-        if is_small(size) and file_facts(path) != facts:
+        if (whole or is_small(size)) and file_facts(path) != facts:
             raise damaged(path, "its SHA-256 is not the one that the manifest names")
     except FileNotFoundError:
-        raise _missing(path) from None
-
-
-def _missing(path: Path) -> DamagedIndexError:
-    return damaged(path, "the file is missing")
+        raise damaged(path, "the file is missing") from None
 
 
 # How SQLite names a segment: its number and the SHA-256 of its manifest.

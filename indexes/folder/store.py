@@ -16,13 +16,11 @@ from indexes.errors import (
     DamagedIndexError,
     NotAnIndexError,
     RetrieverError,
-    StorageError,
 )
 from indexes.files import (
     aside_of,
     damaged,
     damaged_database,
-    readable,
     replace_folder,
     storage_errors,
     whole_folder,
@@ -32,10 +30,10 @@ from indexes.folder.connection import (
     foreign_files,
     is_index,
     open_reader,
+    read_commit,
     read_setting,
     refuse_remains,
     require_vacant,
-    transaction,
 )
 from indexes.folder.lock import new_folder, recover_replacement, writer_lock
 from indexes.folder.segment import MANIFEST_FILE, read_manifest, segment_folder
@@ -197,8 +195,13 @@ def snapshot_index(folder: str | Path, target: str | Path, progress: Stage = no_
     folder, target = Path(folder), Path(target).resolve()
     with closing(open_reader(folder)):
         _check_target(folder, target)
+    # The segments copied, by number and SHA-256 of the manifest: files linked, and files copied. Of
+    # what was copied of one commit, a later one keeps what it names too.
+    done: dict[tuple[int, str], tuple[int, int]] = {}
     with whole_folder(target, replace=False) as new:
-        made = _copy_latest(folder, new, progress)
+        made = read_commit(
+            folder, lambda connection: _copy_commit(folder, connection, new, done, progress)
+        )
         try:
             problems = verify(new)
         except DamagedIndexError as error:
@@ -229,31 +232,6 @@ def _check_target(folder: Path, target: Path) -> None:
             f"{target}: expected a new name or an empty folder, found {found[0]!r} in it; choose "
             "another"
         )
-
-
-def _copy_latest(folder: Path, new: Path, progress: Stage) -> Backup:
-    """Copy a commit; where a writer took files of it away meanwhile, a later one."""
-    # The segments copied, by number and SHA-256 of the manifest: files linked, and files copied.
-    done: dict[tuple[int, str], tuple[int, int]] = {}
-    while True:
-        with closing(open_reader(folder)) as session:
-            connection = session.connection
-            try:
-                generation = _generation(folder, connection)
-                with storage_errors(folder), readable(folder), transaction(connection, "DEFERRED"):
-                    made = _copy_commit(folder, connection, new, done, progress)
-            except (DamagedIndexError, StorageError):
-                # Of what was copied already, what a later commit names too is kept.
-                if session.is_current() and _generation(folder, connection) == generation:
-                    raise
-            else:
-                if session.is_current():
-                    return made
-
-
-def _generation(folder: Path, connection: sqlite3.Connection) -> int:
-    with storage_errors(folder), readable(folder):
-        return int(read_setting(connection, "generation"))
 
 
 def _copy_commit(

@@ -5,29 +5,26 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.errors import DamagedIndexError, StorageError
-from indexes.files import file_facts, readable, storage_errors
+from indexes.errors import DamagedIndexError
 from indexes.filters.columns import VALUES_SINCE, Value, collected_values, one_zero, unpacked
 from indexes.folder.checksums import SegmentSums
 from indexes.folder.connection import (
     DATABASE_FILE,
-    Session,
     check_settings,
     format_version,
-    open_reader,
+    read_commit,
     read_setting,
-    transaction,
 )
 from indexes.folder.documents import document_checksum, read_waiting
 from indexes.folder.segment import (
     MANIFEST_FILE,
     Segment,
+    check_file,
     contained,
     open_segment,
     read_manifest,
@@ -49,29 +46,7 @@ def verify(folder: Path) -> list[str]:
         NotAnIndexError, FormatVersionError: there is nothing to check.
         DamagedIndexError: the database is too damaged to be read at all.
     """
-    while True:
-        with closing(open_reader(folder)) as session:
-            try:
-                problems = _check(session)
-            except (DamagedIndexError, StorageError):
-                if session.is_current():
-                    raise
-            else:
-                # Files of a folder that was replaced meanwhile belong to another database.
-                if session.is_current():
-                    return problems
-
-
-def _check(session: Session) -> list[str]:
-    folder, connection = session.folder, session.connection
-    with storage_errors(folder):
-        while True:
-            with transaction(connection, "DEFERRED"), readable(folder):
-                generation = read_setting(connection, "generation")
-                problems = list(_problems(folder, connection))
-            # Segments that were merged meanwhile are gone: a later commit is checked.
-            if not problems or read_setting(connection, "generation") == generation:
-                return problems
+    return read_commit(folder, lambda connection: list(_problems(folder, connection)), bool)
 
 
 def _problems(folder: Path, connection: sqlite3.Connection) -> Iterator[str]:
@@ -155,10 +130,11 @@ def _segment_problems(
         return
     damaged = False
     for name, expected in manifest["files"].items():
-        problem = _file_problem(path / name, expected)
-        if problem:
+        try:
+            check_file(path / name, expected, whole=True)
+        except DamagedIndexError as error:
             damaged = True
-            yield problem
+            yield str(error)
     for file in _files(path):
         if file.name != MANIFEST_FILE and file.name not in manifest["files"]:
             yield f"{file}: a file that the manifest does not name"
@@ -222,20 +198,6 @@ def _files(folder: Path) -> list[Path]:
     except FileNotFoundError:
         # Replaced with its index since the files were read: `verify` begins again.
         return []
-
-
-def _file_problem(path: Path, expected: dict[str, object]) -> str | None:
-    try:
-        found = file_facts(path)
-    except FileNotFoundError:
-        return f"{path}: the file is missing"
-    except OSError as error:
-        return f"{path}: cannot be read ({error.strerror})"
-    if found["bytes"] != expected["bytes"]:
-        return f"{path}: expected {expected['bytes']} bytes, found {found['bytes']}"
-    if found["sha256"] != expected["sha256"]:
-        return f"{path}: the content was altered (its SHA-256 differs from the manifest's)"
-    return None
 
 
 def _column(connection: sqlite3.Connection, query: str) -> NDArray[np.int64]:

@@ -26,6 +26,7 @@ from indexes.folder.connection import (
     Session,
     check_settings,
     format_version,
+    read_generation,
     read_setting,
     transaction,
 )
@@ -87,9 +88,9 @@ class FolderReader:
                     # A writer may have replaced the whole folder, or merged segments and removed
                     # them, while their files were opened.
                     if session.is_current():
-                        seen = self._generation(session)
+                        seen = read_generation(session.connection, self.folder)
                         attempt.close()
-                        if self._generation(session) == seen:
+                        if read_generation(session.connection, self.folder) == seen:
                             raise
                 else:
                     stack.enter_context(attempt.pop_all())
@@ -97,7 +98,7 @@ class FolderReader:
             session.follow()
 
     def _current(self, session: Session) -> Commit:
-        generation = self._generation(session)
+        generation = read_generation(session.connection, self.folder)
         known = self._commit
         if known is not None and known.identity != session.identity:
             known = None
@@ -127,10 +128,6 @@ class FolderReader:
         if latest is None or latest.identity != commit.identity or latest.generation < generation:
             self._commit = commit
         return commit
-
-    def _generation(self, session: Session) -> int:
-        with readable(self.folder):
-            return int(read_setting(session.connection, "generation"))
 
 
 T = TypeVar("T")

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from indexes.errors import ConfigError
@@ -96,7 +95,7 @@ def resolve(name: str, n: int, d: int, memory_bytes: int | None) -> Choice:
         return choose(n, d, memory_bytes)
     given = f"{name} was asked for"
     if name not in NAMES:
-        return _custom(name, n, d, inspect_factory(name, d, NAMES), given)
+        return _custom(name, n, d, inspect_factory(name, d), given)
     if name == "ivf-pq" and LEAST_TRAINING <= n < LEAST_TRAINING * _PQ_CENTROIDS:
         reason = (
             f"{n:,} passages are too few to train a product quantizer, which needs "
@@ -190,13 +189,13 @@ class FactoryFacts:
     is_flat: bool  # the vectors themselves, which need no file
 
 
-def inspect_factory(name: str, d: int, names: Sequence[str]) -> FactoryFacts:
+def inspect_factory(name: str, d: int) -> FactoryFacts:
     """Have FAISS read a factory string for vectors of `d` dimensions; nothing is trained."""
     faiss = load_faiss()
 
     def refused(reason: str) -> ConfigError:
         return ConfigError(
-            f"index type {name[:_LONGEST]!r}: expected one of {', '.join(names)} or a FAISS "
+            f"index type {name[:_LONGEST]!r}: expected one of {', '.join(NAMES)} or a FAISS "
             f"factory string for {d} dimensions; {reason}"
         )
 
@@ -216,20 +215,14 @@ def inspect_factory(name: str, d: int, names: Sequence[str]) -> FactoryFacts:
     lists = int(getattr(core, "nlist", 0))
     if "IVF" in name and lists < 1:
         raise refused("it has no lists")
-    graph = hasattr(core, "hnsw")
+    # What FAISS keeps of each vector a second time to refine its results.
+    refine = getattr(index, "refine_index", None)
+    kept = 0 if refine is None else code_bytes(faiss.downcast_index(refine))
     product = getattr(core, "pq", None)
     return FactoryFacts(
-        code_bytes=(code_bytes(core) or 4 * d) + _refinement(faiss, index),
+        code_bytes=(code_bytes(core) or 4 * d) + kept,
         lists=lists,
         centroids=int(product.ksub) if product is not None else 0,
-        links=int(core.hnsw.nb_neighbors(1)) if graph else 0,
+        links=int(core.hnsw.nb_neighbors(1)) if hasattr(core, "hnsw") else 0,
         is_flat=not transforms and type(core).__name__ in ("IndexFlat", "IndexFlatIP"),
     )
-
-
-def _refinement(faiss: object, index: object) -> int:
-    """Bytes of each vector that FAISS keeps a second time to refine its results."""
-    refine = getattr(index, "refine_index", None)
-    if refine is None:
-        return 0
-    return code_bytes(faiss.downcast_index(refine))  # type: ignore[attr-defined]

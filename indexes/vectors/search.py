@@ -378,13 +378,9 @@ class Searcher:
         guard: BlockGuard = UNGUARDED,
     ) -> list[Nearest]:
         """About the `k` vectors of largest inner product for each query."""
-        n, d = self._index.n, self._index.d
-        if vectors.shape != (n, d):
-            raise ValueError(f"expected vectors of shape {(n, d)}, found {vectors.shape}")
+        d = self._index.d
         if queries.ndim != 2 or queries.shape[1] != d:
             raise ValueError(f"expected queries of shape (q, {d}), found {queries.shape}")
-        if effort is not None and effort < 1:
-            raise ValueError(f"expected an effort of at least 1, found {effort}")
         queries = np.ascontiguousarray(queries, np.float32)
         if not len(queries):
             return []
