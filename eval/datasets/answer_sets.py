@@ -197,52 +197,55 @@ def _trecqa_questions(path: Path) -> Iterator[tuple[str, str, list[tuple[str, in
     The files look like XML but are none: each tag has its own line, and `<num>` and `&` are words.
     """
     places: dict[str, str] = {}
-    id_ = question = tag = words = None
-    opened = ""
-    sentences: list[tuple[str, int]] = []
-    for where, line in numbered_lines(path):
-        text = line.strip()
-        if id_ is None:
-            match = _TRECQA_OPEN.fullmatch(text)
-            if match is None:
-                raise unexpected(where, "<QApairs id='...'>", line)
-            put_new(places, where, match[1], "question")
-            id_, question, sentences = match[1], None, []
-        elif tag is not None:
-            # The first line of a block is its words; its other lines are annotation.
-            if text == f"</{tag[1:]}":
-                if words is None:
-                    raise unexpected(where, f"words after {tag}", line)
-                if tag == "<question>":
-                    question = words
-                else:
-                    sentences.append((words, _TRECQA_LABELS[tag]))
-                tag = words = None
-            elif line.startswith("</QApairs"):
-                raise unexpected(where, f"</{tag[1:]}", line)
-            elif words is None:
-                words = " ".join(line.split())
-        elif text in _TRECQA_LABELS or (text == "<question>" and question is None):
-            tag, opened = text, where
-        elif text != "</QApairs>":
-            raise unexpected(where, "</QApairs>, <question>, <positive> or <negative>", line)
-        elif question is None:
-            raise unexpected(where, f"a <question> for {id_}", line)
+    lines = numbered_lines(path)
+    for opened, opening in lines:
+        match = _TRECQA_OPEN.fullmatch(opening.strip())
+        if match is None:
+            raise unexpected(opened, "<QApairs id='...'>", opening)
+        put_new(places, opened, match[1], "question")
+        question = None
+        sentences: list[tuple[str, int]] = []
+        for where, line in lines:
+            tag = line.strip()
+            if tag in _TRECQA_LABELS:
+                sentences.append((_trecqa_words(where, tag, lines), _TRECQA_LABELS[tag]))
+            elif tag == "<question>" and question is None:
+                question = _trecqa_words(where, tag, lines)
+            elif tag != "</QApairs>":
+                raise unexpected(where, "</QApairs>, <question>, <positive> or <negative>", line)
+            elif question is None:
+                raise unexpected(where, f"a <question> for {match[1]}", line)
+            else:
+                yield match[1], question, sentences
+                break
         else:
-            yield id_, question, sentences
-            id_ = None
-    if id_ is not None:
-        place, closing, kind = places[id_], "</QApairs>", "question"
-        if tag is not None:
-            place, closing, kind = opened, f"</{tag[1:]}", "block"
-        raise SourceError(
-            f"{place}: expected {closing} for this {kind}, found the end of the file; download it "
-            "again"
-        )
+            raise _unclosed(opened, "</QApairs>", "question")
     if not places:
         raise SourceError(
             f"{path}: expected <QApairs id='...'>, found an empty file; download it again"
         )
+
+
+def _trecqa_words(opened: str, tag: str, lines: Iterator[tuple[str, str]]) -> str:
+    """The first line of a block, whose other lines are annotation."""
+    closing = f"</{tag[1:]}"
+    block: list[str] = []
+    for where, line in lines:
+        if line.strip() == closing:
+            if not block:
+                raise unexpected(where, f"words after {tag}", line)
+            return " ".join(block[0].split())
+        if line.startswith("</QApairs"):
+            raise unexpected(where, closing, line)
+        block.append(line)
+    raise _unclosed(opened, closing, "block")
+
+
+def _unclosed(opened: str, closing: str, kind: str) -> SourceError:
+    return SourceError(
+        f"{opened}: expected {closing} for this {kind}, found the end of the file; download it "
+        "again"
+    )
 
 
 def read_insuranceqa_1(folder: Path, split: str, variant: str | None) -> QuestionSet:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from eval.datasets.classification import PROBING_FILES
 from retriever.errors import ConfigError, SourceError, StorageError
@@ -137,51 +137,33 @@ class Instance(NamedTuple):
     text: str
 
 
-class Sizes(NamedTuple):
-    """Numbers of instances of one label in train, and in each of dev and test."""
-
-    train: int
-    held: int
-
-    @property
-    def total(self) -> int:
-        """Number in all three splits."""
-        return self.train + 2 * self.held
-
-
-def published_sizes(labels: int) -> Sizes:
-    """The sizes of the published splits, rounded up to the same number for each label."""
-    return Sizes(math.ceil(TRAIN / labels), math.ceil(HELD / labels))
-
-
-def least_sizes(labels: int) -> Sizes:
-    """The minimum sizes, in the same ratio."""
-    held = math.ceil(LEAST_HELD / labels)
-    return Sizes(held * TRAIN // HELD, held)
-
-
-def sizes_for(available: int, labels: int) -> Sizes | None:
-    """The largest sizes, 10 : 1 : 1, that the rarest label allows; None below `least_sizes`."""
-    if available >= published_sizes(labels).total:
-        return published_sizes(labels)
-    held = available * HELD // (TRAIN + 2 * HELD)
-    sizes = Sizes(held * TRAIN // HELD, held)
-    return sizes if held >= least_sizes(labels).held else None
+def published_size(labels: int) -> int:
+    """Number of instances of each label in the published splits together."""
+    return math.ceil(TRAIN / labels) + 2 * math.ceil(HELD / labels)
 
 
 def balanced_splits(
     task: str, classes: Mapping[str, Sequence[Instance]], remedy: str
 ) -> dict[str, list[Instance]]:
-    """Splits "tr", "va" and "te" of the first instances of each label, as many of each."""
+    """Splits "tr", "va" and "te" of the first instances of each label, as many of each.
+
+    They are the largest that the rarest label allows, 10 : 1 : 1, up to the published ones.
+    """
+    labels = len(classes)
     rarest = min(classes, key=lambda label: len(classes[label]))
-    sizes = sizes_for(len(classes[rarest]), len(classes))
-    if sizes is None:
+    found = len(classes[rarest])
+    train, held = math.ceil(TRAIN / labels), math.ceil(HELD / labels)
+    ratio = TRAIN // HELD
+    if found < published_size(labels):
+        held = found // (ratio + 2)
+        train = ratio * held
+    least = math.ceil(LEAST_HELD / labels)
+    if held < least:
         raise SourceError(
-            f"{task}: expected at least {least_sizes(len(classes)).total:,} distinct sentences of "
-            f"each of {len(classes):,} labels, found {len(classes[rarest]):,} of {rarest}; {remedy}"
+            f"{task}: expected at least {least * (ratio + 2):,} distinct sentences of each of "
+            f"{labels:,} labels, found {found:,} of {rarest}; {remedy}"
         )
-    held = sizes.held
-    bounds = {"te": (0, held), "va": (held, 2 * held), "tr": (2 * held, sizes.total)}
+    bounds = {"te": (0, held), "va": (held, 2 * held), "tr": (2 * held, 2 * held + train)}
     return {
         split: sorted(
             (
@@ -204,21 +186,11 @@ class ProbingSet(NamedTuple):
     facts: Mapping[str, object]
 
 
-class Maker(Protocol):
-    """Makes one set from a corpus, all sentences of which it must see `passes` times, 1 or 2."""
-
-    task: str
-    passes: int
-
-    def see(self, sentence: Sentence, number: int) -> None: ...  # noqa: D102
-    def made(self) -> ProbingSet: ...  # noqa: D102
-
-
 class _LengthMaker:
     task, passes = "sentlen", 1
 
     def __init__(self) -> None:
-        size = published_sizes(len(LENGTHS)).total
+        size = published_size(len(LENGTHS))
         self._samples = {label: Sample(size) for label in LENGTHS}
         self._bins = {
             length: label
@@ -270,7 +242,7 @@ class WordMaker:
 
     def _choose(self) -> None:
         by_frequency = sorted(self._counts, key=lambda token: (-self._counts[token], token))
-        size = published_sizes(self._words).total
+        size = published_size(self._words)
         for rank, token in enumerate(by_frequency[FIRST_RANK - 1 :], FIRST_RANK):
             if token.isalpha() and token == token.lower() and len(token) >= _LEAST_LETTERS:
                 self._samples[token] = Sample(size)
@@ -303,7 +275,7 @@ class _ShiftMaker:
     task, passes = "bshift", 2
 
     def __init__(self) -> None:
-        size = published_sizes(2).total
+        size = published_size(2)
         self._kept = Sample(size)
         self._shifted = Sample(int(size * _SPARE))
         self._made: dict[str, Instance] = {}
@@ -355,6 +327,9 @@ def instances(sample: Sample, label: str) -> list[Instance]:
     """The sentences of a sample as they are, by ascending rank."""
     return [Instance(one.order, label, " ".join(one.tokens)) for one in sample.sentences()]
 
+
+Maker = _LengthMaker | WordMaker | _ShiftMaker
+"""Makes one set from a corpus, all sentences of which it must see `passes` times, 1 or 2."""
 
 MAKERS: Mapping[str, Callable[[], Maker]] = {
     "sentlen": _LengthMaker,

@@ -34,6 +34,7 @@ Gains = NDArray[np.int64]
 Values = NDArray[np.float64]
 Scores = Mapping[str, float]
 Grades = Mapping[str, int]
+_Total = Callable[[Gains, int | None], Values]
 
 # Pools of up to this many candidates share a matrix; larger ones share it with those of half the
 # size. A matrix has up to _CELLS cells, and more only for a single pool.
@@ -190,7 +191,7 @@ class PoolMeasures:
             pairs=((self._ends - sizes)[members][:, None] + columns)[present],
             slots=np.flatnonzero(present),
             gains=gains,
-            divisors={name: one.divisors(ideal) for name, one in self._measures.items()},
+            divisors={name: one.divisor(ideal, one.cutoff) for name, one in self._measures.items()},
         )
 
 
@@ -209,13 +210,9 @@ def _alike(sizes: NDArray[np.int64], judged: NDArray[np.int64]) -> Iterator[NDAr
 class Measure:
     """A sum over the first `cutoff` ranks, divided by what depends on the judgments alone."""
 
-    total: Callable[[Gains, int | None], Values]
-    divisor: Callable[[Gains, int | None], Values]
+    total: _Total
+    divisor: _Total
     cutoff: int | None = None
-
-    def divisors(self, ideal: Gains) -> Values:
-        """(queries, judged) ideal gains to (queries,) divisors."""
-        return self.divisor(ideal, self.cutoff)
 
     def values(self, gains: Gains, divisors: Values) -> Values:
         """(queries, ranks) gains to (queries,) values in [0, 1]; 0 where the divisor is 0."""
@@ -315,7 +312,6 @@ def _all_relevant(ideal: Gains, cutoff: int | None) -> Values:
     return relevant(ideal)
 
 
-_Total = Callable[[Gains, int | None], Values]
 # Total and divisor.
 _MEASURES: dict[str, tuple[_Total, _Total]] = {
     "nDCG": (dcg, dcg),

@@ -77,7 +77,20 @@ HEADS = (
     ),
 )
 _LISTS = {"all": ALL, "heads": HEADS}
-_CROSS_VARIANTS = re.compile(rf"(?::({'|'.join(get_args(Loss))}))?(:ensemble)?(:hybrid)?")
+_LOSSES = get_args(Loss)
+_HEAD = "linear or mlp"
+# What may follow a name, with the variant as first group, and what a message says of it.
+_VARIANTS = {
+    "hybrid": (r"(?::(tuned|rrf|[01]|0?\.[0-9]+|1\.0+))?", "tuned, rrf or a weight from 0 to 1"),
+    "bilinear": ("(?::(linear|mlp)(:random)?)?", f"{_HEAD}, optionally followed by :random"),
+    "uv": ("(?::(linear|mlp)(:random)?)?", f"{_HEAD}, optionally followed by :random"),
+    "concat": ("(?::(linear|mlp))?", f"{_HEAD} (concat always starts at random)"),
+    "cross-encoder": (
+        f"(?::({'|'.join(_LOSSES)}))?(:ensemble)?(:hybrid)?",
+        f"nothing, or a loss ({', '.join(_LOSSES)}), ensemble and hybrid in this order, each after "
+        "a colon and each optional",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +261,7 @@ def parse_systems(texts: Sequence[str]) -> list[System]:
 
 def _parse_system(text: str) -> System:
     named, at, encoder = text.partition("@")
-    name, colon, variant = named.partition(":")
+    name, colon, variants = named.partition(":")
     if name not in _NAMES:
         path = Path(text)
         if path.exists():
@@ -266,50 +279,24 @@ def _parse_system(text: str) -> System:
         if name in _LEXICAL:
             raise ConfigError(f"system {text!r}: {name} has no encoder; leave out what follows @")
         parse_encoder(encoder)
-    if name == "cross-encoder":
-        return _cross_encoder(text, colon + variant, encoder)
-    random_start = name in INTERACTIONS and variant.endswith(":random")
-    if random_start and name == "concat":
-        raise ConfigError(f"system {text!r}: concat always starts at random; leave it out")
-    variant = variant.removesuffix(":random") if random_start else variant
-    if colon:
-        _check_variant(text, name, variant)
-    return System(text, name, variant, random_start, encoder=encoder)
-
-
-def _cross_encoder(text: str, variants: str, encoder: str) -> System:
-    if "::" in encoder:
-        raise ConfigError(
-            f"system {text!r}: a cross-encoder reads the last layer of a transformer; expected a "
-            "model without settings after @"
-        )
-    found = _CROSS_VARIANTS.fullmatch(variants)
+        if name == "cross-encoder" and "::" in encoder:
+            raise ConfigError(
+                f"system {text!r}: a cross-encoder reads the last layer of a transformer; expected "
+                "a model without settings after @"
+            )
+    pattern, expected = _VARIANTS.get(name, ("()", "nothing"))
+    found = re.fullmatch(pattern, colon + variants)
     if found is None:
         raise ConfigError(
-            f"system {text!r}: expected nothing after cross-encoder, or a loss "
-            f"({', '.join(get_args(Loss))}), ensemble and hybrid in this order, each after a colon "
-            f"and each optional, found {variants!r}"
+            f"system {text!r}: after {name}, expected {expected}, found {colon + variants!r}"
         )
-    loss, ensemble, fused = found.groups()
+    flags = variants.split(":")
     return System(
-        text, "cross-encoder", loss or "", False, bool(ensemble), bool(fused), encoder=encoder
+        text,
+        name,
+        found[1] or "",
+        random_start="random" in flags,
+        ensemble="ensemble" in flags,
+        fused="hybrid" in flags,
+        encoder=encoder,
     )
-
-
-def _check_variant(text: str, name: str, variant: str) -> None:
-    known, expected = False, f"nothing can follow {name}; leave out the colon"
-    if name in INTERACTIONS:
-        known = variant in ("linear", "mlp")
-        expected = "expected linear or mlp after the colon, optionally followed by :random"
-    elif name == "hybrid":
-        known = variant in ("tuned", "rrf") or _is_weight(variant)
-        expected = "expected tuned, rrf or a weight from 0 to 1 after the colon"
-    if not known:
-        raise ConfigError(f"system {text!r}: {expected}")
-
-
-def _is_weight(text: str) -> bool:
-    try:
-        return 0 <= float(text) <= 1
-    except ValueError:
-        return False

@@ -10,12 +10,12 @@ import pytest
 from eval.datasets.classification import read_probing
 from eval.datasets.probing import (
     MAKERS,
+    Instance,
     Sample,
     WordMaker,
+    balanced_splits,
     make_sets,
-    published_sizes,
     sentence_of,
-    sizes_for,
     tokens_of,
     write_sets,
 )
@@ -128,26 +128,25 @@ class TestSample:
         assert sentence_of("a b c d e .", 2).rank != first.rank
 
 
-class TestSizes:
-    def test_published_sizes_are_100_000_and_10_000_or_a_few_more(self):
-        for labels in (2, 6, 1000):
-            sizes = published_sizes(labels)
-            assert 100_000 <= sizes.train * labels < 100_000 + labels
-            assert 10_000 <= sizes.held * labels < 10_000 + labels
-            assert sizes_for(10**6, labels) == sizes
-
-    @pytest.mark.parametrize(
-        ("available", "labels", "sizes"),
-        [(60_000, 2, (50_000, 5_000)), (59_999, 2, (49_990, 4_999)), (600, 2, (500, 50))],
-    )
-    def test_fewer_sentences_are_split_in_the_same_ratio(self, available, labels, sizes):
-        found = sizes_for(available, labels)
-        assert (found.train, found.held) == sizes
-
-    def test_there_is_a_least_size(self):
-        assert sizes_for(599, 2) is None
-        assert sizes_for(11, 1000) is None
-        assert sizes_for(12, 1000).held == 1
+@pytest.mark.parametrize(
+    ("labels", "available", "train", "held"),
+    [
+        (2, 60_000, 50_000, 5_000),
+        (2, 59_999, 49_990, 4_999),
+        (2, 600, 500, 50),
+        (6, 20_100, 16_667, 1_667),
+        (6, 20_000, 16_660, 1_666),
+        (1000, 12, 10, 1),
+    ],
+)
+def test_splits_are_the_published_ones_or_of_the_same_ratio(labels, available, train, held):
+    classes = {str(one): [Instance(0, str(one), "")] * available for one in range(labels)}
+    splits = balanced_splits("task", classes, "")
+    sizes = {split: len(some) for split, some in splits.items()}
+    assert sizes == {"tr": train * labels, "va": held * labels, "te": held * labels}
+    rarer = classes | {"0": classes["0"][:11]}
+    with pytest.raises(SourceError, match="found 11 of 0"):
+        balanced_splits("task", rarer, "")
 
 
 class TestSentLen:
