@@ -14,7 +14,6 @@ from retriever.training.checkpoint import Checkpoint
 from retriever.training.loop import (
     Epoch,
     Step,
-    adamw,
     fine_tune,
     seeded,
     silent,
@@ -94,17 +93,17 @@ class _CrossTask:
         self.steps = batches_in_epoch(pools, settings.sampling, pointwise=settings.pointwise)
         self.weights = {f"backbone.{name}": one for name, one in weights.items()}
         self.weights |= {f"head.{name}": one for name, one in model.head.named_parameters()}
+        # The number of layers above that of each weight, where rates decay.
+        self._above = {} if settings.layer_decay == 1 else self._layers_above()
 
-    def optimizer(self) -> torch.optim.Optimizer:
-        """The MLP has a rate of its own, and each layer where rates decay."""
+    def rate(self, name: str) -> float:
+        """The MLP has one of its own, and each layer where rates decay."""
         settings = self._settings
-        rates = dict.fromkeys(self.weights, settings.transformer_rate)
-        if settings.layer_decay != 1:
-            rates |= self._layer_rates()
-        rates |= {name: settings.head_learning_rate for name in rates if name.startswith("head.")}
-        return adamw(self.weights, lambda name: rates[name], settings.weight_decay)
+        if name.startswith("head."):
+            return settings.head_learning_rate
+        return settings.transformer_rate * settings.layer_decay ** self._above.get(name, 0)
 
-    def _layer_rates(self) -> dict[str, float]:
+    def _layers_above(self) -> dict[str, int]:
         """Discriminative fine-tuning (Howard and Ruder 2018, Sec. 3.2): a rate for each layer.
 
         The rate of layer l of L is the learning rate times decay^(L - l). What is in no layer, such
@@ -116,11 +115,8 @@ class _CrossTask:
             for layer, module in enumerate(layers, start=1)
             for weight in module.parameters()
         }
-        settings = self._settings
         return {
-            name: settings.transformer_rate
-            * settings.layer_decay ** (len(layers) - number.get(id(weight), 0))
-            for name, weight in self.weights.items()
+            name: len(layers) - number.get(id(weight), 0) for name, weight in self.weights.items()
         }
 
     def train(self) -> None:

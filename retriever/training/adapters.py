@@ -27,7 +27,7 @@ class LowRank(torch.nn.Module):
         torch.nn.init.kaiming_uniform_(self.a, a=5**0.5)
 
     def forward(self, weight: torch.Tensor) -> torch.Tensor:
-        """(outputs, inputs) float32 to the same."""
+        """The weight with its adapter, (outputs, inputs) float32."""
         # In full precision, as when it is merged.
         with torch.autocast(weight.device.type, enabled=False):
             return weight + self._scale * (self.b @ self.a)
@@ -37,10 +37,6 @@ def choose_weights(backbone: Backbone, trained: Trained, *, words: bool) -> dict
     """The parameters that are trained, by name; all others are frozen. Adapters are added.
 
     `words` says whether word embeddings are among them with ``full``.
-
-    Raises:
-        ConfigError: the architecture's layers are not known, share their weights, are fewer, or
-            have no linear maps.
     """
     if trained.part == "full":
         return backbone.trained_weights(words=words)

@@ -28,13 +28,7 @@ class TrainingState:
 
 
 class Checkpoint:
-    """A folder that holds the state of one training.
-
-    Args:
-        folder: is made when a state is written.
-        identity: settings and data, as JSON values: only the same training resumes from it.
-        seconds: how often a state is due.
-    """
+    """The state of one training: only one of the same identity, as JSON values, resumes from it."""
 
     def __init__(self, folder: Path, identity: Mapping[str, Any], seconds: float = 300.0) -> None:
         self.folder = folder
@@ -47,12 +41,7 @@ class Checkpoint:
         return time.monotonic() - self._last >= self._seconds
 
     def read(self) -> TrainingState | None:
-        """The state, or None if there is none yet.
-
-        Raises:
-            ConfigError: the checkpoint is of a training with other settings or data.
-            ModelError: it cannot be read.
-        """
+        """The state, or None if there is none yet; ConfigError if it is of another training."""
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
@@ -63,11 +52,7 @@ class Checkpoint:
             tensors = load_file(self.folder / _TENSORS)
             other = different(self._identity, values.pop("identity"))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
-            reason = " ".join(str(error).split())
-            raise ModelError(
-                f"{self.folder}: the checkpoint cannot be read ({reason}); remove the folder to "
-                "start over"
-            ) from error
+            raise damaged(self.folder, error) from error
         if other is not None:
             raise ConfigError(
                 f"{self.folder}: expected the checkpoint of a run with {other}; give the options "
@@ -91,6 +76,14 @@ class Checkpoint:
         """Forget the state."""
         shutil.rmtree(self.folder, ignore_errors=True)
         remove_abandoned(self.folder)
+
+
+def damaged(folder: Path, error: Exception) -> ModelError:
+    """The error of a checkpoint that cannot be read."""
+    reason = " ".join(str(error).split())
+    return ModelError(
+        f"{folder}: the checkpoint cannot be read ({reason}); remove the folder to start over"
+    )
 
 
 def require_same(folder: Path, expected: Mapping[str, Any], found: Any) -> None:

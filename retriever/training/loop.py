@@ -30,17 +30,7 @@ _EXPECTED = "expected full, last:N or lora:RANK, N and RANK at least 1"
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """Which weights of a transformer are trained.
-
-    Attributes:
-        part: ``full`` is all that vectors depend on; ``last`` the last `size` transformer layers;
-            ``lora`` low-rank adapters of rank `size` on the linear maps of every layer (Hu et al.
-            2022), which are added to the weights when the encoder is saved.
-        size: number of layers, or rank; 0 with ``full``.
-
-    Raises:
-        ConfigError: an unknown part, or a size below 1 for one that has a size.
-    """
+    """Which weights of a transformer are trained: all, the last layers, or adapters of a rank."""
 
     part: TrainedPart = "full"
     size: int = 0
@@ -51,7 +41,7 @@ class Trained:
 
     @classmethod
     def parse(cls, text: str) -> Trained:
-        """Read ``full``, ``last:N`` or ``lora:RANK``; raises ConfigError if it is none of them."""
+        """Read ``full``, ``last:N`` or ``lora:RANK``."""
         match = re.fullmatch(r"(full)|(last|lora):([0-9]{1,6})", text)
         if match is None:
             raise ConfigError(f"train: {_EXPECTED}, found {text[:40]!r}")
@@ -132,14 +122,7 @@ class FineTuningSettings:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """The result of an epoch of training.
-
-    Attributes:
-        epoch: from 1; 0 is before training.
-        loss: mean of the steps' losses; 0 before training.
-        active: share of the examples that had a loss.
-        dev: the dev score after it.
-    """
+    """Result of an epoch, from 1 on; 0 is before training. `active`: share that had a loss."""
 
     epoch: int
     loss: float
@@ -149,13 +132,7 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How far training is.
-
-    Attributes:
-        number: steps done.
-        total: steps there are, if training does not stop early.
-        size: pairs of the step.
-    """
+    """Steps done, steps there are if training does not stop early, and pairs of this one."""
 
     number: int
     total: int
@@ -193,17 +170,9 @@ E = TypeVar("E", bound=NumberedEpoch)
 
 
 class EarlyStopping(Generic[E]):
-    """The epochs of a training, and the weights of the one that is kept.
+    """The epochs of a training, and the weights of the one that `choose` keeps.
 
-    Args:
-        weights: the parameters, by name.
-        choose: the epoch of a curve that is kept; None before any.
-        epochs: maximum number.
-        patience: number of epochs after the kept one, after which training stops.
-
-    Attributes:
-        curve: the epochs so far.
-        weights: the parameters.
+    Training stops `patience` epochs after that one.
     """
 
     def __init__(
@@ -279,20 +248,17 @@ def assign(weights: Mapping[str, torch.Tensor], values: Mapping[str, torch.Tenso
 
 
 class Task(Protocol[B]):
-    """A model, its data and its loss.
-
-    Attributes:
-        device: of the model.
-        weights: the parameters that change, by name.
-        steps: of an epoch.
-    """
+    """A model with the parameters that change, its data and its loss."""
 
     device: torch.device
     weights: dict[str, torch.Tensor]
-    steps: int
 
-    def optimizer(self) -> torch.optim.Optimizer:
-        """An optimizer of the weights, as `adamw` makes it."""
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch."""
+
+    def rate(self, name: str) -> float:
+        """The learning rate of a weight at its peak."""
 
     def train(self) -> None:
         """Put the model into training mode."""
@@ -325,22 +291,9 @@ def fine_tune(
 ) -> tuple[Epoch, ...]:
     """Train; the model ends with the weights of the epoch that `kept_epoch` says.
 
-    Call it within `seeded`, which the task's first weights may depend on too.
-
-    Args:
-        task: what is trained.
-        settings: how.
-        untrained: whether the untrained model, epoch 0 of the curve, may be kept.
-        checkpoint: the state to resume from, and where to save states; None saves nothing.
-        on_step: called after each step.
-        on_epoch: called after each epoch, and first for the epochs before a checkpoint.
-
-    Returns:
-        The learning curve, from epoch 0 on; from 1 if a checkpoint of an earlier release has no 0.
-
-    Raises:
-        ConfigError: the checkpoint is of other settings or data.
-        BadInputError: the loss is not finite any more.
+    Call it within `seeded`, which the task's first weights may depend on too. `on_epoch` is called
+    first for the epochs before a checkpoint. The curve, which is returned, begins with epoch 0;
+    with 1 if a checkpoint of an earlier release has no 0.
     """
     training = _Training(task, settings, untrained=untrained)
     if checkpoint is not None and (state := checkpoint.read()) is not None:
@@ -384,7 +337,7 @@ def uses_bfloat16(precision: Precision, device: torch.device) -> bool:
     )
 
 
-def adamw(
+def _adamw(
     weights: Mapping[str, torch.Tensor], rate: Callable[[str], float], weight_decay: float
 ) -> torch.optim.Optimizer:
     """AdamW with the rate of each weight's name as the `peak` of a group; only matrices decay."""
@@ -409,7 +362,7 @@ class _Training:
         self._task = task
         self._settings = settings
         self._total = settings.epochs * task.steps
-        self._optimizer = task.optimizer()
+        self._optimizer = _adamw(task.weights, task.rate, settings.weight_decay)
         # A moving average depends less on the last batches than the last weights do.
         self._average = {name: one.detach().clone() for name, one in task.weights.items()}
         self.stopping: EarlyStopping[Epoch] = EarlyStopping(

@@ -90,17 +90,10 @@ class SamplingSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JudgedPools:
-    """The relevant and other passages of each of n questions, as rows of a table of passages.
+    """The relevant and other passages of each question, as rows of a table of `passages`.
 
-    The passages of question i are positives[positive_starts[i]:positive_starts[i + 1]], and
-    likewise the negatives.
-
-    Attributes:
-        positive_starts: (n + 1,) ascending.
-        positives: rows of passages.
-        negative_starts: (n + 1,) ascending.
-        negatives: rows of passages.
-        passages: rows of the table.
+    Those of question i are positives[positive_starts[i]:positive_starts[i + 1]], and likewise the
+    negatives.
     """
 
     positive_starts: Rows
@@ -153,13 +146,7 @@ class JudgedPools:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingSet:
-    """Questions and passages as rows, and which passages are relevant to which question.
-
-    Attributes:
-        questions: texts; row i is question i of `pools`.
-        passages: texts; the rows that `pools` names.
-        pools: positives and negatives.
-    """
+    """The texts that the rows of `pools` name."""
 
     questions: list[str]
     passages: list[str]
@@ -175,19 +162,13 @@ class TrainingSet:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TripleBatch:
-    """The pairs of some questions, and their triples.
+    """The pairs of some questions, and their triples."""
 
-    Attributes:
-        question: (pairs,) int64, the question of each pair.
-        passage: (pairs,) int64, its passage.
-        relevant: (pairs,) bool, whether the passage is relevant to the question.
-        positive: (triples,) int64, the pair of each triple that is to score higher.
-        negative: (triples,) int64, the pair that is to score lower.
-    """
-
+    # Of each pair.
     question: Rows
     passage: Rows
     relevant: NDArray[np.bool_]
+    # Of each triple the pair that is to score higher, and the one that is to score lower.
     positive: Rows
     negative: Rows
 
@@ -204,9 +185,6 @@ def epoch_batches(
 
     In a batch the positives come first, then the negatives, both by question; each positive of a
     question makes a triple with each of its negatives. Triples are sorted by their positive.
-
-    Raises:
-        BadInputError: no question can be trained on.
     """
     order = chance.permutation(pools.trainable(settings.negatives, in_batch, pointwise))
     if len(order) == 0:

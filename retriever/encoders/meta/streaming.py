@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,7 +24,7 @@ from indexes import fsync_path, storage_errors, whole_files
 from retriever.encoders.computing import BATCH_PIECES, filled_batches
 from retriever.encoders.meta.linear import Floats, Integers, Moments
 from retriever.encoders.meta.sources import MetaPieces, Sources, WordBatch, word_types
-from retriever.training.checkpoint import Checkpoint, TrainingState
+from retriever.training.checkpoint import Checkpoint, TrainingState, damaged
 from retriever.training.sampling import Reservoir
 
 Done = Callable[[int, int], None]
@@ -191,7 +192,10 @@ def _committed(record: Path) -> tuple[int, int]:
     """The texts and words that are on disk."""
     if not record.exists():
         return 0, 0
-    texts, words = json.loads(record.read_text())
+    try:
+        texts, words = map(operator.index, json.loads(record.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise damaged(record.parent, error) from error
     return texts, words
 
 

@@ -53,20 +53,7 @@ _WORDS = 16384
 
 @dataclass(frozen=True, slots=True)
 class LSASettings:
-    """How LSA is fitted.
-
-    Attributes:
-        dimensions: of the word vectors; fewer where the corpus has fewer words or texts.
-        min_df: least number of texts that have a word, at least 1.
-        max_df: greatest share of the texts that have a word, above 0 to 1.
-        max_words: number of words; those in the most texts are kept.
-        sample: number of texts, drawn at random, that the SVD is computed of; words are counted in
-            all texts.
-        seed: of the sample and of the randomized SVD.
-
-    Raises:
-        ConfigError: a value that is impossible.
-    """
+    """How LSA is fitted: words in `min_df` texts to a share `max_df` of them, SVD of a sample."""
 
     dimensions: int = 300
     min_df: int = 2
@@ -168,16 +155,7 @@ def _components(
 class FitSettings:
     """How `sif` and `usif` are fitted; None takes the default of the method.
 
-    Attributes:
-        a: SIF's smoothing, above 0; default 1e-3. uSIF derives its own.
-        components: number of components that are removed, 0 or more; default 1 for SIF, 5 for uSIF.
-        sample: maximum number of texts, drawn at random, that components are computed from; at
-            least 1.
-        seed: of the sample.
-        word_counts: a file of words and their counts, in place of the counts in the corpus.
-
-    Raises:
-        ConfigError: a value that is impossible.
+    `word_counts` is a file of words and their counts, in place of the counts in the corpus.
     """
 
     a: float | None = None

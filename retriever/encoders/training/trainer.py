@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, get_args
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,9 @@ from retriever.training.loop import (
     Epoch,
     FineTuningSettings,
     Step,
-    adamw,
     fine_tune,
     seeded,
+    silent,
     uses_bfloat16,
 )
 from retriever.training.sampling import (
@@ -101,16 +101,7 @@ def classification(
 
 
 def similarity_error(left: torch.Tensor, right: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-    """(cos(u, v) - score)^2: Reimers and Gurevych 2019, Sec. 3, "regression".
-
-    Args:
-        left: the embeddings u.
-        right: the embeddings v.
-        scores: (n,) in [0, 1].
-
-    Returns:
-        (n,) errors, 0 to 4.
-    """
+    """(cos(u, v) - score)^2: Reimers and Gurevych 2019, Sec. 3, "regression"."""
     import torch
 
     return (torch.nn.functional.cosine_similarity(left, right) - scores) ** 2
@@ -123,15 +114,7 @@ def multiple_negatives(
 
     The loss of anchor i with passage p is -log(e^(s c_ip) / (e^(s c_ip) + sum e^(s c_ij))), the sum
     over the passages j that are not relevant to i; another relevant passage is not a negative.
-
-    Args:
-        cosines: (anchors, passages).
-        relevant: (anchors, passages) bool; True at `place`.
-        place: (anchors,) int64, the passage of each anchor.
-        scale: s, more than 0.
-
-    Returns:
-        (anchors,) losses, at least 0.
+    Cosines and `relevant` are (anchors, passages); `place` is the passage p of each anchor.
     """
     import torch
 
@@ -151,16 +134,26 @@ def pairwise_hinge(positive: torch.Tensor, negative: torch.Tensor, margin: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ScoredExamples:
-    """Pairs of texts with their similarity.
-
-    Attributes:
-        left, right: the texts.
-        scores: (pairs,) float32 in [0, 1].
-    """
+class _Pairs:
+    """Pairs of texts; what they are to be is in the fields of a subclass."""
 
     left: list[str]
     right: list[str]
+
+    def __len__(self) -> int:
+        return len(self.left)
+
+    def digest(self) -> str:
+        """SHA-256 over all fields, in hexadecimal."""
+        values = [getattr(self, one.name) for one in fields(self)]
+        content = json.dumps(values, default=np.ndarray.tolist)
+        return hashlib.sha256(content.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoredExamples(_Pairs):
+    """Pairs of texts with their similarity in [0, 1]."""
+
     scores: NDArray[np.float32]
 
     @classmethod
@@ -176,26 +169,11 @@ class ScoredExamples:
             )
         return cls(list(left), list(right), ((gold - low) / (high - low)).astype(np.float32))
 
-    def __len__(self) -> int:
-        return len(self.left)
-
-    def digest(self) -> str:
-        """SHA-256 over texts and scores, in hexadecimal."""
-        return _digest([self.left, self.right, self.scores.tolist()])
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LabeledExamples:
-    """Pairs of texts with a class, such as entailment.
+class LabeledExamples(_Pairs):
+    """Pairs of texts with a class, such as entailment, by its place in `names`, ascending."""
 
-    Attributes:
-        left, right: the texts.
-        labels: (pairs,) int64, places in `names`.
-        names: of the classes, ascending.
-    """
-
-    left: list[str]
-    right: list[str]
     labels: NDArray[np.int64]
     names: tuple[str, ...]
 
@@ -211,13 +189,6 @@ class LabeledExamples:
                 f"in {len(labels)} pairs; check the labels"
             )
         return cls(list(left), list(right), np.array([names.index(one) for one in labels]), names)
-
-    def __len__(self) -> int:
-        return len(self.left)
-
-    def digest(self) -> str:
-        """SHA-256 over texts and labels, in hexadecimal."""
-        return _digest([self.left, self.right, self.labels.tolist(), self.names])
 
 
 Examples = ScoredExamples | LabeledExamples | TrainingSet
@@ -271,10 +242,6 @@ def paired_texts(
     return TrainingSet(list(questions), list(passages), pools)
 
 
-def _digest(content: object) -> str:
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
-
-
 def train_encoder(
     encoder: TrainableEncoder,
     examples: Examples,
@@ -282,39 +249,21 @@ def train_encoder(
     dev_score: DevScore,
     *,
     checkpoint: Checkpoint | None = None,
-    on_step: Callable[[Step], object] = lambda _: None,
-    on_epoch: Callable[[Epoch], object] = lambda _: None,
+    on_step: Callable[[Step], object] = silent,
+    on_epoch: Callable[[Epoch], object] = silent,
 ) -> tuple[Epoch, ...]:
-    """Train; the encoder ends with the weights of the best epoch on dev, 0 being the untrained one.
-
-    What dev scores and what is kept is the moving average of the weights that `settings.averaging`
-    says. The same seed gives the same weights on the same machine, interrupted or not.
-
-    Args:
-        encoder: what is trained; adapters are merged at the end.
-        examples: of the kind that the objective needs.
-        settings: how.
-        dev_score: higher is better; called before training and after each epoch.
-        checkpoint: the state to resume from, and where to save states; None saves nothing.
-        on_step: called after each step.
-        on_epoch: called after each epoch, and first for the epochs before a checkpoint.
-
-    Returns:
-        The learning curve, from epoch 0.
-
-    Raises:
-        ConfigError: the examples do not fit the objective, the model has no such weights to train,
-            or the checkpoint is of other settings or data.
-        BadInputError: no question has what the objective needs.
-    """
-    from retriever.training.adapters import choose_weights, merge_adapters
+    """Train, as `fine_tune` does; the untrained encoder, epoch 0, may be the best one on dev."""
+    from retriever.training.adapters import merge_adapters
 
     check_objective(settings.objective, examples)
     backbone = encoder.backbone
     backbone.autocast = uses_bfloat16(settings.precision, backbone.device)
     with seeded(backbone.device, settings.seed):
-        weights = choose_weights(backbone, settings.trained, words=settings.train_word_embeddings)
-        task = _task(encoder, weights, examples, settings, dev_score)
+        task: _RankingTask | _PairTask
+        if isinstance(examples, TrainingSet):
+            task = _RankingTask(encoder, examples, settings, dev_score)
+        else:
+            task = _PairTask(encoder, examples, settings, dev_score)
         curve = fine_tune(
             task,
             settings,
@@ -327,44 +276,44 @@ def train_encoder(
     return curve
 
 
-def _task(
-    encoder: TrainableEncoder,
-    weights: dict[str, torch.Tensor],
-    examples: Examples,
-    settings: EncoderTrainingSettings,
-    dev_score: DevScore,
-) -> _PairTask | _RankingTask:
-    if isinstance(examples, TrainingSet):
-        return _RankingTask(encoder, weights, examples, settings, dev_score)
-    return _PairTask(encoder, weights, examples, settings, dev_score)
+Kind = TypeVar("Kind", bound=Examples)
 
 
-class _EncoderTask:
+class _EncoderTask(Generic[Kind]):
     """What the two kinds of examples share."""
 
     def __init__(
         self,
         encoder: TrainableEncoder,
-        weights: dict[str, torch.Tensor],
+        examples: Kind,
         settings: EncoderTrainingSettings,
         dev_score: DevScore,
     ) -> None:
+        import torch
+
+        from retriever.training.adapters import choose_weights
+
+        words = settings.train_word_embeddings
+        weights = choose_weights(encoder.backbone, settings.trained, words=words)
         self.device = encoder.backbone.device
         self.weights = {f"backbone.{name}": one for name, one in weights.items()}
+        if isinstance(examples, LabeledExamples):
+            classifier = torch.nn.Linear(3 * encoder.dimensions, len(examples.names))
+            encoder.classifier = classifier.to(self.device)
+            self.weights |= {
+                f"classifier.{name}": one for name, one in encoder.classifier.named_parameters()
+            }
         self._encoder = encoder
+        self._examples = examples
         self._settings = settings
         self._window = min(settings.max_length, encoder.spec.max_length)
         self._dev_score = dev_score
 
-    def optimizer(self) -> torch.optim.Optimizer:
-        """The classifier has a rate of its own."""
+    def rate(self, name: str) -> float:
+        """The classifier has one of its own."""
         settings = self._settings
-
-        def rate(name: str) -> float:
-            head = name.startswith("classifier.")
-            return settings.head_learning_rate if head else settings.transformer_rate
-
-        return adamw(self.weights, rate, settings.weight_decay)
+        head = name.startswith("classifier.")
+        return settings.head_learning_rate if head else settings.transformer_rate
 
     def train(self) -> None:
         """Switch dropout on."""
@@ -375,35 +324,20 @@ class _EncoderTask:
         return self._dev_score(self._encoder)
 
 
-class _PairTask(_EncoderTask):
+class _PairTask(_EncoderTask[ScoredExamples | LabeledExamples]):
     """Given pairs: softmax over labels, or squared error of the cosine."""
 
-    def __init__(
-        self,
-        encoder: TrainableEncoder,
-        weights: dict[str, torch.Tensor],
-        examples: ScoredExamples | LabeledExamples,
-        settings: EncoderTrainingSettings,
-        dev_score: DevScore,
-    ) -> None:
-        import torch
-
-        super().__init__(encoder, weights, settings, dev_score)
-        self._examples = examples
-        self._batch = settings.sampling.questions
-        self.steps = -(-len(examples) // self._batch)
-        if isinstance(examples, LabeledExamples):
-            classifier = torch.nn.Linear(3 * encoder.dimensions, len(examples.names))
-            encoder.classifier = classifier.to(self.device)
-            self.weights |= {
-                f"classifier.{name}": one for name, one in encoder.classifier.named_parameters()
-            }
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch."""
+        return -(-len(self._examples) // self._settings.sampling.questions)
 
     def batches(self, chance: np.random.Generator) -> Iterator[Rows]:
         """All pairs in random order."""
         order = chance.permutation(len(self._examples))
-        for start in range(0, len(order), self._batch):
-            yield order[start : start + self._batch]
+        size = self._settings.sampling.questions
+        for start in range(0, len(order), size):
+            yield order[start : start + size]
 
     def size(self, batch: Rows) -> int:
         """Number of pairs."""
@@ -425,21 +359,18 @@ class _PairTask(_EncoderTask):
         return classification(left, right, labels, encoder.classifier)
 
 
-class _RankingTask(_EncoderTask):
+class _RankingTask(_EncoderTask[TrainingSet]):
     """Questions with passages: ranking within the batch, or the hinge of triples."""
 
-    def __init__(
-        self,
-        encoder: TrainableEncoder,
-        weights: dict[str, torch.Tensor],
-        examples: TrainingSet,
-        settings: EncoderTrainingSettings,
-        dev_score: DevScore,
-    ) -> None:
-        super().__init__(encoder, weights, settings, dev_score)
-        self._examples = examples
-        self._in_batch = settings.objective == "mnr"
-        self.steps = batches_in_epoch(examples.pools, settings.sampling, in_batch=self._in_batch)
+    @property
+    def _in_batch(self) -> bool:
+        return self._settings.objective == "mnr"
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch."""
+        pools, sampling = self._examples.pools, self._settings.sampling
+        return batches_in_epoch(pools, sampling, in_batch=self._in_batch)
 
     def batches(self, chance: np.random.Generator) -> Iterator[TripleBatch]:
         """As `epoch_batches`."""

@@ -14,7 +14,7 @@ from retriever.encoders.meta.fitting import MetaSettings, fit_meta
 from retriever.encoders.meta.linear import svd
 from retriever.encoders.meta.streaming import draw_texts
 from retriever.encoders.static.fitting import fit_static
-from retriever.errors import ConfigError, SourceError
+from retriever.errors import ConfigError, ModelError, SourceError
 from tests.crash.forked import in_child
 from tests.retriever.encoders.static.static_samples import write_vectors
 
@@ -139,6 +139,34 @@ def test_what_another_corpus_left_is_not_used(make, monkeypatch, method):
         make(method, texts=CORPUS[::-1], training=QUICK, done=done, epoch=interrupt)
     expected = make(method, output="first", training=QUICK)
     assert make(method, training=QUICK).spec.weights == expected.spec.weights
+
+
+@pytest.mark.parametrize("content", ["", "[512", "[512]", '["a", "b"]', "3", "\x00"])
+@pytest.mark.parametrize(
+    ("method", "record"), [("gcca", "moments-*/state.json"), ("unsup", "words-*/words.json")]
+)
+def test_a_damaged_checkpoint_is_named_in_one_line(
+    make, tmp_path, monkeypatch, method, record, content
+):
+    for function in (streaming.read_moments, streaming.store_words):
+        monkeypatch.setattr(function, "__defaults__", (0.0,))
+    read = []
+
+    def done(texts, pieces):
+        read.append(texts)
+        if sum(read) > 600:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make(method, done=done)
+    (path,) = (tmp_path / ".both.fitting").glob(record)
+    path.write_text(content)
+    with pytest.raises(ModelError) as caught:
+        make(method)
+    message = str(caught.value)
+    assert f"{path.parent.name}: the checkpoint cannot be read (" in message
+    assert message.endswith("; remove the folder to start over")
+    assert len(message.splitlines()) == 1
 
 
 def test_a_seed_decides_all(make):
