@@ -190,13 +190,7 @@ def type_mismatch(
 ) -> str | None:
     """What to say of the first comparison with a type that no value of its field has.
 
-    Args:
-        expression: a filter.
-        has_type: as `indexes.protocol.View` has it.
-
-    Returns:
-        The field, the types that it has, and the form that can match; None if every comparison can,
-        or is of a field without values.
+    None if every comparison can match, or is of a field without values.
     """
     for comparison in _comparisons(expression):
         name = comparison.field.names[0]

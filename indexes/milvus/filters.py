@@ -153,15 +153,7 @@ def has(*facts: int, negated: bool = False) -> str:
 
 
 def expression_of(where: Where | None, count: Callable[[str], int]) -> str:
-    """An expression that selects the rows of the documents that a filter matches.
-
-    Args:
-        where: the filter; None for all.
-        count: how many rows an expression selects.
-
-    Raises:
-        FilterError: Milvus cannot evaluate the filter.
-    """
+    """An expression for the rows that a filter matches; FilterError where Milvus cannot tell."""
     doubts: set[int] = set()
     selected = ALL if where is None else _selected(where.expression, doubts)
     if doubts and count(has(*sorted(doubts))):

@@ -53,13 +53,9 @@ class Condition:
     """A boolean expression over a row `d` of documents: true where a filter passes.
 
     Elsewhere it is false or NULL, which is the same in WHERE, and which indexes can answer.
-
-    Attributes:
-        text: SQL without user text, with `%s` marks.
-        parameters: their values, in order.
     """
 
-    text: str
+    text: str  # SQL without user text, with `%s` marks
     parameters: tuple[Any, ...]
 
 
@@ -256,15 +252,7 @@ def facets(
     matching: NDArray[np.int64] | None,
     limit: int,
 ) -> Facets:
-    """How many of the documents that pass a filter have each value of some fields.
-
-    Args:
-        session: of the index.
-        names: of metadata fields, as a filter writes them.
-        where: the filter; None for all documents.
-        matching: the passages that hold a term of a query; None for no query.
-        limit: maximum number of values of each field.
-    """
+    """As `View.facets`; `matching`: the passages that hold a term of the query, None without."""
     chosen = EVERYTHING if where is None else condition(where.expression)
     passages = np.empty(0, np.int64) if matching is None else matching
     arguments, text = (passages, *chosen.parameters), sql.SQL(chosen.text)

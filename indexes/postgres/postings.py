@@ -222,11 +222,7 @@ def _live(postings: NDArray[Any], dead: NDArray[np.int64]) -> NDArray[Any]:
 def passage_scores(
     contributions: Sequence[tuple[NDArray[np.int64], NDArray[np.float64]]],
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Passages that hold a term, ascending, and the sums of what each term adds.
-
-    Args:
-        contributions: (passages, values) of each term; added in this order.
-    """
+    """Passages that hold a term, ascending, and the sums of what each adds, in the given order."""
     passages = np.concatenate([np.empty(0, np.int64), *(one for one, _ in contributions)])
     values = np.concatenate([np.empty(0), *(one for _, one in contributions)])
     if not len(passages):

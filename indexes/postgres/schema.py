@@ -234,34 +234,20 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class IndexRow:
-    """What the database says of an index, as one commit left it.
+    """What the database says of an index, as one commit left it."""
 
-    Attributes:
-        number: names its tables.
-        identity: another after it was replaced.
-        settings_text: JSON.
-        seal: its checksum.
-        generation: increases by one with every commit.
-        dimensions: of its vectors; None before the first.
-        documents, passages: how many there are.
-        total_length: terms of all passages.
-        dead: number of deleted passages whose postings are still there.
-        efforts_text: JSON, (ef_search, recall@10) of the graph, ascending; None without a graph.
-        begun_with: of an index that is to replace another; None for others.
-    """
-
-    number: int
-    identity: UUID
+    number: int  # names its tables
+    identity: UUID  # another after it was replaced
     settings_text: str
     seal: bytes
     generation: int
-    dimensions: int | None
+    dimensions: int | None  # None before the first vector
     documents: int
     passages: int
-    total_length: int
-    dead: int
+    total_length: int  # terms of all passages
+    dead: int  # deleted passages whose postings are still there
     efforts_text: str | None
-    begun_with: str | None
+    begun_with: str | None  # of an index that is to replace another
 
     @cached_property
     def settings(self) -> dict[str, Any]:

@@ -218,14 +218,6 @@ def test_a_filter_gives_k_hits_while_k_documents_match(tmp_path, fake_encoder, s
                 assert all(hit.metadata["rank"] < matching for hit in hits)
 
 
-def test_a_filter_does_not_change_bm25_scores(index):
-    settings = SearchSettings(mode="bm25", k=300)
-    everyone = {hit.id: hit.score for hit in index.search("redb catd", settings)}
-    some = index.search("redb catd", settings, where="share < 0.3")
-    assert 0 < len(some) < len(everyone)
-    assert all(everyone[hit.id] == hit.score for hit in some)
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_equal_documents_are_ordered_by_id_whatever_the_order_of_insertion(
     tmp_path, fake_encoder, mode

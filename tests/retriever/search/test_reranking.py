@@ -18,7 +18,6 @@ from retriever.rerankers.cross import read_cross_encoder, write_cross_encoder
 from retriever.rerankers.head import HeadReranker, TrainedHead
 from retriever.rerankers.scorers import InteractionHead
 from retriever.rerankers.settings import HeadSettings, HeadTrainingSettings
-from retriever.search.reranking import reranked
 from tests.retriever.encoders.architectures import save
 from tests.retriever.rerankers.cross_samples import cross_encoder
 
@@ -252,17 +251,6 @@ def test_a_reranker_gets_the_texts_as_they_were_encoded(index, documents):
     assert query == "w1"
     first = index.search("w1", SearchSettings("dense", k=5))
     assert passages == [whole(documents[hit.id]) for hit in first]
-
-
-def test_new_scores_take_the_place_of_the_first_ones(index):
-    hits = index.search("w1", SearchSettings("dense", k=3))
-    found = reranked(hits, np.array([-1.0, 2.0, -1.0], np.float32))
-    assert found[0].first_rank == 2
-    assert {hit.id for hit in found} == {hit.id for hit in hits}
-    assert [hit.score for hit in found] == [2.0, -1.0, -1.0]
-    assert found[1].id < found[2].id
-    assert all(hit.first_rank is None for hit in hits)
-    assert reranked([], np.zeros(0, np.float32)) == []
 
 
 def test_a_head_needs_the_encoder_in_every_mode_and_a_cross_encoder_in_none(
