@@ -82,20 +82,31 @@ def test_a_head_is_limited(index, start):
         assert status_of(port) == 200
 
 
-@pytest.mark.parametrize("start", [HEAD, HEAD + b"\r\n", b""])
-def test_a_head_that_does_not_end_in_time_is_given_up(index, start):
+@pytest.mark.parametrize(("start", "lines"), [(HEAD, 1), (HEAD + b"\r\n", 0), (b"", 0)])
+def test_a_head_that_does_not_end_in_time_is_given_up(index, caplog, start, lines):
     with running(index, {"head_seconds": 0.2}) as (_, port), ExitStack() as stack:
         client = connected(stack, port, start)
         begun = time.monotonic()
         answer_of(client)
         assert time.monotonic() - begun < 5
+    told = [one.getMessage() for one in caplog.records]
+    # Browsers open connections that they do not use, or not again.
+    assert told == [one for one in told if "no whole request within 0.2 seconds" in one]
+    assert len(told) == lines
 
 
-def test_connections_are_limited(index):
-    with running(index, {"connections": 4}) as (_, port), ExitStack() as stack:
-        for _ in range(6):
-            connected(stack, port, HEAD)
-        assert status_of(port) == 503
+@pytest.mark.parametrize("start", [HEAD, b"POST /search HTTP/1.1\r\n" + BODY])
+def test_requests_that_do_not_end_leave_room_for_others(index, caplog, start):
+    with running(index, {"connections": 8}) as (server, port), ExitStack() as stack:
+        clients = [connected(stack, port, start) for _ in range(30)]
+        for _ in range(3):
+            assert status_of(port) == 200
+        assert len(server.server_state.connections) <= 8
+        # The first ones waited longest.
+        assert answer_of(clients[0]) == b""
+    # One line says it for all of them.
+    (told,) = [one.getMessage() for one in caplog.records if one.name == "retriever.service"]
+    assert "127.0.0.1 was closed: there are 8, and it waited longest" in told
 
 
 def test_half_of_the_files_that_may_be_open_are_for_indexes(monkeypatch):
