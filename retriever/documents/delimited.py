@@ -143,7 +143,9 @@ def _numbered_rows(source: OpenSource, delimiter: str, lines: TextLines) -> Iter
                     f"not within {LONGEST >> 20} MiB; {_DOUBLE_IT}"
                 ) from error
             row = []
-            fault = f"not a valid row ({error}); {_DOUBLE_IT}, and end lines with \\n or \\r\\n"
+            # Without advice on how to open the file in Python.
+            reason = str(error).partition(" - ")[0]
+            fault = f"not a valid row ({reason}); {_DOUBLE_IT}, and end lines with \\n or \\r\\n"
         fault = lines.take_fault() or fault
         if row or fault is not None:
             yield number, row, fault

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -35,7 +36,7 @@ Batches = Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]
 META_FILE, STATIC_FILE = "meta.json", "static.json"
 
 
-class EncoderModel:
+class EncoderModel(ABC):
     """What an `Encoder` is made of: a tokenizer, and pieces to vectors; each kind has its own."""
 
     dimensions: int
@@ -58,15 +59,15 @@ class EncoderModel:
         """Models with the same one read the same pieces of every text."""
         return self
 
+    @abstractmethod
     def tokenize(
         self, texts: Sequence[str], max_length: int | None = None, *, query: bool = False
     ) -> list[Any]:
         """The pieces of each prompted text, cut at a number of them: what `embed` reads."""
-        raise NotImplementedError
 
+    @abstractmethod
     def piece_offsets(self, text: str) -> list[Span]:
         """(start, stop) character offsets of each piece, special tokens left out."""
-        raise NotImplementedError
 
     def tokenize_with_offsets(
         self, texts: Sequence[str], *, query: bool = False
@@ -74,17 +75,20 @@ class EncoderModel:
         """The pieces of whole texts, and the offsets of each; (0, 0) for special tokens."""
         return self.tokenize(texts, query=query), [self.piece_offsets(text) for text in texts]
 
+    @abstractmethod
     def embed(self, pieces: Sequence[Any]) -> NDArray[np.float32]:
         """(texts, dimensions) for one batch of what `tokenize` gave; not normalized."""
-        raise NotImplementedError
 
     def embed_batches(self, pieces: Sequence[Any]) -> Batches | None:
         """Rows and their vectors by an engine that makes batches; None without such an engine."""
         return None
 
     def piece_batches(self, pieces: Sequence[Any]) -> Batches:
-        """Rows and the vectors of their pieces: undefined at padding, valid until the next."""
-        raise NotImplementedError
+        """Rows and the vectors of their pieces: undefined at padding, valid until the next.
+
+        Only for models with `word_dimensions`; of others no word is asked for.
+        """
+        raise TypeError(f"{type(self).__name__} has no vectors of words")
 
     def in_torch(self) -> TransformerModel | None:
         """The same model in torch; None if it is no transformer."""
