@@ -1,7 +1,7 @@
 """Documents: what one is, what an index can store, and how a record of a source becomes one.
 
-`retriever.documents.reader` reads sources. The formats (`text`, `delimited`, `tables`) stand side
-by side in one shape: an open source in, records out.
+`reader` reads sources; each format (`text`, `delimited`, `tables`) takes an open source and yields
+records.
 """
 
 from __future__ import annotations
@@ -115,11 +115,7 @@ def document_fault(document: Document) -> str | None:
 
 
 def metadata_fault(metadata: Mapping[str, object]) -> str | None:
-    """What keeps `metadata` from being stored, naming the top-level field, or None.
-
-    Refused are integers beyond 64 bits, NaN and infinities, NUL and lone surrogates (in keys as
-    well), types that JSON does not have, and nesting deeper than 100 levels.
-    """
+    """What keeps `metadata` from being stored, naming the top-level field, or None."""
     for name, value in metadata.items():
         fault = _field_fault(name, value, 1)
         if fault is not None:
@@ -249,7 +245,7 @@ def find_columns(header: Sequence[str], fields: Fields, where: str) -> Columns:
 
 
 def detected(names: Iterable[str], present: Collection[str], fields: Fields) -> str | None:
-    """The first of `names` that is in `present`, if need be in another case, and has no role."""
+    """The first of `names` that is present without a role, if need be in another case."""
     taken = (fields.id, fields.text, fields.title)
     for name in names:
         if name in present and name not in taken:
@@ -284,10 +280,8 @@ class Record(NamedTuple):
 class Assembler:
     """Makes documents of the records of one source; its first record decides which field is which.
 
-    Args:
-        fields: names of fields.
-        leave_out: called with the place, the name and the fault of a field of metadata that cannot
-            be stored, which is then left out; if None, such a field is an error.
+    A field of metadata that cannot be stored is left out and reported to `leave_out`; it is an
+    error if there is no such function.
     """
 
     def __init__(
@@ -307,11 +301,7 @@ class Assembler:
         return replace(document, id=content_id(document.title, document.text))
 
     def split(self, record: Record) -> Document:
-        """The document of a record, whose `values` it takes; its id is empty if it has none.
-
-        Raises:
-            SourceError: the record cannot be used; the message names its place.
-        """
+        """The document of a record, whose `values` it takes; its id is empty if it has none."""
         where, values = record.where, record.values
         if record.fault is not None:
             raise SourceError(f"{where}: {record.fault}")
@@ -381,17 +371,7 @@ def _shown(value: object) -> str:
 
 
 def as_document(given: AnyDocument) -> Document:
-    """A document in the form that the index takes.
-
-    Args:
-        given: a `Document`; a text, whose id is made from its content; or a mapping with the
-            fields of a line of JSON Lines: ``text``, and if it has them ``id`` and ``title``.
-            Every other field is metadata.
-
-    Raises:
-        SourceError: the mapping has no text, or a field of the wrong type.
-        TypeError: it is something else.
-    """
+    """A document of what a program passes; the fields of a mapping are those of a JSON line."""
     if isinstance(given, Document):
         return given
     if isinstance(given, str):

@@ -106,11 +106,7 @@ class AnalyzerSettings:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> AnalyzerSettings:
-        """The settings from a mapping as `to_json` makes it; missing keys take the defaults.
-
-        Raises:
-            ConfigError: a key is unknown or a value is impossible.
-        """
+        """The settings from a mapping as `to_json` makes it; missing keys take the defaults."""
         known = [field.name for field in fields(cls)]
         for key in value:
             if key not in known:

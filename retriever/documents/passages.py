@@ -59,8 +59,7 @@ def cut_document(
 ) -> Iterator[tuple[list[tuple[int, int]], list[Any], bool]]:
     """Spans of some passages of a document, their word pieces, and whether anything was cut off.
 
-    Its text is read in blocks, so that only one of them is in memory as word pieces; the passages
-    are those of the whole.
+    Its text is read in blocks, of which one is in memory; the passages are those of the whole.
     """
     window, text = encoder.spec.max_length, document.text
     around = len(encoder.tokenize([passage_text(document, (0, 0))])[0])
@@ -108,23 +107,12 @@ def _block_end(text: str, start: int, size: int) -> int:
 def split_passages(
     text: str, offsets: Sequence[tuple[int, int]], budget: int, overlap: int, covered: int = 0
 ) -> list[tuple[int, int]]:
-    """Cut a text into passages of at most `budget` word pieces.
+    """Cut a text into passages of at most `budget` pieces; all begin and end after the one before.
 
     A passage ends at the last sentence end that fits, else before the last word that fits, else
-    after the last piece that fits; always further than the one before. The next one begins with
-    the whole sentences found in the last `overlap` pieces, or, where a sentence was cut, about
-    `overlap` pieces back at a word.
-
-    Args:
-        text: the text, or the rest of one.
-        offsets: (start, stop) character offsets of its word pieces, ascending.
-        budget: at least 1.
-        overlap: at least 0, less than `budget`.
-        covered: characters at the beginning that an earlier passage holds.
-
-    Returns:
-        (start, stop) character offsets, ascending, which cover every word piece; the first starts
-        at 0, the last stops at the end of the text.
+    after the last piece that fits. The next one begins with the whole sentences found in the last
+    `overlap` pieces, or, where a sentence was cut, about `overlap` pieces back at a word. `offsets`
+    are those of the pieces; an earlier passage holds the first `covered` characters.
     """
     if len(offsets) <= budget:
         return [(0, len(text))]

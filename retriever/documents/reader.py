@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from retriever.documents import Assembler, ColumnType, Document, Fields, Record, content_id
+from retriever.documents import Assembler, ColumnType, Document, Fields, Record
 from retriever.documents.delimited import read_csv, read_tsv
 from retriever.documents.sources import (
     FieldCount,
@@ -55,27 +55,20 @@ class CorpusReader:
     Sources are JSON Lines, CSV, TSV, Parquet and plain text (a passage per line), each gzipped or
     not, folders of .txt and .md files (a document per file, sorted by relative path, which is its
     id; of several folders an id begins with the folder's name), tables of SQLite databases
-    (``data.db::table``, or `sql`) and ``-`` for standard input. Memory does not
-    grow with the corpus. Every iteration starts over and resets the counts; standard input can be
-    read only once.
+    (``data.db::table``, or `sql`) and ``-`` for standard input. Memory does not grow with the
+    corpus. Every iteration starts over and resets the counts; standard input is read only once.
 
-    If a source has no ids at all, each record gets one that is generated from its content, or with
-    `number_ids` its 1-based number, counted over all sources and over skipped records too. Of
-    records with the same generated id only the first is yielded. An id that occurs twice, within
-    one source or in two, is an error.
+    A source without ids gets them from the content of each record (of equal ones only the first is
+    yielded), or with `number_ids` from the number of each record, counted from 1 over all sources.
+    An id that occurs twice, within one source or in two, is an error. A record without text and
+    title is empty. A field of metadata that no index can store (infinity, an integer beyond 64
+    bits, bytes) is left out of its document; NaN is null.
 
-    A record without text and title is empty: it is counted and skipped. A field of metadata that
-    no index can store (infinity, an integer beyond 64 bits, bytes) is counted and left out of its
-    document; NaN is null.
-
-    The cells of CSV and TSV become strings, numbers, booleans or dates: a column has the type that
-    all cells of its first 1,000 rows fit, or the one in `fields.types`. Numbers with leading zeros
-    are strings. A date of ISO 8601 is a string whose order is that of time, such as ``2020-03-31``
-    or ``2020-03-31T12:30:00`` (in UTC, if it has an offset). A later cell that does not fit stays a
-    string and is counted.
-
-    Of a folder, files that are not plain (pipes, devices) and links that lead out of it are counted
-    and passed over. No line, row or file of a folder may be longer than 64 MiB.
+    A column of CSV or TSV has the type that all cells of its first 1,000 rows fit, or the one in
+    `fields.types`: string, number (without leading zeros), boolean or date (ISO 8601, as a string
+    whose order is that of time, in UTC if it has an offset). A later cell that does not fit stays a
+    string. Of a folder, files that are not plain and links that lead out of it are passed over. No
+    line, row or file of a folder may be longer than 64 MiB.
 
     Args:
         sources: one path or several.
@@ -93,10 +86,10 @@ class CorpusReader:
     Attributes:
         total_bytes: sum of the sizes on disk; None if it is unknown, as of standard input, a pipe
             or a query.
-        skipped: number of malformed records, and of files and folders that are not read, so far.
-        problems: messages of the first 10 of them.
-        empty: number of empty records so far.
-        empty_at: places of the first 10 of them, such as ``corpus.jsonl:7``.
+        skipped, problems: number of malformed records, and of files and folders that are not read,
+            so far, and messages of the first 10 of them.
+        empty, empty_at: number of empty records so far, and places of the first 10 of them, such
+            as ``corpus.jsonl:7``.
         duplicates: number of records skipped so far because an earlier one has the same content.
         left_out: for each field of metadata that could not be stored, the number of documents
             (`records`) and the place of the first one with what is wrong there (`first`).
@@ -236,23 +229,13 @@ class CorpusReader:
                 self.empty_at.append(record.where)
             if not document.id or self._on_empty != "yield":
                 return None
-        if document.id:
-            earlier = given.earlier(document.id, record.where)
-            if earlier is not None:
-                raise SourceError(
-                    f"{record.where}: the id {document.id!r} was given before, at {earlier}; "
-                    "ids must be unique within a file and among all files of a run"
-                )
-            return document
-        if self._number_ids:
-            self._note_generated(_BY_NUMBER)
-            return replace(document, id=str(self._records))
-        self._note_generated(_BY_HASH)
-        id_ = content_id(document.title, document.text)
-        if generated.earlier(id_, record.where) is not None:
-            self.duplicates += 1
-            return None
-        return replace(document, id=id_)
+        if not document.id:
+            self._note_generated(_BY_NUMBER if self._number_ids else _BY_HASH)
+            if self._number_ids:
+                return replace(document, id=str(self._records))
+        found = (given if document.id else generated).identified(document, record.where)
+        self.duplicates += found is None
+        return found
 
     def _skip(self, problem: str) -> None:
         self.skipped += 1

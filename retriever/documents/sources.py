@@ -12,11 +12,19 @@ import zlib
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal, cast
 
-from retriever.documents import ID_NAMES, TEXT_NAMES, TITLE_NAMES, ColumnType, Fields
+from retriever.documents import (
+    ID_NAMES,
+    TEXT_NAMES,
+    TITLE_NAMES,
+    ColumnType,
+    Document,
+    Fields,
+    content_id,
+)
 from retriever.errors import SourceError, StorageError
 
 if TYPE_CHECKING:
@@ -56,19 +64,14 @@ class Meter:
 
 @dataclass(slots=True)
 class FieldCount:
-    """In how many records something is the matter with a field, and what is where it is first.
-
-    Attributes:
-        first: the place of the first one, and what is there.
-        records: their number.
-    """
+    """In how many records something is the matter with a field, and where and what is first."""
 
     first: str
     records: int = 0
 
     @staticmethod
     def add(counts: dict[str, FieldCount], name: str, first: str) -> None:
-        """Count one more record; `first` is kept if it is the first of that name."""
+        """Count one more record."""
         counts.setdefault(name, FieldCount(first)).records += 1
 
 
@@ -102,12 +105,7 @@ def file_size(path: Path) -> int | None:
 
 @contextmanager
 def opened(path: Path, name: str, fields: Fields, meter: Meter) -> Iterator[OpenSource]:
-    """A file, closed on leaving.
-
-    Raises:
-        UnopenedError: it cannot be opened.
-        SourceError: it is damaged gzip, is a JSON array, or its format is unknown.
-    """
+    """A file, closed on leaving; UnopenedError if there is none, SourceError if it is unusable."""
     before = meter.bytes
     with _explained(name):
         file = path.open("rb", buffering=0)
@@ -173,10 +171,7 @@ class _Bytes(io.RawIOBase):
         return len(chunk)
 
     def head(self) -> bytes:
-        """The first bytes, without consuming them: at least the first line that is not blank.
-
-        Reads no more than two chunks, however long that line is.
-        """
+        """At least the first line that is not blank, unless it is longer than two chunks."""
         while len(self._ahead) < _CHUNK and b"\n" not in self._ahead.removeprefix(BOM_UTF8).strip():
             if not (chunk := self._fetch(_CHUNK)):
                 break
@@ -260,9 +255,9 @@ def decode_fault(error: UnicodeDecodeError) -> str:
 class TextLines:
     """Iterates over lines, each with its line end; only a line feed ends a line.
 
-    A line that is not UTF-8 does not stop the iteration: its bad bytes become surrogates and
-    `take_fault` reports it, so that a quoted cell of several lines stays in one piece. A line
-    longer than `LONGEST` is reported too, and becomes an empty one.
+    A bad line does not stop the iteration, so that a quoted cell of several lines stays in one
+    piece: `take_fault` reports it. Bytes that are not UTF-8 are surrogates, a line that is too long
+    is empty.
     """
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -310,23 +305,40 @@ class TextLines:
 
 
 class SeenIds:
-    """Remembers where an id was first given, in a private temporary database.
-
-    At most 32 MiB of the database are in memory; closing deletes it.
-    """
+    """Remembers where an id was first given, in a private temporary database of any size."""
 
     def __init__(self) -> None:
-        self._database: sqlite3.Connection | None = None
+        # The reader is a generator, which may be resumed by another thread than the first.
+        self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        # Nothing is ever rolled back, so a journal would only double the writing.
+        self._database.execute("PRAGMA journal_mode = OFF")
+        self._database.execute("PRAGMA cache_size = -32768")
+        self._database.execute("CREATE TABLE seen (id TEXT PRIMARY KEY, place TEXT) WITHOUT ROWID")
+        self._database.execute("BEGIN")
 
-    def earlier(self, doc_id: str, place: str) -> str | None:
-        """The place that had `doc_id` before; if none had, store this one and return None."""
+    def identified(self, document: Document, where: str) -> Document | None:
+        """The document with an id, which its content gives if it has none; None for a repetition.
+
+        Raises SourceError for an id of the source's own that was given before.
+        """
+        id_ = document.id or content_id(document.title, document.text)
+        earlier = self._earlier(id_, where)
+        if earlier is None:
+            return document if document.id else replace(document, id=id_)
+        if not document.id:
+            return None
+        raise SourceError(
+            f"{where}: the id {id_!r} was given before, at {earlier}; "
+            "ids must be unique within a file and among all files of a run"
+        )
+
+    def _earlier(self, id_: str, place: str) -> str | None:
+        """The place that had `id_` before; if none had, store this one and return None."""
         try:
-            if self._database is None:
-                self._database = _temporary_database()
-            row = (doc_id, place)
+            row = (id_, place)
             if self._database.execute("INSERT OR IGNORE INTO seen VALUES (?, ?)", row).rowcount:
                 return None
-            found = self._database.execute("SELECT place FROM seen WHERE id = ?", (doc_id,))
+            found = self._database.execute("SELECT place FROM seen WHERE id = ?", (id_,))
             return str(found.fetchone()[0])
         except sqlite3.OperationalError as error:
             raise StorageError(
@@ -336,17 +348,4 @@ class SeenIds:
 
     def close(self) -> None:
         """Forget everything."""
-        if self._database is not None:
-            self._database.close()
-            self._database = None
-
-
-def _temporary_database() -> sqlite3.Connection:
-    # The reader is a generator, which may be resumed by another thread than the one that began.
-    database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
-    # Nothing is ever rolled back, so a journal would only double the writing.
-    database.execute("PRAGMA journal_mode = OFF")
-    database.execute("PRAGMA cache_size = -32768")
-    database.execute("CREATE TABLE seen (id TEXT PRIMARY KEY, place TEXT) WITHOUT ROWID")
-    database.execute("BEGIN")
-    return database
+        self._database.close()

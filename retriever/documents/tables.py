@@ -49,11 +49,7 @@ _READ_VERSION_AT, _WAL = 19, 2
 
 
 def read_parquet(source: OpenSource, fields: Fields) -> Iterator[Record]:
-    """The rows of a source, in file order; null cells of metadata are skipped.
-
-    Dates and times become ISO 8601 strings (to the microsecond), durations seconds. A decimal
-    becomes a float if that is the same number, else a string.
-    """
+    """The rows of a source, in file order; null cells of metadata are skipped."""
     try:
         import pyarrow.parquet as pq
     except ImportError as error:
@@ -172,7 +168,10 @@ def _cells(column: pa.Array) -> list[object]:
 
 
 def _json(cell: object) -> object:
-    """The cell as JSON; what JSON does not have stays as it is."""
+    """The cell as JSON: times as ISO 8601, durations in seconds, a decimal as a float if equal.
+
+    What JSON does not have stays as it is.
+    """
     if cell is None or isinstance(cell, str | bool | int | float):
         return cell
     if isinstance(cell, datetime | date | time):
@@ -255,8 +254,7 @@ def read_sqlite(
 ) -> Iterator[Record]:
     """The rows of a table by primary key (else rowid), or of a view or query in their own order.
 
-    All rows come from one state of the database, whatever others write meanwhile. NULL is an empty
-    text, no title, and no metadata.
+    All rows are of one state of the database. NULL is an empty text, no title, and no metadata.
     """
     if source.path is None:
         raise SourceError(

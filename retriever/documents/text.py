@@ -109,11 +109,9 @@ class Entry(NamedTuple):
 
 
 def files_below(folder: Path) -> Iterator[Entry]:
-    """The documents below `folder`, sorted by relative path as a string, and what cannot be read.
+    """The documents below `folder`, sorted by relative path, and what cannot be read.
 
-    Hidden files and folders, and links to folders of the source (which may form a cycle), are
-    skipped without a word. Only the names of one folder at a time are in memory. Raises
-    UnopenedError if `folder` itself cannot be listed.
+    Hidden files, and links to folders of the source (which may form a cycle), are skipped.
     """
     return _below(folder, "", os.path.realpath(folder))
 
@@ -159,10 +157,9 @@ def _entry(one: os.DirEntry[str], prefix: str, root: str) -> Entry | None:
 
 
 def read_folder(folder: Path, name: str, fields: Fields, meter: Meter) -> Iterator[Record]:
-    """The documents below `folder`, sorted by relative path, which is their id.
+    """The documents below `folder`, as `files_below` gives them, with their paths as ids.
 
-    White space around a text is removed. If the first line of a .md file that is not blank is
-    `# Heading`, the heading is the title and the rest is the text.
+    If the first line of a .md file that is not blank is `# Heading`, the heading is the title.
     """
     _refuse_named_fields(name, fields)
     for number, entry in enumerate(files_below(folder), 1):
@@ -203,10 +200,8 @@ def read_folder(folder: Path, name: str, fields: Fields, meter: Meter) -> Iterat
 
 
 def split_heading(text: str) -> tuple[str | None, str]:
-    """The heading of level one that Markdown begins with, or None, and the text below it.
-
-    An ATX heading: https://spec.commonmark.org/0.31.2/#atx-headings
-    """
+    """The heading of level one that Markdown begins with, or None, and the text below it."""
+    # https://spec.commonmark.org/0.31.2/#atx-headings
     start = len(text) - len(text.lstrip())
     indent = text[text.rfind("\n", 0, start) + 1 : start]
     line, end, rest = text[start:].partition("\n")

@@ -138,8 +138,7 @@ def import_documents(
         )
     metric: Metric | None = None
     if store is not None:
-        collection = open_collection(store[1], store[2], own, fields, vector_field)
-        ready, metric = collection.documents, collection.metric
+        ready, metric = open_collection(store[1], store[2], own, fields, vector_field)
     elif vectors is None or corpus is None:
         ready = read_records(source, own, fields, vector_field)
     else:

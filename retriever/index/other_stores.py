@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from retriever.documents import Assembler, Document, Fields, content_id, find_columns
+from retriever.documents import Assembler, Document, Fields, find_columns
 from retriever.documents.sources import SeenIds
 from retriever.documents.tables import batch_records
 from retriever.encoders.spec import EncoderSpec
@@ -32,33 +31,18 @@ _PAGE = 1000
 _ROWS = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Collection:
-    """A collection of another store: its documents, as a stream, and what it ranks them by."""
-
-    documents: Iterator[ReadyDocument]
-    metric: Metric
-
-
 def open_collection(
     kind: str, path: str, spec: EncoderSpec, fields: Fields, vector_field: str
-) -> Collection:
-    """Open a collection of ``chroma`` or a table of ``lancedb`` for reading.
-
-    Args:
-        kind: one of the two.
-        path: of the folder of a local database, and ``/NAME`` of one of several.
-        spec: of the encoder that made the vectors.
-        fields: names of metadata fields or columns; Chroma's text is its document.
-        vector_field: name of LanceDB's column of vectors; the only one of that kind if there is
-            none of that name.
-    """
+) -> tuple[Iterator[ReadyDocument], Metric]:
+    """The documents of a collection of Chroma or a table of LanceDB, and what it ranks them by."""
     if kind == "chroma":
         return _open_chroma(path, spec, fields)
     return _open_lance(path, spec, fields, vector_field)
 
 
-def _open_chroma(path: str, spec: EncoderSpec, fields: Fields) -> Collection:
+def _open_chroma(
+    path: str, spec: EncoderSpec, fields: Fields
+) -> tuple[Iterator[ReadyDocument], Metric]:
     if fields.id is not None:
         raise ConfigError(f"chroma:{path}: has ids of its own; leave --id-field out")
     require_extra("chroma", "importing from Chroma", "chromadb")
@@ -92,7 +76,7 @@ def _open_chroma(path: str, spec: EncoderSpec, fields: Fields) -> Collection:
     where = f"chroma:{folder}/{name}"
     found = collection.configuration_json
     space = (found.get("hnsw") or found.get("spann") or {}).get("space", "l2")
-    return Collection(_chroma_documents(stack, collection, where, spec, fields), _METRICS[space])
+    return _chroma_documents(stack, collection, where, spec, fields), _METRICS[space]
 
 
 def _chroma_folder(path: str) -> tuple[Path, str | None]:
@@ -147,7 +131,9 @@ def _string(values: dict[str, Any], name: str, where: str) -> str:
     return value
 
 
-def _open_lance(path: str, spec: EncoderSpec, fields: Fields, vector_field: str) -> Collection:
+def _open_lance(
+    path: str, spec: EncoderSpec, fields: Fields, vector_field: str
+) -> tuple[Iterator[ReadyDocument], Metric]:
     require_extra("lancedb", "importing from LanceDB", "lancedb")
     import lancedb
 
@@ -160,7 +146,7 @@ def _open_lance(path: str, spec: EncoderSpec, fields: Fields, vector_field: str)
         metric = _metric(table, column)
     except (OSError, RuntimeError, ValueError) as error:
         raise SourceError(f"{where}: cannot be read ({' '.join(str(error).split())})") from error
-    return Collection(_lance_documents(table, where, column, spec, fields), metric)
+    return _lance_documents(table, where, column, spec, fields), metric
 
 
 def _lance_table(path: str) -> tuple[Path, str]:
@@ -231,17 +217,8 @@ def _lance_documents(
             matrix = finite_rows(rows, [record.where for record in records])
             number += len(records)
             for record, row in zip(records, matrix, strict=True):
-                document = assembler.split(record)
-                id_ = document.id or content_id(document.title, document.text)
-                earlier = seen.earlier(id_, str(record.number))
-                if earlier is not None and not document.id:
-                    continue
-                if earlier is not None:
-                    raise SourceError(
-                        f"{record.where}: the id {id_!r} was given before, in row "
-                        f"{earlier}; ids must be unique within a table"
-                    )
-                document = replace(document, id=id_)
-                yield ReadyDocument(document, [(0, len(document.text))], row[np.newaxis])
+                document = seen.identified(assembler.split(record), record.where)
+                if document is not None:
+                    yield ReadyDocument(document, [(0, len(document.text))], row[np.newaxis])
     if number == 0:
         raise SourceError(f"{where}: holds no rows; check that it is the right one")

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes import FaissVectors, is_faiss_file
-from retriever.documents import Assembler, Fields, Json, content_id
+from retriever.documents import Assembler, Fields, Json
 from retriever.documents.reader import CorpusReader
 from retriever.documents.sources import Meter, SeenIds, opened, opened_stream
 from retriever.documents.text import read_jsonl
@@ -28,11 +27,7 @@ from retriever.index.ready import ReadyDocument
 def read_records(
     source: str | Path, spec: EncoderSpec, fields: Fields, vector_field: str
 ) -> Iterator[ReadyDocument]:
-    """The records of a JSON Lines source, or of `-` for standard input, in its order.
-
-    A record has the passages of the document as `export_jsonl` writes them, or one vector of the
-    whole document in the field `vector_field`.
-    """
+    """The records of a JSON Lines source: vectors of passages, or one in `vector_field`."""
     if str(source) == "-":
         opening = opened_stream(sys.stdin.buffer, "stdin", fields, Meter())
     else:
@@ -58,21 +53,15 @@ def read_records(
                     f"it or one {vector_field!r}, found {number}; name the field that holds the "
                     "vector with --vector-field, or give a NumPy file with --vectors"
                 )
-            id_ = document.id or content_id(document.title, document.text)
-            earlier = seen.earlier(id_, str(record.number))
-            if earlier is not None and not document.id:
+            identified = seen.identified(document, where)
+            if identified is None:
                 continue
-            if earlier is not None:
-                raise SourceError(
-                    f"{where}: the id {id_!r} was given before, in line {earlier}; ids must be "
-                    "unique within a file"
-                )
-            text, document = document.text, replace(document, id=id_)
+            text = document.text
             if passages is None:
                 vector = _parsed(whole, spec, f"{where}: {vector_field!r}")
-                yield ReadyDocument(document, [(0, len(text))], vector[np.newaxis])
+                yield ReadyDocument(identified, [(0, len(text))], vector[np.newaxis])
             else:
-                yield ReadyDocument(document, *_parsed_passages(passages, text, spec, where))
+                yield ReadyDocument(identified, *_parsed_passages(passages, text, spec, where))
         if empty:
             raise SourceError(f"{stream.name}: holds no records; check that it is the right file")
 
@@ -82,9 +71,7 @@ def read_matrix(
 ) -> Iterator[ReadyDocument]:
     """The documents of a corpus with the rows of a file, both in their order.
 
-    Beside the file there can be the ids of its rows, a JSON value per line: an object with the
-    span of a passage, as an export writes it, or the id of a whole document, as `retriever encode`
-    does. Without, each row is a whole document. Everything is counted and compared before the
+    Beside the file there can be the ids of its rows. Everything is counted and compared before the
     first document is given, so the corpus is read twice.
     """
     _require_agreement(corpus, vectors, len(matrix))

@@ -165,7 +165,7 @@ BAD = {
         "passage 2",
         "found 1;",
     ),
-    "an id again": ({"id": "a"}, "'a' was given before, in line 1"),
+    "an id again": ({"id": "a"}, "'a' was given before, at "),
     "no text": ({"text": None}, "'text' is null"),
 }
 
