@@ -1,7 +1,4 @@
-"""One index: the class `Index`, which opens, creates and changes one.
-
-Beside it are its reading half, what indexing does, moving, and shards.
-"""
+"""One index: the class `Index`, which opens, creates and changes one."""
 
 from __future__ import annotations
 
@@ -162,7 +159,7 @@ class Index(ReadableIndex):
             loaded = loaded or asked.load()
             store.create(creation.initial_settings(loaded, wanted), lock_timeout)
         try:
-            return cls._opened_as(wanted, store, asked, loaded, lock_timeout)
+            return cls(store, asked, loaded, lock_timeout)._having(wanted)
         except (ConfigError, EncoderMismatchError):
             if creation.holds_documents(store):
                 raise
@@ -172,26 +169,17 @@ class Index(ReadableIndex):
                 if creation.holds_documents(store):
                     raise
                 new.create(settings_of_new)
-        return cls._opened_as(wanted, store, asked, loaded, lock_timeout)
+        return cls(store, asked, loaded, lock_timeout)._having(wanted)
 
-    @classmethod
-    def _opened_as(
-        cls,
-        wanted: IndexSettings,
-        store: Store,
-        asked: ModelChoice,
-        encoder: LoadedEncoder | None,
-        lock_timeout: float,
-    ) -> Self:
-        """Open an index that has the settings that are wanted."""
-        index = cls(store, asked, encoder, lock_timeout)
+    def _having(self, wanted: IndexSettings) -> Self:
+        """The index itself, which is closed if it has other settings."""
         try:
-            with index._opened.view() as view:
-                wanted.check(index._opened.state_of(view), view, store)
+            with self._opened.view() as view:
+                wanted.check(self._opened.state_of(view), view, self.store)
         except ConfigError:
-            index.close()
+            self.close()
             raise
-        return index
+        return self
 
     def add(
         self,
@@ -359,11 +347,7 @@ class Index(ReadableIndex):
             return deleted
 
     def clear(self) -> int:
-        """Delete every document.
-
-        Returns:
-            The number of documents deleted.
-        """
+        """Delete every document; returns their number."""
         with self._writer() as writer:
             deleted = writer.delete_untouched()
             writer.merge()
@@ -372,13 +356,8 @@ class Index(ReadableIndex):
     def compact(self, *, stage: Stage = no_progress) -> int:
         """Merge all segments into one, drop what was deleted, and free its space.
 
-        Searches run meanwhile, and their answers stay the same.
-
-        Args:
-            stage: receives the progress of a search structure that is built.
-
-        Returns:
-            The number of segments merged; 0 if there was nothing to do.
+        Searches run meanwhile, and their answers stay the same. `stage` receives the progress of a
+        search structure that is built. Returns the number of segments merged.
         """
         with self._writer() as writer:
             return writer.compact(stage)
@@ -425,15 +404,8 @@ class Index(ReadableIndex):
     ) -> IndexingReport | None:
         """Encode the stored documents again with other settings; the index serves meanwhile.
 
-        Args:
-            model: the encoder, as settings or in their text form. If it names no model, the
-                settings that it does not name stay as they are.
-            encoder: an encoder in place of `model`; see `create`.
-            progress: receives the progress of encoding.
-            settings: as of `create`; what is not given stays as it is.
-
-        Returns:
-            What was done; None if the index has these settings already.
+        The arguments are those of `create`; what is not given stays as it is. `progress` receives
+        the progress of encoding. Returns None if the index has these settings already.
 
         Raises:
             What `retriever.reindexed` raises.

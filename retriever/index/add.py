@@ -1,8 +1,7 @@
 """A stream of documents into an index: what changed is encoded, and committed in segments.
 
-One path for documents to be encoded and for documents with ready vectors. Memory holds one window
-of passages to encode and one segment's documents and vectors, never the corpus; of a long document
-it holds the text, the terms and the vectors, and the word pieces of one block.
+Memory holds one window of passages to encode and one segment's documents and vectors; of a long
+document the text, the terms, the vectors, and the word pieces of one block.
 """
 
 from __future__ import annotations
@@ -54,11 +53,9 @@ class IndexingReport:
         empty: documents skipped because they hold neither text nor title.
         emptied: how many of these the index held, with an earlier text; they are deleted.
         empty_ids: ids of the first ten of these, or their places in a file.
-        doubled: documents that the index also holds under an id generated from their content, under
-            which they were added before.
+        doubled: documents that the index also holds under an id generated from their content.
         passages: passages that were encoded, or stored with a ready vector.
-        repeated: how many of them share the vector of an equal passage of the same commit, which
-            was encoded once.
+        repeated: how many of them share the vector of an equal passage of the same commit.
         pieces: word pieces encoded.
         split: documents that became more than one passage.
         truncated: documents whose end was cut off, because `on_long` says so or because their
@@ -119,10 +116,10 @@ class Progress(Protocol):
     """Receives the progress of encoding."""
 
     def window(self, passages: int) -> None:
-        """The number of passages of the window that is about to be encoded."""
+        """A window of so many passages is about to be encoded."""
 
     def encoded(self, passages: int, pieces: int) -> None:
-        """Passages of the window, and their word pieces, that were encoded since the last call."""
+        """So many passages and word pieces of it were encoded since the last call."""
 
 
 class ShardProgress(Progress, Protocol):
@@ -167,28 +164,24 @@ class CommitSettings:
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """A document on its way to a commit.
-
-    Attributes:
-        is_new: whether the index holds no document with that id.
-        spans, terms: of each passage that is cut so far.
-        encoded: vectors of its first passages, a window after the other: the digests of what was
-            encoded, and (passages, dimensions) float32.
-        kept: how many of these windows the writer keeps until the document is complete.
-        is_whole: whether all its passages are cut.
-        truncated: whether its end was cut off.
-        superseded: a later document has the same id.
-    """
+    """A document on its way to a commit."""
 
     document: Document
     hash: bytes
+    # The index holds no document with that id.
     is_new: bool
+    # Of each passage that is cut so far.
     spans: list[tuple[int, int]] = field(default_factory=list)
     terms: list[list[str]] = field(default_factory=list)
+    # Vectors of its first passages, a window after the other: the digests of what was encoded, and
+    # (passages, dimensions) float32.
     encoded: list[tuple[list[bytes], NDArray[np.float32]]] = field(default_factory=list)
+    # How many of these windows the writer keeps until the document is complete.
     kept: int = 0
+    # All its passages are cut.
     is_whole: bool = False
     truncated: bool = False
+    # A later document has the same id.
     superseded: bool = False
 
     @property
@@ -212,17 +205,7 @@ class _Passage(NamedTuple):
 
 
 class Indexer:
-    """Feeds documents to a writer.
-
-    Args:
-        writer: open, with the index's settings.
-        encoder: gives the encoder; called when the first document needs encoding, never before.
-        analyzer, passages, spec: of the index.
-        on_long: ``error`` refuses long texts; else as `passages` says.
-        commit: when to commit.
-        progress, stage: receive the progress of encoding, and of a structure that a merge builds.
-        report: counted into; a new one if None.
-    """
+    """Feeds documents to a writer; `encoder` is called when the first document needs it."""
 
     def __init__(
         self,
@@ -264,8 +247,7 @@ class Indexer:
     def add(self, documents: Iterable[Document | ReadyDocument]) -> None:
         """Index documents; what has been read is committed even if reading then fails.
 
-        Of documents with equal ids the last one stands. An empty one stands too: the index then
-        holds none with its id.
+        Of equal ids the last one stands, an empty one too: the index then holds none with its id.
         """
         chunk: dict[str, Document | ReadyDocument] = {}
         characters = 0
@@ -306,10 +288,8 @@ class Indexer:
             raise
 
     def settle(self) -> None:
-        """Merge segments after `add`, if it makes queries faster.
-
-        A small addition that waits in the database leaves the segments alone.
-        """
+        """Merge segments after `add`, if it makes queries faster."""
+        # A small addition that waits in the database leaves the segments alone.
         if self._added and not self._wrote_segment:
             return
         started = time.monotonic()
@@ -319,10 +299,7 @@ class Indexer:
             self.report.merge_seconds += time.monotonic() - started
 
     def _take(self, chunk: dict[str, Document | ReadyDocument]) -> None:
-        """Sort documents into unchanged ones, those with new metadata only, and those to encode.
-
-        Empties `chunk`.
-        """
+        """Sort the documents of `chunk`, which it empties, by what is to be done with them."""
         taken = dict(chunk)
         chunk.clear()
         heads = self._writer.heads(list(taken))
@@ -424,7 +401,6 @@ class Indexer:
     def _append(
         self, entry: _Entry, spans: Sequence[tuple[int, int]], pieces: Sequence[Any]
     ) -> None:
-        """Take further passages of a document."""
         entry.spans += spans
         entry.terms += self._terms(entry.document, spans)
         for span, row in zip(spans, pieces, strict=True):
@@ -436,7 +412,6 @@ class Indexer:
         return [self._analyzer.tokens(passage_text(document, span)) for span in spans]
 
     def _is_due(self) -> bool:
-        """Whether it is time to commit."""
         return (
             self._encoded_passages >= self._commit.passages
             or self._characters >= self._commit.characters
@@ -444,7 +419,6 @@ class Indexer:
         )
 
     def _write_if_due(self) -> None:
-        """Commit if it is time to."""
         if self._is_due():
             # What waits is encoded first only where it takes the memory, or nothing else is new:
             # it would delay the commit.
@@ -465,7 +439,6 @@ class Indexer:
             self._write_if_due()
 
     def _encode_and_write(self) -> None:
-        """Encode a window, and commit if enough is encoded."""
         self._encode()
         if self._encoded_passages >= self._commit.passages:
             self._write()
@@ -522,10 +495,7 @@ class Indexer:
         return vectors
 
     def _write(self) -> None:
-        """Commit the documents that are encoded, and changes of metadata.
-
-        Of a document that is not complete, the writer keeps the vectors that are there.
-        """
+        """Commit what is complete; of other documents the writer keeps the vectors."""
         wrote_segment = self._commit_ready()
         for entry in self._uncommitted.values():
             if new := entry.encoded[entry.kept :]:

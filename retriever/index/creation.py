@@ -40,13 +40,7 @@ class IndexKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class IndexSettings:
-    """Settings for an index that is created or opened; None takes the default or its own.
-
-    Attributes:
-        analyzer: language of the BM25 side; English by default.
-        passages: how long texts are treated; split by default.
-        structures: how large segments are searched; chosen by size by default.
-    """
+    """Settings for an index that is created or opened; None takes the default or its own."""
 
     analyzer: AnalyzerSettings | None = None
     passages: PassageSettings | None = None
@@ -54,12 +48,7 @@ class IndexSettings:
 
     @classmethod
     def of(cls, keywords: Mapping[str, Any]) -> Self:
-        """The settings that `IndexKeywords` ask for.
-
-        Raises:
-            TypeError: an unknown keyword, or a part given both as a whole and field by field.
-            ConfigError: a value that is out of range.
-        """
+        """The settings that `IndexKeywords` ask for; TypeError if one is unknown or given twice."""
         given = dict(keywords)
         parts: dict[str, Any] = {}
         for name, kind in _PARTS.items():
@@ -72,6 +61,14 @@ class IndexSettings:
             known = (*IndexKeywords.__annotations__, "model", "encoder")
             raise unexpected_keyword(min(given), known)
         return cls(**parts)
+
+    def completed(self, own: IndexSettings) -> IndexSettings:
+        """These settings, and where none is asked for, those of `own`."""
+        return IndexSettings(
+            self.analyzer or own.analyzer,
+            self.passages or own.passages,
+            self.structures or own.structures,
+        )
 
     def check(self, state: IndexState, view: View, store: Store) -> None:
         """Refuse an index that has other settings, with a ConfigError."""
@@ -98,13 +95,7 @@ def initial_settings(
 ) -> dict[str, Any]:
     """The settings of a new index, as JSON values.
 
-    Args:
-        encoder: loaded, or its specification and its vectors of fixed texts as nested lists.
-        asked: the other settings.
-
-    Raises:
-        ConfigError: FAISS does not know the structure.
-        MissingExtraError: FAISS is not installed, and a factory string is given.
+    The encoder is loaded, or its specification and its vectors of fixed texts as nested lists.
     """
     if not isinstance(encoder, tuple):
         encoder = encoder.spec, probe_lists(encoder)
@@ -132,20 +123,13 @@ def holds_documents(store: Store) -> bool:
 def changed_settings(
     store: Store, asked: IndexSettings, choice: ModelChoice, encoder: LoadedEncoder | None
 ) -> dict[str, Any]:
-    """The settings of an existing index, with what is asked for in their place.
-
-    Where neither `encoder` nor `choice` names an encoder, it stays.
-    """
+    """The settings of an existing index, with what is asked for in their place."""
     with closing(store.reader()) as reader, reader.view() as view:
         state, structures = IndexState.read(view, store), read_structures(view, store)
     if encoder is None and choice.encoder:
         encoder = choice.completed(state.encoder).load()
-    whole = IndexSettings(
-        asked.analyzer or state.analyzer.settings,
-        asked.passages or state.passages,
-        asked.structures or structures,
-    )
-    return initial_settings(encoder or (state.encoder, state.probes), whole)
+    own = IndexSettings(state.analyzer.settings, state.passages, structures)
+    return initial_settings(encoder or (state.encoder, state.probes), asked.completed(own))
 
 
 def listed(settings: AnalyzerSettings | PassageSettings | StructureSettings) -> str:

@@ -1,16 +1,7 @@
 """What an index holds, and vectors of a corpus, as files that this and other programs read.
 
-::
-
-    out.jsonl           one document per line: id, title, text and metadata; optionally vectors,
-                        {"start", "stop", "vector"} of each passage in the list "vectors"
-    out.npy             float32 (passages, dimensions)
-    out.ids.jsonl       beside out.npy, one row per line: {"id", "start", "stop"}
-    out.encoder.json    beside vectors: the specification of the encoder that made them
-
-Documents of an index are in ascending order of ids (by code point), passages in the order of the
-text; all of them belong to one commit, whatever a writer does meanwhile. Memory does not grow with
-the index. The ids beside vectors that `encode_to_file` wrote are JSON strings.
+docs/moving.md describes them. Documents are in ascending order of ids, passages in the order of the
+text; all of them belong to one commit. Memory does not grow with the index.
 """
 
 from __future__ import annotations
@@ -159,10 +150,9 @@ def encode_to_file(
     progress: Progress,
     queries: bool = False,
 ) -> Written:
-    """Write one vector per document, as a stream; both files appear complete or not at all.
+    """Write one vector per document, as (documents, dimensions) float32 in their order.
 
-    `output` is a .npy file of float32 (documents, dimensions), in the order of `documents`, each
-    encoded as title, space, text; `queries` may have another prompt than passages.
+    `queries` may have another prompt than passages. The ids go beside the file, as JSON strings.
     """
     check_output(output, ".npy")
     ids_file = ids_file_of(output)

@@ -74,15 +74,15 @@ def import_documents(
             order of the documents.
         fields: which field holds what.
         vector_field: the field of one vector for the whole document.
-        device: a torch device for the model; None uses a GPU if there is one.
-        download: allow downloads of a hub id that is not in the cache.
-        analyzer: language of the BM25 side; None takes English, or the index's own.
-        structures: how large segments are searched; None chooses, or takes the index's own way.
-        commit: how often to commit; a bad record loses at most one commit.
-        progress: called with the number of documents read since the last call.
+        device: as of `Index.create`, as the next three.
+        download: of a hub id that is not in the cache.
+        analyzer: of the BM25 side.
+        structures: how large segments are searched.
+        commit: as of `Index.add`, as the next two.
         stage: receives the progress of a search structure that a merge builds.
-        report: counts are added to it, so that a caller has them after a failure.
-        compact: as of `Index.add`.
+        report: counts are added to it.
+        compact: merge at the end.
+        progress: called with the number of documents read since the last call.
         shards: which shards of a folder, counted from 0; None for all. Where the store takes
             several writers, several imports of different shards can run at once.
 
@@ -169,10 +169,8 @@ def import_documents(
 
 
 def _ranking_note(source: str, metric: Metric, normalized: bool, scaled: int) -> str | None:
-    """What to say if a dense search ranks otherwise than the store did; None if it does not.
-
-    On vectors of length 1, all three metrics rank alike; `scaled` were brought to that length.
-    """
+    """What to say if a dense search ranks otherwise than the store did; None if it does not."""
+    # On vectors of length 1 all three metrics rank alike.
     if metric == ("cosine" if normalized else "ip") or (normalized and not scaled):
         return None
     ours = _METRIC_NAMES["cosine" if normalized else "ip"]

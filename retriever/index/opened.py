@@ -32,13 +32,9 @@ _FILTERS = 64
 
 @dataclass(frozen=True)
 class IndexState:
-    """What an index was made with, as stored in it.
+    """What an index was made with; `probes` are vectors that identify its encoder."""
 
-    Attributes:
-        identity: which index it is; another after it was replaced.
-        probes: vectors that identify an encoder that a program passes or that is behind a URL.
-    """
-
+    # Another after the index was replaced.
     identity: Hashable
     encoder: EncoderSpec
     probes: Any
@@ -73,16 +69,9 @@ def read_structures(view: View, store: Store) -> StructureSettings:
 
 
 class OpenedIndex:
-    """An open index; threads may share it.
+    """An open index, the encoder that it must have, and its encoder if a program gives it.
 
-    Args:
-        store: the index.
-        asked: the encoder that it must have, and where its model runs.
-        given: its encoder, loaded; None loads it when it is needed.
-
-    Raises:
-        NotAnIndexError, FormatVersionError, DamagedIndexError
-        EncoderMismatchError: the index has another encoder.
+    Threads may share it.
     """
 
     def __init__(self, store: Store, asked: ModelChoice, given: LoadedEncoder | None) -> None:
@@ -115,11 +104,7 @@ class OpenedIndex:
             return self.state_of(view)
 
     def state_of(self, view: View) -> IndexState:
-        """The settings of the index that a view is of; read where it is another than before.
-
-        Raises:
-            EncoderMismatchError: it has another encoder than the one that was asked for or given.
-        """
+        """The settings of the index that a view is of; EncoderMismatchError if not as expected."""
         known = self._known
         if known is not None and known.identity == view.identity:
             return known
@@ -155,11 +140,10 @@ class OpenedIndex:
         return known or None
 
     def encoder(self, state: IndexState, *, query: bool = False) -> LoadedEncoder:
-        """The encoder of an index, loaded on first use; raises what `Encoder.from_spec` raises.
+        """The encoder of an index, loaded on first use.
 
-        Passages are computed as the index was made, and queries in float32, since what a faster
-        number format saves on one query is less than what it takes to start; unless the settings
-        that were asked for say otherwise.
+        Passages are computed as the index was made, and queries in float32, which starts sooner,
+        unless the settings that were asked for say otherwise.
         """
         if self._given is not None:
             return self._given

@@ -38,13 +38,9 @@ _CHUNK = 512
 
 @dataclass(frozen=True, slots=True)
 class CorpusDifference:
-    """Numbers of documents in an index and in a corpus.
+    """Numbers of documents in a corpus, and of those that an index lacks or has changed.
 
-    Attributes:
-        corpus: documents of the corpus.
-        missing: those that the index lacks.
-        changed: those whose title or text is another in the index.
-        foreign: documents of the index that the corpus does not have.
+    `foreign` are those of the index that the corpus does not have.
     """
 
     corpus: int
@@ -54,11 +50,7 @@ class CorpusDifference:
 
 
 class ReadableIndex:
-    """The half of `Index` that changes nothing and takes no lock.
-
-    Attributes:
-        store: where it is kept; its text is the folder, or the URL without a password.
-    """
+    """The half of `Index` that changes nothing and takes no lock."""
 
     def __init__(self, store: Store, opened: OpenedIndex) -> None:
         self.store = store
@@ -209,18 +201,10 @@ class ReadableIndex:
         ready: QueryVectors | None = None,
         **keywords: Unpack[SearchKeywords],
     ) -> Iterator[list[Hit]]:
-        """Find the best documents for each of several queries.
+        """Find the best documents for each of several queries, as `search` does for one.
 
-        Args:
-            texts: the queries, read as a stream and encoded in batches of 256.
-            settings: as of `search`, like the other arguments.
-            where: a filter for all queries.
-            reranker: for all queries.
-            ready: the vectors of all queries, encoded before; None encodes.
-            keywords: single fields of the settings.
-
-        Returns:
-            The hits of each query, in the order of the queries; each as `search` returns them.
+        The queries are read as a stream and encoded in batches of 256, unless `ready` holds the
+        vectors of all of them. The hits come in the order of the queries.
 
         Raises:
             TypeError: `texts` is a single string, `settings`, `where` or `reranker` is something
@@ -251,17 +235,10 @@ class ReadableIndex:
     ) -> list[Hit]:
         """Find the documents that are most like one of the index; nothing is encoded.
 
-        Args:
-            id_: the document.
-            settings: as of `search`.
-            start: character offset in its text; the last passage that begins at or before it is
-                what the others are compared with, by its stored vector and, in ``bm25`` and
-                ``hybrid``, by the terms of its text and of the title.
-            where: rank only documents that match this filter.
-            keywords: single fields of the settings.
-
-        Returns:
-            At most `k` hits as of `search`, without the document itself.
+        What they are compared with is the last passage that begins at or before `start`, a
+        character offset in the text of the document: its stored vector and, in ``bm25`` and
+        ``hybrid``, the terms of its text and of the title. The other arguments, and the hits, are
+        those of `search`; the document itself is not among them.
 
         Raises:
             KeyError: the index holds no such document.

@@ -86,10 +86,7 @@ def passages_fault(one: ReadyDocument, spec: EncoderSpec) -> str | None:
 
 
 def unit_vectors(vectors: NDArray[np.float32]) -> tuple[NDArray[np.float32], int]:
-    """Vectors (n, d) of length 1, and how many were changed.
-
-    Neither those within 1e-4 of length 1, which only rounding keeps from it, nor zero are.
-    """
+    """Vectors (n, d) of length 1, zeros aside, and how many were off by more than rounding."""
     lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
     far = (np.abs(lengths - 1) > _UNIT) & (lengths > 0)
     if not far.any():

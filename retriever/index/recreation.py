@@ -36,9 +36,9 @@ def recreated(
 
     Until then the old index serves readers and stays as it is, damaged or not; the new one grows
     in a hidden place beside it. If the block raises, or the process dies, that is kept: the next
-    `recreated` with the same settings resumes it. The caller passes ``prune=True`` to `Index.add`,
-    so that nothing of an earlier attempt with other sources stays. Where there is no old index,
-    this is `Index.create`, whose arguments it takes.
+    `recreated` with the same settings resumes it. Pass ``prune=True`` to `Index.add`, so that
+    nothing of an earlier attempt with other sources stays. Where there is no old index, this is
+    `Index.create`, whose arguments it takes.
 
     Raises:
         What `Index.create` raises; IndexLockedError: another writer holds the old index;
@@ -86,19 +86,9 @@ def reindexed(
     dies, the old index stays as it is, and the same call resumes. What is encoded is the whole
     stored text, of truncated documents too.
 
-    Args:
-        folder: the index.
-        model: the encoder in its text form. Where it names no model, what it does not ask for is
-            as in the index.
-        encoder: an encoder in place of `model`, as of `Index.create`.
-        device: a torch device for the model; None uses a GPU if there is one.
-        download: allow downloads of a hub id that is not in the cache.
-        commit: how often to commit.
-        progress: receives the progress of encoding.
-        report: counts are added to it, so that a caller has them after an interruption.
-        read: called with the number of documents read since the last call.
-        settings: `analyzer`, `passages` and `structures`, as of `Index.create`; those of the index
-            where they are not given.
+    The settings are those of `Index.create`; what is not given is as in the index. `report` counts,
+    so that a caller has the counts after an interruption, `progress` receives the progress of
+    encoding, and `read` the number of documents read since the last call.
 
     Returns:
         What was done, or None if the index has these settings already.
@@ -114,11 +104,7 @@ def reindexed(
     with Index.open(store) as old:
         spec = old.encoder_spec
         own = IndexSettings(old.analyzer.settings, old.passages, old.structures)
-    wanted = IndexSettings(
-        asked.analyzer or own.analyzer,
-        asked.passages or own.passages,
-        asked.structures or own.structures,
-    )
+    wanted = asked.completed(own)
     if loaded is None:
         same = _same_encoder(choice, spec)
     else:
