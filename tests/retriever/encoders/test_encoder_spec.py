@@ -29,56 +29,53 @@ def asking(**settings):
 
 
 def test_json_and_back_gives_the_same_specification():
-    assert EncoderSpec.from_json(json.loads(json.dumps(SPEC.to_json()))) == SPEC
-
-
-def test_the_text_form_is_what_is_stored():
-    assert SPEC.to_json()["encoder"] == str(SPEC) == "some/model::max-length=256"
-
-
-def test_an_index_made_before_layers_could_be_chosen_has_the_same_encoder():
-    old = EncoderSpec.from_json(FIRST_FORM)
-    assert old == SPEC
-    assert old.fingerprint == SPEC.fingerprint
-
-
-@pytest.mark.parametrize("changed", [{"layers": "first"}, {"pooling": "max"}, {"normalize": False}])
-def test_an_old_specification_with_what_it_never_had_is_refused(changed):
-    with pytest.raises(ConfigError, match=next(iter(changed))):
-        EncoderSpec.from_json(FIRST_FORM | changed)
-
-
-def test_an_old_specification_that_lacks_a_setting_is_refused_by_name():
-    for name in FIRST_FORM:
-        stored = {key: value for key, value in FIRST_FORM.items() if key != name}
-        with pytest.raises(ConfigError, match="missing setting"):
-            EncoderSpec.from_json(stored)
-
-
-@pytest.mark.parametrize("stored", [SPEC.to_json(), FIRST_FORM])
-def test_an_unknown_setting_is_refused_by_name(stored):
-    with pytest.raises(ConfigError, match="unknown setting 'whitening'"):
-        EncoderSpec.from_json(stored | {"whitening": True})
-
-
-@pytest.mark.parametrize("name", ["encoder", "weights", "dimensions"])
-def test_a_missing_setting_is_refused_by_name(name):
     stored = SPEC.to_json()
-    del stored[name]
-    with pytest.raises(ConfigError, match=f"missing setting '{name}'"):
+    assert stored == {
+        "encoder": "some/model::max-length=256",
+        "weights": "ab" * 32,
+        "dimensions": 384,
+    }
+    assert EncoderSpec.from_json(json.loads(json.dumps(stored))) == SPEC
+    # An index made before layers could be chosen.
+    assert EncoderSpec.from_json(FIRST_FORM) == SPEC
+
+
+@pytest.mark.parametrize(
+    ("stored", "refusal"),
+    [
+        (FIRST_FORM | {"layers": "first"}, "layers: expected 'last', found 'first'"),
+        (FIRST_FORM | {"pooling": "max"}, "pooling: expected 'mean'"),
+        (FIRST_FORM | {"normalize": False}, "normalize: expected True"),
+        *(
+            (form | {"whitening": True}, "unknown setting 'whitening'")
+            for form in (FIRST_FORM, SPEC.to_json())
+        ),
+        *(
+            (
+                {key: value for key, value in form.items() if key != name},
+                f"missing setting '{name}'",
+            )
+            for form in (FIRST_FORM, SPEC.to_json())
+            for name in form
+        ),
+        (SPEC.to_json() | {"encoder": "some/model"}, "missing setting 'max-length'"),
+        (SPEC.to_json() | {"encoder": "::max-length=256"}, "missing setting 'model'"),
+    ],
+)
+def test_a_form_that_is_none_is_refused_by_name(stored, refusal):
+    with pytest.raises(ConfigError, match=refusal):
         EncoderSpec.from_json(stored)
 
 
-def test_a_specification_without_model_or_window_is_refused():
-    for name in ("model", "max_length"):
-        with pytest.raises(ConfigError, match=name.replace("_", "-")):
-            asking(**{name: None})
-
-
 def test_the_fingerprint_ignores_the_label_and_how_it_is_computed_and_nothing_else():
-    assert asking(model="/a/copy").fingerprint == SPEC.fingerprint
-    assert asking(dtype="bfloat16").fingerprint == SPEC.fingerprint
-    assert asking(backend="openvino", dtype="int8").fingerprint == SPEC.fingerprint
+    named = {"layers": "last", "fusion": "mean", "pooling": "mean", "normalize": True}
+    for same in (
+        {"model": "/a/copy"},
+        {"dtype": "bfloat16"},
+        {"backend": "openvino", "dtype": "int8"},
+        named | {"head": False, "special_tokens": "keep", "query_prompt": ""},
+    ):
+        assert asking(**same).fingerprint == SPEC.fingerprint
     others = [
         replace(SPEC, weights="cd" * 32),
         replace(SPEC, dimensions=383),
@@ -86,46 +83,31 @@ def test_the_fingerprint_ignores_the_label_and_how_it_is_computed_and_nothing_el
         asking(normalize=False),
         asking(layers="0"),
         asking(pooling="max"),
-        asking(fusion="sbert-wk"),
         asking(query_prompt="query: "),
+        asking(static="average"),
+        asking(fusion="sbert-wk"),
+        asking(fusion="sbert-wk", wk_words="uniform"),
+        asking(fusion="sbert-wk", wk_layers="uniform"),
+        asking(fusion="sbert-wk", wk_layers="last"),
     ]
-    assert len({SPEC.fingerprint, *(other.fingerprint for other in others)}) == 9
+    assert len({SPEC.fingerprint, *(other.fingerprint for other in others)}) == 13
+    plain = asking(fusion="sbert-wk", wk_words="variance", wk_layers="weighted")
+    assert plain.fingerprint == asking(fusion="sbert-wk").fingerprint
 
 
 @pytest.mark.parametrize(
     ("form", "fingerprint"),
     [
         ("m::max-length=128", "9c80794d48c292ba"),
+        ("m::layers=0,6::query-prompt=q:%20::max-length=128", "4da36fdca33bf172"),
         (
             "m::fusion=sbert-wk::max-length=128::wk-preset=paper::window=2::start-layer=4"
             "::omega=0.5::wk-variance=all",
             "afabd8136a8d11d9",
         ),
+        ("m::static=sif::max-length=128", "11fbfe15e0dd293e"),
     ],
 )
-def test_new_settings_leave_the_fingerprints_of_older_indexes(form, fingerprint):
+def test_fingerprints_are_those_of_earlier_releases(form, fingerprint):
     settings = parse_encoder(form)
     assert EncoderSpec(settings, "0" * 64, 768).fingerprint == fingerprint
-
-
-def test_uniform_weights_are_another_encoder_and_named_plain_ones_the_same():
-    form = "m::sbert-wk::max-length=128"
-    found = [
-        EncoderSpec(parse_encoder(form + more), "0" * 64, 768).fingerprint
-        for more in (
-            *("", "::wk-words=variance", "::wk-layers=weighted"),
-            *("::wk-words=uniform", "::wk-layers=uniform", "::wk-layers=last"),
-        )
-    ]
-    assert found[0] == found[1] == found[2]
-    assert len(set(found)) == 4
-
-
-def test_a_setting_that_is_named_though_it_is_the_default_is_the_same_encoder():
-    named = asking(layers="last", fusion="mean", pooling="mean", normalize=True, head=False)
-    assert named.fingerprint == SPEC.fingerprint
-
-
-def test_the_fingerprint_is_sixteen_hexadecimal_digits():
-    assert len(SPEC.fingerprint) == 16
-    assert int(SPEC.fingerprint, 16) >= 0
