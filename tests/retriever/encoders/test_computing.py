@@ -1,43 +1,54 @@
-"""Which backend computes, and what is refused."""
+"""Which backend computes, what is refused, and batches of texts."""
 
 from __future__ import annotations
 
 import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from retriever.encoders import computing, registry
 from retriever.encoders.computing import (
     OPENVINO_PAYS,
     TORCH_PAYS,
     check_computing,
+    describe_engines,
     engine_for,
     faster_format,
     runs_on_cpu,
+    token_batches,
 )
-from retriever.encoders.encoder import Encoder
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, MissingExtraError
+
+PLAIN = EncoderSettings()
 
 
 @pytest.mark.parametrize("installed", [True, False])
 def test_few_pieces_run_in_numpy_and_many_in_what_is_installed(installed, monkeypatch):
     monkeypatch.setattr(computing, "has_openvino", lambda: installed)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
-    plain = EncoderSettings()
-    assert engine_for(plain, 20) == "numpy"
-    assert engine_for(plain, OPENVINO_PAYS) == "numpy"
-    assert engine_for(plain, OPENVINO_PAYS + 1) == ("openvino" if installed else "numpy")
-    assert engine_for(plain, TORCH_PAYS + 1) == ("openvino" if installed else "torch")
-    half = EncoderSettings(dtype="bfloat16")
-    assert engine_for(half, 20) == ("openvino" if installed else "torch")
-
-
-@pytest.mark.parametrize("backend", ["numpy", "torch"])
-def test_a_backend_that_is_asked_for_computes_everything(backend):
-    assert engine_for(EncoderSettings(backend=backend), 1) == backend
-    assert engine_for(EncoderSettings(backend=backend), 10**6) == backend
+    pays, other = (OPENVINO_PAYS, "openvino") if installed else (TORCH_PAYS, "torch")
+    assert [engine_for(PLAIN, pieces) for pieces in (1, pays, pays + 1)] == [
+        "numpy",
+        "numpy",
+        other,
+    ]
+    assert engine_for(EncoderSettings(dtype="bfloat16"), 1) == other
+    assert describe_engines(PLAIN) == (
+        f"numpy for the first {pays} word pieces of a process, then {other}"
+    )
+    # Where torch has been imported anyway, it costs no start.
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert engine_for(PLAIN, OPENVINO_PAYS) == "numpy"
+    assert engine_for(PLAIN, OPENVINO_PAYS + 1) == other
+    for backend in ("numpy", "torch"):
+        asked = EncoderSettings(backend=backend)
+        assert (
+            engine_for(asked, 1) == engine_for(asked, 10**6) == describe_engines(asked) == backend
+        )
 
 
 @pytest.mark.parametrize("asked", [{"backend": "openvino"}, {"dtype": "int8"}])
@@ -54,6 +65,8 @@ def test_openvino_that_is_not_installed_is_asked_for_by_its_extra(asked, monkeyp
 def test_a_number_format_that_a_backend_lacks_is_refused_naming_both(backend, dtype):
     with pytest.raises(ConfigError, match=f"{backend} computes in .*, found {dtype}"):
         check_computing(EncoderSettings(backend=backend, dtype=dtype))
+    check_computing(EncoderSettings(backend=backend))
+    check_computing(EncoderSettings(dtype=dtype))
 
 
 def test_a_gpu_that_a_driver_has_is_left_to_torch(monkeypatch):
@@ -68,18 +81,18 @@ def test_a_gpu_that_a_driver_has_is_left_to_torch(monkeypatch):
 def test_a_faster_number_format_is_named_where_the_processor_has_it(tmp_path, monkeypatch):
     flags = tmp_path / "cpuinfo"
     monkeypatch.setattr(computing, "_PROCESSOR", flags)
-    plain = EncoderSettings()
-    assert faster_format(plain) is None
-    for found, expected in (("sse2", None), ("sse2 avx512_bf16", "bfloat16")):
+    monkeypatch.setattr(computing, "has_openvino", lambda: True)
+    assert faster_format(PLAIN) is None
+    for found, expected in (
+        ("sse2", None),
+        ("sse2 avx512_vnni", "int8"),
+        ("avx512_vnni avx512_bf16", "bfloat16"),
+        ("amx_bf16", "bfloat16"),
+    ):
         flags.write_text(f"flags : {found} avx\n")
-        assert faster_format(plain) == expected
+        assert faster_format(PLAIN) == expected
     assert faster_format(EncoderSettings(dtype="int8")) is None
     assert faster_format(EncoderSettings(backend="numpy")) is None
-
-
-def test_a_static_encoder_has_no_backend(minilm):
-    with pytest.raises(ConfigError, match="backend: a static encoder"):
-        Encoder.load("::static=average::backend=numpy")
 
 
 @pytest.mark.parametrize("model", ["use.npy", "http://127.0.0.1:8080/v1#name"])
@@ -92,3 +105,14 @@ def test_what_runs_no_model_here_has_no_backend_and_no_faster_format(model, monk
     assert registry.describe_faster(spec) is None
     transformer = EncoderSpec(EncoderSettings(model="model", max_length=64), "0" * 64, 3)
     assert "bfloat16" in registry.describe_faster(transformer)
+
+
+@given(st.lists(st.integers(1, 300), max_size=120), st.integers(1, 1000))
+def test_batches_hold_each_text_once_longest_first_and_as_many_as_the_budget(lengths, budget):
+    batches = [batch.tolist() for batch in token_batches(lengths, budget)]
+    order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
+    assert [row for batch in batches for row in batch] == order
+    for batch in batches:
+        longest = lengths[batch[0]]
+        assert len(batch) * longest <= budget or len(batch) == 1
+        assert (len(batch) + 1) * longest > budget or batch is batches[-1]
