@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,16 +37,14 @@ def no_progress(name: str, total: int) -> Callable[[int], object]:
     return lambda done: None
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(NamedTuple):
     """A query in the form that each component reads."""
 
     terms: Sequence[str] = ()  # from the index's analyzer; not read by the mode ``dense``
     vector: NDArray[np.float32] | None = None  # (d,) of length 1; not read by the mode ``bm25``
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Candidates:
+class Candidates(NamedTuple):
     """Passages with their scores, in no particular order."""
 
     passages: NDArray[np.int64]  # (n,) distinct ids
@@ -57,8 +55,7 @@ class Candidates:
     complete: bool  # whether every passage that the mode can rank is a candidate
 
 
-@dataclass(frozen=True, slots=True)
-class NewDocument:
+class NewDocument(NamedTuple):
     """A document ready to be committed, in place of one with its id if there is one."""
 
     id: str
@@ -69,16 +66,14 @@ class NewDocument:
     spans: Sequence[tuple[int, int]]  # (start, stop) of each passage in `text`, at least one
 
 
-@dataclass(frozen=True, slots=True)
-class StoredHead:
+class StoredHead(NamedTuple):
     """The hash and the metadata of a stored document, which show whether it has changed."""
 
     hash: bytes
     metadata: str
 
 
-@dataclass(frozen=True, slots=True)
-class Passage:
+class Passage(NamedTuple):
     """A stored passage with its document; `start` and `stop` are offsets in `text`."""
 
     passage: int  # the stable passage id
@@ -90,8 +85,7 @@ class Passage:
     stop: int
 
 
-@dataclass(frozen=True, slots=True)
-class StoredDocument:
+class StoredDocument(NamedTuple):
     """A stored document with its passages."""
 
     id: str
@@ -101,8 +95,7 @@ class StoredDocument:
     passages: list[tuple[int, int, int]]  # (passage id, start, stop in `text`) of each, ascending
 
 
-@dataclass(frozen=True, slots=True)
-class FieldSummary:
+class FieldSummary(NamedTuple):
     """A top-level field of the metadata.
 
     Attributes:

@@ -248,7 +248,7 @@ def snapshot_command(target: Path, folder: Location, quiet: bool, as_json: bool)
     with Stages(quiet=quiet) as stage:
         made = snapshot_index(source, target, stage)
     if as_json:
-        click.echo(json.dumps({"folder": str(target), **asdict(made)}, ensure_ascii=False))
+        click.echo(json.dumps({"folder": str(target), **made._asdict()}, ensure_ascii=False))
     elif not quiet:
         say(
             f"{target}: {counted(made.documents, 'document')} in "

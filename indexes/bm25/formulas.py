@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,8 +123,7 @@ def weights(
     return saturated
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Weighting:
+class Weighting(NamedTuple):
     """What the terms of one query add to the scores of the passages that hold them."""
 
     settings: BM25Settings

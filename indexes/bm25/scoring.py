@@ -104,8 +104,7 @@ class SearchableSegment:
     live: NDArray[np.bool_] | None = None  # (n,) False for deleted passages; None without any
 
 
-@dataclass(frozen=True, slots=True)
-class CorpusStatistics:
+class CorpusStatistics(NamedTuple):
     """What BM25 needs of the corpus as a whole: live passages and the sum of their lengths."""
 
     passages: int

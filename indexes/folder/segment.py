@@ -59,8 +59,7 @@ VECTORS_FILE = "vectors.npy"
 PENDING = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(NamedTuple):
     """A segment, its arrays read-only; check `ids` and `vectors` by their guards before reading."""
 
     number: int  # names its folder; `PENDING` for waiting passages

@@ -7,9 +7,8 @@ import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from indexes.errors import (
     ConfigError,
@@ -152,8 +151,7 @@ class FolderStore:
         return damaged_database(self.folder, reason)
 
 
-@dataclass(frozen=True, slots=True)
-class Backup:
+class Backup(NamedTuple):
     """What a snapshot holds and how it was made.
 
     Attributes:

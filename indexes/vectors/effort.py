@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from indexes.errors import ConfigError
 
@@ -16,8 +15,7 @@ FLAT = "flat"
 USUAL_RECALL = 0.95
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(NamedTuple):
     """The recall, from 0 to 1, that one search effort reaches."""
 
     effort: int
@@ -38,8 +36,7 @@ def cheapest(measured: Sequence[Measured], target: float) -> int:
     return min(enough)
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentStructure:
+class SegmentStructure(NamedTuple):
     """What a segment's manifest says of its structure."""
 
     name: str  # ``flat``, another name or a factory string
@@ -67,7 +64,7 @@ class SegmentStructure:
         return {
             "structure": self.name,
             "reasons": list(self.reasons),
-            "recall": [asdict(one) for one in self.recall],
+            "recall": [one._asdict() for one in self.recall],
         }
 
 

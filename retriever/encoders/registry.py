@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,8 +111,7 @@ class SizedText:
         return self.pieces
 
 
-@dataclass(frozen=True, slots=True)
-class LoadContext:
+class LoadContext(NamedTuple):
     """Where and with what an encoder is loaded."""
 
     device: str | None = None
@@ -122,8 +121,7 @@ class LoadContext:
     given: Sequence[TextEncoder] = ()  # Sources of a meta-embedding that a program passes.
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(NamedTuple):
     """What a kind of encoders offers."""
 
     load: Callable[[EncoderSettings, LoadContext], tuple[EncoderSpec, EncoderModel]]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack
 
 from retriever.documents import Document, is_id
 from retriever.errors import ConfigError, require_several
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 _CHUNK = 512
 
 
-@dataclass(frozen=True, slots=True)
-class CorpusDifference:
+class CorpusDifference(NamedTuple):
     """Numbers of documents in a corpus, and of those that an index lacks or has changed.
 
     `foreign` are those of the index that the corpus does not have.

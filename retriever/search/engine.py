@@ -80,8 +80,7 @@ class Hit:
         }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ScoredPassages:
+class ScoredPassages(NamedTuple):
     """The candidates of a query with both component scores, in no particular order.
 
     Attributes:

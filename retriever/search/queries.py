@@ -5,9 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,8 +42,7 @@ _ENGLISH = """
 _LANGUAGES = frozenset({"english", "porter"})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class QueryVectors:
+class QueryVectors(NamedTuple):
     """Queries that were encoded before.
 
     Attributes:
@@ -56,8 +55,7 @@ class QueryVectors:
     made_by: EncoderSpec
 
 
-@dataclass(frozen=True, slots=True)
-class Excerpt:
+class Excerpt(NamedTuple):
     """A stretch of a document's text.
 
     Attributes:

@@ -9,7 +9,6 @@ import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import asdict
 from functools import partial
 from html import escape
 from importlib.metadata import version
@@ -220,7 +219,7 @@ def _described(index: Index) -> dict[str, Any]:
     hidden = ("index", "folder", "remains", "store")
     return {
         **{name: one for name, one in index.info().items() if name not in hidden},
-        "fields": {one.name: asdict(one) for one in index.fields()},
+        "fields": {one.name: one._asdict() for one in index.fields()},
         "word_weights": index.encoder_spec.settings.fusion == "sbert-wk",
     }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -37,7 +36,7 @@ def contents(store):
 def run(store):
     """Replace "a" by a shorter text and the others, as the product does it; "e" goes."""
     made, vectors, terms = documents(["a", "b", "c", "d"], seed=5)
-    made[0] = replace(made[0], spans=[(0, 9)])
+    made[0] = made[0]._replace(spans=[(0, 9)])
     terms[0], rows = ["apple"], {"a": [0], "b": [2, 3], "c": [4, 5], "d": [6, 7]}
     with store.writer() as writer:
         heads = writer.heads(list(rows))

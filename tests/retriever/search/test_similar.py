@@ -73,7 +73,7 @@ def test_queries_that_were_encoded_before_have_the_same_hits(index):
         list(index.search_many([*texts, "w1"], ready=ready))
     other = replace(encoder.spec, weights="1" * 64)
     with pytest.raises(EncoderMismatchError, match="encode them with the encoder of the index"):
-        list(index.search_many(texts, ready=replace(ready, made_by=other)))
+        list(index.search_many(texts, ready=ready._replace(made_by=other)))
 
 
 def test_a_filter_with_an_unknown_field_is_doubtful(index):
