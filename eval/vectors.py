@@ -30,7 +30,7 @@ from retriever.encoders.settings import (
     over_model,
     parse_encoder,
 )
-from retriever.encoders.spec import LoadedEncoder, probe_lists, same_vectors
+from retriever.encoders.spec import probe_lists, same_vectors
 from retriever.encoders.static.fitting import fit_static
 from retriever.encoders.static.model import FITTED
 from retriever.encoders.transformer.backbone import sharing
@@ -114,7 +114,7 @@ class TextVectors:
 
 
 def embed(
-    encoder: LoadedEncoder,
+    encoder: Encoder,
     texts: Sequence[str],
     folder: Path | None,
     *,
@@ -127,7 +127,7 @@ def embed(
 
 
 def embed_all(
-    encoders: Sequence[LoadedEncoder],
+    encoders: Sequence[Encoder],
     texts: Sequence[str],
     folder: Path | None,
     *,
@@ -154,7 +154,7 @@ def embed_all(
 
 
 def _fill_cache(
-    encoders: Sequence[LoadedEncoder],
+    encoders: Sequence[Encoder],
     texts: Sequence[str],
     folder: Path,
     query: bool,
@@ -234,7 +234,7 @@ class _VectorFile:
 
 
 @contextmanager
-def _open_vectors(folder: Path, encoder: LoadedEncoder) -> Iterator[_VectorFile]:
+def _open_vectors(folder: Path, encoder: Encoder) -> Iterator[_VectorFile]:
     """The file of an encoder; that of a URL is emptied if another model answers under it."""
     spec = encoder.spec
     dtype = spec.settings.dtype
@@ -258,9 +258,9 @@ def _digest(text: str, query: bool) -> bytes:
     return hashlib.sha256(role + text.encode()).digest()
 
 
-def _groups(encoders: Sequence[LoadedEncoder]) -> list[list[LoadedEncoder]]:
+def _groups(encoders: Sequence[Encoder]) -> list[list[Encoder]]:
     """The encoders by model and computation; a static encoder is a group by itself."""
-    groups: dict[tuple[object, ...], list[LoadedEncoder]] = {}
+    groups: dict[tuple[object, ...], list[Encoder]] = {}
     for place, encoder in enumerate(encoders):
         spec = encoder.spec
         static = spec.settings.static is not None
@@ -270,10 +270,8 @@ def _groups(encoders: Sequence[LoadedEncoder]) -> list[list[LoadedEncoder]]:
     return list(groups.values())
 
 
-def _sources(encoder: LoadedEncoder) -> tuple[object, ...]:
+def _sources(encoder: Encoder) -> tuple[object, ...]:
     """What meta-embeddings share that read the same of every text; empty for other encoders."""
-    if not isinstance(encoder, Encoder):
-        return ()
     try:
         parts = encoder.meta_parts()
     except ConfigError:
@@ -284,7 +282,7 @@ def _sources(encoder: LoadedEncoder) -> tuple[object, ...]:
 class _Part:
     """Texts of a block under one encoder: pieces within the window, which are cut, and vectors."""
 
-    def __init__(self, encoder: LoadedEncoder, texts: list[str], query: bool) -> None:
+    def __init__(self, encoder: Encoder, texts: list[str], query: bool) -> None:
         self.encoder = encoder
         self.texts = texts
         self.pieces = encoder.tokenize(texts, query=query)

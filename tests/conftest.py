@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
+from retriever.errors import ConfigError
 
 # How long a test takes is not what is tested; first calls import libraries. The same examples each
 # time, so that a change that passed keeps passing; `make soak` explores new ones, and more of them.
@@ -90,6 +91,9 @@ class FakeEncoder:
         vectors = self._vectors(pieces)
         done(len(pieces), sum(map(len, pieces)))
         return vectors
+
+    def meta_parts(self) -> None:
+        raise ConfigError("no meta-embedding")
 
     @property
     def encoded(self) -> int:

@@ -23,7 +23,7 @@ from eval.progress import Done, ignore
 from eval.vectors import embed_all
 from retriever.documents.analyzer import Analyzer
 from retriever.documents.reader import CorpusReader
-from retriever.encoders.spec import LoadedEncoder
+from retriever.encoders.encoder import Encoder
 from retriever.errors import BadInputError, ConfigError, require_extra
 from retriever.search import BM25, BM25Settings, Postings, SearchableSegment
 from retriever.search.fusion import FusionSettings, fuse
@@ -132,7 +132,7 @@ class EmbeddedPairs:
 
 
 def embed_pairs(
-    encoders: Sequence[LoadedEncoder],
+    encoders: Sequence[Encoder],
     questions: QuestionSet,
     cache: Path | None,
     begin: Callable[[int], Done] = lambda vectors: ignore,

@@ -33,9 +33,9 @@ from eval.qa.systems import QASettings, QuestionSettings
 from retriever import Mode, SearchSettings
 from retriever.documents.analyzer import Analyzer
 from retriever.documents.reader import CorpusReader
+from retriever.encoders.encoder import Encoder
 from retriever.encoders.registry import require_asked
 from retriever.encoders.settings import DEFAULT_MODEL, over_model, parse_encoder
-from retriever.encoders.spec import LoadedEncoder
 from retriever.errors import ConfigError, SourceError
 from retriever.index import Index
 from retriever.rerankers.cross import load_cross_encoder
@@ -260,7 +260,7 @@ class Resources:
     notify: Notify
     cuts: list[str] = field(default_factory=list)
     _together: tuple[str, ...] = ()
-    _encoders: dict[str, LoadedEncoder] = field(default_factory=dict)
+    _encoders: dict[str, Encoder] = field(default_factory=dict)
     _indexes: list[tuple[Mapping[str, str], PoolBM25]] = field(default_factory=list)
     _kept: dict[tuple[object, ...], Any] = field(default_factory=dict)
 
@@ -326,7 +326,7 @@ class Resources:
         """The model that the evaluation names."""
         return parse_encoder(self.settings.encoder).model
 
-    def encoder(self, text: str = "") -> LoadedEncoder:
+    def encoder(self, text: str = "") -> Encoder:
         """The encoder of a text form; that of the evaluation, or of its index, if it is empty."""
         return self._group(text)[text or self.settings.encoder]
 
@@ -347,7 +347,7 @@ class Resources:
             forms.pop(self.settings.encoder, None)
         self._together = tuple(forms)
 
-    def _group(self, text: str) -> Mapping[str, LoadedEncoder]:
+    def _group(self, text: str) -> Mapping[str, Encoder]:
         """An encoder, and those of the evaluation that are of the same model, by text form."""
         text = text or self.settings.encoder
         if self.corpus is not None and text == self.settings.encoder:
@@ -360,7 +360,7 @@ class Resources:
             forms = [text]
         if text not in self._encoders:
             loading = self.settings.loading
-            loaded: Sequence[LoadedEncoder] = (
+            loaded: Sequence[Encoder] = (
                 loading.load_together(forms) if len(forms) > 1 else [loading.load(text)]
             )
             self._encoders |= zip(forms, loaded, strict=True)

@@ -12,7 +12,7 @@ from retriever.documents import Document
 from retriever.errors import ConfigError
 
 if TYPE_CHECKING:
-    from retriever.encoders.spec import LoadedEncoder
+    from retriever.encoders.encoder import Encoder
 
 # Characters of a long text that are split into passages at once.
 BLOCK = 2**18
@@ -55,7 +55,7 @@ def passage_text(document: Document, span: tuple[int, int] | None) -> str:
 
 
 def cut_document(
-    document: Document, encoder: LoadedEncoder, settings: PassageSettings
+    document: Document, encoder: Encoder, settings: PassageSettings
 ) -> Iterator[tuple[list[tuple[int, int]], list[Any], bool]]:
     """Spans of some passages of a document, their word pieces, and whether anything was cut off.
 

@@ -6,7 +6,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,15 +48,6 @@ class Encoder:
 
     Threads may share it: it serves one at a time, with all its cores.
     """
-
-    def __new__(cls, *arguments: object, **keywords: object) -> Self:
-        """Refuse a direct call with the arguments of `load`."""
-        if not arguments or not isinstance(arguments[0], EncoderSpec):
-            name = f"{arguments[0]!r:.60}" if arguments else "name"
-            raise TypeError(
-                f"Encoder: expected Encoder.load({name}), found a call of the class itself"
-            )
-        return super().__new__(cls)
 
     def __init__(self, spec: EncoderSpec, model: EncoderModel) -> None:
         self.spec = spec
@@ -364,11 +355,20 @@ def _halving(
 
 
 def _out_of_memory(error: BaseException) -> bool:
-    import torch
-
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+    """Whether it is one of Python's, of NumPy's, or of torch's on a processor or an accelerator."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     return "can't allocate memory" in str(error)
+
+
+def adopt(encoder: Encoder | TextEncoder) -> Encoder:
+    """An encoder in the form that an index uses."""
+    if hasattr(encoder, "encode_pieces"):
+        return encoder  # type: ignore[return-value]
+    from retriever.encoders.given import GivenModel
+
+    model = GivenModel(encoder)
+    return Encoder(model.spec, model)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +29,8 @@ from retriever.encoders.registry import (
     refuse_settings,
 )
 from retriever.encoders.settings import EncoderSettings
-from retriever.encoders.spec import PROBES, Done, EncoderSpec, TextEncoder, same_vectors
-from retriever.errors import ConfigError, EncoderMismatchError, SourceError, require_several
+from retriever.encoders.spec import PROBES, EncoderSpec, TextEncoder
+from retriever.errors import ConfigError, SourceError
 
 # A text is one piece, its row, so that any window holds it.
 _WINDOW = 512
@@ -162,13 +161,11 @@ def _load(asked: EncoderSettings, _: LoadContext) -> tuple[EncoderSpec, ReadyMod
 KIND = Kind(load=_load, weights=lambda asked, download: ReadyModel(asked.model or "").weights)
 
 
-class AdoptedEncoder(EncoderModel):
-    """Gives an object with `encode` the interface of `Encoder`; vectors get length 1.
+class GivenModel(EncoderModel):
+    """An object with `encode` that a program passes; its vectors get length 1."""
 
-    Threads may share it: it serves one at a time.
-    """
-
-    probes: NDArray[np.float32]
+    # It makes batches of its own.
+    batch_pieces = 10**9
 
     def __init__(self, encoder: TextEncoder) -> None:
         self._encoder = encoder
@@ -176,35 +173,20 @@ class AdoptedEncoder(EncoderModel):
         window = getattr(encoder, "max_seq_length", None)
         if not callable(self._tokenizer) or not window:
             self._tokenizer, window = None, _NO_WINDOW
-        self.name = _name_of(encoder)
-        self._busy = threading.Lock()
         self._width: int | None = getattr(encoder, "dimensions", None)
+        self.name = _name_of(encoder)
         self.probes = self._vectors(list(PROBES), query=False)
+        self.dimensions = self._width = self.probes.shape[1]
         digest = hashlib.sha256(np.round(self.probes, 2).tobytes()).hexdigest()
-        self.spec = EncoderSpec(
-            EncoderSettings(model=self.name, max_length=int(window)),
-            f"{EncoderSpec.PROBED}{digest}",
-            self.probes.shape[1],
-        )
-        self.dimensions = self._width = self.spec.dimensions
-
-    def require_same(self, spec: EncoderSpec, probes: Any, folder: object) -> None:
-        """Take over the specification of an index that was made with this encoder."""
-        if spec.model != self.name or not same_vectors(probes, self.probes):
-            raise EncoderMismatchError(
-                f"{folder}: the index was made with the encoder {spec.model!r} "
-                f"({spec.dimensions} dimensions, {spec.weights[:18]}), but {self.name!r} "
-                f"({self.spec.dimensions} dimensions, {self.spec.weights[:18]}) was given; open "
-                "it with the encoder that made it, or index into another folder"
-            )
-        self.spec = spec
+        settings = EncoderSettings(model=self.name, max_length=int(window))
+        self.spec = EncoderSpec(settings, f"{EncoderSpec.PROBED}{digest}", self.dimensions)
 
     def tokenize(
         self, texts: Sequence[str], max_length: int | None = None, *, query: bool = False
     ) -> list[SizedText]:
         """Each text with the number of its word pieces, or of its words without a tokenizer."""
         if self._tokenizer is None:
-            return [SizedText(text, len(text.split()), query) for text in texts]
+            return [SizedText(text, max(1, len(text.split())), query) for text in texts]
         pieces = self._tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
         found = []
         for text, row in zip(texts, pieces, strict=True):
@@ -216,14 +198,10 @@ class AdoptedEncoder(EncoderModel):
                 found.append(SizedText(text, len(row), query))
         return found
 
-    def truncate(self, texts: Sequence[str], *, query: bool = False) -> list[SizedText]:
-        """Each text, cut at the window."""
-        return self.tokenize(texts, self.spec.max_length, query=query)
-
     def piece_offsets(self, text: str) -> list[tuple[int, int]]:
         """(start, stop) character offsets of each word piece, or word, of a text."""
         if self._tokenizer is None:
-            return list(_words(text))
+            return [word.span() for word in re.finditer(r"\S+", text)]
         found = self._tokenizer(
             text,
             add_special_tokens=False,
@@ -232,19 +210,6 @@ class AdoptedEncoder(EncoderModel):
             verbose=False,
         )
         return [(int(start), int(stop)) for start, stop in found["offset_mapping"]]
-
-    def encode(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
-        """(texts, dimensions) float32 of length 1; a vector of zeros stays."""
-        require_several("texts", texts)
-        return self._vectors(list(texts), query=query)
-
-    def encode_pieces(
-        self, pieces: Sequence[SizedText], done: Done = lambda texts, pieces: None
-    ) -> NDArray[np.float32]:
-        """As `encode`, of what `tokenize` or `truncate` gave."""
-        vectors = self.embed(pieces)
-        done(len(pieces), sum(map(len, pieces)))
-        return vectors
 
     def embed(self, pieces: Sequence[SizedText]) -> NDArray[np.float32]:
         """(texts, dimensions) float32 of length 1; a vector of zeros stays."""
@@ -258,8 +223,7 @@ class AdoptedEncoder(EncoderModel):
     def _vectors(self, texts: list[str], *, query: bool) -> NDArray[np.float32]:
         special = "encode_query" if query else "encode_document"
         encode = getattr(self._encoder, special, None) or self._encoder.encode
-        with self._busy:
-            vectors = np.array(encode(texts), np.float32)
+        vectors = np.array(encode(texts), np.float32)
         width = self._width or (vectors.shape[1] if vectors.ndim == 2 else "dimensions")
         if vectors.shape != (len(texts), width):
             raise ConfigError(
@@ -279,11 +243,3 @@ def _name_of(encoder: TextEncoder) -> str:
         if isinstance(name, str) and name:
             return name
     return type(encoder).__name__
-
-
-def _words(text: str) -> Iterator[tuple[int, int]]:
-    start = 0
-    for word in text.split():
-        start = text.index(word, start)
-        yield start, start + len(word)
-        start += len(word)

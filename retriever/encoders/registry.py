@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.encoders.settings import DEFAULT_MODEL, EncoderSettings
-from retriever.encoders.spec import EncoderSpec, LoadedEncoder, TextEncoder
+from retriever.encoders.spec import EncoderSpec, TextEncoder
 from retriever.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -170,9 +170,6 @@ _KINDS: tuple[tuple[Callable[[EncoderSettings], bool], str], ...] = (
     (lambda asked: True, "retriever.encoders.transformer.loading"),
 )
 
-# Objects that a program passes.
-_GIVEN = "retriever.encoders.given"
-
 
 def kind_of(asked: EncoderSettings) -> Kind:
     """The kind of an encoder, imported now."""
@@ -235,11 +232,3 @@ def plain_settings(asked: EncoderSettings, **values: Any) -> EncoderSettings:
         passage_prompt=asked.passage_prompt or None,
         **values,
     )
-
-
-def adopt(encoder: LoadedEncoder | TextEncoder) -> LoadedEncoder:
-    """An encoder in the form that an index uses."""
-    if hasattr(encoder, "encode_pieces"):
-        return encoder  # type: ignore[return-value]
-    adopted: LoadedEncoder = import_module(_GIVEN).AdoptedEncoder(encoder)
-    return adopted

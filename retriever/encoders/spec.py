@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,9 @@ from retriever.encoders.settings import (
 )
 from retriever.errors import ConfigError
 from retriever.settings import declared_settings
+
+if TYPE_CHECKING:
+    from retriever.encoders.encoder import Encoder
 
 Done = Callable[[int, int], None]
 
@@ -154,27 +157,6 @@ def _first_form(value: Mapping[str, Any]) -> dict[str, Any]:
     return {**rest, "encoder": str(settings)}
 
 
-class LoadedEncoder(Protocol):
-    """An encoder as indexing and searching use it, such as `Encoder`; methods as there."""
-
-    spec: EncoderSpec
-
-    def tokenize(self, texts: Sequence[str], *, query: bool = False) -> list[Any]:
-        """The pieces of each text, however long."""
-
-    def truncate(self, texts: Sequence[str], *, query: bool = False) -> list[Any]:
-        """The pieces of each text, cut to the window."""
-
-    def piece_offsets(self, text: str) -> list[tuple[int, int]]:
-        """(start, stop) character offsets of each piece of a text."""
-
-    def encode(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
-        """(texts, dimensions) float32."""
-
-    def encode_pieces(self, pieces: Sequence[Any], done: Done = ...) -> NDArray[np.float32]:
-        """(texts, dimensions) float32, of what `tokenize` or `truncate` gave."""
-
-
 class TextEncoder(Protocol):
     """Anything that turns texts into vectors: your own class, or a `SentenceTransformer`.
 
@@ -188,16 +170,16 @@ class TextEncoder(Protocol):
         """(texts, dimensions) finite numbers, a row for each text."""
 
 
-def probe_lists(encoder: LoadedEncoder) -> list[list[float]]:
+def probe_lists(encoder: Encoder) -> list[list[float]]:
     """The encoder's vectors of the probe texts as nested lists; empty if it has none."""
-    probes: NDArray[np.float32] | None = getattr(encoder, "probes", None)
+    probes = getattr(encoder, "probes", None)
     return [] if probes is None else probes.tolist()
 
 
-def same_vectors(stored: Any, found: NDArray[np.float32]) -> bool:
+def same_vectors(stored: Any, found: NDArray[np.float32] | None) -> bool:
     """Whether vectors of the probe texts are of one encoder."""
     known = np.array(stored or [], np.float32)
-    if known.shape != found.shape:
+    if found is None or known.shape != found.shape:
         return False
     lengths = np.linalg.norm(known, axis=1) * np.linalg.norm(found, axis=1)
     return bool(((known * found).sum(axis=1) >= _SAME * lengths).all())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from indexes import no_progress, open_store
 from retriever.documents import AnyDocument, Document, is_id, metadata_fault
-from retriever.encoders.encoder import ModelChoice
+from retriever.encoders.encoder import Encoder, ModelChoice
 from retriever.errors import (
     BadInputError,
     ConfigError,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from indexes import Choice, Stage, Store, StructureSettings, Writer
     from retriever.documents.passages import OnLong
     from retriever.encoders.settings import EncoderSettings
-    from retriever.encoders.spec import EncoderSpec, LoadedEncoder, TextEncoder
+    from retriever.encoders.spec import EncoderSpec, TextEncoder
     from retriever.index.add import CommitSettings, IndexingReport, Progress
     from retriever.index.creation import IndexKeywords, IndexSettings
     from retriever.index.ready import ReadyDocument
@@ -68,7 +68,7 @@ class Index(ReadableIndex):
         return super().__new__(cls)
 
     def __init__(
-        self, store: Store, asked: ModelChoice, encoder: LoadedEncoder | None, lock_timeout: float
+        self, store: Store, asked: ModelChoice, encoder: Encoder | None, lock_timeout: float
     ) -> None:
         super().__init__(store, OpenedIndex(store, asked, encoder))
         self._lock_timeout = lock_timeout
@@ -80,7 +80,7 @@ class Index(ReadableIndex):
         folder: str | Path | Store,
         model: str | EncoderSettings = "",
         *,
-        encoder: LoadedEncoder | TextEncoder | None = None,
+        encoder: Encoder | TextEncoder | None = None,
         device: str | None = None,
         download: bool = False,
         lock_timeout: float = 0.0,
@@ -115,7 +115,7 @@ class Index(ReadableIndex):
         folder: str | Path | Store,
         model: str | EncoderSettings = "",
         *,
-        encoder: LoadedEncoder | TextEncoder | None = None,
+        encoder: Encoder | TextEncoder | None = None,
         device: str | None = None,
         download: bool = False,
         lock_timeout: float = 0.0,
@@ -398,7 +398,7 @@ class Index(ReadableIndex):
         self,
         model: str | EncoderSettings = "",
         *,
-        encoder: LoadedEncoder | TextEncoder | None = None,
+        encoder: Encoder | TextEncoder | None = None,
         progress: Progress | None = None,
         **settings: Unpack[IndexKeywords],
     ) -> IndexingReport | None:
@@ -434,9 +434,9 @@ class Index(ReadableIndex):
             yield writer
 
 
-def _adopted(encoder: LoadedEncoder | TextEncoder | None) -> LoadedEncoder | None:
+def _adopted(encoder: Encoder | TextEncoder | None) -> Encoder | None:
     if encoder is None:
         return None
-    from retriever.encoders.registry import adopt
+    from retriever.encoders.encoder import adopt
 
     return adopt(encoder)

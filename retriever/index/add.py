@@ -27,7 +27,8 @@ from retriever.errors import SourceError
 from retriever.index.ready import ReadyDocument, passages_fault, unit_vectors
 
 if TYPE_CHECKING:
-    from retriever.encoders.spec import EncoderSpec, LoadedEncoder
+    from retriever.encoders.encoder import Encoder
+    from retriever.encoders.spec import EncoderSpec
 
 # The setting that lists how the vectors of an index were computed.
 COMPUTED = "computed"
@@ -210,7 +211,7 @@ class Indexer:
     def __init__(
         self,
         writer: Committer,
-        encoder: Callable[[], LoadedEncoder],
+        encoder: Callable[[], Encoder],
         analyzer: Analyzer,
         passages: PassageSettings,
         *,

@@ -11,8 +11,8 @@ from typing import Any, Literal, Self, TypedDict
 from indexes import Store, StructureSettings, View
 from retriever.documents.analyzer import Analyzer, AnalyzerSettings
 from retriever.documents.passages import PassageSettings
-from retriever.encoders.encoder import ModelChoice
-from retriever.encoders.spec import EncoderSpec, LoadedEncoder, probe_lists
+from retriever.encoders.encoder import Encoder, ModelChoice
+from retriever.encoders.spec import EncoderSpec, probe_lists
 from retriever.errors import ConfigError, unexpected_keyword
 from retriever.index.opened import IndexState, read_structures
 
@@ -91,7 +91,7 @@ class IndexSettings:
 
 
 def initial_settings(
-    encoder: LoadedEncoder | tuple[EncoderSpec, Any], asked: IndexSettings
+    encoder: Encoder | tuple[EncoderSpec, Any], asked: IndexSettings
 ) -> dict[str, Any]:
     """The settings of a new index, as JSON values.
 
@@ -121,7 +121,7 @@ def holds_documents(store: Store) -> bool:
 
 
 def changed_settings(
-    store: Store, asked: IndexSettings, choice: ModelChoice, encoder: LoadedEncoder | None
+    store: Store, asked: IndexSettings, choice: ModelChoice, encoder: Encoder | None
 ) -> dict[str, Any]:
     """The settings of an existing index, with what is asked for in their place."""
     with closing(store.reader()) as reader, reader.view() as view:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from indexes import Store, View, Where
     from retriever.encoders.encoder import Encoder, ModelChoice
     from retriever.encoders.settings import EncoderSettings
-    from retriever.encoders.spec import LoadedEncoder
 
 # Encoders that are in use, by specification and device, for the other indexes that have them.
 # None is among them that a program passes or that is behind a URL, which each index asks for.
@@ -74,7 +73,7 @@ class OpenedIndex:
     Threads may share it.
     """
 
-    def __init__(self, store: Store, asked: ModelChoice, given: LoadedEncoder | None) -> None:
+    def __init__(self, store: Store, asked: ModelChoice, given: Encoder | None) -> None:
         self.store = store
         self.asked = asked
         self._given = given
@@ -116,12 +115,17 @@ class OpenedIndex:
             self._known = state
             return state
 
-    def _require_same(self, given: LoadedEncoder, state: IndexState) -> None:
-        if given.spec.is_given:
-            from retriever.encoders.given import AdoptedEncoder
-
-            assert isinstance(given, AdoptedEncoder)
-            given.require_same(state.encoder, state.probes, self.store)
+    def _require_same(self, given: Encoder, state: IndexState) -> None:
+        made, own = state.encoder, given.spec
+        if own.is_given:
+            if made.model != own.model or not same_vectors(state.probes, given.probes):
+                raise EncoderMismatchError(
+                    f"{self.store}: the index was made with the encoder {made.model!r} "
+                    f"({made.dimensions} dimensions, {made.weights[:18]}), but {own.model!r} "
+                    f"({own.dimensions} dimensions, {own.weights[:18]}) was given; open it with "
+                    "the encoder that made it, or index into another folder"
+                )
+            given.spec = made
         elif given.spec.fingerprint != state.encoder.fingerprint:
             raise EncoderMismatchError(
                 f"{self.store}: the index was made with {state.encoder} "
@@ -139,7 +143,7 @@ class OpenedIndex:
             known = self._doubts[key] = filter_doubt(view, where) or ""
         return known or None
 
-    def encoder(self, state: IndexState, *, query: bool = False) -> LoadedEncoder:
+    def encoder(self, state: IndexState, *, query: bool = False) -> Encoder:
         """The encoder of an index, loaded on first use.
 
         Passages are computed as the index was made, and queries in float32, which starts sooner,
@@ -176,7 +180,7 @@ class OpenedIndex:
             )
         return loaded
 
-    def expect(self, given: LoadedEncoder | None) -> None:
+    def expect(self, given: Encoder | None) -> None:
         """Accept another encoder from now on: the one given, or any."""
         self.asked = replace(self.asked, encoder="")
         self._given = given

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from indexes import Backup, Facets, FieldSummary, Store, StructureSettings, Where
     from retriever.documents.analyzer import Analyzer
     from retriever.documents.passages import PassageSettings
-    from retriever.encoders.spec import EncoderSpec, LoadedEncoder
+    from retriever.encoders.encoder import Encoder
+    from retriever.encoders.spec import EncoderSpec
     from retriever.index.export import Exported
     from retriever.search.engine import Hit, ScoredPassages
     from retriever.search.queries import Excerpt, QueryVectors
@@ -110,7 +111,7 @@ class ReadableIndex:
             return read_structures(view, self.store)
 
     @property
-    def encoder(self) -> LoadedEncoder:
+    def encoder(self) -> Encoder:
         """The index's encoder, loaded on first use.
 
         Raises:

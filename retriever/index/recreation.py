@@ -13,10 +13,9 @@ from indexes import Store, StructureSettings, View, open_store
 from retriever.documents import Document
 from retriever.documents.analyzer import AnalyzerSettings
 from retriever.documents.passages import PassageSettings
-from retriever.encoders.encoder import ModelChoice
-from retriever.encoders.registry import adopt
+from retriever.encoders.encoder import Encoder, ModelChoice, adopt
 from retriever.encoders.settings import EncoderSettings
-from retriever.encoders.spec import EncoderSpec, LoadedEncoder, TextEncoder
+from retriever.encoders.spec import EncoderSpec, TextEncoder
 from retriever.index import Index
 from retriever.index.add import CommitSettings, IndexingReport, Progress
 from retriever.index.creation import IndexKeywords, IndexSettings
@@ -27,7 +26,7 @@ def recreated(
     folder: str | Path | Store,
     model: str | EncoderSettings = "",
     *,
-    encoder: LoadedEncoder | TextEncoder | None = None,
+    encoder: Encoder | TextEncoder | None = None,
     device: str | None = None,
     download: bool = False,
     **settings: Unpack[IndexKeywords],
@@ -70,7 +69,7 @@ def reindexed(
     folder: str | Path | Store,
     model: str | EncoderSettings = "",
     *,
-    encoder: LoadedEncoder | TextEncoder | None = None,
+    encoder: Encoder | TextEncoder | None = None,
     device: str | None = None,
     download: bool = False,
     commit: CommitSettings | None = None,

@@ -27,7 +27,6 @@ from retriever import errors
 from retriever.documents import AnyDocument, as_document, document_fault
 from retriever.documents.passages import OnLong
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.spec import LoadedEncoder
 from retriever.errors import (
     ConfigError,
     DamagedIndexError,
@@ -109,7 +108,7 @@ class ShardJob:
     device: str | None = None
     download: bool = False
 
-    def load(self) -> LoadedEncoder:
+    def load(self) -> Encoder:
         """Load the encoder of the plan."""
         return Encoder.from_spec(
             self.plan.encoder,
@@ -131,7 +130,7 @@ class ShardJob:
             )
         return facts
 
-    def make(self, block: Block, encoder: LoadedEncoder, progress: Progress) -> ShardFacts:
+    def make(self, block: Block, encoder: Encoder, progress: Progress) -> ShardFacts:
         """Make a shard, unless it is there: the scheduler may repeat what a dead process did."""
         try:
             known = self.found(block)
@@ -407,7 +406,7 @@ class _Maker:
 
     def __init__(self, job: ShardJob) -> None:
         self._job = job
-        self._encoder: LoadedEncoder | None = None
+        self._encoder: Encoder | None = None
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, list[str]]:
         return {"result": [json.dumps(self._result(one)) for one in batch["block"]]}

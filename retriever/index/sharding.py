@@ -13,7 +13,7 @@ from retriever.documents.analyzer import Analyzer, AnalyzerSettings
 from retriever.documents.passages import OnLong, PassageSettings, check_on_long
 from retriever.encoders.encoder import Encoder, ModelChoice
 from retriever.encoders.settings import EncoderSettings
-from retriever.encoders.spec import LoadedEncoder, probe_lists, same_vectors
+from retriever.encoders.spec import probe_lists, same_vectors
 from retriever.errors import (
     ConfigError,
     DamagedIndexError,
@@ -198,7 +198,7 @@ def _planned(
     analyzer: AnalyzerSettings | None,
     on_long: OnLong | None,
     shard_size: int | None,
-) -> tuple[Plan, LoadedEncoder]:
+) -> tuple[Plan, Encoder]:
     """The plan of a folder, or a new one, and the encoder that it names."""
     size: int | None = getattr(source, "total_bytes", None)
     passages = None

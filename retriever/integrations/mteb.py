@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from mteb.abstasks.task_metadata import TaskMetadata
     from mteb.types import CorpusDatasetType, QueryDatasetType
 
-    from retriever.encoders.spec import LoadedEncoder, TextEncoder
+    from retriever.encoders.encoder import Encoder
+    from retriever.encoders.spec import TextEncoder
 
 
 class IndexSearch:
@@ -44,7 +45,7 @@ class IndexSearch:
         model: str | EncoderSettings = "",
         settings: SearchSettings | None = None,
         *,
-        encoder: LoadedEncoder | TextEncoder | None = None,
+        encoder: Encoder | TextEncoder | None = None,
         device: str | None = None,
         **create: Unpack[IndexKeywords],
     ) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from indexes import storage_errors
 from retriever.encoders.computing import scale_to_unit
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.given import AdoptedEncoder
+from retriever.encoders.given import GivenModel
 from retriever.encoders.meta.attention import UnsupSettings
 from retriever.encoders.meta.attention_fitting import MetaEpoch, ScoredPairs, fit_sup, fit_unsup
 from retriever.encoders.meta.linear import (
@@ -384,7 +384,7 @@ def _load(sources: Sequence[str | TextEncoder], device: str | None, download: bo
                 f"source: found a loaded encoder; name it by its text form: {one.spec}"
             )
         else:
-            adopted = AdoptedEncoder(one)
+            adopted = GivenModel(one)
             source = Source(adopted.spec, adopted)
         name = str(source.spec)
         if source.spec.fingerprint in seen:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes import whole_folder
-from retriever.encoders.given import AdoptedEncoder
+from retriever.encoders.given import GivenModel
 from retriever.encoders.meta.linear import Floats, Projection, WordPooling, contributions, pooled
 from retriever.encoders.meta.sources import Level, MetaPieces, Source, Sources, Span
 from retriever.encoders.model_folders import FolderForm, array_digest
@@ -215,7 +215,7 @@ class MetaModel(EncoderModel):
     def load(cls, folder: str, loading: LoadContext) -> MetaModel:
         """Load a folder and its sources."""
         parts = read_folder(Path(folder))
-        objects = {one.name: one for one in map(AdoptedEncoder, loading.given)}
+        objects = {one.name: one for one in map(GivenModel, loading.given)}
         # Sources over one model share its forward pass in torch, whoever else does.
         shared = loading._replace(backbone_of=loading.backbone_of or sharing(()), given=())
         alone = loading._replace(given=())
@@ -294,7 +294,7 @@ class MetaModel(EncoderModel):
         )
 
 
-def _given(spec: EncoderSpec, objects: dict[str, AdoptedEncoder], folder: str) -> Source:
+def _given(spec: EncoderSpec, objects: dict[str, GivenModel], folder: str) -> Source:
     found = objects.get(spec.model)
     if found is None:
         raise EncoderMismatchError(

@@ -16,7 +16,6 @@ import pytest
 from retriever import (
     CommitSettings,
     Document,
-    Encoder,
     Index,
     IndexingReport,
     SearchSettings,
@@ -267,8 +266,6 @@ class TestWrongArguments:
         message = r"Index: expected Index.open\('my.index'\) or Index.create\('my.index'\)"
         with pytest.raises(TypeError, match=message):
             Index("my.index", **keywords)
-        with pytest.raises(TypeError, match=r"Encoder: expected Encoder.load\('a-model'\)"):
-            Encoder("a-model", **keywords)
         with pytest.raises(TypeError, match=r"expected Index.open\(folder\)"):
             Index(**keywords)
 
