@@ -83,7 +83,7 @@ def _read(source: OpenSource, fields: Fields, delimiter: str, lines: TextLines) 
                 f"{source.name}:{number}: no column {name!r} of metadata to give the type "
                 f"{fields.types[name]!r}; the columns are {listed(header)}"
             )
-    sample, failure = _sampled(rows)
+    sample = _sampled(rows)
     whole = [row for _, row, fault in sample if fault is None and len(row) == len(header)]
     for place, name in enumerate(header):
         cells = [row[place] for row in whole if row[place]]
@@ -97,23 +97,17 @@ def _read(source: OpenSource, fields: Fields, delimiter: str, lines: TextLines) 
             fault = f"expected {len(header)} cells as in the header, found {len(row)}"
         values = {} if fault else _values(source, where, header, row, columns)
         yield Record(number, where, values, fault)
-    if failure is not None:
-        raise failure
 
 
-def _sampled(rows: Iterator[_Row]) -> tuple[list[_Row], SourceError | None]:
-    """The first rows, and what ended them early, which is to be raised after they are read."""
+def _sampled(rows: Iterator[_Row]) -> list[_Row]:
     sample: list[_Row] = []
     characters = 0
-    try:
-        for row in rows:
-            sample.append(row)
-            characters += sum(map(len, row[1]))
-            if len(sample) == SAMPLE_ROWS or characters > _SAMPLE_CHARACTERS:
-                break
-    except SourceError as error:
-        return sample, error
-    return sample, None
+    for row in rows:
+        sample.append(row)
+        characters += sum(map(len, row[1]))
+        if len(sample) == SAMPLE_ROWS or characters > _SAMPLE_CHARACTERS:
+            break
+    return sample
 
 
 def _numbered_rows(source: OpenSource, delimiter: str, lines: TextLines) -> Iterator[_Row]:

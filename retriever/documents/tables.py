@@ -44,8 +44,6 @@ _ARROW = "__arrow_c_stream__"
 # How pandas names an index without a name among the columns.
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
 _SEPARATOR = "::"
-# https://www.sqlite.org/fileformat2.html#the_database_header
-_READ_VERSION_AT, _WAL = 19, 2
 
 
 def read_parquet(source: OpenSource, fields: Fields) -> Iterator[Record]:
@@ -304,22 +302,12 @@ def _explained_query(name: str, sql: str | None) -> Iterator[None]:
 
 def _connect(path: Path) -> sqlite3.Connection:
     uri = f"file:{quote(str(path.absolute()))}?mode=ro"
-    if not os.access(path.parent, os.W_OK) and _rests_in_wal_mode(path):
-        # Otherwise SQLite would have to create the files of its write-ahead log.
-        uri += "&immutable=1"
     # The reader is a generator, which another thread may resume.
     connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
     connection.execute("PRAGMA query_only = ON")
     # Bytes that are not UTF-8 become surrogates, which no text may hold: a fault of that row only.
     connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
     return connection
-
-
-def _rests_in_wal_mode(path: Path) -> bool:
-    """Whether a database has a write-ahead log that no process has open."""
-    with path.open("rb") as file:
-        head = file.read(_READ_VERSION_AT + 1)
-    return head[-1:] == bytes([_WAL]) and not path.with_name(f"{path.name}-wal").exists()
 
 
 def _select(database: Database, table: str | None, name: str) -> tuple[str, int]:

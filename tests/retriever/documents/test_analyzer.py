@@ -44,16 +44,11 @@ def test_words_of_many_scripts(text, words):
 
 def test_english_drops_stop_words_and_possessives_and_stems():
     text = "The dogs were running; it's the neighbors' dog’s bowl, and they don't bark."
-    assert ENGLISH.tokens(text) == [
-        "dog",
-        "were",
-        "run",
-        "neighbor",
-        "dog",
-        "bowl",
-        "don't",
-        "bark",
-    ]
+    assert " ".join(ENGLISH.tokens(text)) == "dog were run neighbor dog bowl don't bark"
+    # Lucene's stop words are few.
+    words = "able act who what"
+    assert Analyzer(AnalyzerSettings(stemming=False)).tokens(words) == words.split()
+    assert len(ENGLISH_STOP_WORDS) == 33
 
 
 def test_steps_can_be_turned_off():
@@ -67,16 +62,6 @@ def test_apostrophes_separate_where_the_language_puts_articles_or_suffixes_befor
     assert french.tokens("l'avion d’Hiver qu’il") == ["avion", "hiver"]
     turkish = Analyzer(AnalyzerSettings("turkish", stemming=False, stop_words=False))
     assert turkish.tokens("IĞDIR'DA İzmir'de") == ["ığdır", "da", "izmir", "de"]
-
-
-def test_english_stop_words_are_lucenes_33():
-    assert len(ENGLISH_STOP_WORDS) == 33
-    assert Analyzer(AnalyzerSettings(stemming=False)).tokens("able act who what") == [
-        "able",
-        "act",
-        "who",
-        "what",
-    ]
 
 
 @pytest.mark.parametrize("language", ["german", "spanish", "russian", "hindi", "arabic", "porter"])
@@ -100,22 +85,15 @@ def test_every_snowball_language_stems_or_says_what_is_missing(language):
             AnalyzerSettings(language)
 
 
-def test_languages_without_a_list_or_a_stemmer_are_never_silent():
+def test_what_a_language_lacks_is_told_with_the_languages_that_work():
     with pytest.raises(ConfigError, match="no stop-word list for 'tamil': turn stop words off"):
         AnalyzerSettings("tamil")
     with pytest.raises(ConfigError, match="no stemmer for 'bulgarian': turn stemming off"):
         AnalyzerSettings("bulgarian")
     assert Analyzer(AnalyzerSettings("bulgarian", stemming=False)).tokens("и жена") == ["жена"]
-
-
-def test_an_unknown_language_is_refused_with_those_that_work():
-    with pytest.raises(ConfigError) as error:
+    with pytest.raises(ConfigError, match="unknown language 'klingon'") as error:
         AnalyzerSettings("klingon")
-    message = str(error.value)
-    assert "'klingon'" in message
-    assert "\n" not in message
-    for language in (*STEMMERS, "bulgarian", "none"):
-        assert language in message
+    assert all(language in str(error.value) for language in (*STEMMERS, "bulgarian", "none"))
 
 
 def test_no_language_means_no_stemming_and_no_stop_words():

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from indexes.errors import ConfigError, SourceError
-from retriever.documents import Document, Fields
-from retriever.documents.reader import CorpusReader
+from retriever import ConfigError, CorpusReader, Document, Fields, SourceError
+from tests.retriever.documents.source_samples import names_or_skips, read, write
 
 UNICODE = st.text(st.characters(exclude_categories=["Cs"]))
 VISIBLE = UNICODE.filter(lambda text: text.strip() != "")
@@ -43,16 +42,9 @@ RECORDS = st.lists(
 )
 
 
-def write(folder: Path, *lines: str | bytes, name: str = "c.jsonl") -> Path:
-    path = folder / name
-    path.write_bytes(
-        b"".join((line if isinstance(line, bytes) else line.encode()) + b"\n" for line in lines)
-    )
-    return path
-
-
-def read(path: Path, **options: object) -> list[Document]:
-    return list(CorpusReader([path], **options))
+def written(folder: Path, *lines: str | bytes, name: str = "c.jsonl") -> Path:
+    encoded = (line if isinstance(line, bytes) else line.encode() for line in lines)
+    return write(folder / name, b"".join(line + b"\n" for line in encoded))
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -69,68 +61,63 @@ def test_what_json_writes_comes_back_equal(tmp_path, records, ascii_only, zipped
     assert reader.generated_ids is None
 
 
-def test_byte_order_mark_blank_lines_and_carriage_returns_are_accepted(tmp_path):
-    path = write(
-        tmp_path, b'\xef\xbb\xbf{"id": "a", "text": "x"}\r', "", " \r", '{"id":7,"text":"y"}'
-    )
-    assert read(path) == [Document("a", "x"), Document("7", "y")]
-
-
-def test_unicode_line_separators_do_not_end_a_line(tmp_path):
-    path = write(tmp_path, '{"id": "a", "text": "x\u2028y\x85z"}')
-    assert read(path) == [Document("a", "x\u2028y\x85z")]
+def test_byte_order_marks_blank_lines_and_carriage_returns_are_no_part_of_a_record(tmp_path):
+    lines = ['{"id": "a", "text": "x\u2028y\x85z"}\r', "", " \r", '{"id":7,"text":"y"}']
+    path = written(tmp_path, b"\xef\xbb\xbf" + lines[0].encode(), *lines[1:])
+    assert read(path) == [Document("a", "x\u2028y\x85z"), Document("7", "y")]
 
 
 @pytest.mark.parametrize(
-    ("values", "text", "rest"),
+    ("values", "document"),
     [
-        ({"contents": "c", "passage": "p"}, "c", {"passage": "p"}),
-        ({"sentence": "s", "passage": "p"}, "p", {"sentence": "s"}),
-        ({"text": "t", "contents": "c"}, "t", {"contents": "c"}),
+        ({"contents": "c", "passage": "p"}, Document("a", "c", None, {"passage": "p"})),
+        ({"sentence": "s", "passage": "p"}, Document("a", "p", None, {"sentence": "s"})),
+        ({"text": "t", "contents": "c"}, Document("a", "t", None, {"contents": "c"})),
+        ({"id": "b", "text": "x"}, Document("b", "x", None, {"_id": "a"})),
+        # As they are, before those in another case.
+        (
+            {"ID": "b", "Text": "y", "contents": "x", "Title": "t"},
+            Document("a", "x", "t", {"ID": "b", "Text": "y"}),
+        ),
+        ({"text": "", "title": "t"}, Document("a", "", "t")),
     ],
 )
-def test_the_first_default_name_holds_the_text_and_the_others_are_metadata(
-    tmp_path, values, text, rest
+def test_the_first_default_name_has_the_role_and_the_others_are_metadata(
+    tmp_path, values, document
 ):
-    path = write(tmp_path, json.dumps({"_id": "a", **values}))
-    assert read(path) == [Document("a", text, None, rest)]
+    assert read(written(tmp_path, json.dumps({"_id": "a", **values}))) == [document]
 
 
-def test_id_goes_before_underscore_id(tmp_path):
-    path = write(tmp_path, '{"_id": "m", "id": "a", "text": "x"}')
-    assert read(path) == [Document("a", "x", None, {"_id": "m"})]
-
-
-def test_named_fields_are_used_and_the_defaults_become_metadata(tmp_path):
-    path = write(tmp_path, '{"id": 1, "key": " k ", "body": "b", "text": "t", "head": "h"}')
-    documents = read(path, fields=Fields(id="key", text="body", title="head"))
+def test_named_fields_have_their_roles_and_the_default_names_become_metadata(tmp_path):
+    path = written(tmp_path, '{"id": 1, "key": " k ", "body": "b", "text": "t", "head": "h"}')
+    documents = read(path, Fields(id="key", text="body", title="head"))
     assert documents == [Document(" k ", "b", "h", {"id": 1, "text": "t"})]
-
-
-def test_a_default_name_that_is_given_another_role_is_not_used_twice(tmp_path):
-    path = write(tmp_path, '{"id": "all there is", "title": "t"}')
-    (document,) = read(path, fields=Fields(text="id"))
+    path = written(tmp_path, '{"id": "all there is", "title": "t"}')
+    (document,) = read(path, Fields(text="id"))
     assert (document.text, document.title, document.metadata) == ("all there is", "t", {})
+    for role in ("id", "text", "title"):
+        with pytest.raises(SourceError, match=f":1: no {role} field 'other'; .* has 'id', 'title'"):
+            read(path, Fields(**{"text": "title"} | {role: "other"}))
     with pytest.raises(ConfigError, match="two roles"):
-        CorpusReader([path], Fields(id="id", text="id"))
+        Fields(id="id", text="id")
 
 
 def test_generated_ids_hash_title_and_text_and_identical_records_are_one(tmp_path):
     lines = ['{"text": "x", "title": "t"}', '{"text": "x"}', '{"title": "t", "text": "x", "n": 1}']
-    reader = CorpusReader([write(tmp_path, *lines)])
+    reader = CorpusReader([written(tmp_path, *lines)])
     expected = [blake2b(key.encode()).hexdigest()[:16] for key in ("t\x1fx", "\x1fx")]
     assert [document.id for document in reader] == expected
     assert (reader.duplicates, reader.skipped) == (1, 0)
-    assert reader.generated_ids is not None
-    assert "hash of title and text" in reader.generated_ids
+    assert reader.generated_ids.startswith("ids are generated from a hash of title and text")
 
 
 def test_numbered_ids_count_records_over_all_sources_and_over_skipped_ones(tmp_path):
-    first = write(tmp_path, '{"text": "x"}', "", "bad", '{"text": "x"}')
-    second = write(tmp_path, '{"text": "y"}', name="d.jsonl")
+    first = written(tmp_path, '{"text": "x"}', "", "bad", '{"text": "x"}')
+    second = written(tmp_path, '{"text": "y"}', name="d.jsonl")
     reader = CorpusReader([first, second], number_ids=True, on_error="skip")
     assert [document.id for document in reader] == ["1", "3", "4"]
     assert reader.duplicates == 0
+    assert reader.generated_ids == "ids are generated from the order of the records: 1, 2, 3, ..."
 
 
 BAD = {
@@ -164,26 +151,19 @@ BAD = {
 
 @pytest.mark.parametrize(("line", "message"), BAD.values(), ids=BAD.keys())
 def test_a_bad_record_is_named_with_its_line_or_skipped(tmp_path, line, message):
-    path = write(tmp_path, '{"id": "a", "text": "x"}', line, '{"id": "z", "text": "y"}')
-    with pytest.raises(SourceError, match=message) as caught:
-        read(path)
-    assert str(caught.value).startswith(f"{path}:2: ")
-    assert "\n" not in str(caught.value)
-    reader = CorpusReader([path], on_error="skip")
-    assert [document.id for document in reader] == ["a", "z"]
-    assert reader.skipped == 1
-    assert reader.problems == [str(caught.value)]
+    path = written(tmp_path, '{"id": "a", "text": "x"}', line, '{"id": "z", "text": "y"}')
+    names_or_skips(path, ":2", message, ["x", "y"])
 
 
 LEFT_OUT = {
-    "overflow": ('"n": -1e999', "n", "holds -inf"),
-    "int64": ('"n": 9223372036854775808', "n", "beyond 64 bits"),
-    "surrogate": (r'"n": "\ud800"', "n", r"surrogate \ud800"),
+    "overflow": ('"o": -1e999', "o", "holds -inf"),
+    "int64": ('"o": 9223372036854775808', "o", "beyond 64 bits"),
+    "surrogate": (r'"o": "\ud800"', "o", r"surrogate \ud800"),
     "surrogate in name": (r'"\ud800": 1', "\ud800", r"surrogate \ud800"),
-    "surrogate in inner name": (r'"n": {"\udfff": 1}', "n", r"surrogate \udfff"),
-    "nul": (r'"n": "a\u0000b"', "n", "NUL"),
-    "nul in name": (r'"n": {"\u0000": 1}', "n", "NUL"),
-    "deep": ('"n": ' + "[" * 102 + "]" * 102, "n", "nested deeper"),
+    "surrogate in inner name": (r'"o": {"\udfff": 1}', "o", r"surrogate \udfff"),
+    "nul": (r'"o": "a\u0000b"', "o", "NUL"),
+    "nul in name": (r'"o": {"\u0000": 1}', "o", "NUL"),
+    "deep": ('"o": ' + "[" * 102 + "]" * 102, "o", "nested deeper"),
 }
 
 
@@ -191,31 +171,21 @@ LEFT_OUT = {
 def test_a_field_that_no_index_can_store_is_left_out_named_and_counted(
     tmp_path, member, name, fault
 ):
-    line = '{"id": "%s", "text": "x", "kept": 1, ' + member + "}"
-    path = write(tmp_path, '{"id": "a", "text": "x"}', line % "b", line % "c")
+    line = '{"id": "%s", "text": "x", "n": NaN, "m": [1, {"k": [NaN]}], ' + member + "}"
+    path = written(tmp_path, '{"id": "a", "text": "x"}', line % "b", line % "c")
     reader = CorpusReader([path])
-    assert [(one.id, one.metadata) for one in reader] == [
-        ("a", {}),
-        ("b", {"kept": 1}),
-        ("c", {"kept": 1}),
-    ]
+    # NaN is null.
+    kept = {"n": None, "m": [1, {"k": [None]}]}
+    assert [(one.id, one.metadata) for one in reader] == [("a", {}), ("b", kept), ("c", kept)]
     assert (list(reader.left_out), reader.left_out[name].records) == ([name], 2)
     assert reader.left_out[name].first.startswith(f"{path}:2: ")
     assert fault in reader.left_out[name].first
     assert (reader.skipped, reader.problems) == (0, [])
 
 
-def test_nan_is_null_wherever_it_stands(tmp_path):
-    path = write(tmp_path, '{"id": "a", "text": "x", "n": NaN, "m": [1, {"k": [NaN]}], "o": 2}')
-    reader = CorpusReader([path])
-    [document] = reader
-    assert document.metadata == {"n": None, "m": [1, {"k": [None]}], "o": 2}
-    assert reader.left_out == {}
-
-
 def test_names_of_fields_that_are_left_out_do_not_fill_memory(tmp_path):
     lines = [json.dumps({"id": i, "text": "x", f"n{i}": float("inf")}) for i in range(1000)]
-    reader = CorpusReader([write(tmp_path, *lines)])
+    reader = CorpusReader([written(tmp_path, *lines)])
     assert len(list(reader)) == 1000
     assert len(reader.left_out) == 101
     assert sum(count.records for count in reader.left_out.values()) == 1000
@@ -226,7 +196,7 @@ def test_names_of_fields_that_are_left_out_do_not_fill_memory(tmp_path):
     [{"ID": "a", "Title": "t", "Text": "x"}, {"Id": "a", "TITLE": "t", "Passage": "x"}],
 )
 def test_default_names_count_in_any_case(tmp_path, record):
-    path = write(tmp_path, json.dumps(record))
+    path = written(tmp_path, json.dumps(record))
     assert read(path) == [Document("a", "x", "t")]
     table = tmp_path / "c.csv"
     table.write_text(",".join(record) + "\n" + ",".join(record.values()) + "\n")
@@ -235,48 +205,26 @@ def test_default_names_count_in_any_case(tmp_path, record):
     assert read(table.rename(tmp_path / "table")) == [Document("a", "x", "t")]
 
 
-def test_a_default_name_as_it_is_goes_before_one_in_another_case(tmp_path):
-    path = write(tmp_path, '{"ID": "b", "_id": "a", "Text": "y", "contents": "x", "Title": "t"}')
-    assert read(path) == [Document("a", "x", "t", {"ID": "b", "Text": "y"})]
-
-
 def test_a_line_beyond_the_bound_is_refused_or_skipped_however_small_its_file_is(tmp_path, longest):
-    name = "c.jsonl.gz"
-    path = tmp_path / name
-    with gzip.open(path, "wb", 1) as file:
-        file.write(b'{"text": "before"}\n{"text": "')
-        file.write(b"x" * longest)
-        file.write(b'"}\n{"text": "after"}\n')
-    with pytest.raises(SourceError, match=r"c\.jsonl\.gz:2: longer than 64 MiB"):
-        read(path)
-    assert [one.text for one in read(path, on_error="skip")] == ["before", "after"]
+    content = b'{"text": "before"}\n{"text": "' + b"x" * longest + b'"}\n{"text": "after"}\n'
+    path = write(tmp_path / "c.jsonl.gz", gzip.compress(content, 1))
+    names_or_skips(path, ":2", "longer than 64 MiB", ["before", "after"])
 
 
 def test_a_late_id_is_an_error_that_names_both_lines(tmp_path):
-    path = write(tmp_path, '{"text": "x"}', '{"text": "y"}', '{"_id": "a", "text": "z"}')
+    path = written(tmp_path, '{"text": "x"}', '{"text": "y"}', '{"_id": "a", "text": "z"}')
     with pytest.raises(SourceError, match=r"c\.jsonl:3: .*'_id'.*first record \(.*c\.jsonl:1\)"):
         read(path)
 
 
-@pytest.mark.parametrize("role", ["id", "text", "title"])
-def test_a_named_field_must_be_in_every_record(tmp_path, role):
-    path = write(tmp_path, '{"id": "a", "text": "x"}')
-    with pytest.raises(SourceError, match=f":1: no {role} field 'other'; the record has 'id'"):
-        read(path, fields=Fields(**{role: "other"}))
-
-
-def test_only_the_first_ten_problems_are_kept(tmp_path):
-    path = write(tmp_path, *["bad"] * 25, '{"text": "x"}')
+def test_the_first_ten_problems_and_places_of_empty_records_are_kept(tmp_path):
+    path = written(tmp_path, *["bad"] * 25, *['{"text": " "}'] * 25, '{"text": "x"}')
     reader = CorpusReader([path], on_error="skip")
-    assert len(list(reader)) == 1
-    assert reader.skipped == 25
-    assert [problem.split(": ")[0] for problem in reader.problems] == [
-        f"{path}:{line}" for line in range(1, 11)
-    ]
-    list(reader)
-    assert reader.skipped == 25
-
-
-def test_a_title_alone_is_enough(tmp_path):
-    path = write(tmp_path, '{"id": "q", "text": "", "title": "t"}')
-    assert read(path) == [Document("q", "", "t")]
+    # Each time that it is read.
+    for _ in range(2):
+        assert len(list(reader)) == 1
+        assert (reader.skipped, reader.empty) == (25, 25)
+        assert [problem.split(": ")[0] for problem in reader.problems] == [
+            f"{path}:{line}" for line in range(1, 11)
+        ]
+        assert reader.empty_at == [f"{path}:{line}" for line in range(26, 36)]

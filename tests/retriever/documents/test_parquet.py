@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import gc
 import gzip
 import io
 import sys
@@ -11,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from indexes.errors import MissingExtraError, SourceError
-from retriever.documents import Document, Fields
-from retriever.documents.reader import CorpusReader
+from retriever import CorpusReader, Document, Fields, MissingExtraError
+from tests.retriever.documents.source_samples import names_or_skips, read, refuses
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -22,12 +22,6 @@ pq = pytest.importorskip("pyarrow.parquet")
 def write(folder: Path, columns: dict[str, object], name: str = "c.parquet") -> Path:
     pq.write_table(pa.table(columns), folder / name)
     return folder / name
-
-
-def metadata(folder: Path, array: object) -> list[object]:
-    texts = [f"t{i}" for i in range(len(array))]
-    documents = CorpusReader([write(folder, {"text": texts, "m": array})])
-    return [document.metadata.get("m") for document in documents]
 
 
 def test_rows_come_back_in_order_over_several_batches(tmp_path):
@@ -39,51 +33,47 @@ def test_rows_come_back_in_order_over_several_batches(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [pa.int8(), pa.uint64(), pa.large_string()])
-def test_integer_and_string_id_columns_become_strings(tmp_path, kind):
-    path = write(tmp_path, {"id": pa.array([1, 2]).cast(kind), "text": ["x", "y"]})
-    assert [document.id for document in CorpusReader([path])] == ["1", "2"]
+def test_columns_of_several_types_hold_ids_and_texts(tmp_path, kind):
+    texts = pa.array(["x", "y"]).dictionary_encode()
+    path = write(tmp_path, {"id": pa.array([1, 2]).cast(kind), "text": texts})
+    assert read(path) == [Document("1", "x"), Document("2", "y")]
 
 
-def test_dictionary_encoded_text_is_read(tmp_path):
-    path = write(tmp_path, {"id": ["a"], "text": pa.array(["x"]).dictionary_encode()})
-    assert list(CorpusReader([path])) == [Document("a", "x")]
+MOMENT = dt.datetime(2020, 1, 2, 3, 4, 5, 600, tzinfo=dt.UTC)
+LONG = Decimal("1.00000000000000000001")
+CELLS = [
+    (pa.array([dt.date(2020, 1, 2)]), "2020-01-02"),
+    (pa.array([dt.time(1, 2, 3)]), "01:02:03"),
+    (pa.array([MOMENT]), MOMENT.isoformat()),
+    (pa.array([1_577_934_245_000_000_123], pa.timestamp("ns")), "2020-01-02T03:04:05"),
+    (pa.array([3_723_000_000_123], pa.time64("ns")), "01:02:03"),
+    (pa.array([1_500_000_000], pa.duration("ns")), 1.5),
+    # A decimal is a float only where it reads back the same.
+    (pa.array([Decimal("1.10")]), 1.1),
+    (pa.array([LONG]), str(LONG)),
+    (
+        pa.array([{"list": [1, None, 2], "deep": {"day": dt.date(2020, 1, 2)}}]),
+        {"list": [1, None, 2], "deep": {"day": "2020-01-02"}},
+    ),
+    (pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())), {"k": 1}),
+    (pa.array([1.5, None]), 1.5, None),
+    (pa.array([float("nan")]), None),
+]
 
 
-def test_dates_and_times_become_iso_strings(tmp_path):
-    moment = dt.datetime(2020, 1, 2, 3, 4, 5, 600, tzinfo=dt.UTC)
-    assert metadata(tmp_path, pa.array([dt.date(2020, 1, 2)])) == ["2020-01-02"]
-    assert metadata(tmp_path, pa.array([dt.time(1, 2, 3)])) == ["01:02:03"]
-    assert metadata(tmp_path, pa.array([moment])) == [moment.isoformat()]
-    fine = pa.array([1_577_934_245_000_000_123], pa.timestamp("ns"))
-    assert metadata(tmp_path, fine) == ["2020-01-02T03:04:05"]
+@pytest.mark.parametrize(("cells", "values"), [(one, values) for one, *values in CELLS], ids=str)
+def test_cells_become_json_and_nulls_are_left_out(tmp_path, cells, values):
+    texts = [f"t{i}" for i in range(len(cells))]
+    documents = read(write(tmp_path, {"text": texts, "m": cells}))
+    assert [document.metadata.get("m") for document in documents] == values
 
 
-def test_a_decimal_is_a_float_only_where_it_reads_back_the_same(tmp_path):
-    exact, long = Decimal("1.10"), Decimal("1.00000000000000000001")
-    assert metadata(tmp_path, pa.array([exact])) == [1.1]
-    assert metadata(tmp_path, pa.array([long])) == [str(long)]
-
-
-def test_nested_values_become_json_and_nulls_are_left_out(tmp_path):
-    value = {"list": [1, None, 2], "deep": {"day": dt.date(2020, 1, 2)}}
-    expected = {"list": [1, None, 2], "deep": {"day": "2020-01-02"}}
-    assert metadata(tmp_path, pa.array([value, None])) == [expected, None]
-    pairs = pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64()))
-    assert metadata(tmp_path, pairs) == [{"k": 1}]
-
-
-def test_gzip_and_standard_input_are_spooled(tmp_path):
-    path = write(tmp_path, {"id": ["a"], "text": ["x"]})
-    zipped = tmp_path / "z.parquet.gz"
-    zipped.write_bytes(gzip.compress(path.read_bytes()))
-    assert list(CorpusReader([zipped])) == [Document("a", "x")]
-    stdin = io.BytesIO(path.read_bytes())
-    assert list(CorpusReader(["-"], stdin=stdin)) == [Document("a", "x")]
-
-
-def test_magic_bytes_decide_over_the_name(tmp_path):
-    path = write(tmp_path, {"id": ["a"], "text": ["x"]}, name="c.csv")
-    assert list(CorpusReader([path])) == [Document("a", "x")]
+def test_compressed_piped_and_misnamed_files_are_read(tmp_path):
+    content = write(tmp_path, {"id": ["a"], "text": ["x"]}).read_bytes()
+    for name, data in (("z.parquet.gz", gzip.compress(content)), ("c.csv", content)):
+        (tmp_path / name).write_bytes(data)
+        assert read(tmp_path / name) == [Document("a", "x")]
+    assert read("-", stdin=io.BytesIO(content)) == [Document("a", "x")]
 
 
 FILES = {
@@ -101,10 +91,7 @@ FILES = {
 def test_what_makes_the_whole_file_unusable_is_raised_even_when_skipping(
     tmp_path, columns, fields, message
 ):
-    path = write(tmp_path, columns)
-    with pytest.raises(SourceError, match=message) as caught:
-        list(CorpusReader([path], fields, on_error="skip"))
-    assert str(caught.value).startswith(f"{path}: ")
+    refuses(write(tmp_path, columns), message, fields)
 
 
 ROWS = {
@@ -136,46 +123,26 @@ def test_a_cell_that_no_index_can_store_is_left_out_and_its_document_kept(tmp_pa
     assert reader.skipped == 0
 
 
-def test_nan_is_null(tmp_path):
-    assert metadata(tmp_path, pa.array([1.0, float("nan"), None])) == [1.0, None, None]
-
-
 @pytest.mark.parametrize(("columns", "message"), ROWS.values(), ids=ROWS.keys())
 def test_a_bad_row_is_named_with_its_number_or_skipped(tmp_path, columns, message):
-    path = write(tmp_path, columns)
-    with pytest.raises(SourceError, match=message) as caught:
-        list(CorpusReader([path]))
-    assert str(caught.value).startswith(f"{path}: row 2: ")
-    reader = CorpusReader([path], on_error="skip")
-    assert [document.text for document in reader] == ["x"]
-    assert reader.problems == [str(caught.value)]
+    names_or_skips(write(tmp_path, columns), ": row 2", message, ["x"])
 
 
-@pytest.mark.parametrize("damage", ["magic only", "cut", "pages", "not parquet"])
+@pytest.mark.parametrize("damage", ["magic only", "cut", "pages", "not parquet", "flipped"])
 def test_a_corrupt_file_is_named(tmp_path, damage):
-    path = write(tmp_path, {"id": [f"d{i}" for i in range(5000)], "text": ["x"] * 5000})
+    path = tmp_path / "c.parquet"
+    table = pa.table({"id": [f"d{i}" for i in range(5000)], "text": ["needle"] * 5000})
+    pq.write_table(table, path, write_page_checksum=True, use_dictionary=False, compression="none")
     whole = path.read_bytes()
     broken = {
         "magic only": b"PAR1",
         "cut": whole[: len(whole) // 2],
         "pages": whole[:4] + b"\xff" * 200 + whole[204:],
         "not parquet": b'{"id": "a", "text": "x"}\n',
+        "flipped": whole.replace(b"needle", b"beetle"),
     }
     path.write_bytes(broken[damage])
-    with pytest.raises(SourceError, match="not a readable Parquet file") as caught:
-        list(CorpusReader([path], on_error="skip"))
-    assert str(caught.value).startswith(f"{path}: ")
-    assert "\n" not in str(caught.value)
-
-
-def test_a_flipped_byte_is_found_where_the_file_has_checksums(tmp_path):
-    path = tmp_path / "c.parquet"
-    table = pa.table({"id": ["a"], "text": ["needle in here"]})
-    pq.write_table(table, path, write_page_checksum=True, use_dictionary=False, compression="none")
-    damaged = path.read_bytes().replace(b"needle", b"beetle")
-    path.write_bytes(damaged)
-    with pytest.raises(SourceError, match="not a readable Parquet file"):
-        list(CorpusReader([path]))
+    refuses(path, "not a readable Parquet file")
 
 
 def test_memory_does_not_grow_with_a_row_group(tmp_path):
@@ -186,6 +153,7 @@ def test_memory_does_not_grow_with_a_row_group(tmp_path):
         table = pa.table({"id": range(count), "text": texts})
         pq.write_table(table, path, row_group_size=count, use_dictionary=False, compression="none")
         del texts, table
+        gc.collect()
         before = pa.total_allocated_bytes()
         peak = 0
         for document in CorpusReader([path]):
@@ -199,4 +167,4 @@ def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
     path = write(tmp_path, {"text": ["x"]})
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(MissingExtraError, match=r'pip install "layer-retriever\[parquet\]"'):
-        list(CorpusReader([path]))
+        read(path)

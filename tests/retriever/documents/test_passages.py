@@ -54,45 +54,22 @@ def inside(offsets, span):
 
 
 @given(cut_texts())
-def test_every_piece_lies_whole_in_some_passage(case):
+def test_passages_cover_all_pieces_in_order_within_budget_and_overlap(case):
     text, offsets, budget, overlap = case
     spans = split_passages(text, offsets, budget, overlap)
-    covered = set().union(*(inside(offsets, span) for span in spans))
-    assert covered == set(range(len(offsets)))
-    assert spans[0][0] == 0
-    assert spans[-1][1] == len(text)
-
-
-@given(cut_texts())
-def test_no_passage_holds_more_pieces_than_the_budget(case):
-    text, offsets, budget, overlap = case
-    for start, stop in split_passages(text, offsets, budget, overlap):
+    held = [inside(offsets, span) for span in spans]
+    assert set().union(*held) == set(range(len(offsets)))
+    assert (spans[0][0], spans[-1][1]) == (0, len(text))
+    for start, stop in spans:
         touched = [piece for piece in offsets if piece[0] < stop and piece[1] > start]
         assert len(touched) <= budget
-
-
-@given(cut_texts())
-def test_each_passage_begins_and_ends_after_the_one_before(case):
-    spans = split_passages(*case)
     for before, after in itertools.pairwise(spans):
         assert before[0] < after[0]
         assert before[1] < after[1]
-
-
-@given(cut_texts())
-def test_neighbors_share_no_more_than_the_overlap(case):
-    text, offsets, budget, overlap = case
-    spans = split_passages(text, offsets, budget, overlap)
-    for before, after in itertools.pairwise(spans):
-        assert len(inside(offsets, before) & inside(offsets, after)) <= overlap
-
-
-@given(cut_texts())
-def test_each_passage_adds_a_piece_that_the_one_before_lacks(case):
-    text, offsets, budget, overlap = case
-    spans = split_passages(text, offsets, budget, overlap)
-    for before, after in itertools.pairwise(spans):
-        assert inside(offsets, after) - inside(offsets, before)
+    for before, after in itertools.pairwise(held):
+        assert len(before & after) <= overlap
+        # Each adds a piece that the one before lacks.
+        assert after - before
 
 
 @given(cut_texts())

@@ -7,23 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from indexes.errors import SourceError
-from retriever.documents.reader import CorpusReader
+from retriever import CorpusReader, SourceError
+from tests.retriever.documents.source_samples import write
 
 
 def folder(path: Path, *names: str) -> Path:
     for name in names:
-        file = path / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(f"text of {name} in {path.name}")
+        write(path / name, f"text of {name} in {path.name}")
     return path
 
 
 def lines(path: Path, *ids: str) -> Path:
-    path.write_text(
-        "".join(json.dumps({"id": id_, "text": f"text of {id_}"}) + "\n" for id_ in ids)
-    )
-    return path
+    records = ({"id": id_, "text": f"text of {id_}"} for id_ in ids)
+    return write(path, "".join(json.dumps(one) + "\n" for one in records))
 
 
 def test_ids_of_several_folders_begin_with_the_folders_names(tmp_path, monkeypatch):
@@ -40,12 +36,6 @@ def test_ids_of_several_folders_begin_with_the_folders_names(tmp_path, monkeypat
     # However the folders are written.
     monkeypatch.chdir(first)
     assert [one.id for one in CorpusReader([".", "../p2/"])] == list(read)
-
-
-def test_ids_of_one_folder_are_the_paths_below_it_whatever_else_is_given(tmp_path):
-    first = folder(tmp_path / "p1", "README.md")
-    more = lines(tmp_path / "more.jsonl", "a")
-    assert [one.id for one in CorpusReader([first, more])] == ["README.md", "a"]
 
 
 def test_two_folders_of_one_name_are_refused(tmp_path):
@@ -68,20 +58,20 @@ def test_an_id_in_two_files_is_an_error_that_names_both(tmp_path):
     assert len(list(reader)) == 3
 
 
-def test_an_id_in_a_file_and_a_folder_is_an_error_that_names_both(tmp_path):
+def test_ids_of_one_folder_are_the_paths_below_it_whatever_else_is_given(tmp_path):
     below = folder(tmp_path / "p1", "README.md")
-    file = lines(tmp_path / "a.jsonl", "README.md")
-    with pytest.raises(SourceError, match=r"a\.jsonl:1: .* given before, at .*/p1/README\.md; "):
+    file = lines(tmp_path / "a.jsonl", "a", "README.md")
+    with pytest.raises(SourceError, match=r"a\.jsonl:2: .* given before, at .*/p1/README\.md; "):
         list(CorpusReader([below, file]))
+    reader = CorpusReader([below, file], on_error="skip")
+    assert [one.id for one in reader] == ["README.md", "a"]
 
 
 def test_empty_records_with_an_id_are_yielded_if_asked_for(tmp_path):
-    path = tmp_path / "c.jsonl"
-    path.write_text('{"id": "a", "text": " "}\n{"id": "b", "text": "x"}\n')
+    path = write(tmp_path / "c.jsonl", '{"id": "a", "text": " "}\n{"id": "b", "text": "x"}\n')
     reader = CorpusReader([path], on_empty="yield")
     assert [(one.id, one.is_empty) for one in reader] == [("a", True), ("b", False)]
     assert reader.empty_at == [f"{path}:1"]
-    path.write_text('{"text": ""}\n{"text": "x"}\n')
-    reader = CorpusReader([path], on_empty="yield")
+    reader = CorpusReader([write(path, '{"text": ""}\n{"text": "x"}\n')], on_empty="yield")
     assert [one.text for one in reader] == ["x"]
     assert reader.empty_at == [f"{path}:1"]

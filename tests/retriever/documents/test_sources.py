@@ -13,19 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from indexes.errors import ConfigError, SourceError
-from retriever.documents import Document, Fields
-from retriever.documents.reader import CorpusReader
+from retriever import ConfigError, CorpusReader, Fields, SourceError
+from tests.retriever.documents.source_samples import names_or_skips, read, refuses, write
 
 
-def texts(source: object, **options: object) -> list[str]:
-    return [document.text for document in CorpusReader([source], **options)]
-
-
-def write(path: Path, content: str | bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
+def texts(source: object, *fields: object) -> list[str]:
+    return [document.text for document in read(source, *fields)]
 
 
 def test_a_text_file_holds_a_passage_a_line(tmp_path):
@@ -33,29 +26,19 @@ def test_a_text_file_holds_a_passage_a_line(tmp_path):
     assert texts(path) == ["one ", '{"two"}\x0b\u2028\rthree', "four"]
 
 
-def test_query_lines_can_be_numbered(tmp_path):
-    path = write(tmp_path / "q.txt", "same\n\nsame\n")
-    reader = CorpusReader([path], number_ids=True)
-    assert list(reader) == [Document("1", "same"), Document("2", "same")]
-    assert reader.generated_ids is not None
-    assert "1, 2, 3" in reader.generated_ids
-
-
-def test_a_bad_text_line_is_named_or_skipped(tmp_path):
-    path = write(tmp_path / "c.txt", b"one\ntw\xc3\nthr\0ee\nfour\n")
-    with pytest.raises(SourceError, match=r"c\.txt:2: invalid UTF-8: byte 0xc3"):
-        texts(path)
-    reader = CorpusReader([path], on_error="skip")
-    assert [document.text for document in reader] == ["one", "four"]
-    assert [problem.split(": ")[0] for problem in reader.problems] == [f"{path}:2", f"{path}:3"]
+@pytest.mark.parametrize(
+    ("line", "message"), [(b"tw\xc3", "invalid UTF-8: byte 0xc3"), (b"thr\0ee", "NUL byte")]
+)
+def test_a_bad_text_line_is_named_or_skipped(tmp_path, line, message):
+    path = write(tmp_path / "c.txt", b"one\n" + line + b"\nfour\n")
+    names_or_skips(path, ":2", message, ["one", "four"])
 
 
 @pytest.mark.parametrize("fields", [Fields(id="key"), Fields(title="head")])
 def test_plain_text_has_no_named_id_or_title(tmp_path, fields):
     write(tmp_path / "c.txt", "one\n")
     for source in (tmp_path, tmp_path / "c.txt"):
-        with pytest.raises(SourceError, match="plain text, which has no"):
-            list(CorpusReader([source], fields))
+        refuses(source, "plain text, which has no", fields)
 
 
 DETECTED = {
@@ -85,9 +68,8 @@ def test_content_tells_the_format_where_the_name_does_not(tmp_path, name, conten
 
 def test_the_given_text_field_takes_part_in_detection(tmp_path):
     path = write(tmp_path / "corpus", "id,body\n1,x\n")
-    assert texts(path, fields=Fields(text="body")) == ["x"]
-    with pytest.raises(SourceError, match="text field 'other'"):
-        texts(path, fields=Fields(text="other"))
+    assert texts(path, Fields(text="body")) == ["x"]
+    refuses(path, "text field 'other'", Fields(text="other"))
 
 
 @pytest.mark.parametrize("name", ["c.jsonl.gz", "c.jsonl"])
@@ -96,17 +78,14 @@ def test_gzip_is_told_by_its_magic_bytes_and_may_have_several_members(tmp_path, 
     reader = CorpusReader([write(tmp_path / name, b"".join(parts))])
     assert [document.text for document in reader] == ["t0", "t1", "t2"]
     assert reader.bytes_read == reader.total_bytes
-
-
-def test_a_name_ending_in_gz_need_not_be_gzip(tmp_path):
+    # Nor does the name tell.
     assert texts(write(tmp_path / "c.txt.gz", "plain\n")) == ["plain"]
 
 
 @pytest.mark.parametrize("name", ["c.json", "c.jsonl", "c"])
 def test_a_json_array_is_refused_with_the_remedy(tmp_path, name):
     path = write(tmp_path / name, '\n[ {"text": "x"}]')
-    with pytest.raises(SourceError, match=r"JSON array.*jq -c '\.\[\]'"):
-        texts(path)
+    refuses(path, r"JSON array.*jq -c '\.\[\]'")
 
 
 @pytest.mark.parametrize("name", ["c.jsonl", "c.csv", "c.tsv", "c.txt", "c"])
@@ -117,14 +96,7 @@ def test_a_json_array_is_refused_with_the_remedy(tmp_path, name):
 )
 def test_a_source_without_records_is_an_error(tmp_path, name, content):
     path = write(tmp_path / name, content)
-    with pytest.raises(SourceError, match=r"holds no records|no text column") as caught:
-        list(CorpusReader([path], on_error="skip"))
-    assert str(caught.value).startswith(str(path))
-
-
-def test_a_missing_source_is_named_before_anything_is_read(tmp_path):
-    with pytest.raises(SourceError, match=r"absent\.jsonl: no such file"):
-        CorpusReader([write(tmp_path / "c.txt", "x"), tmp_path / "absent.jsonl"])
+    refuses(path, "holds no records|no text column")
 
 
 def test_a_file_that_vanishes_or_is_forbidden_is_named(tmp_path, monkeypatch):
@@ -143,22 +115,13 @@ def test_a_file_that_vanishes_or_is_forbidden_is_named(tmp_path, monkeypatch):
         list(reader)
 
 
-@pytest.mark.parametrize("kept", [2, 9, 200, -1, -8])
-def test_truncated_gzip_is_raised_even_when_skipping(tmp_path, kept):
-    lines = "".join(f'{{"id": {i}, "text": "{i * 7919}"}}\n' for i in range(5000))
-    path = write(tmp_path / "c.jsonl", gzip.compress(lines.encode())[:kept])
-    with pytest.raises(SourceError, match=r"c\.jsonl: the gzip data ends too early"):
-        list(CorpusReader([path], on_error="skip"))
-
-
-@pytest.mark.parametrize("place", [2, 500, -6])
-def test_corrupt_gzip_is_raised_even_when_skipping(tmp_path, place):
+@pytest.mark.parametrize(("kept", "place"), [(2, 2), (9, 500), (200, -6), (-1, 2), (-8, 2)])
+def test_damaged_gzip_is_raised_even_when_skipping(tmp_path, kept, place):
     lines = "".join(f'{{"id": {i}, "text": "{i * 7919}"}}\n' for i in range(5000))
     data = bytearray(gzip.compress(lines.encode()))
+    refuses(write(tmp_path / "c.jsonl", bytes(data[:kept])), "the gzip data ends too early")
     data[place] ^= 0xFF
-    path = write(tmp_path / "c.jsonl", bytes(data))
-    with pytest.raises(SourceError, match=r"c\.jsonl: the gzip data is corrupt"):
-        list(CorpusReader([path], on_error="skip"))
+    refuses(write(tmp_path / "d.jsonl", bytes(data)), "the gzip data is corrupt")
 
 
 def test_sources_that_cannot_be_opened_are_skipped_unless_none_can(tmp_path):
@@ -218,27 +181,18 @@ def test_files_and_folders_that_are_not_readable_are_named_or_skipped(shared_fol
 def test_standard_input_is_the_process_one_and_is_read_once():
     program = (
         "from retriever import CorpusReader\n"
-        "reader = CorpusReader(['-'])\n"
-        "print([(d.id, d.text) for d in reader])\n"
+        "reader = CorpusReader(['-'], on_error='skip')\n"
+        "print([(d.id, d.text) for d in reader], reader.problems[0][:17])\n"
         "try: list(reader)\n"
         "except Exception as error: print(error)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        input=b'{"id": "a", "text": "x"}\n',
-        capture_output=True,
-        check=True,
-    )
+    lines = b'{"id": "a", "text": "x"}\nbad\n'
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, input=lines, capture_output=True, check=True)
     assert done.stdout.decode().splitlines() == [
-        "[('a', 'x')]",
+        "[('a', 'x')] stdin:2: not JSON",
         "stdin: standard input can be read only once; write it to a file first",
     ]
-
-
-def test_an_error_on_standard_input_names_it_and_the_line():
-    stdin = io.BytesIO(b'{"id": "a", "text": "x"}\nbad\n')
-    with pytest.raises(SourceError, match=r"^stdin:2: not JSON"):
-        list(CorpusReader(["-"], stdin=stdin))
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
@@ -270,40 +224,20 @@ EMPTY = {
 
 
 @pytest.mark.parametrize("name", EMPTY)
-def test_empty_records_are_counted_and_skipped_and_nothing_else_is(tmp_path, name):
+def test_empty_records_are_counted_and_skipped_or_malformed(tmp_path, name):
     content, places = EMPTY[name]
     path = write(tmp_path / name, content)
     reader = CorpusReader([path])
-    for _ in range(2):
-        assert [(document.id, document.text) for document in reader] == [("1", "x")]
-        assert (reader.empty, reader.skipped, reader.problems) == (2, 0, [])
-        assert reader.empty_at == [f"{path}{place}" for place in places]
-
-
-@pytest.mark.parametrize("name", EMPTY)
-def test_empty_records_can_be_malformed_ones(tmp_path, name):
-    content, places = EMPTY[name]
-    path = write(tmp_path / name, content)
-    with pytest.raises(SourceError, match="expected a text or a title, found neither") as caught:
-        list(CorpusReader([path], on_empty="fail"))
-    assert str(caught.value).startswith(f"{path}{places[0]}: ")
+    assert [(document.id, document.text) for document in reader] == [("1", "x")]
+    assert (reader.empty, reader.skipped, reader.problems) == (2, 0, [])
+    assert reader.empty_at == [f"{path}{place}" for place in places]
     reader = CorpusReader([path], on_empty="fail", on_error="skip")
     assert [document.id for document in reader] == ["1"]
-    assert (reader.empty, reader.skipped) == (0, 2)
-
-
-def test_what_else_is_malformed_in_an_empty_record_is_an_error(tmp_path):
-    path = write(tmp_path / "c.jsonl", '{"id": 1, "text": "x"}\n{"id": null, "text": ""}\n')
-    with pytest.raises(SourceError, match=r"c\.jsonl:2: id is null"):
-        list(CorpusReader([path]))
-
-
-def test_places_of_the_first_empty_records_are_kept(tmp_path):
-    path = write(tmp_path / "c.jsonl", '{"id": 0, "text": ""}\n' * 25)
-    reader = CorpusReader([path])
-    assert list(reader) == []
-    assert reader.empty == 25
-    assert reader.empty_at == [f"{path}:{line}" for line in range(1, 11)]
+    said = "expected a text or a title, found neither"
+    assert reader.problems == [f"{path}{place}: {said}" for place in places]
+    assert reader.empty == 0
+    with pytest.raises(SourceError, match=f"{places[0]}: {said}"):
+        read(path, on_empty="fail")
 
 
 def test_settings_that_cannot_be_are_refused(tmp_path):
@@ -312,16 +246,6 @@ def test_settings_that_cannot_be_are_refused(tmp_path):
             CorpusReader(["-"], **{name: "ignore"})
     with pytest.raises(SourceError, match="no source was given"):
         CorpusReader([])
-
-
-def peak(path: Path) -> int:
-    tracemalloc.start()
-    try:
-        for _ in CorpusReader([path]):
-            pass
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.mark.soak
@@ -339,7 +263,11 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path, name, zipped):
         data = (header + "".join(map(shape.format, range(count)))).encode()
         path = write(tmp_path / str(count) / name, gzip.compress(data) if zipped else data)
         del data
-        peaks.append(peak(path))
+        tracemalloc.start()
+        for _ in CorpusReader([path]):
+            pass
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
     assert peaks[1] < 1.2 * peaks[0]
 
 

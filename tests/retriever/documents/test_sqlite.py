@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
-import io
-import os
 import sqlite3
-import subprocess
-import sys
 import threading
 from contextlib import closing
 
 import pytest
 
-from indexes.errors import SourceError
-from retriever.documents import Document, Fields
-from retriever.documents.reader import CorpusReader
+from retriever import CorpusReader, Document, Fields
+from tests.retriever.documents.source_samples import names_or_skips, read, refuses, write
 
 ROWS = [
     (30, "third", "C", 2020, None, 1.5),
@@ -44,86 +38,66 @@ def make(path, *statements):
     return path
 
 
-def test_a_table_is_read_in_the_order_of_its_primary_key(database):
-    assert list(CorpusReader([f"{database}::docs"])) == [
-        Document("10", "first", None, {"lang": "en"}),
-        Document("20", "second", "", {"year": 1999, "lang": "de", "score": -2.0}),
-        Document("30", "third", "C", {"year": 2020, "score": 1.5}),
-    ]
-
-
-def test_rows_without_a_primary_key_come_in_the_order_of_rowid_with_named_fields(database):
-    fields = Fields(id="key", text="body")
-    assert list(CorpusReader(f'{database}::odd "name', fields)) == [
-        Document("b", "B", None, {"n": 2}),
-        Document("a", "A", None, {"n": 1}),
-    ]
-
-
-def test_a_compound_key_of_a_table_without_rowid_gives_the_order(tmp_path):
+def test_rows_come_in_the_order_of_the_primary_key_or_of_rowid_or_of_the_query(tmp_path):
     path = make(
         tmp_path / "data.db",
         "CREATE TABLE pairs (a, b, text, PRIMARY KEY (b, a)) WITHOUT ROWID",
         "INSERT INTO pairs VALUES (1, 2, 'x'), (2, 1, 'y'), (1, 1, 'z')",
     )
-    assert [one.text for one in CorpusReader([f"{path}::pairs"])] == ["z", "y", "x"]
-
-
-def test_a_view_and_a_query_are_read_like_a_table(database):
-    assert list(CorpusReader([f"{database}::late"])) == [Document("30", "third")]
-    reader = CorpusReader(
-        [database],
-        sql="SELECT year AS id, upper(text) AS text FROM docs ORDER BY year DESC LIMIT 2",
-    )
+    assert read(f"{path}::docs") == [
+        Document("10", "first", None, {"lang": "en"}),
+        Document("20", "second", "", {"year": 1999, "lang": "de", "score": -2.0}),
+        Document("30", "third", "C", {"year": 2020, "score": 1.5}),
+    ]
+    assert read(f'{path}::odd "name', Fields(id="key", text="body")) == [
+        Document("b", "B", None, {"n": 2}),
+        Document("a", "A", None, {"n": 1}),
+    ]
+    assert [one.text for one in read(f"{path}::pairs")] == ["z", "y", "x"]
+    assert read(f"{path}::late") == [Document("30", "third")]
+    sql = "SELECT year AS id, upper(text) AS text FROM docs ORDER BY year DESC LIMIT 2"
+    reader = CorpusReader([path], sql=sql)
     assert list(reader) == [Document("2020", "THIRD"), Document("1999", "SECOND")]
     assert reader.total_bytes is None
 
 
 def test_a_database_is_known_by_its_header_and_names_its_tables(tmp_path):
     path = make(tmp_path / "any.txt", "CREATE TABLE t (a INTEGER PRIMARY KEY AUTOINCREMENT)")
-    with pytest.raises(SourceError) as caught:
-        list(CorpusReader([path], on_error="skip"))
-    assert str(caught.value) == (
+    assert refuses(path, "a SQLite database") == (
         f"{path}: a SQLite database; name one of its tables, as in {path}::docs, or give a "
         "query with --sql; the tables are 'docs', 'odd \"name', 't', 'late'"
     )
 
 
-def refused(source, message, **options):
-    with pytest.raises(SourceError, match=message) as caught:
-        list(CorpusReader([source], on_error="skip", **options))
-    return str(caught.value)
+READ_ONLY = "the SQL query fails: attempt to write a readonly database"
+FAULTS = [
+    ("data.db::none", {}, "no table 'none'; the tables are 'docs', "),
+    ('data.db::odd "name', {}, r"""data\.db::odd "name: no text column .* 'key', 'body'"""),
+    ("no.db::docs", {}, "no such file"),
+    ("c.jsonl::docs", {}, "expected a SQLite database .* 'docs' from, found jsonl"),
+    ("c.jsonl", {"sql": "SELECT 1"}, "expected a SQLite database .* SQL queries from, found"),
+    ("data.db::docs", {"sql": "SELECT 1"}, "both the table 'docs' and an SQL query"),
+    ("data.db", {"sql": "SELECT * FROM none"}, "the SQL query fails: no such table: none"),
+    ("data.db", {"sql": "SELECT 1; SELECT 2"}, "the SQL query fails: .*one statement"),
+    ("data.db", {"sql": "SELECT id, id FROM docs"}, "two columns are called 'id'"),
+    ("data.db", {"sql": "BEGIN"}, "without result columns"),
+    ("data.db", {"sql": "DELETE FROM docs RETURNING *"}, READ_ONLY),
+    ("data.db", {"sql": "INSERT INTO docs(text) VALUES ('x') RETURNING *"}, READ_ONLY),
+    ("data.db.gz::docs", {}, "read from an uncompressed file"),
+    ("damaged.db::docs", {}, "the database cannot be read: .*malformed"),
+]
 
 
-def test_what_cannot_be_read_is_named(database, tmp_path):
-    refused(f"{database}::none", r"data\.db: no table 'none'; the tables are 'docs', ")
-    refused(f'{database}::odd "name', r'data\.db::odd "name: no text column .* \'key\', \'body\'')
-    refused(tmp_path / "no.db::docs", r"no\.db: no such file")
-    text = tmp_path / "c.jsonl"
-    text.write_text('{"text": "x"}')
-    refused(f"{text}::docs", r"c\.jsonl: expected a SQLite database .* 'docs' from, found jsonl")
-    refused(
-        text, r"c\.jsonl: expected a SQLite database .* SQL queries from, found", sql="SELECT 1"
-    )
-    refused(f"{database}::docs", "both the table 'docs' and an SQL query", sql="SELECT 1")
-    refused(database, "the SQL query fails: no such table: none", sql="SELECT * FROM none")
-    refused(database, "the SQL query fails: .*one statement", sql="SELECT 1; SELECT 2")
-    refused(database, "two columns are called 'id'", sql="SELECT id, id FROM docs")
-    refused(database, "without result columns", sql="BEGIN")
-
-
-def test_a_compressed_or_piped_database_is_refused(database, tmp_path):
-    zipped = tmp_path / "data.db.gz"
-    zipped.write_bytes(gzip.compress(database.read_bytes()))
-    refused(f"{zipped}::docs", "read from an uncompressed file")
-    refused("-", "read from an uncompressed file", stdin=io.BytesIO(database.read_bytes()))
-
-
-def test_a_damaged_database_is_one_error(database):
-    content = bytearray(database.read_bytes())
-    content[4096:] = b"\xff" * (len(content) - 4096)
-    database.write_bytes(content)
-    refused(f"{database}::docs", r"data\.db: the database cannot be read: .*malformed")
+@pytest.mark.parametrize(("source", "options", "message"), FAULTS)
+def test_what_cannot_be_read_is_named_and_nothing_is_written(
+    database, tmp_path, source, options, message
+):
+    content = database.read_bytes()
+    write(tmp_path / "c.jsonl", '{"text": "x"}')
+    write(tmp_path / "data.db.gz", gzip.compress(content))
+    write(tmp_path / "damaged.db", content[:4096] + b"\xff" * (len(content) - 4096))
+    refuses(f"{tmp_path}/{source}", message, **options)
+    assert database.read_bytes() == content
 
 
 CELLS = {
@@ -142,24 +116,16 @@ def test_a_cell_that_no_index_can_store_is_left_out_and_its_document_kept(tmp_pa
     assert reader.left_out["lang"].first.startswith(f"{path}::docs: row 2: {fault}")
 
 
-def test_bytes_as_text_are_a_fault_of_their_row(tmp_path):
+def test_a_bad_row_is_named_and_null_text_is_empty(tmp_path):
     path = make(tmp_path / "data.db", "UPDATE docs SET text = x'00ff' WHERE id = 20")
-    with pytest.raises(
-        SourceError, match=r"row 2: the text field 'text' is the bytes b'\\x00\\xff'"
-    ):
-        list(CorpusReader([f"{path}::docs"]))
-
-
-def test_null_text_is_empty_and_null_id_is_malformed(tmp_path):
-    path = make(
-        tmp_path / "data.db",
+    fault = r"the text field 'text' is the bytes b'\\x00\\xff'"
+    names_or_skips(f"{path}::docs", ": row 2", fault, ["first", "third"])
+    make(
+        tmp_path / "nulls.db",
         "CREATE TABLE t (id, text)",
         "INSERT INTO t VALUES ('a', NULL), ('b', 'x'), (NULL, 'y')",
     )
-    reader = CorpusReader([f"{path}::t"], on_error="skip")
-    assert list(reader) == [Document("b", "x")]
-    assert (reader.empty, reader.empty_at) == (1, [f"{path}::t: row 1"])
-    assert reader.problems == [f"{path}::t: row 3: id is null, expected a string or an integer"]
+    names_or_skips(f"{tmp_path}/nulls.db::t", ": row 3", "id is null, expected a string", ["x"])
 
 
 def test_bytes_are_counted_by_rows(tmp_path):
@@ -176,22 +142,9 @@ def test_bytes_are_counted_by_rows(tmp_path):
 
 
 def test_a_file_whose_name_holds_the_separator_is_read_as_a_file(tmp_path):
-    path = tmp_path / "a::b.txt"
-    path.write_text("x\n")
-    assert [one.text for one in CorpusReader([path])] == ["x"]
+    assert [one.text for one in read(write(tmp_path / "a::b.txt", "x\n"))] == ["x"]
     table = make(tmp_path / "c::d.db")
-    assert len(list(CorpusReader([f"{table}::docs"]))) == 3
-
-
-WRITES = ["DELETE FROM docs RETURNING *", "INSERT INTO docs(text) VALUES ('x') RETURNING *"]
-
-
-@pytest.mark.parametrize("sql", WRITES)
-def test_nothing_is_written_to_a_database(database, sql):
-    before = hashlib.sha256(database.read_bytes()).digest()
-    refused(database, "the SQL query fails: attempt to write a readonly database", sql=sql)
-    assert hashlib.sha256(database.read_bytes()).digest() == before
-    assert len(list(CorpusReader([f"{database}::docs"]))) == 3
+    assert len(read(f"{table}::docs")) == 3
 
 
 def test_all_rows_are_of_one_state_while_another_program_writes(tmp_path):
@@ -206,30 +159,6 @@ def test_all_rows_are_of_one_state_while_another_program_writes(tmp_path):
         writer.commit()
         texts += [document.text for document in documents]
     assert texts == ["old"] * 2000
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
-def test_a_wal_database_in_a_folder_that_cannot_be_written_is_read(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("shared")
-    path = make(folder / "data.db")
-    with closing(sqlite3.connect(path)) as writer:
-        writer.execute("PRAGMA journal_mode = WAL")
-    for one in (folder, *folder.parents):
-        if one.stat().st_uid == 0 and str(one).startswith(str(folder.parents[1])):
-            one.chmod(0o755)
-    folder.chmod(0o555)
-    program = (
-        "import os, sys\n"
-        "from retriever import CorpusReader\n"
-        "import sqlite_utils\n"
-        "os.setgid(65534); os.setuid(65534)\n"
-        f"print(len(list(CorpusReader([{f'{path}::docs'!r}]))))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert (done.stdout, done.stderr) == ("3\n", "")
-    assert os.listdir(folder) == ["data.db"]
 
 
 def test_a_reader_may_go_on_in_another_thread_and_be_left_halfway(database):
