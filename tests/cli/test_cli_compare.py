@@ -56,24 +56,6 @@ def test_json_holds_all_of_it(retriever, files):
     assert found["most_different"]["AP"]["good.run"][0]["query"] == "3"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["good.run", "good.run"], "given twice"),
-        (["none.run"], "none.run"),
-        (["good.run", "--baseline", "poor.run"], "expected one of the runs"),
-        (["good.run", "-m", "magic"], "unknown measure 'magic'"),
-        (["good.run", "--queries", "none.jsonl"], "none.jsonl"),
-    ],
-)
-def test_bad_input_is_one_line_and_exit_code_2(retriever, files, arguments, message):
-    done = retriever("eval", "compare", *arguments, "--qrels", "qrels")
-    assert done.code == 2
-    assert done.out == ""
-    assert message in done.err
-    assert "Traceback" not in done.err
-
-
 def test_a_name_of_wide_characters_keeps_columns_aligned(retriever, files):
     (files / "good.run").rename(files / "良い検索.run")
     done = retriever(

@@ -50,10 +50,6 @@ class TestLayers:
         assert [one["offset"] for one in found["diagonals"]] == [1, 2]
         assert found["diagonals"][1]["values"] == [found["mean"][0][2]]
 
-    def test_special_tokens_can_be_left_out(self, inspect):
-        found = read(inspect("layers", "--text", WORDS, "--json", settings="::special-tokens=drop"))
-        assert found["pieces"] == 5
-
     def test_a_corpus_is_read_up_to_the_limit(self, inspect, corpus):
         whole = read(inspect("layers", corpus, "--json"))
         assert (whole["texts"], whole["pieces"], whole["cut"]) == (20, 160, 0)
@@ -102,11 +98,6 @@ class TestWords:
         header = "low variance count middle variance count high variance count"
         assert lines[3].split() == header.split()
         assert len(lines) == 7
-
-    def test_without_a_frequent_word_the_remedy_is_named(self, inspect, corpus):
-        outcome = inspect("words", corpus, "--limit", 2)
-        assert outcome.code == 2
-        assert "at least 5 times in the first 2 texts, found none" in outcome.err
 
 
 class TestWeights:
@@ -208,62 +199,3 @@ def test_each_command_draws_its_figure(inspect, corpus, tmp_path):
             figure = tmp_path / f"{arguments[0]}{ending}"
             assert inspect(*arguments, "--plot", figure).code == 0
             assert figure.read_bytes().startswith(start)
-
-
-def test_an_encoder_of_any_kind_can_be_named(inspect, tiny_models, retriever):
-    plain = read(inspect("layers", "--text", WORDS, "--json"))
-    pasted = read(
-        retriever(
-            *("inspect", "layers", "--text", WORDS, "--json"),
-            *("--model", f"{tiny_models['bert']}::lc:0,1::pooling=max"),
-        )
-    )
-    assert pasted["mean"] == plain["mean"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["layers"], "give either SOURCE... or --text TEXT"),
-        (["layers", "CORPUS", "--text", "w1"], "give either SOURCE... or --text TEXT"),
-        (["layers", "--text", "  "], "--text: expected a text, found only white space"),
-        (["layers", "--text", "w1 \udcff"], "--text: expected UTF-8, found another byte"),
-        (["layers", "missing.jsonl"], "missing.jsonl"),
-        (["layers", "CORPUS", "--plot", "a.pdf"], "expected a figure that ends in .png or .svg"),
-        (["words"], "Missing argument 'SOURCE...'"),
-        (["words", "missing.jsonl"], "missing.jsonl"),
-        (["words", "CORPUS", "--plot", "figure"], "found 'no ending'"),
-        (["words", "CORPUS", "--set", "text-field=body"], "body"),
-        (["weights"], "give either TEXT or --text-file FILE"),
-        (["weights", "w1", "--text-file", "x"], "give either TEXT or --text-file FILE"),
-        (["weights", ""], "TEXT: expected a text, found only white space"),
-        (["weights", "w1 \udcff"], "TEXT: expected UTF-8, found another byte"),
-        (["weights", "--text-file", "missing.txt"], "missing.txt: No such file"),
-        (["weights", "--text-file", "BYTES"], "expected UTF-8, found byte 0xff at offset 3"),
-        (["weights", "w1", "--plot", "missing/a.png"], "expected a file in a folder that exists"),
-        (["weights", "w1", "MODEL::last"], "fusion: expected sbert-wk, found mean"),
-        (["weights", "w1", "MODEL::fusion=concat"], "fusion: expected sbert-wk, found concat"),
-        (["weights", "w1", "MODEL::layers=0,1"], "layers: SBERT-WK fuses from start-layer"),
-        (["weights", "w1", "MODEL::start-layer=2"], "start-layer: expected 0 to 1"),
-        (["weights", "w1", "MODEL::static=sif"], "static"),
-        (["layers", "--text", "w1", "MODEL::static=average"], "no layers"),
-        (["layers", "--text", "w1", "--layers", "0"], "No such option '--layers'"),
-    ],
-    ids=lambda value: (
-        " ".join(value).encode("utf-8", "replace").decode() if isinstance(value, list) else ""
-    ),
-)
-def test_what_cannot_be_looked_at_is_refused_in_one_line(
-    inspect, corpus, tmp_path, monkeypatch, arguments, message
-):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "bytes.txt").write_bytes(b"w1 \xff")
-    files = {"CORPUS": corpus, "BYTES": tmp_path / "bytes.txt"}
-    settings = [one.removeprefix("MODEL") for one in arguments if one.startswith("MODEL")]
-    given = [files.get(one, one) for one in arguments if not one.startswith("MODEL")]
-    outcome = inspect(*given, settings="".join(settings))
-    assert outcome.code == 2
-    assert outcome.out == ""
-    assert message in outcome.err
-    assert "Traceback" not in outcome.err
-    assert not list(tmp_path.glob("*.png"))

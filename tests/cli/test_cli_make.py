@@ -21,8 +21,8 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture
 def make(retriever, corpus, tmp_path):
-    def call(*arguments, source=corpus):
-        return retriever("make", "probing", source, "-o", tmp_path / "probing", *arguments)
+    def call(*arguments):
+        return retriever("make", "probing", corpus, "-o", tmp_path / "probing", *arguments)
 
     return call
 
@@ -54,16 +54,6 @@ def test_the_same_command_writes_the_same_bytes(make, tmp_path):
     assert contents[0] == contents[1] != contents[2]
 
 
-def test_a_corpus_too_small_for_one_set_writes_none(make, tmp_path):
-    done = make("--words", 50)
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("retriever: wc: expected 50 words of 4 letters or more")
-    # None was found, so fewer words would not help.
-    assert done.err.endswith("; name a larger corpus\n")
-    assert done.err.count("\n") == 1
-    assert not (tmp_path / "probing").exists()
-
-
 def test_an_existing_file_is_not_replaced(make, tmp_path):
     (tmp_path / "probing").mkdir()
     (tmp_path / "probing/word_content.txt").write_text("SentEval's")
@@ -72,30 +62,3 @@ def test_an_existing_file_is_not_replaced(make, tmp_path):
     assert "expected a folder without word_content.txt" in done.err
     assert (tmp_path / "probing/word_content.txt").read_text() == "SentEval's"
     assert make("--task", "sentlen").code == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "source", "said"),
-    [
-        (["--task", "sentlen", "--words", 5], None, "--words belongs to wc; found --task sentlen"),
-        ([], "-", "read SOURCE twice, and standard input can be read only once"),
-        (["--words", 1], None, "--words"),
-        (["--task", "treedepth"], None, "'treedepth' is not one of"),
-        ([], "absent.txt", "absent.txt: no such file or folder"),
-    ],
-)
-def test_what_cannot_be_done_is_said(make, corpus, tmp_path, arguments, source, said):
-    done = make(*arguments, source=source or corpus)
-    assert done.code == 2
-    assert said in done.err
-    assert not (tmp_path / "probing").exists()
-
-
-def test_a_folder_that_cannot_be_made_is_refused_before_anything_is_read(
-    retriever, corpus, tmp_path, monkeypatch
-):
-    monkeypatch.setattr("cli.commands.make_probing._texts", lambda *_, **__: pytest.fail("read"))
-    done = retriever("make", "probing", corpus, "-o", tmp_path / "a/b")
-    assert (done.code, "expected its parent folder to exist" in done.err) == (2, True)
-    done = retriever("make", "probing", corpus, "-o", corpus)
-    assert (done.code, "expected a folder, found a file" in done.err) == (2, True)

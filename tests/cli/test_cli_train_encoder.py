@@ -10,10 +10,8 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from retriever.encoders.encoder import Encoder
 from tests.eval.qa.samples import made_set, write_set
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,12 +31,8 @@ def dataset(tmp_path):
 @pytest.fixture
 def model(tiny_models):
     return (
-        "--model",
-        str(tiny_models["bert"]),
-        "--set",
-        "max-length=32",
-        "--set",
-        "learning-rate=1e-3",
+        *("--model", str(tiny_models["bert"])),
+        *("--set", "max-length=32", "--set", "learning-rate=1e-3"),
     )
 
 
@@ -108,21 +102,6 @@ def test_a_corpus_alone_trains_an_encoder_that_finds_its_titles(retriever, corpu
     assert (output / "model.safetensors").stat().st_mtime_ns != written
 
 
-def test_a_rate_of_nearly_zero_keeps_the_untrained_encoder_and_says_so(
-    retriever, dataset, tiny_models, tmp_path
-):
-    output = tmp_path / "encoder"
-    name = str(tiny_models["bert"])
-    done = retriever(
-        "train", "encoder", dataset, "--output", output, "--model", name,
-        "--set", "learning-rate=1e-12", "--epochs", "1",
-    )  # fmt: skip
-    assert done.code == 0, done.err
-    assert "the untrained encoder, since no epoch is better on dev" in done.out
-    before, after = (Encoder.load(one, device="cpu") for one in (name, str(output)))
-    np.testing.assert_array_equal(before.encode(["w1 w2", "w3"]), after.encode(["w1 w2", "w3"]))
-
-
 def test_scored_and_labeled_pairs_train_too(retriever, model, tmp_path):
     scored = "".join(f"{n % 5}\tw{n} w{n % 5}\tw{n + 1} w{n % 3}\n" for n in range(40))
     (tmp_path / "scored.tsv").write_text("score\tsentence1\tsentence2\n" + scored)
@@ -186,33 +165,3 @@ def test_interrupted_it_resumes_to_the_same_weights(retriever, dataset, model, t
     assert done.code == 0, done.err
     assert not checkpoint.exists()
     assert (whole / "model.safetensors").read_bytes() == (killed / "model.safetensors").read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("{set}", "--output", "{set}"), "--output"),
-        (("{set}", "--output", "e", "--train", "half"), "train: expected full, last:N"),
-        (("{set}", "--output", "e", "--train", "last:7"), "expected last:1 to last:2"),
-        (("{set}", "--output", "e", "--set", "dev-split=none"), "'none'"),
-        (("{set}", "--output", "e", "--objective", "hinge", "--negatives", "batch"), "pairwise"),
-        (("{set}", "--output", "e", "--set", "margin=0"), "margin: expected more than 0"),
-        (("{set}", "--output", "e", "--plot", "x.doc"), "x.doc"),
-        (("{set}/nothing", "--output", "e"), "no such file or folder"),
-        (("{set}/corpus.jsonl", "--output", "e"), "--pairs"),
-        (("{set}/corpus.jsonl", "--pairs", "title", "--output", "e"), "both title and text"),
-        (("{set}", "--output", "e", "--objective", "sts"), "{set}"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
-)
-def test_bad_input_is_refused_with_what_would_be_right(
-    retriever, dataset, model, monkeypatch, tmp_path, arguments, said
-):
-    monkeypatch.chdir(tmp_path)
-    filled = [argument.replace("{set}", str(dataset)) for argument in arguments]
-    done = retriever("train", "encoder", *filled, *model)
-    assert done.code == 2
-    assert said.replace("{set}", str(dataset)) in done.err
-    assert "Traceback" not in done.err
-    assert not done.out
-    assert not (tmp_path / "e").exists()

@@ -1,0 +1,166 @@
+"""What `eval`, `train`, `inspect` and `make` refuse: one line, exit code 2, and nothing is written.
+
+Refusals of the library are tested with it; here is one of each kind, and those of the commands.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from retriever.encoders.encoder import Encoder
+from tests.cli.error_cases import refused
+from tests.eval.qa.samples import made_set, write_set
+from tests.eval.sentences.sentence_samples import write_pairs, write_probe, write_sts, write_task
+
+REFUSED = [
+    ("compare good.run good.run --qrels qrels", "a RUN is given twice"),
+    ("qa set --baseline uv", "baseline: expected one of the systems"),
+    ("qa set -s cross-encoder:mse", "hinge, softmax, pointwise"),
+    ("qa set -s cross-encoder --set seeds=2", "--set seeds: it is for training a head"),
+    ("qa set -s uv --cross-seeds 2", "--cross-seeds: it is for training a cross-encoder"),
+    ("qa set --by-layer --cross-seeds 2", "--cross-seeds: it is for training a cross-encoder"),
+    ("qa set --by-layer -s bm25", "leave out --systems and --baseline"),
+    ("qa set --by-layer --baseline cosine", "leave out --systems and --baseline"),
+    ("sts pairs constant.tsv", "constant: expected gold scores that differ"),
+    ("sts pairs -e MODEL -e MODEL", "again"),
+    ("sts pairs -e MODEL --baseline other", "found 'other'"),
+    ("sts pairs -e MODEL::last --by-layer", "leave layers out"),
+    ("sts pairs --output no/report", "expected its parent"),
+    ("sts pairs --set seeds=2", "--set seeds belongs to --supervised"),
+    ("sts pairs --supervised --aggregation mean", "as one list"),
+    ("sts pairs pairs.tsv", "two data sets are called pairs"),
+    ("sts pairs --by-layer --set poolings=mean,mean", "each once"),
+    ("sts pairs --by-layer --baseline x", "every hidden state is scored; leave it out"),
+    ("sts pairs --set poolings=cls", "--set poolings: those of --by-layer"),
+    ("sts absent", "absent: no such file or folder"),
+    ("transfer texts.tsv --protocol bert-lc --classifier mlp", "leave it out"),
+    ("transfer texts.tsv --layers-search --classifier mlp", "classifier: found mlp, but"),
+    ("transfer texts.tsv --layers-search --by-layer", "leave out --layers-search or --by-layer"),
+    ("transfer texts.tsv --layers-search --protocol senteval", "--protocol: --layers-search"),
+    ("transfer texts.tsv --layers-search --seeds 3", "--seeds: --layers-search"),
+    ("transfer texts.tsv --layers-search --baseline x", "baseline: expected one of the encoders"),
+    ("transfer texts.tsv --train-share 0.5", "--train-share: only --layers-search uses it"),
+    ("transfer texts.tsv --max-layers 2", "--max-layers: only --layers-search uses it"),
+    ("transfer texts.tsv --set inner=2", "--set inner: only --layers-search uses it"),
+    ("transfer texts.tsv --set finalists=2", "--set finalists: only --layers-search uses it"),
+    ("transfer texts.tsv --layers-search --train-share 1,2", "expected shares above 0"),
+    ("transfer texts.tsv --layers-search --train-share 0", "expected shares above 0"),
+    ("transfer texts.tsv --layers-search --train-share 1/0", "expected shares above 0"),
+    ("transfer texts.tsv --layers-search --train-share 1/4,0.25", "different shares, found"),
+    ("transfer texts.tsv --set outer=3", "--set outer: only --protocol bert-lc or --layers-search"),
+    ("transfer texts.tsv --protocol bert-lc --set folds=3", "only --protocol senteval"),
+    ("transfer texts.tsv --layers-search --set folds=3", "only --protocol senteval"),
+    ("probe pairs", "expected the file of a probing task, found a folder"),
+    ("probe nodev.txt", "va (dev)"),
+    ("layers pairs.tsv --objective map", "expected spearman or pearson for scored pairs"),
+    ("layers pairs.tsv other.tsv", "found 2; name the file to test on with --test"),
+    ("layers set --test pairs.tsv", "name the split to test on (--test-split)"),
+    ("layers pairs.tsv --protocol paper --test other.tsv", "no data to test on (--test)"),
+    ("layers pairs.tsv --protocol paper", "dev-size: expected 2 to 38 of the 40 pairs, found 350"),
+    ("layers pairs.tsv --model MODEL::layers=all", "layers: found all"),
+    ("layers pairs.tsv --model MODEL::fusion=concat", "fusion: found concat"),
+    ("layers pairs.tsv --model MODEL::static=average", "static: found average"),
+    ("layers pairs.tsv --max-layers 4", "expected 1 to 3, found 4"),
+    ("layers pairs.tsv --plot a.pdf", "expected a figure that ends in .png or .svg"),
+    ("train reranker set -o set", "--output"),
+    ("train reranker set -o r --negatives random", "set --count"),
+    ("train cross-encoder set -o c --train half", "train: expected full, last:N or lora:RANK"),
+    ("train cross-encoder set -o c --loss softmax --set margin=0", "margin: it belongs to"),
+    ("train cross-encoder set -o no/c", "folder that exists"),
+    ("train encoder set -o set", "--output"),
+    ("train encoder set/corpus.jsonl -o e", "--pairs"),
+    ("train encoder set/corpus.jsonl --pairs title -o e", "both title and text"),
+    ("train encoder set/corpus.jsonl --pairs cloze -o e --without set", "leave out --without"),
+    ("train encoder set -o e --objective sts", "set: "),
+    ("train static -o x --vectors words.txt --method sif", "name a SOURCE"),
+    ("train static -o x --vectors words.txt --method average --set a=1", "has nothing to fit"),
+    ("train static -o x --method lsa", "lsa is fitted on texts: name a SOURCE"),
+    ("train static -o x --method lsa --vectors x", "--vectors: lsa has no use for it"),
+    ("train static -o x --method lsa --set word-counts=x", "--set word-counts: lsa has no use"),
+    ("train static -o x --method lsa --set a=1", "--set a: lsa has no use for it"),
+    ("train static -o x --method lsa --set components=2", "--set components: lsa has no use"),
+    ("train static -o x --method sif --vectors x --set min-df=2", "--set min-df: sif has no use"),
+    ("train static -o x --method sif", "sif combines word vectors: name them with --vectors"),
+    ("train static -o x --method p-mean --vectors x --vectors y", "one file or model, found 2"),
+    ("train static -o . --method sif --vectors absent texts.tsv", "change --output"),
+    ("train meta --source a --source b -o x --method svd", "svd is fitted on texts: name a CORPUS"),
+    ("train meta --source a --source b -o x --method sup", "training pairs (--train)"),
+    ("train meta --source MODEL -o x --method conc", "source: expected two or more, found 1"),
+    ("train meta --source a --source b -o x --method svd --set epochs=3", "--set epochs belongs"),
+    ("train meta --source a --source b -o x --method conc --dimensions 3", "conc has the sum"),
+    (
+        "train meta --source a --source b -o x --method avg --set regularization=3",
+        "belongs to gcca",
+    ),
+    (
+        "train meta --source a --source b -o x --method sup --train alone",
+        "alone: has no train split",
+    ),
+    ("inspect layers", "give either SOURCE... or --text TEXT"),
+    ("inspect layers set/corpus.jsonl --text w1", "give either SOURCE... or --text TEXT"),
+    ("inspect layers --text ' '", "--text: expected a text, found only white space"),
+    ("inspect layers --text 'w1 \udcff'", "--text: expected UTF-8, found another byte"),
+    ("inspect words set/corpus.jsonl --limit 2", "at least 5 times in the first 2 texts"),
+    ("inspect weights", "give either TEXT or --text-file FILE"),
+    ("inspect weights w1 --text-file x", "give either TEXT or --text-file FILE"),
+    ("inspect weights ''", "TEXT: expected a text, found only white space"),
+    ("inspect weights --text-file missing.txt", "missing.txt: No such file"),
+    ("inspect weights --text-file bytes.txt", "expected UTF-8, found byte 0xff at offset 3"),
+    ("inspect weights w1 --model MODEL::last", "fusion: expected sbert-wk, found mean"),
+    ("inspect weights w1 --model MODEL::layers=0,1", "layers: SBERT-WK fuses from start-layer"),
+    ("inspect weights w1 --model MODEL::static=sif", "static"),
+    ("make probing set/corpus.jsonl -o p --task sentlen --words 5", "--words belongs to wc; found"),
+    ("make probing - -o p", "read SOURCE twice, and standard input can be read only once"),
+    ("make probing set/corpus.jsonl -o a/b", "expected its parent folder to exist"),
+    ("make probing set/corpus.jsonl -o p", "wc: expected 1,000 words of 4 letters or more"),
+]
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory, tiny_models):
+    """A folder of good sets and of sets that each have one fault."""
+    folder = tmp_path_factory.mktemp("samples")
+    write_set(folder / "set", *(made_set(split) for split in ("train", "dev", "test")))
+    write_sts(folder / "pairs")
+    write_task(folder / "texts.tsv", {"train": 30, "test": 9})
+    write_probe(folder / "probe.txt")
+    write_probe(folder / "nodev.txt", {"tr": 20, "te": 10})
+    write_pairs(folder / "pairs.tsv", 40, 0)
+    write_pairs(folder / "other.tsv", 30, 1)
+    (folder / "alone").mkdir()
+    write_pairs(folder / "alone/test.tsv", 4, 2)
+    head = "score\tsentence1\tsentence2\n"
+    (folder / "constant.tsv").write_text(f"{head}2\tw1\tw2\n2\tw3\tw4\n")
+    (folder / "words.txt").write_text("one 1 0 0\ntwo 0 1 0\n")
+    (folder / "bytes.txt").write_bytes(b"w1 \xff")
+    return folder
+
+
+@pytest.fixture
+def inside(samples, tmp_path, monkeypatch):
+    monkeypatch.chdir(samples)
+    monkeypatch.setenv("RETRIEVER_CACHE", str(tmp_path))
+    monkeypatch.setattr(Encoder, "encode_pieces", lambda *_: pytest.fail("encoded"))
+    return samples
+
+
+@pytest.mark.parametrize(("line", "said"), REFUSED, ids=[ascii(line) for line, _ in REFUSED])
+def test_a_refusal_is_one_line(retriever, inside, tiny_models, line, said):
+    before = sorted(inside.rglob("*"))
+    model = str(tiny_models["bert"])
+    asked = shlex.split(line.replace("MODEL", model))
+    if asked[0] not in ("train", "inspect", "make"):
+        asked.insert(0, "eval")
+    if "MODEL" not in line and asked[1] not in ("compare", "static", "meta", "probing"):
+        asked += ["--model", model]
+    refused(retriever(*asked), said)
+    assert sorted(inside.rglob("*")) == before
+
+
+@pytest.mark.parametrize("asked", ["transfer texts.tsv", "probe probe.txt"])
+def test_without_the_extra_it_is_named(retriever, inside, tiny_models, monkeypatch, asked):
+    monkeypatch.setattr("retriever.errors.find_spec", lambda name: None)
+    done = retriever("eval", *asked.split(), "--model", tiny_models["bert"])
+    refused(done, 'pip install "layer-retriever[sentences]"')

@@ -1,0 +1,296 @@
+"""What the commands of `eval` and `train` ask of the library: each option is a setting of it."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+import eval as evaluation
+import retriever.encoders.meta.fitting as meta
+import retriever.encoders.static.fitting as static
+from eval import (
+    CrossEncoderSettings,
+    CrossPlan,
+    EncoderFitSettings,
+    HeadPlan,
+    LayerSearchSettings,
+    LayerTransferSettings,
+    Loading,
+    QASettings,
+    QuestionSettings,
+    RelatednessSettings,
+    RerankerSettings,
+    Resampling,
+    STSSettings,
+    TransferProtocol,
+    TransferSettings,
+)
+from retriever.encoders.meta.attention import UnsupSettings
+from retriever.encoders.meta.fitting import MetaSettings
+from retriever.encoders.static.fitting import FitSettings, LSASettings
+from retriever.encoders.training.trainer import EncoderTrainingSettings
+from retriever.rerankers.settings import CrossTrainingSettings, HeadSettings, HeadTrainingSettings
+from retriever.training.loop import Trained
+from retriever.training.sampling import SamplingSettings
+
+DATA = Path("data")
+CACHED = Loading(cache=Path("cache"))
+CPU = Loading("cpu", True)
+SEVERAL = QuestionSettings(
+    "beir", "clean", "learn", "tune", 0.25, Path("i"), depth=7, without=(DATA, DATA)
+)
+OF_SEVERAL = (
+    "--set form=beir --variant clean --train-split learn --set dev-split=tune --dev-share 0.25"
+    " --index i --set depth=7"
+)
+TUNED = {
+    "trained": Trained("last", 2),
+    "learning_rate": 0.5,
+    "head_learning_rate": 0.25,
+    "weight_decay": 0.125,
+    "warmup": 0.75,
+    "clip": 2.0,
+    "averaging": 0.5,
+    "epochs": 5,
+    "tolerance": 0.0625,
+    "patience": 4,
+    "seed": 9,
+    "train_word_embeddings": True,
+    "precision": "float32",
+}
+TUNING = (
+    "--train last:2 --epochs 5 --seed 9 --set learning-rate=0.5 --set head-learning-rate=0.25"
+    " --set weight-decay=0.125 --set warmup=0.75 --set clip=2 --set averaging=0.5"
+    " --set tolerance=0.0625 --set patience=4 --set train-word-embeddings=yes"
+    " --set precision=float32"
+)
+SAMPLED = SamplingSettings("random", 3, 2, 6)
+SAMPLING = "--negatives random --count 3 --set positives=2 --set batch=6"
+RESAMPLED = Resampling(100, 7)
+RESAMPLING = "--set resamples=100 --set seed=7"
+
+ASKED = [
+    ("eval sts data", "score_sts", STSSettings(loading=CACHED)),
+    (
+        "eval sts data -e a -e ::last4 --model m --aggregation wmean --baseline ::last4"
+        f" {RESAMPLING} --device cpu --download --no-cache",
+        "score_sts",
+        STSSettings(aggregation="wmean", baseline="m::last4", resampling=RESAMPLED, loading=CPU),
+    ),
+    (
+        "eval sts data --supervised",
+        "score_sts",
+        STSSettings(supervised=RelatednessSettings(), loading=CACHED),
+    ),
+    (
+        "eval sts data --supervised --set seeds=2 --by-layer --set 'poolings=cls, mean'",
+        "score_sts",
+        STSSettings(
+            supervised=RelatednessSettings(seeds=2), poolings=("cls", "mean"), loading=CACHED
+        ),
+    ),
+    ("eval transfer data", "score_transfer", TransferSettings(loading=CACHED)),
+    (
+        f"eval transfer data --classifier mlp --seeds 2 --set folds=3 --by-layer {RESAMPLING}",
+        "score_transfer",
+        TransferSettings(
+            classifier="mlp",
+            seeds=2,
+            protocol=TransferProtocol(folds=3),
+            poolings=("mean", "max", "cls", "sep"),
+            resampling=RESAMPLED,
+            loading=CACHED,
+        ),
+    ),
+    (
+        "eval transfer data --protocol bert-lc --set outer=2",
+        "score_transfer",
+        TransferSettings(protocol=TransferProtocol("bert-lc", outer=2), loading=CACHED),
+    ),
+    (
+        "eval transfer data --layers-search --max-layers 3 --set outer=2 --set inner=4"
+        " --set finalists=5 --train-share 1,1/4,0.5",
+        "score_transfer",
+        TransferSettings(
+            protocol=TransferProtocol(outer=2),
+            layer_search=LayerTransferSettings(3, 2, 4, finalists=5),
+            train_shares=(1.0, 0.25, 0.5),
+            loading=CACHED,
+        ),
+    ),
+    (
+        "eval transfer data --layers-search",
+        "score_transfer",
+        TransferSettings(layer_search=LayerTransferSettings(), loading=CACHED),
+    ),
+    (
+        f"eval probe data --classifier lr-senteval --seeds 3 --baseline x {RESAMPLING}",
+        "score_probing",
+        TransferSettings(
+            classifier="lr-senteval", seeds=3, baseline="x", resampling=RESAMPLED, loading=CACHED
+        ),
+    ),
+    ("eval probe data", "score_probing", TransferSettings(loading=CACHED)),
+    ("eval layers data", "search_layers", LayerSearchSettings(loading=CACHED)),
+    (
+        "eval layers data --split train --test-split test --objective nDCG@10 --max-layers 2"
+        " --protocol paper --set top=3 --set shuffles=4 --set dev-size=30 --set resamples=100"
+        " --set seed=8 --model m --pooling max --no-cache",
+        "search_layers",
+        LayerSearchSettings(
+            "m::pooling=max",
+            Loading(),
+            "nDCG@10",
+            "paper",
+            "train",
+            "test",
+            shuffles=4,
+            dev_size=30,
+            max_layers=2,
+            top=3,
+            resamples=100,
+            seed=8,
+        ),
+    ),
+    ("eval qa data", "rank_systems", QASettings(loading=CACHED)),
+    (
+        f"eval qa data -s uv -s cross-encoder --split dev --cross-seeds 2 --set seeds=4"
+        f" --set top=6 -m AP -m P@1 --baseline uv --without-positive count {RESAMPLING}"
+        f" --layers 0 -o out {OF_SEVERAL}",
+        "rank_systems",
+        QASettings(
+            "::layers=0",
+            CACHED,
+            QuestionSettings("beir", "clean", "learn", "tune", 0.25, Path("i"), depth=7),
+            "dev",
+            ("AP", "P@1"),
+            "uv",
+            "count",
+            RESAMPLED,
+            seeds=4,
+            cross_seeds=2,
+            models=Path("out/rerankers"),
+            top=6,
+        ),
+    ),
+    ("eval qa data --by-layer --set poolings=cls", "rank_layers", QASettings(loading=CACHED)),
+    (
+        "train reranker data -o out",
+        "fit_reranker",
+        RerankerSettings(HeadPlan().of("uv", "mlp"), loading=CACHED),
+    ),
+    (
+        f"train reranker data -o out --system bilinear --seeds 2 --epochs 3 --set patience=4"
+        f" --set learning-rate=0.5 --set weight-decay=0.25 --set hidden=8 --set dropout=0.5"
+        f" --set initial=random --set optimizer=sgd --set margin=0.125 {SAMPLING} {OF_SEVERAL}"
+        f" --without data --without data",
+        "fit_reranker",
+        RerankerSettings(
+            HeadPlan(
+                HeadSettings("bilinear", "linear", 8, 0.5, "random"),
+                HeadTrainingSettings(0.125, "sgd", 0.5, 0.25, 3, 4, sampling=SAMPLED),
+            ),
+            loading=CACHED,
+            data=SEVERAL,
+            seeds=2,
+        ),
+    ),
+    ("train cross-encoder data -o out", "fit_cross_encoder", CrossEncoderSettings()),
+    (
+        f"train cross-encoder data -o out --model m --device cpu --download --loss softmax"
+        f" --set layer-decay=0.5 --set max-length=32 {TUNING} {SAMPLING} {OF_SEVERAL}"
+        f" --without data --without data",
+        "fit_cross_encoder",
+        CrossEncoderSettings(
+            CrossPlan(
+                "m",
+                32,
+                CrossTrainingSettings(loss="softmax", layer_decay=0.5, sampling=SAMPLED, **TUNED),
+            ),
+            CPU,
+            SEVERAL,
+        ),
+    ),
+    ("train encoder data -o out", "fit_encoder", EncoderFitSettings()),
+    (
+        f"train encoder data -o out --model m::last4 --device cpu --download --objective hinge"
+        f" --set scale=5 --set margin=0.5 --set max-length=64 --dev data {TUNING} {SAMPLING}"
+        f" {OF_SEVERAL} --without data --without data",
+        "fit_encoder",
+        EncoderFitSettings(
+            "m::last4",
+            "hinge",
+            EncoderTrainingSettings(
+                objective="hinge",
+                scale=5.0,
+                margin=0.5,
+                max_length=64,
+                sampling=SAMPLED,
+                **TUNED,
+            ),
+            CPU,
+            SEVERAL,
+            DATA,
+        ),
+    ),
+    (
+        "train meta c.txt --source a --source b -o out --method svd",
+        "fit_meta",
+        MetaSettings("svd"),
+    ),
+    (
+        "train meta c.txt --source a --source b -o out --method unsup --dimensions 5"
+        " --pooling mean --level word --set sample=8 --no-weights --set epochs=2"
+        " --set patience=3 --set learning-rate=0.5 --set weight-decay=0.25 --seed 6",
+        "fit_meta",
+        MetaSettings(
+            "unsup",
+            5,
+            "mean",
+            "word",
+            sample=8,
+            training=UnsupSettings(
+                weights=False, epochs=2, patience=3, learning_rate=0.5, weight_decay=0.25
+            ),
+            seed=6,
+        ),
+    ),
+    (
+        "train static c.txt -o out --method lsa --dimensions 3 --set min-df=4 --set max-df=0.25"
+        " --set max-words=7 --set sample=8",
+        "fit_lsa",
+        LSASettings(3, 4, 0.25, 7, 8),
+    ),
+    (
+        "train static c.txt -o out --method sif --vectors v --set a=0.25 --set components=2"
+        " --set sample=8 --set word-counts=n.txt",
+        "fit_static",
+        FitSettings(0.25, 2, 8, word_counts=Path("n.txt")),
+    ),
+]
+
+
+@pytest.mark.parametrize(("line", "function", "settings"), ASKED, ids=[one[0] for one in ASKED])
+def test_options_are_settings_of_the_library(
+    retriever, tmp_path, monkeypatch, line, function, settings
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RETRIEVER_CACHE", "cache")
+    DATA.mkdir()
+    Path("c.txt").write_text("w1 w2\n")
+    asked = []
+
+    def note(*arguments, **keywords):
+        asked.extend([*arguments, *keywords.values()])
+        raise click.exceptions.Exit(17)
+
+    for module in (evaluation, meta, static):
+        if hasattr(module, function):
+            monkeypatch.setattr(module, function, note)
+    done = retriever(*shlex.split(line))
+    assert done.code == 17, done.err
+    (found,) = [one for one in asked if isinstance(one, type(settings))]
+    assert found == settings
