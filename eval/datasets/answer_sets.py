@@ -5,32 +5,36 @@ Each reader takes a folder, one of its splits, and one of its variants or None.
 
 from __future__ import annotations
 
+import json
 import re
 import string
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 from eval.datasets.files import (
+    AGAIN,
     existing,
+    fault,
     json_lines,
-    json_of,
     matching,
-    numbered_lines,
     pool_of,
     put_new,
     put_text,
     required,
     rows,
-    rows_by_id,
+    shown,
     table,
-    unexpected,
+    text_of,
 )
 from eval.datasets.question_set import Question, QuestionSet
-from retriever.errors import SourceError
 
-WIKIQA = {split: f"WikiQA-{split}.tsv" for split in ("train", "dev", "test")}
+Files = Mapping[str, tuple[str, ...]]
+"""Split to the names that its file may have."""
+
+_SPLITS = ("train", "dev", "test")
+WIKIQA: Files = {split: (f"WikiQA-{split}.tsv",) for split in _SPLITS}
 _WIKIQA_HEADER = (
     "QuestionID",
     "Question",
@@ -42,26 +46,31 @@ _WIKIQA_HEADER = (
 )
 
 WIKI_PASSAGES = "document_passages.json"
-WIKI_QUESTIONS = {split: f"{split}.tsv" for split in ("train", "dev", "test")}
+WIKI_QUESTIONS: Files = {split: (f"{split}.tsv",) for split in _SPLITS}
 _WIKI_HEADER = ("QID", "Question", "DocumentID", "DocumentName", "RelevantPassages")
 _WIKI_FORM = 'one JSON object {"document": {"passage": "text"}}'
 
-TRECQA = {
+TRECQA: Files = {
     "train": ("train-less-than-40.manual-edit.xml", "TRAIN.xml"),
     "train-all": ("train2393.cleanup.xml", "TRAIN-ALL.xml"),
     "dev": ("dev-less-than-40.manual-edit.xml", "DEV.xml"),
     "test": ("test-less-than-40.manual-edit.xml", "TEST.xml"),
 }
-_TRECQA_OPEN = re.compile(r"<QApairs id='([^']*)'>")
-_TRECQA_LABELS = {"<positive>": 1, "<negative>": 0}
+_TRECQA_OPEN = re.compile(r"\s*<QApairs id='([^']*)'>\s*")
+# Its first line has the words, the others annotation.
+_TRECQA_BLOCK = re.compile(r"<(question|positive|negative)>[ \t]*\n(.*)\n(?:(?!</).*\n)*+</\1>\s*")
+_TRECQA_CLOSE = re.compile(r"</QApairs>\s*")
 
 VOCABULARY = "vocabulary"
 ANSWERS_1 = "answers.label.token_idx"
-QUESTIONS_1 = {
-    "train": "question.train.token_idx.label",
-    **{split: f"question.{split}.label.token_idx.pool" for split in ("dev", "test1", "test2")},
+QUESTIONS_1: Files = {
+    "train": ("question.train.token_idx.label",),
+    "dev": ("question.dev.label.token_idx.pool",),
+    "test1": ("question.test1.label.token_idx.pool",),
+    "test2": ("question.test2.label.token_idx.pool",),
 }
 ANSWERS_2 = "InsuranceQA.label2answer.token.encoded"
+# The size of the pools and the split in place of the stars.
 QUESTIONS_2 = "InsuranceQA.question.anslabel.token.*.pool.solr.*.encoded"
 _NAME_2 = re.compile(
     r"InsuranceQA\.question\.anslabel\.token\.([0-9]+)\.pool\.solr\.([a-z]+)\.encoded(?:\.gz)?"
@@ -76,22 +85,18 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-def splits_with_files(folder: Path, files: Mapping[str, str | Sequence[str]]) -> tuple[str, ...]:
-    """The splits that have a file; `files` names it, or several that it may be called."""
-    return tuple(split for split, names in files.items() if _file_of(folder, names))
-
-
-def _file_of(folder: Path, names: str | Sequence[str]) -> Path | None:
-    alternatives = [names] if isinstance(names, str) else names
-    return next(filter(None, (existing(folder / name) for name in alternatives)), None)
+def files_by_split(folder: Path, files: Files) -> dict[str, Path]:
+    """Split to its file, of the splits that have one."""
+    found = {split: existing(*(folder / name for name in names)) for split, names in files.items()}
+    return {split: file for split, file in found.items() if file}
 
 
 def read_wikiqa(folder: Path, split: str, variant: str | None) -> QuestionSet:
     """`WikiQA-SPLIT.tsv` of Yang et al. (2015); `passages` are of all splits that are there."""
     passages: dict[str, str] = {}
     questions = {
-        part: _wikiqa_questions(required(folder / WIKIQA[part], part), passages)
-        for part in splits_with_files(folder, WIKIQA)
+        part: _wikiqa_questions(path, passages)
+        for part, path in files_by_split(folder, WIKIQA).items()
     }
     return QuestionSet("WikiQA", split, questions[split], passages)
 
@@ -104,16 +109,8 @@ def _wikiqa_questions(path: Path, passages: dict[str, str]) -> tuple[Question, .
         put_text(texts, where, query, question, "question")
         put_text(passages, where, sentence, text, "sentence")
         if label.strip() not in ("0", "1"):
-            raise SourceError(
-                f"{where}: expected 0 or 1 as Label, found {label!r}; correct the line"
-            )
-        grades = labels.setdefault(query, {})
-        if sentence in grades:
-            raise SourceError(
-                f"{where}: expected each sentence once for a question, found {sentence} again for "
-                f"{query}; remove one of the lines"
-            )
-        grades[sentence] = int(label)
+            raise fault(where, "0 or 1 as Label", repr(label))
+        put_new(labels.setdefault(query, {}), where, sentence, int(label), f"sentence of {query}")
     return tuple(
         Question(query, texts[query], pool_of(grades), grades) for query, grades in labels.items()
     )
@@ -122,51 +119,38 @@ def _wikiqa_questions(path: Path, passages: dict[str, str]) -> tuple[Question, .
 def read_wikipassageqa(folder: Path, split: str, variant: str | None) -> QuestionSet:
     """WikiPassageQA (Cohen et al. 2018); a pool is an article, an id "document_passage"."""
     documents = _wiki_documents(required(folder / WIKI_PASSAGES, split))
-    path = required(folder / WIKI_QUESTIONS[split], split)
-    questions = []
-    places: dict[str, str] = {}
+    questions: dict[str, Question] = {}
+    path = files_by_split(folder, WIKI_QUESTIONS)[split]
     for where, (id_, text, document, _, relevant) in table(path, _WIKI_HEADER):
-        put_new(places, where, id_, "question")
         if document not in documents:
-            raise SourceError(
-                f"{where}: expected a document of {WIKI_PASSAGES}, found {document!r}; correct the "
-                "line"
-            )
+            raise fault(where, f"a document of {WIKI_PASSAGES}", repr(document))
         passages = documents[document]
-        grades = {}
-        for number in filter(None, (part.strip() for part in relevant.split(","))):
-            if number not in passages:
-                raise SourceError(
-                    f"{where}: expected passages of document {document} separated by commas, found "
-                    f"{number!r}; correct the line"
-                )
-            grades[f"{document}_{number}"] = 1
+        numbers = [number.strip() for number in relevant.split(",") if number.strip()]
+        unknown = [number for number in numbers if number not in passages]
+        if unknown:
+            expected = f"passages of document {document} separated by commas"
+            raise fault(where, expected, repr(unknown[0]))
         pool = pool_of(f"{document}_{number}" for number in passages)
-        questions.append(Question(id_, text, pool, grades))
+        grades = {f"{document}_{number}": 1 for number in numbers}
+        put_new(questions, where, id_, Question(id_, text, pool, grades), "question")
     texts = {
         f"{document}_{number}": text
         for document, passages in documents.items()
         for number, text in passages.items()
     }
-    return QuestionSet("WikiPassageQA", split, tuple(questions), texts)
+    return QuestionSet("WikiPassageQA", split, tuple(questions.values()), texts)
 
 
 def _wiki_documents(path: Path) -> dict[str, dict[str, str]]:
-    value: Any = json_of(path, _WIKI_FORM)
-    if not isinstance(value, dict):
-        found = type(value).__name__
-        raise SourceError(f"{path}: expected {_WIKI_FORM}, found a {found}; download it again")
-    for document, passages in value.items():
-        if (
-            not isinstance(passages, dict)
-            or not passages
-            or not all(isinstance(text, str) for text in passages.values())
-        ):
-            raise SourceError(
-                f"{path}: expected {_WIKI_FORM}, found another value for document {document!r}; "
-                "correct it"
-            )
-    return value
+    try:
+        value: Any = json.loads(text_of(path))
+    except (ValueError, RecursionError) as error:
+        raise fault(path, _WIKI_FORM, f"something else ({error})", AGAIN) from error
+    documents = value.values() if isinstance(value, dict) else [value]
+    for passages in documents:
+        if not isinstance(passages, dict) or not passages or not _are_texts([*passages.values()]):
+            raise fault(path, _WIKI_FORM, shown(passages), AGAIN)
+    return dict(value)
 
 
 def read_trecqa(folder: Path, split: str, variant: str | None) -> QuestionSet:
@@ -177,10 +161,8 @@ def read_trecqa(folder: Path, split: str, variant: str | None) -> QuestionSet:
     """
     questions = []
     passages: dict[str, str] = {}
-    for part in splits_with_files(folder, TRECQA):
-        path = _file_of(folder, TRECQA[part])
-        assert path is not None
-        for id_, question, sentences in _trecqa_questions(path):
+    for part, path in files_by_split(folder, TRECQA).items():
+        for id_, (question, sentences) in _trecqa_questions(path).items():
             grades = {}
             for number, (text, label) in enumerate(sentences):
                 passages[f"{part}-{id_}-{number}"] = text
@@ -191,61 +173,38 @@ def read_trecqa(folder: Path, split: str, variant: str | None) -> QuestionSet:
     return QuestionSet(f"TrecQA {variant or 'raw'}", split, tuple(questions), passages)
 
 
-def _trecqa_questions(path: Path) -> Iterator[tuple[str, str, list[tuple[str, int]]]]:
-    """Id and text of each question, and its sentences with their labels.
+def _trecqa_questions(path: Path) -> dict[str, tuple[str, list[tuple[str, int]]]]:
+    """Id to a question, and its sentences with their labels.
 
     The files look like XML but are none: each tag has its own line, and `<num>` and `&` are words.
     """
-    places: dict[str, str] = {}
-    lines = numbered_lines(path)
-    for opened, opening in lines:
-        match = _TRECQA_OPEN.fullmatch(opening.strip())
-        if match is None:
-            raise unexpected(opened, "<QApairs id='...'>", opening)
-        put_new(places, opened, match[1], "question")
-        question = None
-        sentences: list[tuple[str, int]] = []
-        for where, line in lines:
-            tag = line.strip()
-            if tag in _TRECQA_LABELS:
-                sentences.append((_trecqa_words(where, tag, lines), _TRECQA_LABELS[tag]))
-            elif tag == "<question>" and question is None:
-                question = _trecqa_words(where, tag, lines)
-            elif tag != "</QApairs>":
-                raise unexpected(where, "</QApairs>, <question>, <positive> or <negative>", line)
-            elif question is None:
-                raise unexpected(where, f"a <question> for {match[1]}", line)
+    text = text_of(path)
+    found: dict[str, tuple[str, list[tuple[str, int]]]] = {}
+    place = 0
+
+    def where() -> str:
+        return f"{path}:{text.count(chr(10), 0, place) + 1}"
+
+    while place < len(text) or not found:
+        opening = _TRECQA_OPEN.match(text, place)
+        if opening is None:
+            raise fault(where(), "<QApairs id='...'>", shown(text[place:]), AGAIN)
+        question, sentences = [], []
+        opened, place = where(), opening.end()
+        while block := _TRECQA_BLOCK.match(text, place):
+            words = " ".join(block[2].split())
+            if block[1] == "question":
+                question.append(words)
             else:
-                yield match[1], question, sentences
-                break
-        else:
-            raise _unclosed(opened, "</QApairs>", "question")
-    if not places:
-        raise SourceError(
-            f"{path}: expected <QApairs id='...'>, found an empty file; download it again"
-        )
-
-
-def _trecqa_words(opened: str, tag: str, lines: Iterator[tuple[str, str]]) -> str:
-    """The first line of a block, whose other lines are annotation."""
-    closing = f"</{tag[1:]}"
-    block: list[str] = []
-    for where, line in lines:
-        if line.strip() == closing:
-            if not block:
-                raise unexpected(where, f"words after {tag}", line)
-            return " ".join(block[0].split())
-        if line.startswith("</QApairs"):
-            raise unexpected(where, closing, line)
-        block.append(line)
-    raise _unclosed(opened, closing, "block")
-
-
-def _unclosed(opened: str, closing: str, kind: str) -> SourceError:
-    return SourceError(
-        f"{opened}: expected {closing} for this {kind}, found the end of the file; download it "
-        "again"
-    )
+                sentences.append((words, int(block[1] == "positive")))
+            place = block.end()
+        closing = _TRECQA_CLOSE.match(text, place)
+        if closing is None or len(question) != 1:
+            expected = "one <question>, blocks of <positive> and <negative>, and </QApairs>"
+            raise fault(where(), expected, shown(text[place:]), AGAIN)
+        put_new(found, opened, opening[1], (question[0], sentences), "question")
+        place = closing.end()
+    return found
 
 
 def read_insuranceqa_1(folder: Path, split: str, variant: str | None) -> QuestionSet:
@@ -257,7 +216,7 @@ def read_insuranceqa_1(folder: Path, split: str, variant: str | None) -> Questio
     columns: tuple[str, ...] = ("question", "ground truth")
     if split != "train":
         columns = ("ground truth", "question", "pool")
-    path = required(folder / QUESTIONS_1[split], split)
+    path = files_by_split(folder, QUESTIONS_1)[split]
     return _insuranceqa("InsuranceQA v1", split, folder / ANSWERS_1, path, columns)
 
 
@@ -292,20 +251,22 @@ def _insuranceqa(
     name: str, split: str, answers_file: Path, path: Path, columns: tuple[str, ...]
 ) -> QuestionSet:
     """The set of a file of questions with these columns; without a pool, their answers are it."""
+    words: dict[str, str] = {}
     vocabulary = required(answers_file.with_name(VOCABULARY), split)
-    words = {index: word for _, (index, word) in rows_by_id(vocabulary, ("index", "word"), "word")}
+    for where, (index, word) in rows(vocabulary, ("index", "word")):
+        put_new(words, where, index, word, "word")
 
     def text(where: str, indices: str) -> str:
         try:
             return " ".join(words[index] for index in indices.split())
         except KeyError as error:
-            raise SourceError(
-                f"{where}: expected indices of words in the file {VOCABULARY}, found "
-                f"{error.args[0]!r}; correct the line, or take both files from one version"
-            ) from error
+            expected = f"indices of words in the file {VOCABULARY}"
+            remedy = "correct the line, or take both files from one version"
+            raise fault(where, expected, repr(error.args[0]), remedy) from error
 
-    labeled = rows_by_id(required(answers_file, split), ("label", "answer"), "answer")
-    answers = {label: text(where, indices) for where, (label, indices) in labeled}
+    answers: dict[str, str] = {}
+    for where, (label, indices) in rows(required(answers_file, split), ("label", "answer")):
+        put_new(answers, where, label, text(where, indices), "answer")
     questions = []
     for number, (where, cells) in enumerate(rows(path, columns), 1):
         values = dict(zip(columns, cells, strict=True))
@@ -313,13 +274,12 @@ def _insuranceqa(
         pool = values.get("pool", values["ground truth"]).split()
         unknown = [label for label in (*correct, *pool) if label not in answers]
         if unknown or not correct or not pool:
-            raise SourceError(
-                f"{where}: expected labels of answers separated by spaces, found "
-                f"{repr(unknown[0]) if unknown else 'none'}; correct the line"
-            )
-        question = text(where, values["question"])
+            found = repr(unknown[0]) if unknown else "none"
+            raise fault(where, "labels of answers separated by spaces", found)
         grades = dict.fromkeys(correct, 1)
-        questions.append(Question(str(number), question, pool_of(pool), grades))
+        questions.append(
+            Question(str(number), text(where, values["question"]), pool_of(pool), grades)
+        )
     return QuestionSet(name, split, tuple(questions), answers)
 
 
@@ -338,10 +298,8 @@ def read_openqa(folder: Path, split: str, variant: str | None) -> QuestionSet:
     for number, (asked, found) in enumerate(pairs, 1):
         if asked is None or found is None:
             short, longer = (texts, lists) if asked is None else (lists, texts)
-            raise SourceError(
-                f"{short}: expected a line for each of {longer.name}, found {number - 1}; download "
-                "both again"
-            )
+            expected = f"a line for each of {longer.name}"
+            raise fault(short, expected, str(number - 1), "download both again")
         text, answers = _openqa_question(*asked)
         grades = {}
         for rank, paragraph in enumerate(_openqa_paragraphs(*found), 1):
@@ -367,24 +325,22 @@ def _normalized(text: str) -> str:
 
 
 def _openqa_question(where: str, value: Any) -> tuple[str, list[str]]:
-    text = value.get("question") if isinstance(value, dict) else None
-    answers = value.get("answers") if isinstance(value, dict) else None
-    if not isinstance(text, str) or not _are_texts(answers):
-        raise unexpected(where, _OPENQA_QUESTION, value)
-    return text, answers
+    match value:
+        case {"question": str(text), "answers": [*answers]} if _are_texts(answers):
+            return text, answers
+    raise fault(where, _OPENQA_QUESTION, shown(value))
 
 
 def _openqa_paragraphs(where: str, value: Any) -> list[str]:
-    if not isinstance(value, list):
-        raise unexpected(where, _OPENQA_PARAGRAPHS, value)
     texts = []
-    for paragraph in value:
-        tokens = paragraph.get("document") if isinstance(paragraph, dict) else None
-        if not _are_texts(tokens):
-            raise unexpected(where, _OPENQA_PARAGRAPHS, paragraph)
-        texts.append(" ".join(tokens))
+    for paragraph in value if isinstance(value, list) else [None]:
+        match paragraph:
+            case {"document": [*tokens]} if _are_texts(tokens):
+                texts.append(" ".join(tokens))
+            case _:
+                raise fault(where, _OPENQA_PARAGRAPHS, shown(value))
     return texts
 
 
-def _are_texts(value: object) -> TypeGuard[list[str]]:
-    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+def _are_texts(values: list[Any]) -> bool:
+    return all(isinstance(text, str) for text in values)

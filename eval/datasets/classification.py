@@ -6,18 +6,22 @@ seven, are left out; SentEval counts them as samples.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from eval.datasets.files import (
+    AGAIN,
     SHOWN,
     existing,
+    fault,
     matching,
     numbered_lines,
     required,
+    shown,
     table,
-    unexpected,
 )
 from eval.datasets.pairs import SICK_FILES, SICK_HEADER
 from retriever.documents.sources import base_name
@@ -47,15 +51,8 @@ _BY_CLASS = {
     "subj": ("subj.objective", "subj.subjective"),
 }
 _SST = {split: f"sentiment-{split}" for split in _THREE}
-_TREC = {"train": "train_5500.label", "test": "TREC_10.label"}
-_MRPC = {split: f"msr_paraphrase_{split}.txt" for split in _TWO}
-_MRPC_HEADER = ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")
 _OWN_HEADER = ("split", "label", "text")
 _PAIR_HEADER = ("label", "sentence1", "sentence2")
-_BINARY = frozenset("01")
-_FINE = frozenset("01234")
-_COARSE = frozenset({"ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM"})
-_ENTAILMENT = frozenset({"CONTRADICTION", "ENTAILMENT", "NEUTRAL"})
 
 PROBING_FILES = {
     "sentlen": "sentence_length.txt",
@@ -119,10 +116,10 @@ def read_classification(path: Path) -> ClassificationTask:
     if not path.is_dir():
         raise SourceError(f"{path}: no such file or folder")
     for name, pair in _BY_CLASS.items():
-        if any(existing(path / file) for file in pair):
+        if existing(*(path / file for file in pair)):
             return ClassificationTask(name, {"all": _classes(path, pair)})
     for form in (_sst_form(path), *_FORMS):
-        there = tuple(split for split, file in form.files.items() if existing(path / file))
+        there = [split for split, file in form.files.items() if existing(path / file)]
         if there:
             files = {
                 split: required(path / file, split, there) for split, file in form.files.items()
@@ -141,8 +138,8 @@ class _Form:
 
     name: str
     files: Mapping[str, str]
+    labels: tuple[str, ...]
     rows: Callable[[Path], Iterator[Row]]
-    labels: frozenset[str]
 
 
 def _classes(folder: Path, files: tuple[str, str]) -> LabeledTexts:
@@ -157,111 +154,119 @@ def _classes(folder: Path, files: tuple[str, str]) -> LabeledTexts:
 
 def _sst_form(folder: Path) -> _Form:
     """Of two classes where the label stands after a tab, of five where it stands before a space."""
-    file = next(filter(None, (existing(folder / file) for file in _SST.values())), None)
+    file = existing(*(folder / file for file in _SST.values()))
     line = "" if file is None else next((line for _, line in numbered_lines(file)), "")
     return _SST_BINARY if "\t" in line else _SST_FINE
 
 
-def _sst_binary(path: Path) -> Iterator[Row]:
-    for where, line in numbered_lines(path):
-        text, tab, label = line.rpartition("\t")
-        if not tab:
-            raise unexpected(where, "a text, a tab and 0 or 1", line)
-        yield where, label, text, None
+def _lines(path: Path, pattern: str, form: str, *, latin1: bool = False) -> Iterator[Row]:
+    for where, line in numbered_lines(path, latin1=latin1):
+        match = re.fullmatch(pattern, line)
+        if match is None:
+            raise fault(where, form, shown(line))
+        yield where, match["label"], match["text"], None
 
 
-def _sst_fine(path: Path) -> Iterator[Row]:
-    for where, line in numbered_lines(path):
-        label, _, text = line.strip().partition(" ")
-        yield where, label, text, None
+def _columns(
+    path: Path, header: tuple[str, ...], label: int = 0, left: int = 1, right: int = 2
+) -> Iterator[Row]:
+    for where, cells in table(path, header):
+        yield where, cells[label], cells[left], cells[right]
 
 
-def _trec(path: Path) -> Iterator[Row]:
-    for where, line in numbered_lines(path, latin1=True):
-        kind, _, text = line.strip().partition(" ")
-        label, colon, _ = kind.partition(":")
-        if not colon:
-            raise unexpected(where, "a question after its class, such as DESC:manner", line)
-        yield where, label, text, None
-
-
-def _mrpc(path: Path) -> Iterator[Row]:
-    for where, (label, _, _, left, right) in table(path, _MRPC_HEADER):
-        yield where, label, left, right
-
-
-def _sick(path: Path) -> Iterator[Row]:
-    for where, (_, left, right, _, label) in table(path, SICK_HEADER):
-        yield where, label, left, right
-
-
-_SST_BINARY = _Form("sst2", _SST, _sst_binary, _BINARY)
-_SST_FINE = _Form("sst5", _SST, _sst_fine, _FINE)
+_SST_BINARY = _Form(
+    "sst2",
+    _SST,
+    ("0", "1"),
+    partial(_lines, pattern=r"(?P<text>.*)\t(?P<label>.*)", form="a text, a tab and 0 or 1"),
+)
+_SST_FINE = _Form(
+    "sst5",
+    _SST,
+    ("0", "1", "2", "3", "4"),
+    partial(_lines, pattern=r"\s*(?P<label>\S*)(?P<text>.*)", form="a label and a text"),
+)
 _FORMS = (
-    _Form("trec", _TREC, _trec, _COARSE),
-    _Form("mrpc", _MRPC, _mrpc, _BINARY),
-    _Form("sick-e", SICK_FILES, _sick, _ENTAILMENT),
+    _Form(
+        "trec",
+        {"train": "train_5500.label", "test": "TREC_10.label"},
+        ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM"),
+        partial(
+            _lines,
+            pattern=r"\s*(?P<label>[^:\s]*):\S*(?P<text>.*)",
+            form="a question after its class, such as DESC:manner",
+            latin1=True,
+        ),
+    ),
+    _Form(
+        "mrpc",
+        {split: f"msr_paraphrase_{split}.txt" for split in _TWO},
+        ("0", "1"),
+        partial(
+            _columns,
+            header=("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"),
+            left=3,
+            right=4,
+        ),
+    ),
+    _Form(
+        "sick-e",
+        SICK_FILES,
+        ("CONTRADICTION", "ENTAILMENT", "NEUTRAL"),
+        partial(_columns, header=SICK_HEADER, label=4),
+    ),
 )
 
 
 def _own(folder: Path) -> ClassificationTask:
     name = folder.resolve().name.lower()
     for prefix in ("entailment.", ""):
-        files = {split: existing(folder / f"{prefix}{split}.tsv") for split in _THREE}
-        files["dev"] = files["dev"] or existing(folder / f"{prefix}trial.tsv")
-        found = {split: file for split, file in files.items() if file is not None}
-        if found:
-            task = ClassificationTask(
-                f"{name}-e" if prefix else name,
-                {split: _labeled_texts(file, _own_pairs(file)) for split, file in found.items()},
-            )
-            _check_splits(folder, task)
-            return task
+        names = {"train": ("train",), "dev": ("dev", "trial"), "test": ("test",)}
+        files = {
+            split: existing(*(folder / f"{prefix}{one}.tsv" for one in some))
+            for split, some in names.items()
+        }
+        splits = {
+            split: _labeled_texts(file, _columns(file, _PAIR_HEADER))
+            for split, file in files.items()
+            if file is not None
+        }
+        if splits:
+            return _checked(folder, ClassificationTask(f"{name}-e" if prefix else name, splits))
     tables = matching(folder, "*.tsv")
     if len(tables) != 1:
-        found_names = ", ".join(one.name for one in tables)[:SHOWN]
         below = ", ".join(sorted(one.name for one in folder.iterdir() if one.is_dir()))
-        raise SourceError(
-            f"{folder}: expected the files of a classification task, or one .tsv, found "
-            f"{found_names or 'none'}; name "
-            + (f"one of its folders: {below}" if below and not tables else "the file or its folder")
+        raise fault(
+            folder,
+            "the files of a classification task, or one .tsv",
+            ", ".join(one.name for one in tables)[:SHOWN] or "none",
+            f"name one of its folders: {below}" if below and not tables else "name the file",
         )
     return _own_file(tables[0], name)
-
-
-def _own_pairs(path: Path) -> Iterator[Row]:
-    for where, (label, left, right) in table(path, _PAIR_HEADER):
-        yield where, label, left, right
 
 
 def _own_file(path: Path, name: str) -> ClassificationTask:
     rows: dict[str, list[Row]] = {split: [] for split in (*_ALL, *_THREE)}
     for where, (split, label, text) in table(path, _OWN_HEADER):
         if split not in rows:
-            raise SourceError(
-                f"{where}: expected the split {', '.join(rows)}, found {split[:SHOWN]!r}; correct "
-                "the line"
-            )
+            raise fault(where, f"the split {', '.join(rows)}", shown(split))
         rows[split].append((where, label, text, None))
-    task = ClassificationTask(
-        name, {split: _labeled_texts(path, some) for split, some in rows.items() if some}
-    )
-    _check_splits(path, task)
-    return task
+    splits = {split: _labeled_texts(path, some) for split, some in rows.items() if some}
+    return _checked(path, ClassificationTask(name, splits))
 
 
-def _check_splits(path: Path, task: ClassificationTask) -> None:
+def _checked(path: Path, task: ClassificationTask) -> ClassificationTask:
+    """The task, if its splits are those that its published protocol, or any protocol, needs."""
     found, known = tuple(task.splits), SPLITS.get(task.name)
-    if known is not None:
-        fits = found == known or (known, found) == (_TWO, _THREE)
-        expected = f"the splits {', '.join(known)} of {task.name}"
-    else:
+    if known is None:
         fits = found in (_ALL, _TWO, _THREE)
         expected = "the splits train and test, or train, dev and test, or all alone"
+    else:
+        fits = found == known or (known, found) == (_TWO, _THREE)
+        expected = f"the splits {', '.join(known)} of {task.name}"
     if not fits:
-        raise SourceError(
-            f"{path}: expected {expected}, found {', '.join(found) or 'none'}; add what is missing"
-        )
+        raise fault(path, expected, ", ".join(found) or "none", "add what is missing")
+    return task
 
 
 def read_probing(path: Path) -> ClassificationTask:
@@ -275,56 +280,43 @@ def read_probing(path: Path) -> ClassificationTask:
     """
     if path.is_dir():
         known = [name for name in PROBING_FILES.values() if (path / name).is_file()]
-        found = f"; name one of its files: {', '.join(known)}" if known else "; name a file"
-        raise SourceError(f"{path}: expected the file of a probing task, found a folder{found}")
-    rows: dict[str, list[Row]] = {split: [] for split in _PROBING_SPLITS.values()}
+        remedy = f"name one of its files: {', '.join(known)}" if known else "name a file"
+        raise fault(path, "the file of a probing task", "a folder", remedy)
+    rows: dict[str, list[Row]] = {split: [] for split in _PROBING_SPLITS}
     for where, line in numbered_lines(path):
         cells = line.split("\t")
-        if len(cells) < 3 or cells[0] not in _PROBING_SPLITS:
-            raise unexpected(
-                where,
-                f"{' or '.join(_PROBING_SPLITS)}, a label and a sentence, separated by tabs",
-                line,
-            )
-        rows[_PROBING_SPLITS[cells[0]]].append((where, cells[1], cells[-1], None))
-    for short, split in _PROBING_SPLITS.items():
-        if not rows[split]:
-            raise SourceError(
-                f"{path}: expected lines of the splits {', '.join(_PROBING_SPLITS)}, found none of "
-                f"{short} ({split}); download or make the file again"
-            )
+        if len(cells) < 3 or cells[0] not in rows:
+            form = f"{' or '.join(rows)}, a label and a sentence, separated by tabs"
+            raise fault(where, form, shown(line))
+        rows[cells[0]].append((where, cells[1], cells[-1], None))
+    lacking = [split for split, some in rows.items() if not some]
+    if lacking:
+        raise fault(path, f"lines of the splits {', '.join(rows)}", f"none of {lacking[0]}", AGAIN)
     stem = base_name(path.name).removesuffix(".txt")
     names = {file.removesuffix(".txt"): task for task, file in PROBING_FILES.items()}
     return ClassificationTask(
         names.get(stem, stem),
-        {split: _labeled_texts(path, of_split) for split, of_split in rows.items()},
+        {_PROBING_SPLITS[short]: _labeled_texts(path, some) for short, some in rows.items()},
     )
 
 
-def _labeled_texts(
-    path: Path, rows: Iterable[Row], labels: frozenset[str] | None = None
-) -> LabeledTexts:
+def _labeled_texts(path: Path, rows: Iterable[Row], labels: tuple[str, ...] = ()) -> LabeledTexts:
     """The stripped texts of a file, whose rows are all of pairs or none."""
     names: list[str] = []
     lefts: list[str] = []
     rights: list[str] = []
+    remedy = "correct or remove the line"
     for where, cell, left, right in rows:
         label = cell.strip()
-        if not label or (labels is not None and label not in labels):
-            form = f"the label {' or '.join(sorted(labels))}" if labels else "a label"
-            raise SourceError(
-                f"{where}: expected {form}, found {label[:SHOWN] or 'nothing'!r}; correct or "
-                "remove the line"
-            )
+        if not label or (labels and label not in labels):
+            form = f"the label {' or '.join(labels)}" if labels else "a label"
+            raise fault(where, form, repr(label[:SHOWN] or "nothing"), remedy)
         if not left.strip() or (right is not None and not right.strip()):
-            raise SourceError(
-                f"{where}: expected a text after the label {label}, found none; correct or "
-                "remove the line"
-            )
+            raise fault(where, f"a text after the label {label}", "none", remedy)
         names.append(label)
         lefts.append(left.strip())
         if right is not None:
             rights.append(right.strip())
     if not names:
-        raise SourceError(f"{path}: expected labels and texts, found none; check the file")
+        raise fault(path, "labels and texts", "none", "check the file")
     return LabeledTexts(tuple(names), tuple(lefts), tuple(rights) or None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
@@ -17,12 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.datasets.files import (
+    AGAIN,
     SHOWN,
+    between,
+    cells_of,
     existing,
-    first_cells,
+    fault,
     json_lines,
     matching,
     numbered_lines,
+    required,
+    shown,
     table,
 )
 from retriever.documents import string_fault
@@ -33,14 +38,9 @@ _FIELDS = ("score", "sentence1", "sentence2")
 SICK_HEADER = ("pair_ID", "sentence_A", "sentence_B", "relatedness_score", "entailment_judgment")
 SICK_FILES = {"train": "SICK_train.txt", "dev": "SICK_trial.txt", "test": "SICK_test_annotated.txt"}
 """Split to its file, of both tasks."""
-_BENCHMARK = ("genre", "file", "year", "id", "score", "sentence1", "sentence2")
-_TESTS = (
-    "test.tsv",
-    "test.SUBSET.tsv",
-    "STS.input.SUBSET.txt",
-    "sts-test.csv",
-    "SICK_test_annotated.txt",
-)
+_BENCHMARK_FILES = {split: f"sts-{split}.csv" for split in ("train", "dev", "test")}
+_BENCHMARK = ("genre", "file", "year", "id", *_FIELDS)
+_TESTS = "test.tsv, test.SUBSET.tsv, STS.input.SUBSET.txt, sts-test.csv, SICK_test_annotated.txt"
 # Folders of the published archives whose names do not begin with the year.
 _OFFICIAL_NAMES = {
     "test-gold": "sts12",
@@ -51,8 +51,7 @@ _OFFICIAL_NAMES = {
     "sts-b": "stsb",
 }
 _YEAR = re.compile(r"sts[-_]?(?:20)?(\d\d)(?!\d)")
-_SEMEVAL_INPUT = re.compile(r"STS(?:20\d\d)?\.input\.(?P<part>.+?)\.txt(?:\.gz)?")
-_SEMEVAL_GOLD = re.compile(r"STS(?:20\d\d)?\.gs\.(?P<part>.+?)\.txt(?:\.gz)?")
+_SEMEVAL = re.compile(r"STS(?:20\d\d)?\.(?P<kind>input|gs)\.(?P<part>.+?)\.txt(?:\.gz)?")
 # Scores that are published without their sentences: all parts of 2012 once more, and the part of
 # 2013 that the Linguistic Data Consortium licenses.
 _SEMEVAL_ALL = "ALL"
@@ -86,16 +85,7 @@ def read_pairs(paths: Sequence[Path]) -> ScoredPairs:
         SourceError: a file cannot be read, a line lacks a finite score and two sentences, or
             another file has all pairs of one; names file and line.
     """
-    parts = [
-        scored_pairs(
-            path,
-            (
-                (where, row["score"], row["sentence1"], row["sentence2"])
-                for where, row in named_rows(path, _FIELDS)
-            ),
-        )
-        for path in paths
-    ]
+    parts = [_pairs(path) for path in paths]
     repeated = contained(parts)
     if repeated is not None:
         part, whole = (paths[place] for place in repeated)
@@ -104,6 +94,11 @@ def read_pairs(paths: Sequence[Path]) -> ScoredPairs:
             "the test"
         )
     return joined_pairs(parts)
+
+
+def _pairs(path: Path) -> ScoredPairs:
+    rows = named_rows(path, _FIELDS)
+    return _scored(path, ((where, *(row[field] for field in _FIELDS)) for where, row in rows))
 
 
 def contained(parts: Sequence[ScoredPairs]) -> tuple[int, int] | None:
@@ -115,17 +110,17 @@ def contained(parts: Sequence[ScoredPairs]) -> tuple[int, int] | None:
     return None
 
 
-def scored_pairs(path: Path, rows: Iterable[tuple[str, object, object, object]]) -> ScoredPairs:
+def _scored(path: Path, rows: Iterable[tuple[object, ...]]) -> ScoredPairs:
     """The pairs of a file from its rows: `file:line`, the score, and the two sentences."""
     gold: list[float] = []
     left: list[str] = []
     right: list[str] = []
     for where, score, first, second in rows:
-        gold.append(finite_score(where, score))
-        left.append(text_field(where, first, "sentence1"))
-        right.append(text_field(where, second, "sentence2"))
+        gold.append(_finite_score(str(where), score))
+        left.append(text_field(str(where), first, "sentence1"))
+        right.append(text_field(str(where), second, "sentence2"))
     if not gold:
-        raise SourceError(f"{path}: expected scored pairs, found none; check the file")
+        raise fault(path, "scored pairs", "none", "check the file")
     return ScoredPairs(np.array(gold), left, right)
 
 
@@ -138,18 +133,15 @@ def joined_pairs(parts: Sequence[ScoredPairs]) -> ScoredPairs:
     )
 
 
-def finite_score(where: str, value: object) -> float:
-    """A score from a number or its text."""
+def _finite_score(where: str, value: object) -> float:
     try:
         score = float(value) if isinstance(value, str | float | int) else math.nan
     except (ValueError, OverflowError):
         score = math.nan
     # True and "1_0" are numbers to Python alone.
     if not math.isfinite(score) or isinstance(value, bool) or "_" in str(value):
-        raise SourceError(
-            f"{where}: expected a finite number as score, found {str(value)[:SHOWN]!r}; "
-            "correct or remove the line"
-        )
+        remedy = "correct or remove the line"
+        raise fault(where, "a finite number as score", shown(str(value)), remedy)
     return score
 
 
@@ -170,10 +162,8 @@ def field_names(path: Path) -> tuple[str, ...]:
 def _format(path: Path) -> str:
     ending = Path(base_name(path.name)).suffix
     if ending not in (".tsv", ".csv", ".jsonl", ".ndjson"):
-        raise SourceError(
-            f"{path}: expected a file of pairs that ends in .tsv, .csv or .jsonl, found "
-            f"{path.suffix or 'no ending'!r}; rename it"
-        )
+        expected = "a file of pairs that ends in .tsv, .csv or .jsonl"
+        raise fault(path, expected, repr(path.suffix or "no ending"), "rename it")
     return ".jsonl" if ending == ".ndjson" else ending
 
 
@@ -186,10 +176,8 @@ def _cells(path: Path) -> Iterator[tuple[str, list[str]]]:
         try:
             yield where, next(csv.reader([line], strict=True))
         except csv.Error as error:
-            raise SourceError(
-                f"{where}: expected a row of CSV on one line, found {line[:SHOWN]!r} "
-                f"({error}); write a quote inside a quoted cell twice"
-            ) from error
+            found, remedy = f"{shown(line)} ({error})", "write a quote inside a quoted cell twice"
+            raise fault(where, "a row of CSV on one line", found, remedy) from error
 
 
 def _table(rows: Iterator[tuple[str, list[str]]], fields: Sequence[str]) -> Iterator[Row]:
@@ -202,41 +190,32 @@ def _table(rows: Iterator[tuple[str, list[str]]], fields: Sequence[str]) -> Iter
                 if field not in header and {*header} & {*fields}
                 else "begin the file with the names of its columns"
             )
-            raise SourceError(
-                f"{where}: expected a header with one column {field!r}, found "
-                f"{', '.join(header)[:SHOWN]!r}; {remedy}"
-            )
+            expected = f"a header with one column {field!r}"
+            raise fault(where, expected, ", ".join(header)[:SHOWN], remedy)
     for where, cells in rows:
         if len(cells) != len(header):
-            raise SourceError(
-                f"{where}: expected {len(header)} cells as in the header, found {len(cells)}; "
-                "correct the line"
-            )
+            raise fault(where, f"{len(header)} cells as in the header", str(len(cells)))
         yield where, dict(zip(header, cells, strict=True))
 
 
 def _jsonl(path: Path, fields: Sequence[str]) -> Iterator[Row]:
     for where, value in json_lines(path, "a JSON object"):
-        if not isinstance(value, dict) or not all(name in value for name in fields):
-            missing = [name for name in fields if not isinstance(value, dict) or name not in value]
-            found = f"found no {missing[0]}" if missing else f"found {str(value)[:SHOWN]!r}"
-            raise SourceError(
-                f"{where}: expected an object with {', '.join(fields) or 'fields'}, {found}; "
-                "correct the line"
-            )
+        missing = [name for name in fields if not isinstance(value, dict) or name not in value]
+        if missing or not isinstance(value, dict):
+            found = f"no {missing[0]}" if missing else shown(value)
+            raise fault(where, f"an object with {', '.join(fields) or 'fields'}", found)
         yield where, value
 
 
 def text_field(where: str, value: object, field: str) -> str:
     """A text that is not blank."""
+    remedy = "correct or remove the line"
     if isinstance(value, str) and value.strip():
-        if (fault := string_fault(value)) is not None:
-            raise SourceError(f"{where}: the {field} {fault}; correct or remove the line")
+        if (broken := string_fault(value)) is not None:
+            raise SourceError(f"{where}: the {field} {broken}; {remedy}")
         return value
     found = "nothing" if isinstance(value, str) else repr(value)[:SHOWN]
-    raise SourceError(
-        f"{where}: expected a text as {field}, found {found}; correct or remove the line"
-    )
+    raise fault(where, f"a text as {field}", found, remedy)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -286,38 +265,43 @@ def read_sts(path: Path) -> STSTask:
             belong together differ; names file and, if known, line.
     """
     if path.is_file():
-        part = _SEMEVAL_INPUT.fullmatch(path.name)
+        part = _SEMEVAL.fullmatch(path.name)
         name = part["part"] if part else path.name.removesuffix(".gz").rsplit(".", 1)[0]
         return STSTask(name, (PairSubset(name, _pairs_of_file(path)),))
     if not path.is_dir():
         raise SourceError(f"{path}: no such file or folder")
-    for read in (_semeval, _benchmark, _sick, _own):
-        task = read(path)
-        if task is not None:
-            return task
     below = sorted(one for one in path.iterdir() if one.is_dir())
-    nested = [one for one in below if _semeval_inputs(one)]
-    if len(nested) == 1:
-        return STSTask(_name(path, nested[0]), _semeval_parts(nested[0]))
-    raise SourceError(
-        f"{path}: expected the test files of a similarity data set "
-        f"({', '.join(_TESTS)}), found none of them; "
-        + (
-            f"name one of its folders: {', '.join(one.name for one in below)}"
-            if below
-            else "check the path, or add the test"
-        )
+    nested = [one for one in below if _semeval_files(one, "input")]
+    task = (
+        _semeval(path, path)
+        or _splits(path, _BENCHMARK_FILES)
+        or _splits(path, SICK_FILES)
+        or _own(path)
+        or (_semeval(path, nested[0]) if len(nested) == 1 else None)
     )
+    if task is not None:
+        return task
+    remedy = "check the path, or add the test"
+    if below:
+        remedy = f"name one of its folders: {', '.join(one.name for one in below)}"
+    expected = f"the test files of a similarity data set ({_TESTS})"
+    raise fault(path, expected, "none of them", remedy)
 
 
 def _pairs_of_file(path: Path) -> ScoredPairs:
-    if _SEMEVAL_INPUT.fullmatch(path.name):
+    """The pairs of a file in the form that its name says."""
+    name = path.name.removesuffix(".gz")
+    if _SEMEVAL.fullmatch(name):
         return _semeval_pairs(path)
-    if re.fullmatch(r"sts-(train|dev|test)\.csv(\.gz)?", path.name):
-        return _benchmark_pairs(path)
-    if re.fullmatch(r"SICK_.+\.txt(\.gz)?", path.name):
-        return _sick_pairs(path)
-    return read_pairs([path])
+    if name in _BENCHMARK_FILES.values():
+        lines = numbered_lines(path)
+        rows = ((where, cells_of(where, line, _BENCHMARK, more=True)[4:]) for where, line in lines)
+    elif name.startswith("SICK_"):
+        sick = table(path, SICK_HEADER)
+        rows = ((where, [score, left, right]) for where, (_, left, right, score, _) in sick)
+    else:
+        return _pairs(path)
+    return _scored(path, ((where, *map(str.strip, cells)) for where, cells in rows))
 
 
 def _name(*folders: Path) -> str:
@@ -331,33 +315,27 @@ def _name(*folders: Path) -> str:
     return names[0]
 
 
-def _semeval(folder: Path) -> STSTask | None:
-    return STSTask(_name(folder), _semeval_parts(folder)) if _semeval_inputs(folder) else None
+def _semeval_files(folder: Path, kind: str) -> dict[str, Path]:
+    """Part to its file of sentences ("input") or scores ("gs"), in the order of the parts."""
+    files = ((_SEMEVAL.fullmatch(path.name), path) for path in matching(folder, "STS*.txt"))
+    named = [(match["part"], path) for match, path in files if match and match["kind"] == kind]
+    return dict(sorted(named))
 
 
-def _semeval_inputs(folder: Path) -> dict[str, Path]:
-    """Part to the file of its sentences, in the order of the parts' names."""
-    return _semeval_files(folder, "input", _SEMEVAL_INPUT)
-
-
-def _semeval_files(folder: Path, kind: str, pattern: re.Pattern[str]) -> dict[str, Path]:
-    names = [
-        (pattern.fullmatch(path.name), path) for path in matching(folder, f"STS*.{kind}.*.txt")
-    ]
-    return dict(sorted((match["part"], path) for match, path in names if match))
-
-
-def _semeval_parts(folder: Path) -> tuple[PairSubset, ...]:
-    files = _semeval_inputs(folder)
-    for part, path in _semeval_files(folder, "gs", _SEMEVAL_GOLD).items():
+def _semeval(path: Path, folder: Path) -> STSTask | None:
+    """The test of the folder with its files, which may be the only such one in `path`."""
+    files = _semeval_files(folder, "input")
+    if not files:
+        return None
+    for part, gold in _semeval_files(folder, "gs").items():
         if part not in files and part not in _GOLD_ALONE:
-            raise SourceError(
-                f"{path}: expected the sentences of these scores beside them in "
-                f"{path.name.replace('.gs.', '.input.', 1)}, found none; download the test again"
-            )
+            sentences = gold.name.replace(".gs.", ".input.", 1)
+            expected = f"the sentences of these scores beside them in {sentences}"
+            raise fault(gold, expected, "none", "download the test again")
     if len(files) > 1:
         files.pop(_SEMEVAL_ALL, None)
-    return tuple(PairSubset(part, _semeval_pairs(path)) for part, path in files.items())
+    subsets = (PairSubset(part, _semeval_pairs(file)) for part, file in files.items())
+    return STSTask(_name(path, folder), tuple(subsets))
 
 
 def _semeval_pairs(path: Path) -> ScoredPairs:
@@ -373,94 +351,52 @@ def _semeval_pairs(path: Path) -> ScoredPairs:
     while len(scores) > len(pairs) and not scores[-1][1].strip():
         scores.pop()
     if len(scores) != len(pairs):
-        raise SourceError(
-            f"{gold}: expected a line for each of the {len(pairs)} pairs of {path.name}, blank "
-            f"where a pair was not judged, found {len(scores)}; download both again"
-        )
-    return scored_pairs(
-        gold,
-        (
-            (where, finite_score(place, score), left, right)
-            for (place, score), (where, line) in zip(scores, pairs, strict=True)
-            if score.strip()
-            for left, right in [first_cells(where, line, ("sentence1", "sentence2"))]
-        ),
-    )
+        expected = f"a line for each of the {len(pairs)} pairs of {path.name}, blank where a pair"
+        raise fault(gold, f"{expected} was not judged", str(len(scores)), "download both again")
+    judged = []
+    for (place, score), (where, line) in zip(scores, pairs, strict=True):
+        if score.strip():
+            cells = cells_of(where, line, _FIELDS[1:], more=True)
+            judged.append((where, _finite_score(place, score), *map(str.strip, cells)))
+    return _scored(gold, judged)
 
 
 def _own(folder: Path) -> STSTask | None:
-    parts = {path.name.split(".", 1)[1]: path for path in matching(folder, "test.*.tsv")}
-    files = {rest.removesuffix(".gz").removesuffix(".tsv"): path for rest, path in parts.items()}
+    parts = between(folder, "test.", ".tsv")
+    files = {part: required(folder / f"test.{part}.tsv", "test") for part in parts}
     whole = existing(folder / "test.tsv")
     if whole is not None and files:
-        raise SourceError(
-            f"{whole}: expected either test.tsv or the parts of the test, found both "
-            f"({next(iter(files.values())).name}); remove one"
-        )
+        expected, found = "either test.tsv or the parts of the test", f"both (test.{parts[0]}.tsv)"
+        raise fault(whole, expected, found, "remove one")
     if whole is not None:
         files = {"test": whole}
     if not files:
         return None
-    all_parts = files.pop("all") if len(files) > 1 and "all" in files else None
-    subsets = tuple(PairSubset(name, read_pairs([file])) for name, file in sorted(files.items()))
-    if all_parts is not None:
-        pairs = sum(len(subset.pairs) for subset in subsets)
-        if (found := len(read_pairs([all_parts]))) != pairs:
-            raise SourceError(
-                f"{all_parts}: expected the {pairs} pairs of the parts beside it "
-                f"({', '.join(subset.name for subset in subsets)}), found {found}; add the part "
-                "that is missing or remove this file"
-            )
-    train = existing(folder / "train.tsv")
-    dev = existing(folder / "dev.tsv") or existing(folder / "trial.tsv")
-    return STSTask(
-        _name(folder),
-        subsets,
-        None if train is None else read_pairs([train]),
-        None if dev is None else read_pairs([dev]),
-    )
+    subsets = {part: PairSubset(part, _pairs(file)) for part, file in files.items()}
+    everything = subsets.pop("all") if len(files) > 1 and "all" in files else None
+    pairs = sum(len(subset.pairs) for subset in subsets.values())
+    if everything is not None and len(everything.pairs) != pairs:
+        expected = f"the {pairs} pairs of the parts beside it ({', '.join(subsets)})"
+        remedy = "add the part that is missing or remove this file"
+        raise fault(files["all"], expected, str(len(everything.pairs)), remedy)
+    train, dev = existing(folder / "train.tsv"), existing(folder / "dev.tsv", folder / "trial.tsv")
+    return _task(folder, tuple(subsets.values()), train, dev)
 
 
-def _benchmark(folder: Path) -> STSTask | None:
-    names = {split: f"sts-{split}.csv" for split in ("train", "dev", "test")}
-    return _splits(folder, names, _benchmark_pairs)
-
-
-def _benchmark_pairs(path: Path) -> ScoredPairs:
-    rows = ((where, first_cells(where, line, _BENCHMARK)) for where, line in numbered_lines(path))
-    return scored_pairs(path, ((where, cells[4], cells[5], cells[6]) for where, cells in rows))
-
-
-def _sick(folder: Path) -> STSTask | None:
-    return _splits(folder, SICK_FILES, _sick_pairs)
-
-
-def _sick_pairs(path: Path) -> ScoredPairs:
-    return scored_pairs(
-        path,
-        (
-            (where, score.strip(), left.strip(), right.strip())
-            for where, (_, left, right, score, _) in table(path, SICK_HEADER)
-        ),
-    )
-
-
-def _splits(
-    folder: Path, names: dict[str, str], read: Callable[[Path], ScoredPairs]
-) -> STSTask | None:
+def _splits(folder: Path, names: Mapping[str, str]) -> STSTask | None:
+    """The test of a folder with these files, by split."""
     found = {split: existing(folder / name) for split, name in names.items()}
-    train, dev, test = found["train"], found["dev"], found["test"]
-    if test is None:
-        there = [name for split, name in names.items() if found[split] is not None]
-        if not there:
-            return None
-        raise SourceError(
-            f"{folder / names['test']}: expected the test beside {' and '.join(there)}, found "
-            "none; download the set again"
-        )
-    return STSTask(
-        _name(folder),
-        (PairSubset("test", read(test)),),
-        None if train is None else read(train),
-        None if dev is None else read(dev),
-    )
+    if (test := found["test"]) is not None:
+        subset = PairSubset("test", _pairs_of_file(test))
+        return _task(folder, (subset,), found["train"], found["dev"])
+    there = " and ".join(names[split] for split, file in found.items() if file is not None)
+    if there:
+        raise fault(folder / names["test"], f"the test beside {there}", "none", AGAIN)
+    return None
+
+
+def _task(
+    folder: Path, subsets: tuple[PairSubset, ...], train: Path | None, dev: Path | None
+) -> STSTask:
+    splits = [None if file is None else _pairs_of_file(file) for file in (train, dev)]
+    return STSTask(_name(folder), subsets, *splits)

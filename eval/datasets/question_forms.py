@@ -7,20 +7,17 @@ may be ranked are read here. Each reader takes a folder, a split, and a variant 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.sax.saxutils import unescape
 
 from eval.datasets import answer_sets
-from eval.datasets.answer_sets import splits_with_files
+from eval.datasets.answer_sets import Files, files_by_split
 from eval.datasets.files import (
-    SHOWN,
-    Judgments,
     between,
-    check_judgments,
     existing,
+    fault,
     json_lines,
     matching,
     numbered_lines,
@@ -29,15 +26,14 @@ from eval.datasets.files import (
     put_text,
     required,
     rows,
-    rows_by_id,
+    shown,
     text_of,
-    unexpected,
 )
 from eval.datasets.question_set import Question, QuestionSet
 from eval.metrics.trec import read_qrels
 from retriever.documents import Fields
 from retriever.documents.reader import CorpusReader
-from retriever.errors import ConfigError, SourceError
+from retriever.errors import ConfigError
 
 _COLLECTION = "collection.tsv"
 _CANDIDATES = '{"qid": "...", "candidates": ["...", ...]}'
@@ -61,35 +57,23 @@ def _read_own(folder: Path, split: str, variant: str | None) -> QuestionSet:
     queries = required(folder / f"queries.{split}.jsonl", split, splits)
     qrels = required(folder / f"qrels.{split}.tsv", split, splits)
     has_pools = bool(matching(folder, "candidates.*.jsonl"))
-    candidates = (
-        required(folder / f"candidates.{split}.jsonl", split, splits) if has_pools else None
-    )
-    judged = read_qrels(qrels)
-    texts = _texts(queries, "id")
-    check_judgments(qrels, judged, texts, queries)
-    pools = {} if candidates is None else _own_pools(candidates, texts, judged)
-    kept = set(texts)
+    questions = _judged(queries, _texts(queries, "id"), qrels)
+    name = folder.resolve().name if variant is None else f"{folder.resolve().name} {variant}"
+    passages = {}
+    if has_pools:
+        passages = _texts(corpus, "id")
+        path = required(folder / f"candidates.{split}.jsonl", split, splits)
+        pools = _own_pools(path, {one.id for one in questions}, passages)
+        questions = _pooled(questions, pools, path, "add a line for it")
     if variant == "clean":
-        kept = _clean_questions(required(folder / f"clean.{split}.txt", split), texts, queries)
-    questions = tuple(
-        Question(query, text, pool_of(pools[query][1]) if has_pools else (), judged.get(query, {}))
-        for query, text in texts.items()
-        if query in kept and (query in pools or not has_pools)
-    )
-    name = folder.resolve().name
-    if variant is not None:
-        name = f"{name} {variant}"
-    if not has_pools:
-        return QuestionSet(name, split, questions, {}, (corpus,))
-    passages = _texts(corpus, "id")
-    for where, pool in pools.values():
-        for passage in pool:
-            if passage not in passages:
-                raise SourceError(
-                    f"{where}: expected candidates that are in {corpus.name}, found {passage}; "
-                    "add it there or remove it here"
-                )
-    return QuestionSet(name, split, questions, passages)
+        kept = set()
+        known = {one.id for one in questions}
+        for where, line in numbered_lines(required(folder / f"clean.{split}.txt", split)):
+            if line.strip() not in known:
+                raise fault(where, "the id of a question", line.strip(), "remove the line")
+            kept.add(line.strip())
+        questions = tuple(one for one in questions if one.id in kept)
+    return QuestionSet(name, split, questions, passages, () if has_pools else (corpus,))
 
 
 def _texts(path: Path, id_field: str) -> dict[str, str]:
@@ -97,57 +81,60 @@ def _texts(path: Path, id_field: str) -> dict[str, str]:
     return {document.id: document.text for document in documents}
 
 
+def _judged(
+    queries: Path,
+    texts: Mapping[str, str],
+    qrels: Path,
+    judged: Mapping[str, Mapping[str, int]] | None = None,
+) -> tuple[Question, ...]:
+    """The questions of a file without pools, of which one or more have a relevant passage."""
+    judged = read_qrels(qrels) if judged is None else judged
+    unknown = next((query for query in judged if query not in texts), None)
+    if unknown is not None:
+        remedy = "add it there or remove its lines"
+        raise fault(qrels, f"judgments of the questions in {queries.name}", unknown, remedy)
+    questions = tuple(
+        Question(query, text, (), judged.get(query, {})) for query, text in texts.items()
+    )
+    if not any(one.answered for one in questions):
+        expected = f"a question of {queries.name} with a grade of at least 1"
+        raise fault(qrels, expected, "none", "check the file")
+    return questions
+
+
+def _pooled(
+    questions: Iterable[Question], pools: Mapping[str, Iterable[str]], path: Path, remedy: str
+) -> tuple[Question, ...]:
+    """The questions with pools, which are in a file; all with a relevant passage must have one."""
+    lacking = next((one.id for one in questions if one.answered and one.id not in pools), None)
+    if lacking is not None:
+        expected = "a pool for each question with a relevant passage"
+        raise fault(path, expected, f"none for {lacking}", remedy)
+    return tuple(
+        replace(one, candidates=pool_of(pools[one.id])) for one in questions if one.id in pools
+    )
+
+
 def _own_pools(
-    path: Path, questions: Container[str], judged: Judgments
-) -> dict[str, tuple[str, list[str]]]:
-    """Question to `file:line` and its candidates, of those that have any."""
-    pools: dict[str, tuple[str, list[str]]] = {}
+    path: Path, questions: Container[str], passages: Container[str]
+) -> dict[str, list[str]]:
+    """Question to its candidates, of those that have any."""
+    pools: dict[str, list[str]] = {}
     for where, value in json_lines(path, _CANDIDATES):
-        query = value.get("qid") if isinstance(value, dict) else None
-        pool = value.get("candidates") if isinstance(value, dict) else None
-        if (
-            not isinstance(query, str)
-            or not isinstance(pool, list)
-            or not all(isinstance(passage, str) for passage in pool)
-        ):
-            raise unexpected(where, _CANDIDATES, value)
-        if len(set(pool)) != len(pool):
-            repeated = next(passage for passage in pool if pool.count(passage) > 1)
-            raise SourceError(
-                f"{where}: expected each candidate once, found {repeated} twice; remove one of them"
-            )
-        if query not in questions or query in pools:
-            found = f"{query} again" if query in pools else f"unknown question {query}"
-            raise SourceError(
-                f"{where}: expected one pool for each question of the queries file, "
-                f"found {found}; remove the line"
-            )
-        pools[query] = where, pool
-    found_pools = {query: pool for query, pool in pools.items() if pool[1]}
-    _check_pools(path, found_pools, judged, "add a line for it")
-    return found_pools
-
-
-def _check_pools(path: Path, pools: Container[str], judged: Judgments, remedy: str) -> None:
-    for query, grades in judged.items():
-        if query not in pools and max(grades.values()) >= 1:
-            raise SourceError(
-                f"{path}: expected a pool for each question with a relevant passage, found none "
-                f"for {query}; {remedy}"
-            )
-
-
-def _clean_questions(path: Path, questions: Container[str], queries: Path) -> set[str]:
-    kept: set[str] = set()
-    for where, line in numbered_lines(path):
-        query = line.strip()
+        match value:
+            case {"qid": str(query), "candidates": [*pool]} if all(
+                isinstance(passage, str) for passage in pool
+            ):
+                put_new(pools, where, query, pool, "pool")
+            case _:
+                raise fault(where, _CANDIDATES, shown(value))
         if query not in questions:
-            raise SourceError(
-                f"{where}: expected the id of a question in {queries.name}, found {query}; remove "
-                "the line"
-            )
-        kept.add(query)
-    return kept
+            raise fault(where, "a question of the queries file", query, "remove the line")
+        unknown = [passage for passage in pool if passage not in passages]
+        if unknown:
+            remedy = "add it there or remove it here"
+            raise fault(where, "candidates that are in the corpus", unknown[0], remedy)
+    return {query: pool for query, pool in pools.items() if pool}
 
 
 def _read_beir(folder: Path, split: str, variant: str | None) -> QuestionSet:
@@ -155,13 +142,9 @@ def _read_beir(folder: Path, split: str, variant: str | None) -> QuestionSet:
     corpus = required(folder / "corpus.jsonl", split)
     queries = required(folder / "queries.jsonl", split)
     qrels = required(folder / "qrels" / f"{split}.tsv", split)
-    judged = read_qrels(qrels)
-    texts = _texts(queries, "_id")
-    check_judgments(qrels, judged, texts, queries)
-    questions = tuple(
-        Question(query, text, (), judged[query]) for query, text in texts.items() if query in judged
-    )
-    return QuestionSet(folder.resolve().name, split, questions, {}, (corpus,))
+    questions = _judged(queries, _texts(queries, "_id"), qrels)
+    judged = tuple(one for one in questions if one.grades)
+    return QuestionSet(folder.resolve().name, split, judged, {}, (corpus,))
 
 
 def _msmarco_splits(folder: Path) -> tuple[str, ...]:
@@ -176,57 +159,25 @@ def _read_msmarco(folder: Path, split: str, variant: str | None) -> QuestionSet:
     passage and without a pool are left out.
     """
     queries = required(folder / f"queries.{split}.tsv", split)
-    qrels = required(folder / f"qrels.{split}.tsv", split)
-    judged = read_qrels(qrels)
-    lines = rows_by_id(queries, ("query id", "query"), "query")
-    texts = {query: text for _, (query, text) in lines}
-    check_judgments(qrels, judged, texts, queries)
+    texts: dict[str, str] = {}
+    for where, (query, text) in rows(queries, ("query id", "query")):
+        put_new(texts, where, query, text, "query")
+    asked = _judged(queries, texts, required(folder / f"qrels.{split}.tsv", split))
     names = [f"top1000.{split}", f"top1000.{split}.tsv"]
     if split == "dev.small":
         names += ["top1000.dev", "top1000.dev.tsv"]
-    top = next(filter(None, (existing(folder / name) for name in names)), None)
+    top = existing(*(folder / name for name in names))
     if top is None:
-        collection = required(folder / _COLLECTION, split)
-        asked = tuple(
-            Question(query, text, (), judged.get(query, {})) for query, text in texts.items()
-        )
-        return QuestionSet("MS MARCO", split, asked, {}, (collection,))
-    pools, passages = _msmarco_pools(top, texts, queries)
-    _check_pools(
-        top,
-        pools,
-        judged,
-        "name the split that the pools are of, or remove the file to rank the whole collection",
-    )
-    asked = tuple(
-        Question(query, text, pool_of(pools[query]), judged.get(query, {}))
-        for query, text in texts.items()
-        if query in pools
-    )
-    return QuestionSet("MS MARCO", split, asked, passages)
-
-
-def _msmarco_pools(
-    path: Path, questions: Container[str], queries: Path
-) -> tuple[dict[str, set[str]], dict[str, str]]:
-    """Query to its passages, and passage to text."""
-    pools: dict[str, set[str]] = {}
+        return QuestionSet("MS MARCO", split, asked, {}, (required(folder / _COLLECTION, split),))
+    pools: dict[str, list[str]] = {}
     passages: dict[str, str] = {}
-    for where, (query, passage, _, text) in rows(path, _TOP_1000):
-        if query not in questions:
-            raise SourceError(
-                f"{where}: expected a query of {queries.name}, found {query}; take the files of "
-                "one split"
-            )
-        pool = pools.setdefault(query, set())
-        if passage in pool:
-            raise SourceError(
-                f"{where}: expected each passage once for a query, found {passage} again for "
-                f"{query}; remove one of the lines"
-            )
-        pool.add(passage)
+    for where, (query, passage, _, text) in rows(top, _TOP_1000):
+        if query not in texts:
+            raise fault(where, f"a query of {queries.name}", query, "take the files of one split")
+        pools.setdefault(query, []).append(passage)
         put_text(passages, where, passage, text, "passage")
-    return pools, passages
+    remedy = "name the split that the pools are of, or remove the file to rank the whole collection"
+    return QuestionSet("MS MARCO", split, _pooled(asked, pools, top, remedy), passages)
 
 
 def _read_trec(folder: Path, split: str, variant: str | None) -> QuestionSet:
@@ -238,11 +189,7 @@ def _read_trec(folder: Path, split: str, variant: str | None) -> QuestionSet:
     qrels = _only_file(folder, "qrels.*")
     corpus = _only_file(folder, "corpus.*", "corpus")
     judged = read_qrels(qrels)
-    texts = _topics(topics, judged)
-    check_judgments(qrels, judged, texts, topics)
-    questions = tuple(
-        Question(query, text, (), judged.get(query, {})) for query, text in texts.items()
-    )
+    questions = _judged(topics, _topics(topics, judged), qrels, judged)
     return QuestionSet(folder.resolve().name, split, questions, {}, (corpus,))
 
 
@@ -250,44 +197,31 @@ def _only_file(folder: Path, *patterns: str) -> Path:
     found = [path for pattern in patterns for path in matching(folder, pattern)]
     if len(found) != 1:
         names = ", ".join(path.name for path in found) or "none"
-        raise SourceError(
-            f"{folder}: expected one file {patterns[0]}, found {names}; leave one in the folder"
-        )
+        raise fault(folder, f"one file {patterns[0]}", names, "leave one in the folder")
     return found[0]
 
 
 def _topics(path: Path, judged: Container[str]) -> dict[str, str]:
     text = text_of(path)
     topics: dict[str, str] = {}
-    places: dict[str, str] = {}
     openings = list(_TOPIC.finditer(text))
     ends = [*(opening.start() for opening in openings), len(text)][1:]
     for opening, end in zip(openings, ends, strict=True):
         where = f"{path}:{text.count(chr(10), 0, opening.start()) + 1}"
         tag = opening[1]
         body, closed, _ = text[opening.end() : end].partition(f"</{tag}>")
-        if not closed:
-            raise SourceError(
-                f"{where}: expected </{tag}> for this topic, found none; correct the file"
-            )
         number = _TOPIC_ATTRIBUTE.search(opening[2]) or _TOPIC_NUMBER.search(body)
         question = _topic_question(body, classic=tag.lower() == "top")
-        if number is None or not question:
-            what = "a number" if number is None else "a title or query"
-            raise SourceError(
-                f"{where}: expected {what} in this topic, found "
-                f"{' '.join(body.split())[:SHOWN]!r}; correct the file"
-            )
+        if not closed or number is None or not question:
+            expected = f"a topic with a number, a title or query, and </{tag}>"
+            raise fault(where, expected, shown(" ".join(body.split())), "correct the file")
         id_ = number[1]
         if id_ not in judged and id_.lstrip("0") in judged:
             id_ = id_.lstrip("0")
-        put_new(places, where, id_, "topic")
-        topics[id_] = question
+        put_new(topics, where, id_, question, "topic")
     if not topics:
-        raise SourceError(
-            f"{path}: expected topics (<top> or <topic number=...>), found none; check that it is "
-            "the right file"
-        )
+        expected = "topics (<top> or <topic number=...>)"
+        raise fault(path, expected, "none", "check that it is the right file")
     return topics
 
 
@@ -325,6 +259,14 @@ class Form:
         )
 
 
+def _splits_of(files: Files) -> Callable[[Path], tuple[str, ...]]:
+    return lambda folder: tuple(files_by_split(folder, files))
+
+
+def _names(files: Files) -> tuple[str, ...]:
+    return tuple(name for names in files.values() for name in names)
+
+
 _FORMS = (
     Form(
         "own",
@@ -335,14 +277,14 @@ _FORMS = (
     ),
     Form(
         "wikipassageqa",
-        ((answer_sets.WIKI_PASSAGES,), tuple(answer_sets.WIKI_QUESTIONS.values())),
-        partial(splits_with_files, files=answer_sets.WIKI_QUESTIONS),
+        ((answer_sets.WIKI_PASSAGES,), _names(answer_sets.WIKI_QUESTIONS)),
+        _splits_of(answer_sets.WIKI_QUESTIONS),
         answer_sets.read_wikipassageqa,
     ),
     Form(
         "insuranceqa-v1",
         ((answer_sets.VOCABULARY,), (answer_sets.ANSWERS_1,), ("question.*.token_idx.*",)),
-        partial(splits_with_files, files=answer_sets.QUESTIONS_1),
+        _splits_of(answer_sets.QUESTIONS_1),
         answer_sets.read_insuranceqa_1,
     ),
     Form(
@@ -354,14 +296,14 @@ _FORMS = (
     ),
     Form(
         "wikiqa",
-        (("WikiQA-*.tsv",),),
-        partial(splits_with_files, files=answer_sets.WIKIQA),
+        (_names(answer_sets.WIKIQA),),
+        _splits_of(answer_sets.WIKIQA),
         answer_sets.read_wikiqa,
     ),
     Form(
         "trecqa",
-        (tuple(name for names in answer_sets.TRECQA.values() for name in names),),
-        partial(splits_with_files, files=answer_sets.TRECQA),
+        (_names(answer_sets.TRECQA),),
+        _splits_of(answer_sets.TRECQA),
         answer_sets.read_trecqa,
         lambda folder: ("raw", "clean"),
     ),
@@ -400,27 +342,18 @@ def detect_form(path: Path) -> str:
     """The name of the first form whose files a folder has; an error names what the nearest lack."""
     if not path.is_dir():
         found = "a file" if path.exists() else "none"
-        raise SourceError(f"{path}: expected a folder of questions, found {found}; check the path")
+        raise fault(path, "a folder of questions", found, "check the path")
     missing = {name: form.missing(path) for name, form in FORMS.items()}
-    for name, files in missing.items():
-        if not files:
-            return name
     shares = {name: len(files) / len(FORMS[name].needs) for name, files in missing.items()}
     least = min(shares.values())
+    nearest = [name for name, share in shares.items() if share == least]
+    if least == 0:
+        return nearest[0]
+    expected = "the files of a question set"
     if least == 1:
-        raise SourceError(
-            f"{path}: expected the files of a question set, found none of them; the forms are "
-            f"{', '.join(FORMS)}"
-        )
-    lacks = "; ".join(
-        f"for {name} it has no {', no '.join(missing[name])}"
-        for name, share in shares.items()
-        if share == least
-    )
-    raise SourceError(
-        f"{path}: expected the files of a question set, found only some: {lacks}; add what is "
-        "missing"
-    )
+        raise fault(path, expected, "none of them", f"the forms are {', '.join(FORMS)}")
+    lacks = "; ".join(f"for {name} it has no {', no '.join(missing[name])}" for name in nearest)
+    raise fault(path, expected, f"only some: {lacks}", "add what is missing")
 
 
 def read_question_set(
@@ -446,18 +379,12 @@ def read_question_set(
     chosen = FORMS[form]
     missing = chosen.missing(path)
     if missing:
-        raise SourceError(
-            f"{path}: expected the files of the form {form}, found no "
-            f"{', no '.join(missing)}; add them, or name another form"
-        )
+        found = f"no {', no '.join(missing)}"
+        raise fault(path, f"the files of the form {form}", found, "add them, or name another form")
     splits = chosen.splits(path)
     if split not in splits:
-        raise SourceError(
-            f"{path}: expected one of the splits {', '.join(splits)} (form {form}), found "
-            f"{split!r}; name one of them"
-            if splits
-            else f"{path}: expected files of a split (form {form}), found none; name another folder"
-        )
+        expected = f"one of the splits {', '.join(splits) or 'of a set'} (form {form})"
+        raise fault(path, expected, repr(split), "name one of them, or another folder")
     variants = chosen.variants(path)
     if variant is None:
         variant = variants[0] if variants else None
@@ -466,10 +393,8 @@ def read_question_set(
         raise ConfigError(f"variant: {has}, found {variant}")
     questions = chosen.read(path, split, variant)
     if not any(question.answered for question in questions.questions):
-        raise SourceError(
-            f"{path}: expected a question of {split} with a relevant passage, found none "
-            f"among {len(questions)}; check the files"
-        )
+        expected = f"a question of {split} with a relevant passage"
+        raise fault(path, expected, f"none among {len(questions)}", "check the files")
     return questions
 
 

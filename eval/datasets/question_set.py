@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,56 +82,29 @@ class QuestionSet:
         return left, right
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """Minimum, mean and maximum of counts."""
-
-    least: int
-    mean: float
-    greatest: int
-
-    @classmethod
-    def of(cls, counts: Sequence[int]) -> Spread | None:
-        """The spread of counts; None if there are none."""
-        if not counts:
-            return None
-        return cls(min(counts), sum(counts) / len(counts), max(counts))
-
-
-@dataclass(frozen=True, slots=True)
-class SetStatistics:
-    """Statistics of one split, as papers on such sets print them (Ma et al. 2019, appendix).
+def statistics(questions: QuestionSet) -> dict[str, Any]:
+    """Statistics of a split, as papers on such sets print them (Ma et al. 2019, appendix).
 
     Words are separated by white space. Where the whole corpus is ranked, it is not read for this,
     and what depends on it is None. `answers` is the mean number of relevant passages, in the pool
     or not, of the questions that have one.
     """
-
-    questions: int
-    answered: int
-    passages: int | None
-    pool: Spread | None
-    question_words: Spread | None
-    passage_words: Spread | None
-    answers: float
-
-    def to_json(self) -> dict[str, object]:
-        """The attributes by name."""
-        return asdict(self)
-
-
-def statistics(questions: QuestionSet) -> SetStatistics:
-    """The statistics of a split."""
     asked = questions.questions
     answered = questions.answered().questions
-    relevant = [sum(grade >= 1 for grade in question.grades.values()) for question in answered]
+    relevant = sum(grade >= 1 for question in answered for grade in question.grades.values())
     pools = [len(question.candidates) for question in asked]
-    return SetStatistics(
-        questions=len(asked),
-        answered=len(answered),
-        passages=len(questions.passages) or None,
-        pool=Spread.of(pools) if any(pools) else None,
-        question_words=Spread.of([len(question.text.split()) for question in asked]),
-        passage_words=Spread.of([len(text.split()) for text in questions.passages.values()]),
-        answers=sum(relevant) / len(answered) if answered else 0.0,
-    )
+    return {
+        "questions": len(asked),
+        "answered": len(answered),
+        "passages": len(questions.passages) or None,
+        "pool": _spread(pools if any(pools) else []),
+        "question_words": _spread([len(question.text.split()) for question in asked]),
+        "passage_words": _spread([len(text.split()) for text in questions.passages.values()]),
+        "answers": relevant / len(answered) if answered else 0.0,
+    }
+
+
+def _spread(counts: Sequence[int]) -> dict[str, float] | None:
+    if not counts:
+        return None
+    return {"least": min(counts), "mean": sum(counts) / len(counts), "greatest": max(counts)}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.datasets.question_set import Question, QuestionSet, SetStatistics, Spread, statistics
+from eval.datasets.question_set import Question, QuestionSet, statistics
 from eval.figures import (
     learning_figure,
     line_style,
@@ -96,7 +96,7 @@ class QAResult(ReportedResult):
     """
 
     questions: QuestionSet
-    statistics: SetStatistics
+    statistics: Mapping[str, Any]
     systems: tuple[SystemResult, ...]
     comparison: Comparison
     settings: QASettings
@@ -192,19 +192,21 @@ class QAResult(ReportedResult):
         )
 
 
-def _facts(found: SetStatistics) -> dict[str, str]:
+def _facts(found: Mapping[str, Any]) -> dict[str, str]:
+    passages, answered = found["passages"], found["answered"]
     facts = {
-        "questions": f"{found.questions:,}, {found.answered:,} of them with a relevant passage",
-        "relevant passages": f"{found.answers:.2f} per question that has one",
-        "passages": "the whole corpus" if found.passages is None else f"{found.passages:,}",
+        "questions": f"{found['questions']:,}, {answered:,} of them with a relevant passage",
+        "relevant passages": f"{found['answers']:.2f} per question that has one",
+        "passages": "the whole corpus" if passages is None else f"{passages:,}",
     }
-    for name, one in (
-        ("candidates per question", found.pool),
-        ("words per question", found.question_words),
-        ("words per passage", found.passage_words),
+    for name, key in (
+        ("candidates per question", "pool"),
+        ("words per question", "question_words"),
+        ("words per passage", "passage_words"),
     ):
-        if isinstance(one, Spread):
-            facts[name] = f"{one.mean:,.1f} on average, from {one.least:,} to {one.greatest:,}"
+        if (one := found[key]) is not None:
+            least, mean, greatest = one["least"], one["mean"], one["greatest"]
+            facts[name] = f"{mean:,.1f} on average, from {least:,} to {greatest:,}"
     return facts
 
 
@@ -271,7 +273,7 @@ def _data(result: QAResult) -> Mapping[str, object]:
     return {
         "data_set": result.questions.name,
         "split": result.questions.split,
-        "statistics": result.statistics.to_json(),
+        "statistics": dict(result.statistics),
         "ties": TIES,
         "remarks": list(result.remarks),
         "counted": len(found.queries),

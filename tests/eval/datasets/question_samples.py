@@ -33,10 +33,10 @@ OWN = {
 
 WIKI_PASSAGES = {
     "7": {str(n): f"passage {n} of seven" for n in range(11)},
-    "12": {"0": 'the "only" one'},
+    "12": {"0": 'the "only" \u2028\u00e9'},
 }
 WIKIPASSAGEQA = {
-    "document_passages.json": json.dumps(WIKI_PASSAGES),
+    "document_passages.json": json.dumps(WIKI_PASSAGES, ensure_ascii=False),
     "dev.tsv": tabs(
         ("QID", "Question", "DocumentID", "DocumentName", "RelevantPassages"),
         ("3", 'What is "it"?', "7", "Seven.html", "2,10"),
@@ -84,23 +84,15 @@ QUASAR = {
     ),
 }
 
-WIKIQA_HEADER = (
-    "QuestionID",
-    "Question",
-    "DocumentID",
-    "DocumentTitle",
-    "SentenceID",
-    "Sentence",
-    "Label",
-)
+WIKIQA_HEADER = "QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel\n"
 WIKIQA = {
-    "WikiQA-dev.tsv": tabs(
-        WIKIQA_HEADER,
+    "WikiQA-dev.tsv": WIKIQA_HEADER
+    + tabs(
         ("Q1", "how?", "D1", "One", "D1-0", 'It is "so', "0"),
         ("Q1", "how?", "D1", "One", "D1-1", "So it is", "1"),
         ("Q2", "why?", "D1", "One", "D1-0", 'It is "so', "0"),
     ),
-    "WikiQA-test.tsv": tabs(WIKIQA_HEADER, ("Q3", "who?", "D2", "Two", "D2-0", "Me", "1")),
+    "WikiQA-test.tsv": WIKIQA_HEADER + tabs(("Q3", "who?", "D2", "Two", "D2-0", "Me", "1")),
 }
 
 

@@ -1,33 +1,35 @@
 from __future__ import annotations
 
-import gzip
 from collections import Counter
 
 import pytest
 
 from eval.datasets.classification import PROBING_FILES, read_classification, read_probing
 from retriever.errors import SourceError
+from tests.eval.datasets.question_samples import write
 
 OWN = "split\tlabel\ttext\n"
 PAIRS = "label\tsentence1\tsentence2\n"
 MRPC = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n"
 SICK = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
+BY_CLASS = {
+    "mr": ("rt-polarity.pos", "rt-polarity.neg"),
+    "cr": ("custrev.pos", "custrev.neg"),
+    "mpqa": ("mpqa.pos", "mpqa.neg"),
+    "subj": ("subj.objective", "subj.subjective"),
+}
+THREE = ("train", "dev", "test")
 
 
-def put(folder, files):
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
-    return folder
-
-
-def rows(texts):
-    rights = texts.right or [None] * len(texts)
-    return list(zip(texts.labels, texts.left, rights, strict=True))
-
-
-def splits(task):
-    return {split: rows(texts) for split, texts in task.splits.items()}
+def read(task):
+    """Name, and split to its rows, in order."""
+    rows = {
+        split: list(
+            zip(texts.labels, texts.left, *([texts.right] if texts.right else []), strict=True)
+        )
+        for split, texts in task.splits.items()
+    }
+    return task.name, list(rows.items())
 
 
 def refused(path, message, read=read_classification):
@@ -38,222 +40,199 @@ def refused(path, message, read=read_classification):
     assert "\n" not in str(caught.value)
 
 
-class TestOwnForm:
-    def test_one_file_has_all_splits(self, tmp_path):
-        text = OWN + 'test\tx\t"c\ntrain\tx\ta\ntrain\ty\tb\ndev\ty\td \n'
-        folder = put(tmp_path / "Mine", {"mine.tsv": text, "SOURCE.md": "x"})
-        task = read_classification(folder)
-        assert task.name == "mine"
-        assert list(splits(task).items()) == [
-            ("train", [("x", "a", None), ("y", "b", None)]),
-            ("dev", [("y", "d", None)]),
-            ("test", [("x", '"c', None)]),
-        ]
-        assert task.splits["train"].right is None
-        assert splits(read_classification(folder / "mine.tsv")) == splits(task)
-
-    def test_a_cross_validated_task_has_one_split(self, tmp_path):
-        task = read_classification(put(tmp_path / "mr", {"mr.tsv": OWN + "all\t1\ta\nall\t0\tb\n"}))
-        assert (task.name, list(task.splits)) == ("mr", ["all"])
-
-    def test_pairs_have_a_file_a_split(self, tmp_path):
-        files = {f"{split}.tsv": PAIRS + f"1\t{split}\tb\n" for split in ("test", "train")}
-        task = read_classification(put(tmp_path / "mrpc", files))
-        assert task.name == "mrpc"
-        assert list(splits(task).items()) == [
-            ("train", [("1", "train", "b")]),
-            ("test", [("1", "test", "b")]),
-        ]
-
-    def test_entailment_is_read_beside_scored_pairs(self, tmp_path):
-        files = {f"{split}.tsv": "score\tsentence1\tsentence2\n" for split in ("train", "test")}
-        files |= {
-            f"entailment.{split}.tsv": PAIRS + f"NEUTRAL\t{split}\tb\n"
-            for split in ("train", "trial", "test")
-        }
-        task = read_classification(put(tmp_path / "sick", files))
-        assert task.name == "sick-e"
-        assert [texts.left for texts in task.splits.values()] == [("train",), ("trial",), ("test",)]
-        assert list(task.splits) == ["train", "dev", "test"]
-
-    @pytest.mark.parametrize(
-        ("name", "text", "message"),
-        [
-            ("own", "train\tx\ta\n", "own.tsv: expected the splits train and test, or train, dev"),
-            ("own", "test\tx\ta\n", "or all alone, found test; add what is missing"),
-            ("own", "all\tx\ta\ntest\tx\ta\n", "found all, test"),
-            ("trec", "test\tx\ta\n", "expected the splits train, test of trec, found test"),
-            ("sst2", "test\tx\ta\ntrain\tx\ta\n", "splits train, dev, test of sst2, found train, "),
-            ("mr", "test\tx\ta\ntrain\tx\ta\n", "expected the splits all of mr, found train, test"),
-            ("own", "valid\tx\ta\n", "own.tsv:2: expected the split all, train, dev, test, found"),
-            ("own", "test\t \ta\n", "own.tsv:2: expected a label, found 'nothing'"),
-            ("own", "test\tx\t \n", "own.tsv:2: expected a text after the label x, found none"),
-            ("own", "test\tx\n", "own.tsv:2: expected 3 cells separated by tabs"),
-            ("own", "", "own.tsv: expected the splits"),
-        ],
-    )
-    def test_a_missing_split_or_a_malformed_line_is_named(self, tmp_path, name, text, message):
-        refused(put(tmp_path / name, {f"{name}.tsv": OWN + text}), message)
-
-    def test_files_of_another_kind_are_refused(self, tmp_path):
-        score = "score\tsentence1\tsentence2\n1\ta\tb\n"
-        folder = put(tmp_path / "stsb", {"train.tsv": score, "test.tsv": score})
-        refused(folder, "train.tsv:1: expected the header label, sentence1, sentence2, found ")
-        folder = put(tmp_path / "two", {"a.tsv": OWN, "b.tsv": OWN})
-        refused(folder, "or one .tsv, found a.tsv, b.tsv; name the file")
-        refused(tmp_path, "found none; name one of its folders: stsb, two")
-        refused(tmp_path / "absent", "no such file or folder")
-
-
-class TestSentEval:
-    @pytest.mark.parametrize(
-        ("name", "one", "other"),
-        [
-            ("mr", "rt-polarity.pos", "rt-polarity.neg"),
-            ("cr", "custrev.pos", "custrev.neg"),
-            ("mpqa", "mpqa.pos", "mpqa.neg"),
-            ("subj", "subj.objective", "subj.subjective"),
-        ],
-    )
-    def test_a_file_a_class_is_one_split_to_cross_validate(self, tmp_path, name, one, other):
-        put(tmp_path, {one: "good \n\nbetter\n", other: "a clich\u00e9\n".encode("latin-1")})
-        task = read_classification(tmp_path)
-        assert task.name == name
-        assert splits(task) == {
-            "all": [("1", "good", None), ("1", "better", None), ("0", "a clich\u00e9", None)]
-        }
-        (tmp_path / other).unlink()
-        refused(tmp_path, f"{other}: expected this file of the split 'all', found none")
-
-    def test_a_file_that_is_utf8_is_not_taken_for_latin1(self, tmp_path):
-        put(tmp_path, {"mpqa.pos": "clich\u00e9\n", "mpqa.neg": "a\n"})
-        assert read_classification(tmp_path).splits["all"].left[0] == "clich\u00e9"
-
-    def test_sst_of_two_classes_has_the_label_after_a_tab(self, tmp_path):
-        files = {
-            f"sentiment-{split}": f"{split} is fun \t1\n3 hours\t0\n"
-            for split in ("train", "dev", "test")
-        }
-        task = read_classification(put(tmp_path / "any", files))
-        assert task.name == "sst2"
-        assert list(task.splits) == ["train", "dev", "test"]
-        assert splits(task)["dev"] == [("1", "dev is fun", None), ("0", "3 hours", None)]
-
-    def test_sst_of_five_classes_has_the_label_before_a_space(self, tmp_path):
-        files = {f"sentiment-{split}": f"4 {split} is fun\n" for split in ("train", "dev", "test")}
-        task = read_classification(put(tmp_path, files))
-        assert task.name == "sst5"
-        assert splits(task)["test"] == [("4", "test is fun", None)]
-        put(tmp_path, {"sentiment-test": "5 too good\n"})
-        refused(tmp_path, "test:1: expected the label 0 or 1 or 2 or 3 or 4, found '5'")
-
-    def test_trec_has_coarse_classes_and_may_be_latin1(self, tmp_path):
-        files = {
-            "train_5500.label": "LOC:city A sister\u00f0city ?\n".encode("latin-1"),
+# Folder, files, and the task that is read.
+TASKS = [
+    (
+        "Mine",
+        {"mine.tsv": OWN + 'test\tx\t"c\ntrain\tx\ta\ntrain\ty\tb\ndev\ty\td \n', "a.md": "x"},
+        (
+            "mine",
+            [("train", [("x", "a"), ("y", "b")]), ("dev", [("y", "d")]), ("test", [("x", '"c')])],
+        ),
+    ),
+    (
+        "mr",
+        {"mr.tsv": OWN + "all\t1\ta\nall\t0\tb\n"},
+        ("mr", [("all", [("1", "a"), ("0", "b")])]),
+    ),
+    (
+        "mrpc",
+        {f"{split}.tsv": PAIRS + f"1\t{split}\tb\n" for split in ("test", "train")},
+        ("mrpc", [("train", [("1", "train", "b")]), ("test", [("1", "test", "b")])]),
+    ),
+    # Entailment beside scored pairs.
+    (
+        "sick",
+        {
+            **{f"{split}.tsv": "score\tsentence1\tsentence2\n" for split in ("train", "test")},
+            **{
+                f"entailment.{split}.tsv": PAIRS + f"NEUTRAL\t{split}\tb\n"
+                for split in ("train", "trial", "test")
+            },
+        },
+        (
+            "sick-e",
+            [
+                ("train", [("NEUTRAL", "train", "b")]),
+                ("dev", [("NEUTRAL", "trial", "b")]),
+                ("test", [("NEUTRAL", "test", "b")]),
+            ],
+        ),
+    ),
+    *(
+        (
+            "any",
+            {one: "good \n\nbetter\n", other: "a clich\u00e9\n".encode("latin-1")},
+            (name, [("all", [("1", "good"), ("1", "better"), ("0", "a clich\u00e9")])]),
+        )
+        for name, (one, other) in BY_CLASS.items()
+    ),
+    # A file that is UTF-8 is not taken for Latin-1.
+    (
+        "any",
+        {"mpqa.pos": "clich\u00e9\n", "mpqa.neg": "a\n"},
+        ("mpqa", [("all", [("1", "clich\u00e9"), ("0", "a")])]),
+    ),
+    (
+        "any",
+        {f"sentiment-{split}": f"{split} is\tfun \t1\n3 hours\t0\n" for split in THREE},
+        ("sst2", [(split, [("1", f"{split} is\tfun"), ("0", "3 hours")]) for split in THREE]),
+    ),
+    (
+        "any",
+        {f"sentiment-{split}": f"4 {split} is fun\n" for split in THREE},
+        ("sst5", [(split, [("4", f"{split} is fun")]) for split in THREE]),
+    ),
+    (
+        "any",
+        {
+            "train_5500.label.gz": "LOC:city A sister\u00f0city ?\n".encode("latin-1"),
             "TREC_10.label": "NUM:dist How far : is it ?\n",
-        }
-        task = read_classification(put(tmp_path, files))
-        assert task.name == "trec"
-        assert splits(task) == {
-            "train": [("LOC", "A sister\u00f0city ?", None)],
-            "test": [("NUM", "How far : is it ?", None)],
-        }
-
-    def test_mrpc_has_a_byte_order_mark_and_quotes_that_mean_nothing(self, tmp_path):
-        files = {
+        },
+        (
+            "trec",
+            [
+                ("train", [("LOC", "A sister\u00f0city ?")]),
+                ("test", [("NUM", "How far : is it ?")]),
+            ],
+        ),
+    ),
+    (
+        "any",
+        {
             "msr_paraphrase_train.txt": MRPC + '1\t7\t8\tHe said " a\tb\r\n',
             "msr_paraphrase_test.txt": MRPC + "0\t9\t10\tc\td\r\n",
-        }
-        task = read_classification(put(tmp_path, files))
-        assert task.name == "mrpc"
-        assert splits(task) == {"train": [("1", 'He said " a', "b")], "test": [("0", "c", "d")]}
+        },
+        ("mrpc", [("train", [("1", 'He said " a', "b")]), ("test", [("0", "c", "d")])]),
+    ),
+    (
+        "any",
+        {
+            f"SICK_{name}.txt": SICK + f"1\tA\t{name}\t4.5\tNEUTRAL\n"
+            for name in ("train", "trial", "test_annotated")
+        },
+        (
+            "sick-e",
+            [
+                ("train", [("NEUTRAL", "A", "train")]),
+                ("dev", [("NEUTRAL", "A", "trial")]),
+                ("test", [("NEUTRAL", "A", "test_annotated")]),
+            ],
+        ),
+    ),
+]
 
-    def test_sick_has_entailment_in_its_last_column(self, tmp_path):
-        names = {"train": "train", "dev": "trial", "test": "test_annotated"}
-        files = {
-            f"SICK_{name}.txt": SICK + f"1\tA\t{split}\t4.5\tNEUTRAL\n"
-            for split, name in names.items()
-        }
-        task = read_classification(put(tmp_path, files))
-        assert task.name == "sick-e"
-        assert splits(task) == {split: [("NEUTRAL", "A", split)] for split in names}
 
-    @pytest.mark.parametrize(
-        ("file", "text", "message"),
-        [
-            ("sentiment-train", "a\t1\n", "sentiment-dev: expected this file of the split 'dev'"),
-            ("TREC_10.label", "NUM:d a\n", "the split 'train', found none; the folder has the spl"),
-            ("msr_paraphrase_test.txt", MRPC, "msr_paraphrase_train.txt: expected this file"),
-            ("SICK_train.txt", SICK, "SICK_trial.txt: expected this file of the split 'dev'"),
-        ],
-    )
-    def test_a_missing_split_is_named(self, tmp_path, file, text, message):
-        refused(put(tmp_path, {file: text}), message)
+@pytest.mark.parametrize(("folder", "files", "expected"), TASKS)
+def test_a_folder_is_a_task_in_the_form_of_its_files(tmp_path, folder, files, expected):
+    path = write(tmp_path / folder, files)
+    assert read(read_classification(path)) == expected
+    if f"{folder.lower()}.tsv" in files:
+        assert read(read_classification(path / f"{folder.lower()}.tsv")) == expected
 
-    @pytest.mark.parametrize(
-        ("file", "text", "message"),
-        [
-            ("train_5500.label", "NUM:d a\nGEO:y a\n", ":2: expected the label ABBR or DESC or"),
-            ("train_5500.label", "How far\n", ":1: expected a question after its class"),
-            ("train_5500.label", "NUM:d\n", ":1: expected a text after the label NUM"),
-            ("train_5500.label", "\n", "train_5500.label: expected labels and texts, found none"),
-            ("train_5500.label", b"NUM:d a\nNUM:d a\0b\n", ":2: holds a NUL byte"),
-        ],
-    )
-    def test_a_malformed_line_is_named(self, tmp_path, file, text, message):
-        refused(put(tmp_path, {"TREC_10.label": "NUM:d a\n", file: text}), message)
 
-    def test_a_line_that_is_not_utf8_is_named_where_the_set_is(self, tmp_path):
-        files = {f"sentiment-{split}": "a\t1\n" for split in ("train", "dev", "test")}
-        put(tmp_path, files | {"sentiment-dev": b"a\t1\nclich\xe9\t0\n"})
-        refused(tmp_path, "sentiment-dev:2: invalid UTF-8")
-        put(tmp_path, {"sentiment-dev": "a 1\n"})
-        refused(tmp_path, "sentiment-dev:1: expected a text, a tab and 0 or 1")
+SST = {f"sentiment-{split}": "a\t1\n" for split in THREE}
+TREC = {"TREC_10.label": "NUM:d a\n"}
+SCORED = {f"{split}.tsv": "score\tsentence1\tsentence2\n1\ta\tb\n" for split in ("train", "test")}
 
-    def test_files_may_be_gzipped(self, tmp_path):
-        files = {"train_5500.label.gz": gzip.compress(b"NUM:d a\n"), "TREC_10.label": "NUM:d b\n"}
-        assert read_classification(put(tmp_path, files)).splits["train"].left == ("a",)
+
+@pytest.mark.parametrize(
+    ("name", "files", "message"),
+    [
+        ("own", "train\tx\ta\n", "own.tsv: expected the splits train and test, or train, dev"),
+        ("own", "all\tx\ta\ntest\tx\ta\n", "or all alone, found all, test; add what is missing"),
+        ("trec", "test\tx\ta\n", "expected the splits train, test of trec, found test"),
+        ("sst2", "test\tx\ta\ntrain\tx\ta\n", "splits train, dev, test of sst2, found train, "),
+        ("mr", "test\tx\ta\ntrain\tx\ta\n", "expected the splits all of mr, found train, test"),
+        ("own", "valid\tx\ta\n", "own.tsv:2: expected the split all, train, dev, test, found"),
+        ("own", "test\t \ta\n", "own.tsv:2: expected a label, found 'nothing'"),
+        ("own", "test\tx\t \n", "own.tsv:2: expected a text after the label x, found none"),
+        ("own", "test\tx\n", "own.tsv:2: expected 3 cells separated by tabs"),
+        ("own", "", "own.tsv: expected the splits"),
+        ("own", SCORED, "train.tsv:1: expected the header label, sentence1, sentence2, found "),
+        ("own", {"train.tsv": PAIRS + "1\ta\t \n"}, "train.tsv:2: expected a text after the lab"),
+        ("own", {"train.tsv": PAIRS + "1\ta\tb\n"}, "or all alone, found train; add"),
+        ("two", {"a.tsv": OWN, "b.tsv": OWN}, "or one .tsv, found a.tsv, b.tsv; name the file"),
+        ("up", {"x/a.tsv": OWN, "y/b.tsv": OWN}, "found none; name one of its folders: x, y"),
+        ("up", {"x.md": ""}, "found none; name the file"),
+        *(
+            ("any", {one: "a\n"}, f"{other}: expected this file of the split 'all', found none")
+            for one, other in BY_CLASS.values()
+        ),
+        ("any", {"sentiment-train": "a\t1\n"}, "sentiment-dev: expected this file of the split"),
+        ("any", TREC, "the split 'train', found none; the folder has the splits test"),
+        ("any", {"msr_paraphrase_test.txt": MRPC}, "msr_paraphrase_train.txt: expected this file"),
+        ("any", {"SICK_train.txt": SICK}, "SICK_trial.txt: expected this file of the split 'dev'"),
+        (
+            "any",
+            {f"sentiment-{split}": "5 too good\n" for split in THREE},
+            "train:1: expected the label 0 or 1 or 2 or 3 or 4, found '5'",
+        ),
+        ("any", SST | {"sentiment-dev": b"a\t1\nclich\xe9\t0\n"}, "sentiment-dev:2: invalid UTF-8"),
+        ("any", SST | {"sentiment-dev": "a 1\n"}, "sentiment-dev:1: expected a text, a tab and 0"),
+        ("any", TREC | {"train_5500.label": "GEO:y a\n"}, ":1: expected the label ABBR or DESC or"),
+        ("any", TREC | {"train_5500.label": "How far\n"}, ":1: expected a question after its cl"),
+        ("any", TREC | {"train_5500.label": "NUM:d\n"}, ":1: expected a text after the label NUM"),
+        ("any", TREC | {"train_5500.label": "\n"}, "label: expected labels and texts, found none"),
+        ("any", TREC | {"train_5500.label": b"NUM:d a\nNUM:d a\0b\n"}, ":2: holds a NUL byte"),
+    ],
+)
+def test_a_task_that_lacks_a_split_or_is_malformed_is_refused(tmp_path, name, files, message):
+    files = {f"{name}.tsv": OWN + files} if isinstance(files, str) else files
+    refused(write(tmp_path / name, files), message)
+    refused(tmp_path / "absent", "no such file or folder")
 
 
 PROBE = 'tr\t0\ta " b\ntr\t1\tmore\tc d\nva\t1\te f\nte\t0\tg h\n'
 
 
-class TestProbing:
-    @pytest.mark.parametrize(("name", "file"), [*PROBING_FILES.items(), ("my_task", "my_task.txt")])
-    def test_the_ten_files_have_their_usual_names(self, tmp_path, name, file):
-        task = read_probing(
-            put(tmp_path, {f"{file}.gz": gzip.compress(PROBE.encode())}) / f"{file}.gz"
-        )
-        assert task.name == name
-        assert list(splits(task).items()) == [
-            ("train", [("0", 'a " b', None), ("1", "c d", None)]),
-            ("dev", [("1", "e f", None)]),
-            ("test", [("0", "g h", None)]),
-        ]
-        assert task.splits["train"].right is None
+@pytest.mark.parametrize(("name", "file"), [*PROBING_FILES.items(), ("my_task", "my_task.txt")])
+def test_the_ten_probing_files_have_their_usual_names(tmp_path, name, file):
+    task = read_probing(write(tmp_path, {f"{file}.gz": PROBE}) / f"{file}.gz")
+    rows = [
+        ("train", [("0", 'a " b'), ("1", "c d")]),
+        ("dev", [("1", "e f")]),
+        ("test", [("0", "g h")]),
+    ]
+    assert read(task) == (name, rows)
 
-    @pytest.mark.parametrize(
-        ("text", "message"),
-        [
-            (PROBE + "train\t1\ta\n", ".txt:5: expected tr or va or te, a label and a sentence"),
-            (PROBE + "tr\ta\n", ".txt:5: expected tr or va or te"),
-            (PROBE + "tr\t\ta\n", ".txt:5: expected a label, found 'nothing'"),
-            (PROBE + "tr\t1\t \n", ".txt:5: expected a text after the label 1"),
-            (PROBE.encode() + b"tr\t1\t\xff\n", ".txt:5: invalid UTF-8"),
-            (PROBE.replace("va", "tr"), "expected lines of the splits tr, va, te, found none of"),
-            ("", "found none of tr (train)"),
-        ],
-    )
-    def test_a_malformed_file_is_refused(self, tmp_path, text, message):
-        refused(
-            put(tmp_path, {"bigram_shift.txt": text}) / "bigram_shift.txt", message, read_probing
-        )
 
-    def test_a_folder_is_refused_with_the_files_in_it(self, tmp_path):
-        refused(tmp_path, "probing task, found a folder; name a file", read_probing)
-        put(tmp_path, {"bigram_shift.txt": PROBE})
-        refused(tmp_path, "name one of its files: bigram_shift.txt", read_probing)
-        refused(tmp_path / "absent.txt", "no such file or folder", read_probing)
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (PROBE + "train\t1\ta\n", ".txt:5: expected tr or va or te, a label and a sentence"),
+        (PROBE + "tr\ta\n", ".txt:5: expected tr or va or te"),
+        (PROBE + "tr\t\ta\n", ".txt:5: expected a label, found 'nothing'"),
+        (PROBE.encode() + b"tr\t1\t\xff\n", ".txt:5: invalid UTF-8"),
+        (PROBE.replace("va", "tr"), "expected lines of the splits tr, va, te, found none of va"),
+    ],
+)
+def test_a_malformed_probing_file_is_refused(tmp_path, text, message):
+    refused(tmp_path, "probing task, found a folder; name a file", read_probing)
+    refused(tmp_path / "absent.txt", "no such file or folder", read_probing)
+    write(tmp_path, {"bigram_shift.txt": text})
+    refused(tmp_path / "bigram_shift.txt", message, read_probing)
+    refused(tmp_path, "name one of its files: bigram_shift.txt", read_probing)
 
 
 @pytest.mark.parametrize(
