@@ -6,7 +6,6 @@ scores that are rounded to 1e-10 first. A correlation with a constant is 0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
@@ -42,20 +41,9 @@ def cosines(left: NDArray[np.floating], right: NDArray[np.floating]) -> NDArray[
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Correlations:
-    """Pearson's and Spearman's correlation, each in [-1, 1]."""
-
-    pearson: float
-    spearman: float
-
-
-def correlations(scores: Floats, gold: Floats) -> Correlations:
-    """Pearson's and Spearman's correlation of (pairs,) scores below 1e4 with gold scores."""
-    return Correlations(
-        float(Correlation(gold, "pearson")(scores[None].copy())[0]),
-        float(Correlation(gold, "spearman")(scores[None].copy())[0]),
-    )
+def correlations(scores: Floats, gold: Floats) -> dict[str, float]:
+    """Spearman's and Pearson's correlation of (pairs,) scores below 1e4 with gold scores."""
+    return {name: float(Correlation(gold, name)(scores[None].copy())[0]) for name in CORRELATIONS}
 
 
 class Correlation:

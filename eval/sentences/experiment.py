@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,9 +59,15 @@ class VectorScore(NamedTuple):
     # (seeds, examples); `tested` are the rows of the examples, if not all.
     predictions: Floats
     extra: Mapping[str, float]
-    details: Mapping[str, object]
+    details: dict[str, Any]
     note: str = ""
     tested: NDArray[np.int64] | None = None
+
+
+def mean_and_spread(values: Sequence[float]) -> Value:
+    """The mean, and the standard deviation (n - 1), or None for a single value."""
+    spread = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return float(np.mean(values)), spread
 
 
 class ScoredSet(ABC):
@@ -143,23 +149,20 @@ def _set_scores(
     values = of.compare(scores, baseline, progress)
     facts, examples = of.describe(next(iter(scores.values())).tested)
     return SetScores(
-        name=of.name,
-        facts=facts,
-        texts=len(of.texts),
-        examples=examples,
-        scores=tuple(
-            EncoderScore(
-                encoder=name,
-                cut=cut[name],
-                values={measure: values[measure][name] for measure in of.measures},
-                extra=one.extra,
-                note=one.note,
-                details=one.details,
-                examples=one.predictions.mean(axis=0),
-            )
-            for name, one in scores.items()
-        ),
+        of.name, facts, len(of.texts), examples, tuple(encoder_scores(scores, values, cut))
     )
+
+
+def encoder_scores(
+    scores: Mapping[str, VectorScore],
+    values: Mapping[str, Mapping[str, Score]],
+    cut: Mapping[str, int],
+) -> Iterator[EncoderScore]:
+    """What a result says of each encoder; `values` are by measure."""
+    for name, one in scores.items():
+        compared = {measure: by_encoder[name] for measure, by_encoder in values.items()}
+        examples = one.predictions.mean(axis=0)
+        yield EncoderScore(name, cut[name], compared, one.extra, one.note, one.details, examples)
 
 
 def _grids(of: ScoredSet, layers: LayerEncoders, progress: Progress) -> Iterator[LayerGrid]:

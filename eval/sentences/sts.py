@@ -8,9 +8,9 @@ identical texts (by 1e-4 for 2 such pairs of 200).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,7 @@ from eval.datasets.pairs import PairSubset, ScoredPairs, STSTask, contained, joi
 from eval.metrics.comparison import Score
 from eval.metrics.correlation import (
     CORRELATED_DECIMALS,
-    CorrelationName,
-    Correlations,
+    CORRELATIONS,
     correlations,
     cosines,
 )
@@ -41,7 +40,6 @@ from retriever.errors import BadInputError, ConfigError
 
 Floats = NDArray[np.float64]
 Aggregation = Literal["all", "mean", "wmean"]
-STS_MEASURES: tuple[CorrelationName, ...] = ("spearman", "pearson")
 AGGREGATIONS: dict[Aggregation, str] = {
     "all": "the pairs of all parts of a test as one list",
     "mean": "the mean over the parts of a test",
@@ -59,8 +57,8 @@ class STSSettings(SentenceSettings):
             or weighted by their pairs (SentEval). The three differ by several points.
         supervised: how a softmax layer is trained over the vectors, with a test as one list; None
             correlates cosines.
-        poolings: score every hidden state of each encoder's model with these poolings, instead of
-            the encoder's own vectors; empty scores the encoders.
+        poolings: score every hidden state of each encoder's model with these poolings instead;
+            empty scores the encoders.
         baseline: the encoder that the others are compared with; None takes the first.
         resampling: of intervals and p-values.
         loading: where models come from, and where vectors are cached.
@@ -129,7 +127,7 @@ def score_sts(
         title=f"Semantic textual similarity: {', '.join(task.name for task in tasks)}",
         settings=facts,
         remarks=(protocol, *fitted_remark(names, "the texts of its test pairs, without scores")),
-        measures=STS_MEASURES,
+        measures=CORRELATIONS,
         sets=sets,
         grids=grids,
         baseline=baseline,
@@ -146,25 +144,6 @@ def check_sts(task: STSTask, settings: STSSettings) -> None:
         supervised_parts(task)
 
 
-class SubsetScore(NamedTuple):
-    """The correlations of one part of a test."""
-
-    name: str
-    pairs: int
-    score: Correlations
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class STSScore:
-    """The correlations of a test's cosines, part after part, with the gold scores."""
-
-    subsets: tuple[SubsetScore, ...]
-    all: Correlations
-    mean: Correlations
-    wmean: Correlations
-    cosines: Floats
-
-
 def sts_texts(task: STSTask, *, supervised: bool = False) -> list[str]:
     """Each distinct text of a test and, if `supervised`, of its training and dev pairs."""
     parts = [subset.pairs for subset in task.subsets]
@@ -173,23 +152,35 @@ def sts_texts(task: STSTask, *, supervised: bool = False) -> list[str]:
     return list(dict.fromkeys(text for part in parts for text in (*part.left, *part.right)))
 
 
-def sts_correlations(task: STSTask, vectors: TextVectors) -> STSScore:
-    """Correlate the cosines of a test's pairs with their gold scores."""
+def sts_correlations(
+    task: STSTask, vectors: TextVectors, aggregation: Aggregation = "all"
+) -> VectorScore:
+    """Correlate the cosines of a test's pairs with their gold scores, by parts and aggregated."""
     found = [pair_cosines(subset.pairs, vectors) for subset in task.subsets]
-    scores = tuple(
-        SubsetScore(subset.name, len(subset.pairs), _correlate(task, subset, part))
-        for subset, part in zip(task.subsets, found, strict=True)
-    )
+    parts: list[dict[str, Any]] = [
+        {"name": subset.name, "pairs": len(subset.pairs), **_correlate(task, subset, cosines)}
+        for subset, cosines in zip(task.subsets, found, strict=True)
+    ]
     everywhere = np.concatenate(found)
     gold = np.concatenate([subset.pairs.gold for subset in task.subsets])
-    table = np.array([[one.score.pearson, one.score.spearman] for one in scores])
-    counts = np.array([one.pairs for one in scores], np.float64)
-    return STSScore(
-        subsets=scores,
-        all=correlations(everywhere, gold),
-        mean=Correlations(*table.mean(axis=0).tolist()),
-        wmean=Correlations(*np.average(table, axis=0, weights=counts).tolist()),
-        cosines=everywhere,
+    sizes = [one["pairs"] for one in parts]
+    by_measure = {measure: [one[measure] for one in parts] for measure in CORRELATIONS}
+    aggregated: dict[str, dict[str, float]] = {
+        "all": correlations(everywhere, gold),
+        "mean": {name: float(np.mean(one)) for name, one in by_measure.items()},
+        "wmean": {name: float(np.average(one, weights=sizes)) for name, one in by_measure.items()},
+    }
+    extra = {
+        f"{one['name']} {measure}": one[measure]
+        for measure in CORRELATIONS
+        for one in parts
+        if len(parts) > 1
+    }
+    return VectorScore(
+        values={measure: (aggregated[aggregation][measure], None) for measure in CORRELATIONS},
+        predictions=everywhere[None],
+        extra=extra,
+        details={**aggregated, "parts": parts},
     )
 
 
@@ -200,7 +191,7 @@ def pair_cosines(pairs: ScoredPairs, vectors: TextVectors) -> Floats:
     return rounded
 
 
-def _correlate(task: STSTask, subset: PairSubset, found: Floats) -> Correlations:
+def _correlate(task: STSTask, subset: PairSubset, found: Floats) -> dict[str, float]:
     gold = subset.pairs.gold
     if len(gold) < 2:
         raise BadInputError(
@@ -221,62 +212,25 @@ class _ScoredTest(ScoredSet):
 
     def __init__(self, task: STSTask, settings: STSSettings) -> None:
         self._task, self._settings = task, settings
-        self.name, self.measures, self.stage = task.name, STS_MEASURES, ("scores", 1)
+        self.name, self.measures, self.stage = task.name, CORRELATIONS, ("scores", 1)
         self.texts = sts_texts(task, supervised=settings.supervised is not None)
         self.fit_on = sts_texts(task)
 
     def score(self, vectors: TextVectors, done: Done) -> VectorScore:
         """Cosines, or predicted scores, and their correlations."""
-        trained = self._settings.supervised is not None
-        found = self._trained(vectors) if trained else self._by_cosines(vectors)
+        if self._settings.supervised is None:
+            found = sts_correlations(self._task, vectors, self._settings.aggregation)
+        else:
+            found = score_relatedness(self._task, vectors, self._settings.supervised)
         done(1)
         return found
-
-    def _by_cosines(self, vectors: TextVectors) -> VectorScore:
-        score = sts_correlations(self._task, vectors)
-        aggregated: Correlations = getattr(score, self._settings.aggregation)
-        extra = {
-            f"{subset.name} {measure}": getattr(subset.score, measure)
-            for measure in STS_MEASURES
-            for subset in score.subsets
-            if len(score.subsets) > 1
-        }
-        return VectorScore(
-            values={measure: (getattr(aggregated, measure), None) for measure in STS_MEASURES},
-            predictions=score.cosines[None],
-            extra=extra,
-            details={
-                **{name: asdict(getattr(score, name)) for name in AGGREGATIONS},
-                "parts": [
-                    {"name": one.name, "pairs": one.pairs, **asdict(one.score)}
-                    for one in score.subsets
-                ],
-            },
-        )
-
-    def _trained(self, vectors: TextVectors) -> VectorScore:
-        assert self._settings.supervised is not None
-        score = score_relatedness(self._task, vectors, self._settings.supervised)
-        seeds = [
-            {**asdict(one), "dev_pearson": dev}
-            for one, dev in zip(score.seeds, score.dev, strict=True)
-        ]
-        return VectorScore(
-            values={
-                measure: (getattr(score.mean, measure), getattr(score.spread, measure, None))
-                for measure in STS_MEASURES
-            },
-            predictions=score.predictions,
-            extra={},
-            details={"seeds": seeds},
-        )
 
     def compare(
         self, scores: Mapping[str, VectorScore], baseline: str, progress: Progress
     ) -> dict[str, dict[str, Score]]:
         """By a bootstrap over pairs."""
         parts, resampling = self._parts(), self._settings.resampling
-        steps = resampling.resamples * len(parts) * len(STS_MEASURES)
+        steps = resampling.resamples * len(parts) * len(CORRELATIONS)
         done = progress(f"{self.name}: resamples", steps)
         predictions = {name: one.predictions for name, one in scores.items()}
         return {
@@ -289,7 +243,7 @@ class _ScoredTest(ScoredSet):
                 resampling,
                 done,
             )
-            for measure in STS_MEASURES
+            for measure in CORRELATIONS
         }
 
     def _parts(self) -> list[Part]:

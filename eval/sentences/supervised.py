@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.datasets.pairs import ScoredPairs, STSTask, joined_pairs
-from eval.metrics.correlation import Correlations, correlations
+from eval.metrics.correlation import CORRELATIONS, correlations
+from eval.sentences.experiment import Value, VectorScore, mean_and_spread
 from eval.vectors import TextVectors
 from retriever.errors import BadInputError, ConfigError
 
@@ -65,20 +66,9 @@ class RelatednessSettings:
             raise ConfigError(f"loss: expected kl or mse, found {self.loss!r}")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RelatednessScore:
-    """The correlations of (seeds, pairs) predictions with gold scores, and their best on dev."""
-
-    seeds: tuple[Correlations, ...]
-    dev: tuple[float, ...]
-    mean: Correlations
-    spread: Correlations | None
-    predictions: NDArray[np.float64]
-
-
 def score_relatedness(
     task: STSTask, vectors: TextVectors, settings: RelatednessSettings
-) -> RelatednessScore:
+) -> VectorScore:
     """Train on the training pairs of a test, stop early by dev, and predict the test pairs."""
     parts = supervised_parts(task)
     train, dev, test = (
@@ -88,15 +78,12 @@ def score_relatedness(
     predictions, best = _train(
         scaling(train), scaling(dev), scaling(test), parts[0].gold, parts[1].gold, settings
     )
-    found = tuple(correlations(row, parts[2].gold) for row in predictions)
-    table = np.array([[one.pearson, one.spearman] for one in found])
-    return RelatednessScore(
-        seeds=found,
-        dev=tuple(best.tolist()),
-        mean=Correlations(*table.mean(axis=0).tolist()),
-        spread=Correlations(*table.std(axis=0, ddof=1).tolist()) if len(found) > 1 else None,
-        predictions=predictions,
-    )
+    seeds = [correlations(row, parts[2].gold) for row in predictions]
+    values: dict[str, Value] = {
+        name: mean_and_spread([one[name] for one in seeds]) for name in CORRELATIONS
+    }
+    details = [{**one, "dev_pearson": dev} for one, dev in zip(seeds, best.tolist(), strict=True)]
+    return VectorScore(values, predictions, extra={}, details={"seeds": details})
 
 
 def supervised_parts(task: STSTask) -> tuple[ScoredPairs, ScoredPairs, ScoredPairs]:
@@ -177,7 +164,7 @@ def _train(
         for seed, row in enumerate(predict(dev)):
             if fruitless[seed] > settings.patience:
                 continue
-            found = correlations(row, dev_gold).pearson
+            found = correlations(row, dev_gold)["pearson"]
             if found > best[seed]:
                 best[seed], predictions[seed] = found, on_test[seed]
             else:

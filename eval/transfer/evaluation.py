@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Literal
@@ -22,17 +22,13 @@ from eval.sentences.experiment import (
     VectorScore,
     check_baseline,
     compare_accuracies,
+    encoder_scores,
     load_sets,
     score_sets,
 )
-from eval.sentences.result import EncoderScore, LayerGrid, SentenceResult, SetScores
+from eval.sentences.result import LayerGrid, SentenceResult, SetScores
 from eval.transfer.classifiers import Classifier, LogisticRegressions, MLPs
-from eval.transfer.layer_search import (
-    LayerTransferScore,
-    LayerTransferSettings,
-    layer_divisions,
-    search_transfer,
-)
+from eval.transfer.layer_search import LayerTransferSettings, layer_divisions, search_transfer
 from eval.transfer.protocols import (
     ACCURACY,
     TransferProtocol,
@@ -45,7 +41,6 @@ from eval.transfer.protocols import (
     task_texts,
     tested_columns,
     trainings,
-    unseen_notes,
 )
 from eval.vectors import LayerEncoders, TextVectors, fitted_remark, named_encoders
 from retriever.encoders.settings import parse_encoder
@@ -257,35 +252,14 @@ class _ScoredTask(ScoredSet):
 
     def score(self, vectors: TextVectors, done: Done) -> VectorScore:
         """Accuracies of a classifier on the vectors."""
-        classifier = self._settings.make()
-        data = classification_data(self._task, vectors)
-        score = score_classification(
-            data, classifier, self._settings.protocol, self._settings.seeds, done
-        )
-        notes = unseen_notes(score.unseen)
-        if isinstance(classifier, LogisticRegressions) and classifier.unconverged:
-            notes.insert(0, f"{classifier.unconverged:,} fits reached the maximum number of steps")
-        return VectorScore(
-            values={ACCURACY: (score.accuracy, score.spread)},
-            predictions=score.correct[None],
-            extra={} if score.f1 is None else {"F1": score.f1},
-            details={
-                "seeds": [asdict(seed) for seed in score.seeds],
-                "f1": score.f1,
-                "f1_spread": score.f1_spread,
-                "unseen": score.unseen,
-            },
-            note="; ".join(notes),
-            tested=score.tested,
-        )
+        data, settings = classification_data(self._task, vectors), self._settings
+        return score_classification(data, settings.make(), settings.protocol, settings.seeds, done)
 
     def compare(
         self, scores: Mapping[str, VectorScore], baseline: str, progress: Progress
     ) -> dict[str, dict[str, Score]]:
         """By a randomization test over examples."""
-        found = {name: one.values[ACCURACY] for name, one in scores.items()}
-        correct = {name: one.predictions[0] for name, one in scores.items()}
-        return {ACCURACY: compare_accuracies(found, correct, baseline, self._settings.resampling)}
+        return _compared(scores, baseline, self._settings)
 
     def describe(
         self, tested: NDArray[np.int64] | None
@@ -293,6 +267,14 @@ class _ScoredTask(ScoredSet):
         """Splits and classes; split, label and texts of each tested example."""
         assert tested is not None
         return task_facts(self._task, tested), tested_columns(self._task, tested)
+
+
+def _compared(
+    scores: Mapping[str, VectorScore], baseline: str, settings: TransferSettings
+) -> dict[str, dict[str, Score]]:
+    found = {name: one.values[ACCURACY] for name, one in scores.items()}
+    correct = {name: one.predictions[0] for name, one in scores.items()}
+    return {ACCURACY: compare_accuracies(found, correct, baseline, settings.resampling)}
 
 
 def _searched(
@@ -323,7 +305,7 @@ def _searched(
     for task in tasks:
         texts = task_texts(task)
         done = progress(f"{task.name}: vectors", len(texts) * len(names))
-        found: list[dict[str, LayerTransferScore]] = [{} for _ in shares]
+        found: list[dict[str, VectorScore]] = [{} for _ in shares]
         cut: dict[str, int] = {}
         vectors = encoders.vectors(texts, done=done)
         for name, fusion, one in zip(names, fusions, vectors, strict=True):
@@ -333,81 +315,28 @@ def _searched(
             steps = subsets * search.outer * search.inner * len(shares)
             tried = progress(f"{task.name}: sets of layers", steps)
             for share, scores in zip(shares, found, strict=True):
-                scores[name] = search_transfer(data, search, done=tried, train_share=share)
-            cut[name] = one.cut
-        sets += [_searched_set(task, scores, cut, baseline, settings) for scores in found]
+                searched = search_transfer(data, search, tried, train_share=share)
+                scores |= dict(zip(_labels(name), searched.values(), strict=True))
+            cut |= dict.fromkeys(_labels(name), one.cut)
+        for share, scores in zip(shares, found, strict=True):
+            count = len(next(layer_divisions(task_classes(task), search, share)).train)
+            values = _compared(scores, baseline, settings)
+            tested = scores[baseline].tested
+            assert tested is not None
+            learned, varied = f"{count:,} examples", len(shares) > 1
+            sets.append(
+                SetScores(
+                    name=f"{task.name}, {learned}" if varied else task.name,
+                    facts={**task_facts(task, tested), "learned from": learned},
+                    texts=len(texts),
+                    examples=tested_columns(task, tested),
+                    scores=tuple(encoder_scores(scores, values, cut)),
+                    curve=(task.name, count) if varied else None,
+                )
+            )
     return tuple(sets), (), baseline
 
 
 def _labels(name: str) -> tuple[str, ...]:
     """What a report calls the baselines and the chosen layers of a model."""
     return f"{name}::last", f"{name}::last4", f"{name}, random layers", f"{name}, layers chosen"
-
-
-def _searched_set(
-    task: ClassificationTask,
-    found: Mapping[str, LayerTransferScore],
-    cut: Mapping[str, int],
-    baseline: str,
-    settings: TransferSettings,
-) -> SetScores:
-    """The search of every model on one task with one share of the training examples."""
-    rows = [
-        (label, name, score, tested)
-        for name, score in found.items()
-        for label, tested in zip(_labels(name), (*score.baselines, score.chosen), strict=True)
-    ]
-    values = compare_accuracies(
-        {label: (one.accuracy, one.spread) for label, _, _, one in rows},
-        {label: one.correct for label, _, _, one in rows},
-        baseline,
-        settings.resampling,
-    )
-    scores = []
-    for label, name, score, tested in rows:
-        notes = unseen_notes(score.unseen)
-        details: dict[str, object] = {"accuracies": list(tested.accuracies)}
-        if tested is score.chosen:
-            notes, details = [_wins(score), *notes], _divisions(score)
-        scores.append(
-            EncoderScore(
-                encoder=label,
-                cut=cut[name],
-                values={ACCURACY: values[label]},
-                extra={"error reduction": tested.error_reduction(score.baselines[0])},
-                note="; ".join(notes),
-                details=details,
-                examples=tested.correct,
-            )
-        )
-    any_score = next(iter(found.values()))
-    learned, varied = f"{any_score.learned:,} examples", len(settings.train_shares) > 1
-    return SetScores(
-        name=f"{task.name}, {learned}" if varied else task.name,
-        facts={**task_facts(task, any_score.tested), "learned from": learned},
-        texts=len(task_texts(task)),
-        examples=tested_columns(task, any_score.tested),
-        scores=tuple(scores),
-        curve=(task.name, any_score.learned) if varied else None,
-    )
-
-
-def _wins(score: LayerTransferScore) -> str:
-    won = "; ".join(f"{','.join(map(str, layers))} ({times})" for layers, times in score.wins)
-    return f"layers chosen (divisions): {won}"
-
-
-def _divisions(score: LayerTransferScore) -> dict[str, object]:
-    return {
-        "divisions": [
-            {"layers": list(layers), "inner": inner, "accuracy": accuracy, "baseline": last}
-            for layers, inner, accuracy, last in zip(
-                score.chosen.layers,
-                score.choice,
-                score.chosen.accuracies,
-                score.baselines[0].accuracies,
-                strict=True,
-            )
-        ],
-        "wins": [{"layers": list(layers), "divisions": times} for layers, times in score.wins],
-    }

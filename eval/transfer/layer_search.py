@@ -19,16 +19,18 @@ from numpy.typing import NDArray
 from eval.layers.search import best_first
 from eval.layers.subsets import LayerSubsets, layer_mask, layer_subsets
 from eval.progress import Done, ignore
+from eval.sentences.experiment import VectorScore, mean_and_spread
 from eval.transfer.classifiers import Job, LogisticRegressions, Rows
 from eval.transfer.protocols import (
+    ACCURACY,
     ClassificationData,
     LayerData,
     Outcome,
     check_jobs,
     correctness,
-    mean_and_spread,
     outcome,
     outer_divisions,
+    unseen_notes,
 )
 from retriever.errors import BadInputError, ConfigError
 
@@ -77,65 +79,27 @@ class LayerDivision(NamedTuple):
     inner: tuple[tuple[Rows, Rows], ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LayerAccuracy:
-    """One way to choose layers, tested on every outer division; `correct` as in `correctness`."""
-
-    layers: tuple[tuple[int, ...], ...]
-    accuracies: tuple[float, ...]
-    accuracy: float
-    spread: float | None
-    correct: Floats
-
-    def error_reduction(self, baseline: LayerAccuracy) -> float:
-        """(A - B) / (1 - B) for accuracies A and B of the baseline; 0 if B is 1."""
-        error = 1 - baseline.accuracy
-        return (self.accuracy - baseline.accuracy) / error if error > 0 else 0.0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LayerTransferScore:
-    """The result of the search on one task."""
-
-    chosen: LayerAccuracy
-    # The mean inner accuracy by which the layers of each division were chosen.
-    choice: tuple[float, ...]
-    # The last layer, the last four, and a seeded draw of as many layers as were chosen.
-    baselines: tuple[LayerAccuracy, ...]
-    # The sets that were chosen and their numbers of divisions, most frequent first.
-    wins: tuple[tuple[tuple[int, ...], int], ...]
-    subsets: LayerSubsets
-    # (outer divisions, subsets) mean inner accuracy of the ridge classifier.
-    inner: Floats
-    learned: int
-    tested: Rows
-    unseen: int
-
-
 def search_transfer(
     data: LayerData,
     settings: LayerTransferSettings,
     done: Done = ignore,
     *,
     train_share: float = 1.0,
-) -> LayerTransferScore:
-    """Choose layers on inner divisions, test them on outer ones; `done` gets the number of sets for
-    each inner division.
+) -> dict[str, VectorScore]:
+    """Choose layers on inner divisions, and test them on outer ones beside the last layer, the last
+    four and as many random ones; `done` gets the number of sets for each inner division.
     """
-    most = None if settings.max_layers is None else min(settings.max_layers, data.hidden_states)
-    subsets = layer_subsets(data.hidden_states, most)
+    states, labels = data.hidden_states, data.data.labels
+    most = None if settings.max_layers is None else min(settings.max_layers, states)
+    subsets = layer_subsets(states, most)
     values = LogisticRegressions("bert-lc").grid(folded=False)
-    inner = np.zeros((settings.outer, len(subsets)))
     layers: dict[str, list[tuple[int, ...]]] = {"last": [], "last4": [], "random": [], "chosen": []}
     outcomes: dict[str, list[Outcome]] = {name: [] for name in layers}
     choice = []
-    learned = 0
     for number, one in enumerate(layer_divisions(data.data, settings, train_share)):
-        learned, job = len(one.train), Job(one.train, one.test, values)
-        tries = inner_accuracies(data, one.inner, subsets, settings.strength, done)
-        inner[number] = tries.mean(axis=0)
-        best = best_first(inner[number], settings.finalists).tolist()
-        scores = inner[number, best]
+        inner = inner_accuracies(data, one.inner, subsets, settings.strength, done).mean(axis=0)
+        best = best_first(inner, settings.finalists).tolist()
+        scores = inner[best]
         if len(best) > 1:
             tried = [Job(*part, values) for part in one.inner]
             tests = [_test(data, subsets.layers(place), tried, settings) for place in best]
@@ -143,7 +107,7 @@ def search_transfer(
         # Of equal ones the one that the ridge classifier prefers.
         first = int(np.argmax(np.round(scores, 12)))
         choice.append(float(scores[first]))
-        states, chosen = data.hidden_states, subsets.layers(best[first])
+        chosen = subsets.layers(best[first])
         random = np.random.default_rng([settings.seed, 5, number])
         drawn = random.choice(states, len(chosen), replace=False).tolist()
         for name, averaged in (
@@ -153,24 +117,34 @@ def search_transfer(
             ("chosen", chosen),
         ):
             layers[name].append(averaged)
+            job = Job(one.train, one.test, values)
             outcomes[name].append(_test(data, averaged, [job], settings))
-    found = []
+    accuracies = {name: [_accuracy(data, one) for one in tests] for name, tests in outcomes.items()}
+    last = float(np.mean(accuracies["last"]))
+    found = {}
     for name, tests in outcomes.items():
-        accuracies = tuple(_accuracy(data, one) for one in tests)
-        correct = correctness(data.data.labels, tests)[1]
-        means = mean_and_spread(accuracies)
-        found.append(LayerAccuracy(tuple(layers[name]), accuracies, *means, correct))
-    return LayerTransferScore(
-        chosen=found[-1],
-        choice=tuple(choice),
-        baselines=tuple(found[:-1]),
-        wins=tuple(Counter(layers["chosen"]).most_common()),
-        subsets=subsets,
-        inner=inner,
-        learned=learned,
-        tested=correctness(data.data.labels, outcomes["chosen"])[0],
-        unseen=sum(one.unseen for one in outcomes["chosen"]),
+        accuracy, spread = mean_and_spread(accuracies[name])
+        tested, correct = correctness(labels, tests)
+        found[name] = VectorScore(
+            values={ACCURACY: (accuracy, spread)},
+            predictions=correct[None],
+            extra={"error reduction": (accuracy - last) / (1 - last) if last < 1 else 0.0},
+            details={"layers": layers[name], "accuracies": accuracies[name]},
+            note="; ".join(unseen_notes(sum(one.unseen for one in tests))),
+            tested=tested,
+        )
+    wins = Counter(layers["chosen"]).most_common()
+    won = "; ".join(f"{','.join(map(str, chosen))} ({times})" for chosen, times in wins)
+    names = ("layers", "inner", "accuracy", "baseline")
+    divisions = zip(layers["chosen"], choice, accuracies["chosen"], accuracies["last"], strict=True)
+    found["chosen"] = found["chosen"]._replace(
+        note="; ".join(filter(None, (f"layers chosen (divisions): {won}", found["chosen"].note))),
+        details={
+            "divisions": [dict(zip(names, one, strict=True)) for one in divisions],
+            "wins": [{"layers": chosen, "divisions": times} for chosen, times in wins],
+        },
     )
+    return found
 
 
 def layer_divisions(

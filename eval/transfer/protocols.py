@@ -16,7 +16,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 from eval.datasets.classification import ClassificationTask
 from eval.layers.search import LayerFusion
 from eval.progress import Done, ignore
+from eval.sentences.experiment import VectorScore, mean_and_spread
 from eval.sentences.supervised import pair_features
-from eval.transfer.classifiers import Classifier, Job, Rows
+from eval.transfer.classifiers import Classifier, Job, LogisticRegressions, Rows
 from eval.vectors import TextVectors
 from retriever.errors import BadInputError, ConfigError
 
@@ -321,51 +322,35 @@ def outcome(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SeedScore:
-    """The result of one seed."""
-
-    accuracy: float
-    # Of the second class of pairs in two classes: 1, a paraphrase, in MRPC.
-    f1: float | None
-    dev: float | None
-    chosen: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ClassificationScore:
-    """The results of all seeds; `correct` is the share of correct tests of each of the rows
-    `tested`, which are the same for every encoder.
-    """
-
-    unseen: int
-    seeds: tuple[SeedScore, ...]
-    accuracy: float
-    spread: float | None
-    f1: float | None
-    f1_spread: float | None
-    tested: Rows
-    correct: NDArray[np.float64]
-
-
 def score_classification(
     data: ClassificationData,
     classifier: Classifier,
     protocol: TransferProtocol | None = None,
     seeds: int = 5,
     done: Done = ignore,
-) -> ClassificationScore:
-    """Train and test a classifier under seeds 0, 1, ...; only one if nothing is random."""
+) -> VectorScore:
+    """Train and test a classifier under seeds 0, 1, ...; only one if nothing is random. The
+    predictions are the share of correct tests of each example, which are the same for any encoder.
+    """
     protocol = protocol or TransferProtocol()
     count = effective_seeds(data, classifier, protocol, seeds)
     outcomes = [run_protocol(data, classifier, protocol, seed, done) for seed in range(count)]
-    scores = tuple(_seed_score(data, one) for one in outcomes)
-    accuracy, spread = mean_and_spread([one.accuracy for one in scores])
-    f1s = [one.f1 for one in scores if one.f1 is not None]
+    scores = [_seed_score(data, one) for one in outcomes]
+    f1s = [one["f1"] for one in scores if one["f1"] is not None]
     f1, f1_spread = mean_and_spread(f1s) if f1s else (None, None)
     tested, correct = correctness(data.labels, outcomes)
     unseen = sum(one.unseen for one in outcomes)
-    return ClassificationScore(unseen, scores, accuracy, spread, f1, f1_spread, tested, correct)
+    notes = unseen_notes(unseen)
+    if isinstance(classifier, LogisticRegressions) and classifier.unconverged:
+        notes.insert(0, f"{classifier.unconverged:,} fits reached the maximum number of steps")
+    return VectorScore(
+        values={ACCURACY: mean_and_spread([one["accuracy"] for one in scores])},
+        predictions=correct[None],
+        extra={} if f1 is None else {"F1": f1},
+        details={"seeds": scores, "f1": f1, "f1_spread": f1_spread, "unseen": unseen},
+        note="; ".join(notes),
+        tested=tested,
+    )
 
 
 def effective_seeds(
@@ -388,21 +373,16 @@ def correctness(labels: Rows, outcomes: Sequence[Outcome]) -> tuple[Rows, NDArra
     return tested, share
 
 
-def mean_and_spread(values: Sequence[float]) -> tuple[float, float | None]:
-    """The mean, and the standard deviation (n - 1), or None for a single value."""
-    spread = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    return float(np.mean(values)), spread
-
-
-def _seed_score(data: ClassificationData, one: Outcome) -> SeedScore:
+def _seed_score(data: ClassificationData, one: Outcome) -> dict[str, Any]:
     labels = data.labels[one.rows]
+    # Of the second class of pairs in two classes: 1, a paraphrase, in MRPC.
     f1 = None
     if data.pairs and len(data.classes) == 2:
         found, wanted = one.predicted == 1, labels == 1
         both = 2 * int((found & wanted).sum())
         f1 = both / max(int(found.sum() + wanted.sum()), 1)
     accuracy = float((one.predicted == labels).mean())
-    return SeedScore(accuracy, f1, one.dev, one.chosen)
+    return {"accuracy": accuracy, "f1": f1, "dev": one.dev, "chosen": one.chosen}
 
 
 def unseen_notes(unseen: int) -> list[str]:

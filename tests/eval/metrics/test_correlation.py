@@ -75,6 +75,6 @@ def test_an_objective_that_is_no_correlation_is_refused_with_what_it_needs():
 def test_neither_scipy_nor_scikit_learn_is_needed():
     code = "import sys; sys.modules.update(scipy=None, sklearn=None); import numpy as np; "
     code += "from eval.metrics.correlation import correlations; "
-    code += "print(correlations(np.arange(4.0), np.arange(4.0)).spearman)"
+    code += "print(correlations(np.arange(4.0), np.arange(4.0))['spearman'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert float(done.stdout) == 1

@@ -1,11 +1,8 @@
-"""Small sets of sentences in files, and a result to report."""
+"""Small sets of sentences in files."""
 
 from __future__ import annotations
 
 import numpy as np
-
-from eval.metrics.comparison import Difference, Score
-from eval.sentences.result import EncoderScore, LayerGrid, SentenceResult, SetScores
 
 ODD = 'a_b%c&d#e$f{g}\\h~i^j<k>|l"m`n--o'
 
@@ -58,50 +55,3 @@ def write_probe(path, sizes=None, seed=0):
             lines.append(f"{split}\t{label}\t{sentence(random)} w{number % 2} w{number % 2}")
     path.write_text("\n".join(lines) + "\n")
     return path
-
-
-def result(encoders=("plain::last", ODD), sets=("one", ODD), grid=True):
-    """A result with made-up numbers."""
-    random = np.random.default_rng(0)
-
-    def value(place):
-        middle = float(random.uniform(0.3, 0.9))
-        against = Difference(-0.1, -0.2, 0.05, 0.01, 0.02) if place else None
-        return Score(middle, 0.01, middle - 0.05, middle + 0.05, against)
-
-    def score(place, encoder):
-        return EncoderScore(
-            encoder=encoder,
-            cut=place,
-            values={"accuracy": value(place)},
-            extra={"F1": 0.5},
-            note="a note" if place else "",
-            details={"unseen": 0},
-            examples=random.random(3),
-        )
-
-    made = tuple(
-        SetScores(
-            name=name,
-            facts={"classes": "2"},
-            texts=3,
-            examples={"label": ["0", "1", "0"], "text": ['a "b"', "c,d", "é\nf"]},
-            scores=tuple(score(place, encoder) for place, encoder in enumerate(encoders)),
-        )
-        for name in sets
-    )
-    grids = ()
-    if grid:
-        values = random.random((3, 2))
-        grids = (LayerGrid(ODD, "plain", "accuracy", ("mean", "cls"), values, values / 10, 1, 3),)
-    return SentenceResult(
-        kind="transfer",
-        title=f"Transfer: {ODD}",
-        settings={"protocol": "senteval"},
-        remarks=(f"of {ODD}",),
-        measures=("accuracy",),
-        sets=made,
-        grids=grids,
-        baseline=encoders[0],
-        command=f"retriever eval transfer '{ODD}\n'",
-    )

@@ -2,136 +2,142 @@
 
 from __future__ import annotations
 
-import builtins
 import csv
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from eval.tables import in_latex
-from tests.eval.sentences.sentence_samples import ODD, result
+from eval.metrics.comparison import Difference, Score
+from eval.sentences.result import EncoderScore, LayerGrid, SentenceResult, SetScores
+from tests.eval.sentences.sentence_samples import ODD
+
+VALUES = np.array([[0.1, 0.2], [0.3, 0.4], [0.6, 0.5]])
 
 
-@pytest.fixture(scope="module")
-def found():
-    return result()
+def made_set(name, adjusted=0.02, curve=None):
+    """Two encoders, of which the second has cut texts and differs from the first."""
+
+    def score(place, encoder):
+        against = Difference(-0.1, -0.2, 0.05, 0.01, adjusted) if place else None
+        value = Score(0.5 + place / 4, 0.01, 0.4, 0.9, against)
+        extra = {"F1": 0.5, "error reduction": 0.25}
+        note = "a note" if place else ""
+        examples = np.array([0.25, 1, place])
+        return EncoderScore(encoder, place, {"accuracy": value}, extra, note, {}, examples)
+
+    examples = {"label": ["0", "1", "0"], "text": ['a "b"', "c,d", "é\nf"]}
+    return SetScores(name, {"classes": "2"}, 3, examples, (score(0, "plain"), score(1, ODD)), curve)
 
 
-def overview(found):
-    """The tables that the terminal shows too."""
-    return found.report().sections[0].tables
+def result(*sets, grids=(), kind="transfer"):
+    return SentenceResult(
+        kind=kind,
+        title="Transfer",
+        settings={"protocol": "senteval"},
+        remarks=("a remark",),
+        measures=("accuracy",),
+        sets=sets,
+        grids=grids,
+        baseline="plain",
+    )
 
 
-def remarks_on(found):
-    return found.report().sections[0].remarks
+GRID = LayerGrid(ODD, "model", "accuracy", ("mean", "cls"), VALUES, VALUES / 10, 1, 3)
 
 
-@pytest.fixture(scope="module")
-def report(found, tmp_path_factory):
-    """A folder that is only read."""
-    folder = tmp_path_factory.mktemp("written") / "report"
-    files = found.write(folder)
+def test_the_overview_shows_means_marks_spreads_and_layers():
+    sets = made_set("one"), made_set(ODD, adjusted=0.05)
+    brief, *others = result(*sets, grids=(GRID, replace(GRID, spread=None))).report().sections
+    encoders, layers, plain = brief.tables
+    assert encoders.columns == ("encoder", "one", ODD, "mean")
+    assert encoders.rows == (
+        ("plain", "50.00 ± 1.00", "50.00 ± 1.00", "50.00"),
+        (ODD, "75.00 ± 1.00*", "75.00 ± 1.00", "75.00"),
+    )
+    assert layers.columns == ("hidden state", "mean", "cls")
+    assert layers.rows[2] == ("2", "60.00 ± 6.00", "50.00 ± 5.00")
+    assert plain.rows[1] == ("1", "30.00", "40.00")
+    assert layers.title == f"{ODD}: accuracy × 100 by hidden state (0: embeddings) and pooling"
+    assert brief.facts == {"protocol": "senteval", "one": "classes 2", ODD: "classes 2"}
+    assert brief.remarks == (
+        "a remark",
+        "±: standard deviation over seeds or divisions",
+        "*: differs from plain with p < 0.05, by a paired randomization test over examples with "
+        "Holm's correction over the encoders",
+        f"{ODD}: longer than its window, and cut: 1 of 3 texts of one, 1 of 3 texts of {ODD}",
+        f"model: longer than its window, and cut: 1 of 3 texts of {ODD}",
+        f"one, {ODD}: a note",
+        f"{ODD}, {ODD}: a note",
+        *[
+            f"{ODD}, model: accuracy is highest for hidden state 2 with mean pooling; optimistic: "
+            "chosen on the data it is measured on"
+        ]
+        * 2,
+    )
+    assert [(one.heading, one.facts) for one in others] == [
+        (name, {"classes": "2"}) for name in ("one", ODD)
+    ]
+    compared, further = others[0].tables
+    assert compared.rows[1][:4] == (ODD, "75.00 ± 1.00", "40.00 to 90.00", "-10.00")
+    assert further.columns == ("encoder", "F1", "error reduction")
+    assert further.rows == (("plain", "50.00", "25.00"), (ODD, "50.00", "25.00"))
+    (alone,) = result(sets[0]).report().sections[0].tables
+    assert alone.columns == ("encoder", "one")
+    uncut = replace(sets[0], scores=sets[0].scores[:1])
+    said = result(uncut, kind="sts").report().sections[0].remarks
+    assert said[2:] == ("no text is longer than an encoder's window",)
+    several = result(grids=(GRID, replace(GRID, encoder="other"))).report().sections[0].tables
+    assert [one.title.partition(": ")[0] for one in several] == [f"{ODD}, model", f"{ODD}, other"]
+
+
+def test_the_folder_has_the_numbers_and_texts_that_can_be_read_back(tmp_path):
+    found = result(made_set("a/b"), made_set("a b"), grids=(GRID,))
+    files = found.write(tmp_path / "report")
     assert all(file.stat().st_size for file in files)
-    return folder
-
-
-def test_every_table_is_in_markdown_and_in_latex(found, report):
-    latex, markdown = (report / "report.tex").read_text(), (report / "report.md").read_text()
-    tables = [table for section in found.report().sections for table in section.tables]
-    assert latex.count(r"\begin{longtable}") == len(tables) == latex.count(r"\end{longtable}")
-    for one in tables:
-        assert in_latex(one.title) in latex
-        for row in one.rows:
-            assert " & ".join(f"{{{in_latex(cell)}}}" for cell in row) in latex
-            assert all(cell in markdown for cell in row[1:] if cell and "*" not in cell)
-    # Each line of the command is a comment.
-    assert [line[-4:] for line in latex.splitlines() if line.startswith("%")][1:] == ["n--o", "% '"]
-    for remark in remarks_on(found):
-        assert rf"\item {in_latex(remark)}" in latex
-
-
-def test_the_overview_shows_means_marks_and_spreads(found):
-    table, _ = overview(found)
-    for place, row in enumerate(table.rows):
-        values = [one.scores[place].values["accuracy"] for one in found.sets]
-        for cell, value in zip(row[1:-1], values, strict=True):
-            mark = "*" if place else ""
-            assert cell == f"{100 * value.value:.2f} ± 1.00{mark}"
-        assert row[-1] == f"{100 * np.mean([value.value for value in values]):.2f}"
-    (grid,) = found.grids
-    _, layers = overview(found)
-    cell = f"{100 * grid.values[2, 1]:.2f} ± {100 * grid.spread[2, 1]:.2f}"
-    assert (layers.rows[2][0], layers.rows[2][2]) == ("2", cell)
-    single, _ = overview(result(sets=("one",)))
-    assert single.columns == ("encoder", "one")
-
-
-def test_a_difference_that_is_not_significant_has_no_mark():
-    found = result()
-    object.__setattr__(found.sets[0].scores[1].values["accuracy"].difference, "adjusted", 0.05)
-    table, _ = overview(found)
-    assert not table.rows[1][1].endswith("*")
-    assert table.rows[1][2].endswith("*")
-
-
-def test_json_is_complete_and_finite(found, report):
-    read = json.loads((report / "report.json").read_text(), parse_constant=pytest.fail)
+    read = json.loads((tmp_path / "report/report.json").read_text(), parse_constant=pytest.fail)
     assert read == json.loads(json.dumps(found.to_json()))
-    first = read["sets"][0]["scores"][1]
-    assert first["values"]["accuracy"]["difference"]["adjusted"] == 0.02
+    one, _ = read["sets"]
+    assert (one["set"], one["facts"], one["texts"]) == ("a/b", {"classes": "2"}, 3)
+    assert one["scores"][1]["values"]["accuracy"]["difference"]["adjusted"] == 0.02
+    assert "examples" not in one["scores"][0]
     (grid,) = read["by_layer"]
-    assert np.array_equal(grid["values"], found.grids[0].values)
-    layer, pooling = grid["best"]["hidden_state"], grid["best"]["pooling"]
-    assert found.grids[0].values[layer, grid["poolings"].index(pooling)] == np.max(grid["values"])
-
-
-def test_examples_are_read_back_with_their_texts(found, report):
-    files = sorted(report.glob("examples.*.csv"))
-    assert len(files) == len(found.sets)
-    with (report / "examples.one.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["text"] for row in rows] == ['a "b"', "c,d", "é\nf"]
-    for score in found.sets[0].scores:
-        assert [float(row[score.encoder]) for row in rows] == score.examples.tolist()
-
-
-def test_sets_whose_names_are_alike_as_files_have_a_file_each(tmp_path):
-    found = result(sets=("a/b", "a b", "..."), grid=False)
-    found.write(tmp_path / "report")
-    assert len(list((tmp_path / "report").glob("examples.*.csv"))) == 3
-
-
-def test_cut_texts_and_notes_are_said_by_name(found):
-    said = found.text()
-    assert f"{ODD}: longer than its window, and cut: 1 of 3 texts of one" in said
-    assert f"one, {ODD}: a note" in said
-    layer, pooling = found.grids[0].best
-    assert f"hidden state {layer} with {pooling} pooling" in said
-    uncut = result(encoders=("plain",), grid=False)
-    assert "no text is longer than an encoder's window" in remarks_on(uncut)
-
-
-def test_there_is_a_figure_of_scores_and_one_of_layers(report):
-    names = {path.name for path in (report / "figures").iterdir()}
-    assert names == {
-        f"{kind}-accuracy.{ending}" for kind in ("scores", "layers") for ending in ("png", "svg")
-    }
-    layers = (report / "figures/layers-accuracy.svg").read_text()
+    assert (grid["set"], grid["values"], grid["spread"]) == (
+        *(ODD, VALUES.tolist()),
+        (VALUES / 10).tolist(),
+    )
+    assert grid["best"] == {"hidden_state": 2, "pooling": "mean"}
+    for name in ("a-b", "a-b-2"):
+        with (tmp_path / f"report/examples.{name}.csv").open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert [row["text"] for row in rows] == ['a "b"', "c,d", "é\nf"]
+        assert [float(row[ODD]) for row in rows] == [0.25, 1, 1]
+    figures = {path.name for path in (tmp_path / "report/figures").iterdir()}
+    kinds = ("scores-accuracy", "layers-accuracy")
+    assert figures == {f"{kind}.{ending}" for kind in kinds for ending in ("png", "svg")}
+    layers = (tmp_path / "report/figures/layers-accuracy.svg").read_text()
     assert "cls" in layers
-    for value in result().grids[0].values.ravel():
-        assert f"{100 * value:.1f}" in layers
+    assert all(f"{100 * value:.1f}" in layers for value in VALUES.ravel())
 
 
-def test_without_matplotlib_the_report_says_so(tmp_path, monkeypatch):
-    real = builtins.__import__
-
-    def refuse(name, *arguments, **keywords):
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return real(name, *arguments, **keywords)
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
-    result().write(tmp_path / "report")
-    assert "No figures were drawn" in (tmp_path / "report/report.md").read_text()
-    assert not (tmp_path / "report/figures").exists()
+def test_figures_have_the_values_and_intervals_of_the_scores():
+    pytest.importorskip("matplotlib")
+    curves = [made_set(f"one, {size}", curve=("one", size)) for size in (9, 3)]
+    grids = (GRID, replace(GRID, encoder="other"))
+    drawn = result(*curves, grids=grids).report().figures
+    assert list(drawn) == [
+        f"{one}-accuracy{end}"
+        for one, end in (("scores", ""), ("sizes", ""), ("layers", "-1"), ("layers", "-2"))
+    ]
+    axes, _ = drawn["scores-accuracy"]().axes
+    (line, _, (bars,)) = axes.containers[0]
+    np.testing.assert_allclose(line.get_data(), [(50, 75), (0, 1)])
+    np.testing.assert_allclose([one[:, 0] for one in bars.get_segments()], [(40, 90)] * 2)
+    values, errors = drawn["sizes-accuracy"]().axes
+    assert np.array(values.containers[1][0].get_data()).tolist() == [[3, 9], [75, 75]]
+    np.testing.assert_allclose(errors.lines[1].get_data(), [(3, 9), (25, 25)])
+    (heat, _) = drawn["layers-accuracy-2"]().axes
+    np.testing.assert_allclose(heat.images[0].get_array(), VALUES * 100)
+    (overview,) = result(*curves).report().sections[0].tables
+    assert overview.columns == ("encoder", "one, 9", "one, 3")

@@ -87,7 +87,7 @@ def plain_mlp(data, job, value, settings, seed):
         limit = 1 / np.sqrt(fan_in)
         return torch.tensor(random.uniform(-limit, limit, shape).astype(np.float32))
 
-    first, second = torch.nn.Linear(inputs, settings.hidden), torch.nn.Linear(settings.hidden, 1)
+    first = torch.nn.Linear(inputs, settings.hidden)
     second = torch.nn.Linear(settings.hidden, classes)
     with torch.no_grad():
         first.weight.copy_(drawn(inputs, inputs, settings.hidden).T)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -11,7 +10,12 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from eval.layers.search import LayerFusion
 from eval.layers.subsets import layer_subsets
-from eval.transfer.layer_search import LayerTransferSettings, inner_accuracies, search_transfer
+from eval.transfer.layer_search import (
+    LayerTransferSettings,
+    inner_accuracies,
+    layer_divisions,
+    search_transfer,
+)
 from eval.transfer.protocols import LayerData, outer_divisions
 from retriever.errors import BadInputError, ConfigError
 from tests.eval.transfer.classification_samples import clouds, layered
@@ -56,18 +60,6 @@ def test_the_accuracy_of_every_set_is_that_of_brute_force(pairs, classes, most, 
         expected = brute_force(data, parts, subsets.layers(place), 0.05)
         np.testing.assert_allclose(found[:, place], expected, atol=1e-12)
     assert sum(done) == 3 * len(subsets)
-    assert len(subsets) == sum(1 for k in range(1, most + 1) for _ in combinations(range(4), k))
-
-
-@pytest.mark.parametrize("pairs", [False, True])
-def test_features_are_maxima_and_the_outputs_of_a_head(pairs):
-    data = replace(layered(clouds(examples=120, width=5), pairs=pairs), fusion=FUSED)
-    sides = [data.left, data.right] if pairs else [data.left]
-    fused = [np.tanh(side[:, [0, 2]].max(axis=1) @ PROJECTION) for side in sides]
-    expected = fused[0]
-    if pairs:
-        expected = np.hstack([np.abs(fused[0] - fused[1]), fused[0] * fused[1]])
-    np.testing.assert_allclose(data.features((0, 2)), expected, rtol=1e-5)
 
 
 def test_large_means_and_dead_features_do_no_harm():
@@ -86,45 +78,57 @@ def test_large_means_and_dead_features_do_no_harm():
     assert np.isfinite(inner_accuracies(nothing, parts, subsets, 0.1)).all()
 
 
+def regression(data, layers, train, test):
+    """The accuracy of plain logistic regression on a mean of layers."""
+    x, y = data.left[:, list(layers)].mean(axis=1), data.data.labels
+    model = LogisticRegression(C=10, solver="saga", tol=0.01, max_iter=200, random_state=0)
+    return model.fit(x[train], y[train]).score(x[test], y[test])
+
+
 def test_the_layer_that_tells_the_classes_apart_is_chosen_and_tested_by_logistic_regression():
-    data = layered(clouds(examples=260, apart=1.5), good=1)
-    score = search_transfer(data, QUICK)
-    chosen, (last, last4, random) = score.chosen, score.baselines
-    assert all(1 in layers for layers in chosen.layers)
-    assert chosen.accuracy > last.accuracy + 0.1
-    assert (last.layers[0], last4.layers[0]) == ((3,), (0, 1, 2, 3))
-    assert list(map(len, random.layers)) == list(map(len, chosen.layers))
-    assert sum(count for _, count in score.wins) == 3
-    for number, (train, test) in enumerate(outer_divisions(data.data, 3, 0)):
-        for one in (chosen, *score.baselines):
-            found = one.accuracies[number]
-            x = data.left[:, list(one.layers[number])].mean(axis=1)
-            model = LogisticRegression(
-                C=10, solver="saga", tol=0.01, max_iter=200, random_state=0
-            ).fit(x[train], data.data.labels[train])
-            assert found == pytest.approx(model.score(x[test], data.data.labels[test]), abs=0.03)
-    for one in (chosen, *score.baselines):
-        assert one.accuracy == pytest.approx(np.mean(one.accuracies))
-        assert one.spread == pytest.approx(np.std(one.accuracies, ddof=1))
-        assert len(one.correct) == len(score.tested)
-    error = 1 - last.accuracy
-    assert chosen.error_reduction(last) == pytest.approx(1 - (1 - chosen.accuracy) / error)
-    assert last.error_reduction(last) == 0
+    data, done = layered(clouds(examples=260, apart=1.5), good=1), []
+    found = search_transfer(data, QUICK, done.append)
+    assert sum(done) == 3 * 4 * 10
+    assert list(found) == ["last", "last4", "random", "chosen"]
+    divisions = found["chosen"].details["divisions"]
+    layers = {name: found[name].details["layers"] for name in ("last", "last4", "random")}
+    layers["chosen"] = [one["layers"] for one in divisions]
+    assert layers["last"] == [(3,)] * 3
+    assert layers["last4"] == [(0, 1, 2, 3)] * 3
+    assert all(1 in chosen for chosen in layers["chosen"])
+    assert list(map(len, layers["random"])) == list(map(len, layers["chosen"]))
+    assert [one["baseline"] for one in divisions] == found["last"].details["accuracies"]
+    wins = found["chosen"].details["wins"]
+    assert sum(one["divisions"] for one in wins) == 3
+    first = f"{','.join(map(str, wins[0]['layers']))} ({wins[0]['divisions']})"
+    assert found["chosen"].note.startswith(f"layers chosen (divisions): {first}")
+    accuracies = {name: one.details.get("accuracies") for name, one in found.items()}
+    accuracies["chosen"] = [one["accuracy"] for one in divisions]
+    assert np.mean(accuracies["chosen"]) > np.mean(accuracies["last"]) + 0.1
+    error = 1 - np.mean(accuracies["last"])
+    for name, one in found.items():
+        for number, (train, test) in enumerate(outer_divisions(data.data, 3, 0)):
+            expected = regression(data, layers[name][number], train, test)
+            assert accuracies[name][number] == pytest.approx(expected, abs=0.03)
+        mean, spread = np.mean(accuracies[name]), np.std(accuracies[name], ddof=1)
+        assert one.values == {"accuracy": pytest.approx((mean, spread))}
+        assert one.extra["error reduction"] == pytest.approx(1 - (1 - mean) / error)
+        assert len(one.predictions[0]) == len(one.tested)
 
 
 def test_a_share_of_the_training_examples_leaves_the_tested_ones_as_they_are():
     data = layered(clouds(examples=300, apart=0.6))
-    whole = search_transfer(data, QUICK)
-    part = search_transfer(data, QUICK, train_share=0.1)
+    whole = search_transfer(data, QUICK)["last"]
+    part = search_transfer(data, QUICK, train_share=0.1)["last"]
     np.testing.assert_array_equal(whole.tested, part.tested)
     for number, (train, test) in enumerate(outer_divisions(data.data, 3, 0)):
-        few = train[:26]  # A tenth of 255.
-        x = data.left[:, 3]
-        model = LogisticRegression(C=10, solver="saga", tol=0.01, max_iter=200, random_state=0)
-        score = model.fit(x[few], data.data.labels[few]).score(x[test], data.data.labels[test])
-        assert part.baselines[0].accuracies[number] == pytest.approx(score, abs=0.03)
+        # A tenth of 255.
+        expected = regression(data, (3,), train[:26], test)
+        assert part.details["accuracies"][number] == pytest.approx(expected, abs=0.03)
     with pytest.raises(ConfigError, match="train-share"):
         search_transfer(data, QUICK, train_share=0.0)
+    with pytest.raises(BadInputError, match="at least 6 examples to choose layers on, found 3"):
+        search_transfer(data, QUICK, train_share=0.01)
 
 
 def test_tests_of_a_class_that_training_lacks_are_counted():
@@ -133,46 +137,44 @@ def test_tests_of_a_class_that_training_lacks_are_counted():
     labels = np.minimum(data.data.labels, 1)
     labels[7] = 2
     data = replace(data, data=replace(data.data, labels=labels))
-    settings = replace(QUICK, outer=12)
     tested = sum(7 in test for _, test in outer_divisions(data.data, 12, 0))
     assert 0 < tested < 12
-    assert search_transfer(data, settings).unseen == tested
+    note = search_transfer(data, replace(QUICK, outer=12))["random"].note
+    assert note.startswith(f"{tested} tests of a class")
 
 
 def test_no_tested_example_has_a_part_in_the_choice():
     data = layered(clouds(examples=150, apart=0.6))
     settings = replace(QUICK, outer=1)
-    before = search_transfer(data, settings)
+    before = search_transfer(data, settings)["chosen"].details["divisions"][0]
     ((_, test),) = outer_divisions(data.data, 1, 0)
-    labels = data.data.labels.copy()
+    labels, left = data.data.labels.copy(), data.left.copy()
     labels[test] = 1 - labels[test]
-    left = data.left.copy()
     left[test] = np.random.default_rng(5).standard_normal(left[test].shape)
     other = LayerData(replace(data.data, labels=labels), left, None)
-    after = search_transfer(other, settings)
-    assert after.chosen.layers == before.chosen.layers
-    np.testing.assert_array_equal(after.inner, before.inner)
-    assert after.chosen.accuracy != before.chosen.accuracy
+    after = search_transfer(other, settings)["chosen"].details["divisions"][0]
+    assert [after[name] for name in ("layers", "inner")] == [before["layers"], before["inner"]]
+    assert after["accuracy"] != before["accuracy"]
 
 
 def test_finalists_are_decided_by_the_logistic_regression():
-    data = layered(clouds(examples=150, apart=0.8))
-    plain = search_transfer(data, replace(QUICK, outer=1))
-    many = search_transfer(data, replace(QUICK, outer=1, finalists=4))
-    np.testing.assert_array_equal(plain.inner, many.inner)
-    ranked = np.argsort(-plain.inner[0].round(12), kind="stable")[:4]
-    finalists = [plain.subsets.layers(int(place)) for place in ranked]
-    assert plain.chosen.layers[0] == finalists[0]
-    assert many.chosen.layers[0] in finalists
+    data = layered(clouds(examples=120, apart=0.8))
+    settings = replace(QUICK, outer=1, finalists=4)
+    (found,) = search_transfer(data, settings)["chosen"].details["divisions"]
+    (division,) = layer_divisions(data.data, settings)
+    subsets = layer_subsets(4, 2)
+    ridge = inner_accuracies(data, division.inner, subsets, settings.strength).mean(axis=0)
+    finalists = [subsets.layers(place) for place in np.argsort(-ridge.round(12), kind="stable")[:4]]
+    scores = [
+        np.mean([regression(data, layers, *part) for part in division.inner])
+        for layers in finalists
+    ]
+    assert found["inner"] == pytest.approx(max(scores), abs=0.01)
+    assert found["layers"] in finalists
+    assert scores[finalists.index(found["layers"])] == pytest.approx(max(scores), abs=0.01)
 
 
-def test_progress_is_reported_and_impossible_settings_are_refused():
-    data = layered(clouds(examples=60))
-    done = []
-    score = search_transfer(data, QUICK, done=done.append)
-    assert sum(done) == 3 * 4 * len(score.subsets)
+def test_impossible_settings_are_refused():
     for bad in ({"outer": 0}, {"inner": 0}, {"strength": 0.0}, {"finalists": 0}):
-        with pytest.raises(ConfigError):
+        with pytest.raises(ConfigError, match=next(iter(bad))):
             replace(QUICK, **bad)
-    with pytest.raises(BadInputError, match="at least 7 examples"):
-        search_transfer(layered(clouds(examples=6)), QUICK)
