@@ -11,7 +11,6 @@ import hashlib
 import mmap
 import os
 import re
-import secrets
 import shutil
 import sqlite3
 import sys
@@ -211,7 +210,7 @@ def _temporary(path: Path, make: Callable[[Path], object]) -> Iterator[Path]:
     remove_abandoned(path)
     while True:
         # A process on another machine, or in another container, may have an equal id.
-        mark = f"{os.getpid()}-{secrets.token_hex(4)}"
+        mark = f"{os.getpid()}-{os.urandom(4).hex()}"
         new = path.with_name(f".{path.name}.{mark}.tmp")
         make(new)
         try:

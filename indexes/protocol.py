@@ -116,8 +116,7 @@ class FieldSummary(NamedTuple):
     distinct: int
 
 
-@dataclass(frozen=True, slots=True)
-class FacetValue:
+class FacetValue(NamedTuple):
     """A value of a metadata field.
 
     Attributes:
@@ -134,8 +133,7 @@ class FacetValue:
     where: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Facet:
+class Facet(NamedTuple):
     """The values of a metadata field.
 
     Attributes:
@@ -150,8 +148,7 @@ class Facet:
     distinct: int
 
 
-@dataclass(frozen=True, slots=True)
-class Facets:
+class Facets(NamedTuple):
     """The values of some metadata fields over the documents that pass a filter.
 
     Attributes:
@@ -165,6 +162,14 @@ class Facets:
     documents: int
     matches: int | None
     fields: dict[str, Facet]
+
+    def to_json(self) -> dict[str, Any]:
+        """As objects of JSON, under the names of the attributes."""
+        fields = {
+            name: {**one._asdict(), "values": [value._asdict() for value in one.values]}
+            for name, one in self.fields.items()
+        }
+        return {**self._asdict(), "fields": fields}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -79,7 +78,7 @@ def explanation(hits: Sequence[Hit], settings: SearchSettings) -> str:
 def facets_json(facets: Facets, query: str | None = None) -> str:
     """One line of JSON with the counts of all values; `query` is the query's id."""
     record: dict[str, Any] = {} if query is None else {"query": query}
-    return json.dumps(record | {"facets": asdict(facets)}, ensure_ascii=False)
+    return json.dumps(record | {"facets": facets.to_json()}, ensure_ascii=False)
 
 
 def facets_text(facets: Facets) -> str:

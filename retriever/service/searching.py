@@ -332,6 +332,6 @@ def _answer(job: SearchJob, hits: list[list[Hit]]) -> Answer:
             facets = index.facets(
                 request.facets, result.get("query"), where=where, limit=request.facet_limit
             )
-            result["facets"] = asdict(facets)
+            result["facets"] = facets.to_json()
     doubt = None if where is None else index.filter_warning(where)
     return {"results": results, "warnings": [] if doubt is None else [doubt]}

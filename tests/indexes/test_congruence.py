@@ -5,7 +5,6 @@ A store is one line in `STORES`: a fixture that gives the location of an index t
 
 import os
 import random
-from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -168,7 +167,7 @@ def _facets(index, names, query, where):
 
 def _shown(value):
     is_number = type(value.value) in (int, float)
-    return replace(value, where=None) if is_number else value
+    return value._replace(where=None) if is_number else value
 
 
 def _exact(index):
