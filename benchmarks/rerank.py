@@ -33,8 +33,8 @@ from retriever.encoders.transformer.backbone import Backbone
 from retriever.rerankers.cross import CrossEncoder
 from retriever.rerankers.head import train_head
 from retriever.rerankers.scorers import CrossHead
-from retriever.rerankers.settings import HeadSettings, HeadTrainingSettings
-from retriever.training.sampling import JudgedPools, SamplingSettings, epoch_batches
+from retriever.training.sampling import JudgedPools, epoch_batches
+from retriever.training.settings import HeadSettings, HeadTrainingSettings, SamplingSettings
 
 POOL, ANSWERS, DIMENSIONS = 46, 5, 384
 PLAIN_BATCHES = 3
@@ -88,7 +88,7 @@ def heads(count: int, turns: int) -> Iterator[str]:
         for _ in range(turns):
             ends: list[float] = []
             train_head(
-                HeadTrainingSettings(epochs=2, patience=2, sampling=SamplingSettings(questions=32)),
+                HeadTrainingSettings(epochs=2, patience=2, sampling=SamplingSettings(batch=32)),
                 settings,
                 questions,
                 passages,
@@ -136,7 +136,7 @@ class PlainHead(torch.nn.Module):
         u, v = torch.from_numpy(questions), torch.from_numpy(passages)
         optimizer = torch.optim.Adam(self.parameters())
         seconds, triples = 0.0, 0
-        made = epoch_batches(pools, SamplingSettings(questions=32), np.random.default_rng(0))
+        made = epoch_batches(pools, SamplingSettings(batch=32), np.random.default_rng(0))
         for number, batch in zip(range(PLAIN_BATCHES + 1), made, strict=False):
             started = time.perf_counter()
             right, wrong = batch.positive, batch.negative

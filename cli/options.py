@@ -204,6 +204,7 @@ def settings(
     for field, value in own.items():
         declared[field] = replace(declared[field], shown=format_value(value))
     names = shown.split()
+    taken = {*names, *_names(options)} & parts.keys()
     derived = [
         derived_option(
             declared[field],
@@ -223,7 +224,7 @@ def settings(
         @functools.wraps(command)
         def call(**arguments: Any) -> Any:
             given = click.get_current_context().meta.get(_GIVEN, {})
-            values = own | {part: arguments.pop(part) for part in parts if part in arguments}
+            values = own | {part: arguments.pop(part) for part in taken}
             values |= {one.name: given[one.name] for one in others.values() if one.name in given}
             arguments[name] = kind(**values)
             return command(**arguments)
@@ -243,6 +244,18 @@ def settings(
     return decorate
 
 
+def _names(options: Sequence[Decorator]) -> list[str]:
+    """The parameters that options fill."""
+
+    def command() -> None:
+        """Take no part in the program."""
+
+    for one in options:
+        one(command)
+    made: list[click.Parameter] = command.__dict__.get("__click_params__", [])
+    return [one.name for one in made if one.name]
+
+
 def _declared(kind: Any) -> dict[str, Setting]:
     """The declared settings of a dataclass; other fields may name types that are not imported."""
     named = any(field.metadata for field in fields(kind))
@@ -259,13 +272,14 @@ def derived_option(
 ) -> Decorator:
     """The option of a declared setting: type, choices, range, default and help.
 
-    A default of None leaves the setting open; with a metavar, choices are part of the help.
+    A default of None leaves the setting open; a flag that is not off by default has a negative.
+    With a metavar, choices are part of the help.
     """
     flag = f"--{one.key}" if one.key[1:] else f"-{one.key}"
     attributes: dict[str, Any] = {"help": one.description, "section": section, "default": default}
     if default is None:
         attributes["shown_default"] = shown_default or one.shown or None
-    if one.kind is bool and default is None:
+    if one.kind is bool and default is not False:
         flag = f"{flag}/--no-{one.key}"
     elif one.kind is bool:
         attributes["is_flag"] = True

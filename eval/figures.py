@@ -133,13 +133,11 @@ def numbered_legend(figure: Figure, names: Sequence[str]) -> None:
         plain_text(text)
 
 
-def learning_figure(
-    curves: Mapping[str, Sequence[Sequence[float]]], first: int = 0, measure: str = "AP"
-) -> Figure:
+def learning_figure(curves: Mapping[str, Sequence[Sequence[float]]], measure: str = "AP") -> Figure:
     """The dev score after each epoch: a thin line for each seed, and a thick one for their mean.
 
     The mean ends with the first seed that ends: a mean over those that are left would jump. Curves
-    are in [0, 1] by name and seed, NaN where there is no value, from the epoch `first` on.
+    are in [0, 1] by name and seed, NaN where there is no value.
     """
     figure = new_figure(8.5, 4.6)
     from matplotlib.ticker import MaxNLocator
@@ -149,10 +147,9 @@ def learning_figure(
         style = line_style(place)
         shortest = min(map(len, seeds))
         mean = 100 * np.mean([seed[:shortest] for seed in seeds], axis=0)
-        axes.plot(range(first, first + shortest), mean, marker=".", label=str(place), **style)
+        axes.plot(range(shortest), mean, marker=".", label=str(place), **style)
         for seed in seeds if len(seeds) > 1 else ():
-            epochs = range(first, first + len(seed))
-            axes.plot(epochs, 100 * np.array(seed), linewidth=0.6, alpha=0.5, **style)
+            axes.plot(100 * np.array(seed), linewidth=0.6, alpha=0.5, **style)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set(xlabel="epoch (0: before training)", ylabel=f"dev {measure} × 100")
     axes.grid(alpha=0.3)

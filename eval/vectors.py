@@ -32,7 +32,7 @@ from retriever.encoders.settings import (
 )
 from retriever.encoders.spec import probe_lists, same_vectors
 from retriever.encoders.static.fitting import fit_static
-from retriever.encoders.static.model import FITTED
+from retriever.encoders.static.settings import FITTED
 from retriever.encoders.transformer.backbone import sharing
 from retriever.errors import ConfigError, StorageError, require_several
 

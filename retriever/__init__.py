@@ -37,9 +37,9 @@ if _TYPE_CHECKING:
     from retriever.documents.passages import PassageSettings as PassageSettings
     from retriever.documents.reader import CorpusReader as CorpusReader
     from retriever.encoders.encoder import Encoder as Encoder
-    from retriever.encoders.meta.attention import UnsupSettings as UnsupSettings
-    from retriever.encoders.meta.fitting import MetaSettings as MetaSettings
     from retriever.encoders.meta.fitting import fit_meta as fit_meta
+    from retriever.encoders.meta.settings import MetaSettings as MetaSettings
+    from retriever.encoders.meta.settings import UnsupSettings as UnsupSettings
     from retriever.encoders.settings import EncoderSettings as EncoderSettings
     from retriever.encoders.settings import parse_encoder as parse_encoder
     from retriever.encoders.spec import EncoderSpec as EncoderSpec
@@ -89,8 +89,8 @@ _NAMES = {
     "retriever.documents.passages": "PassageSettings",
     "retriever.documents.reader": "CorpusReader",
     "retriever.encoders.encoder": "Encoder",
-    "retriever.encoders.meta.attention": "UnsupSettings",
-    "retriever.encoders.meta.fitting": "fit_meta MetaSettings",
+    "retriever.encoders.meta.fitting": "fit_meta",
+    "retriever.encoders.meta.settings": "MetaSettings UnsupSettings",
     "retriever.encoders.settings": "EncoderSettings parse_encoder",
     "retriever.encoders.spec": "EncoderSpec TextEncoder",
     "retriever.errors": (

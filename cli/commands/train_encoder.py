@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -22,14 +22,9 @@ from cli.options import (
 from cli.output.results import ResultOptions, result_options
 from cli.output.text import say
 from cli.source_options import SourceOptions, source_options
-from cli.training_options import (
-    FineTuningOptions,
-    SamplingOptions,
-    fine_tuning_options,
-    restart_option,
-    sampling_options,
-)
+from cli.training_options import fine_tuning_options, restart_option, sampling_options
 from retriever.settings import setting
+from retriever.training.settings import EncoderTrainingSettings, SamplingSettings
 
 if TYPE_CHECKING:
     from eval.training.data import EncoderData
@@ -37,8 +32,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectiveOptions:
-    """What the data are read as, and the loss."""
+class PairOptions:
+    """What the data are read as."""
 
     pairs: Literal["title", "neighbors", "cloze"] | None = setting(
         None,
@@ -49,25 +44,12 @@ class ObjectiveOptions:
     sample: int = setting(
         10_000, "Maximum number of pairs, drawn at random, of a corpus.", low=2, section="Input"
     )
-    objective: Literal["nli", "sts", "mnr", "hinge"] | None = setting(
-        None,
-        "Loss: softmax over labels, squared error of the cosine, multiple negatives ranking, or "
-        "pairwise hinge.",
-        shown="nli for labels, sts for scores, else mnr",
-        section="Training",
-    )
-    scale: float = setting(
-        20.0, "Factor of the cosines in the softmax of mnr.", low=0, low_open=True
-    )
-    max_length: int = setting(
-        128, "Window in word pieces during training; the encoder keeps its own window.", low=8
-    )
 
 
 @click.command("encoder", cls=Command)
 @click.argument("sources", nargs=-1, required=True, metavar="DATA...", shell_complete=complete_path)
 @output_folder("Write the encoder to this folder.")
-@settings("goal", ObjectiveOptions, "pairs sample objective")
+@settings("goal", PairOptions, "pairs sample")
 @source_options
 @training_questions
 @option(
@@ -79,20 +61,20 @@ class ObjectiveOptions:
     section="Training",
 )
 @encoder_options(MINILM)
-@fine_tuning_options(learning_rate=5e-5, tolerance=0.0)
-@sampling_options(count=4, positives=1, batch=32, margin=0.2)
+@fine_tuning_options(EncoderTrainingSettings, "objective")
+@sampling_options(EncoderTrainingSettings().sampling)
 @restart_option
 @result_options(plot=True)
 def encoder_command(
     sources: tuple[str, ...],
     output: Path,
-    goal: ObjectiveOptions,
+    goal: PairOptions,
     source: SourceOptions,
     data: QuestionOptions,
     dev: Path | None,
     encoder: EncoderOptions,
-    tuning: FineTuningOptions,
-    sampling: SamplingOptions,
+    training: EncoderTrainingSettings,
+    sampling: SamplingSettings,
     restart: bool,
     shown: ResultOptions,
 ) -> None:
@@ -105,32 +87,22 @@ def encoder_command(
     """
     from cli.output.progress import warn_reader
     from eval import CorpusPairs, EncoderFitSettings, Loading, fit_encoder
-    from retriever.encoders.training.trainer import EncoderTrainingSettings
 
     choice = encoder.choice()
-    training = EncoderTrainingSettings(
-        objective=goal.objective or "mnr",
-        scale=goal.scale,
-        margin=sampling.margin,
-        max_length=goal.max_length,
-        sampling=sampling.settings(),
-        **tuning.named(),
-    )
     reader: CorpusReader | None = None
     given: EncoderData
     if goal.pairs is None:
         given = [data_set(Path(one)) for one in sources]
     else:
         reader = source.reader(sources)
-        given = CorpusPairs(reader, goal.pairs, goal.sample, tuning.seed)
+        given = CorpusPairs(reader, goal.pairs, goal.sample, training.seed)
     with shown.stages() as progress:
         result = fit_encoder(
             given,
             output,
             EncoderFitSettings(
                 choice.encoder,
-                goal.objective,
-                training,
+                replace(training, sampling=sampling),
                 Loading(choice.device, choice.download),
                 data.settings(),
                 dev,

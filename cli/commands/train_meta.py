@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import asdict, dataclass
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
 
@@ -17,97 +17,33 @@ from cli.options import (
     device_option,
     download_option,
     flag_of,
+    is_given,
     json_option,
     option,
     output_folder,
     quiet_option,
-    seed_option,
     settings,
 )
 from cli.output.text import meta_lines, meta_summary, say
 from cli.source_options import SourceOptions, corpus_texts, source_options
-from retriever.settings import setting
+from retriever.encoders.meta.settings import MetaSettings, Method, UnsupSettings
 
 if TYPE_CHECKING:
     from eval import ScoredPairs
     from retriever import Encoder
-    from retriever.encoders.meta.attention import UnsupSettings
     from retriever.encoders.meta.attention_fitting import MetaEpoch
 
 
-@dataclass(frozen=True, slots=True)
-class CombinationOptions:
-    """How encoders are combined; None takes the default."""
-
-    dimensions: int | None = setting(
-        None,
-        "Number of dimensions of the result; conc and avg have no choice.",
-        low=1,
-        shown="those of the widest source",
-        section="Training",
-    )
-    pooling: Literal["mean", "max"] | None = setting(
-        None,
-        "How word vectors become one.",
-        shown="max for sup and unsup, else mean",
-        section="Training",
-    )
-    level: Literal["word", "sentence"] | None = setting(
-        None,
-        "Combine word vectors, or vectors of whole texts.",
-        shown="word if every source has word vectors",
-        section="Training",
-    )
-    regularization: float | None = setting(
-        None,
-        "gcca: regularization of each source's covariance, as a multiple of its mean variance.",
-        low=0,
-        shown="10",
-    )
-    sample: int | None = setting(
-        None,
-        "Maximum number of texts of CORPUS to read, drawn at random.",
-        low=1,
-        shown="100000, for unsup 20000",
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class AttentionOptions:
-    """How sup and unsup are trained; None takes the default."""
-
-    weights: bool | None = setting(
-        None,
-        "sup and unsup: learn a weight for each source, or weight all of them equally.",
-        shown="--weights",
-        section="Training",
-    )
-    epochs: int | None = setting(
-        None, "sup and unsup: maximum number of epochs.", low=1, shown="50"
-    )
-    patience: int | None = setting(
-        None, "sup and unsup: stop after this many epochs without improvement.", low=1, shown="5"
-    )
-    learning_rate: float | None = setting(
-        None, "sup and unsup: learning rate of the optimizer.", low=0, low_open=True, shown="0.001"
-    )
-    weight_decay: float | None = setting(
-        None, "sup and unsup: weight decay of AdamW.", low=0, shown="0.0001"
-    )
-
-    def check(self, method: str) -> None:
-        """Refuse what the method does not use."""
-        for name, value in asdict(self).items():
-            if value is not None and method not in ("sup", "unsup"):
-                raise click.UsageError(f"{flag_of(name)} belongs to --method sup and unsup")
-
-    def settings(self) -> UnsupSettings:
-        """The same for a training."""
-        from retriever.encoders.meta.attention import UnsupSettings
-
-        return UnsupSettings(
-            **{name: value for name, value in asdict(self).items() if value is not None}
-        )
+_ATTENTION = ("weights", "epochs", "patience", "learning_rate", "weight_decay")
+_LEFT_OUT = {one.name for one in fields(UnsupSettings)} - {*_ATTENTION}
+_METHOD = option(
+    "--method",
+    type=click.Choice(get_args(Method)),
+    required=True,
+    help="How the encoders are combined: concatenation, zero-padded sum, SVD, generalized "
+    "canonical correlation, supervised or unsupervised attention.",
+    section="Training",
+)
 
 
 @click.command("meta", cls=Command)
@@ -141,17 +77,14 @@ class AttentionOptions:
 )
 @device_option
 @download_option
-@option(
-    "--method",
-    type=click.Choice(["conc", "avg", "svd", "gcca", "sup", "unsup"]),
-    required=True,
-    help="How the encoders are combined: concatenation, zero-padded sum, SVD, generalized "
-    "canonical correlation, supervised or unsupervised attention.",
-    section="Training",
+@settings(
+    "combination",
+    MetaSettings,
+    "dimensions pooling level seed",
+    options=[_METHOD],
+    leave_out=("method",),
 )
-@settings("combination", CombinationOptions, "dimensions pooling level")
-@settings("training", AttentionOptions, "weights")
-@seed_option("all that is drawn")
+@settings("training", UnsupSettings, "weights", leave_out=_LEFT_OUT)
 @output_folder("Folder to write: new, or of another meta-embedding.")
 @quiet_option
 @json_option
@@ -163,10 +96,8 @@ def meta_command(
     encoders: tuple[str, ...],
     device: str | None,
     download: bool,
-    method: Literal["conc", "avg", "svd", "gcca", "sup", "unsup"],
-    combination: CombinationOptions,
-    training: AttentionOptions,
-    seed: int,
+    combination: MetaSettings,
+    training: UnsupSettings,
     output: Path,
     quiet: bool,
     as_json: bool,
@@ -178,13 +109,14 @@ def meta_command(
     neither. A run that was interrupted resumes if it is started again.
     """
     from cli.output.progress import Stages, warn_reader
-    from retriever.encoders.meta.fitting import MetaSettings, fit_meta
+    from retriever.encoders.meta.fitting import fit_meta
     from retriever.encoders.meta.model import check_target
 
-    training.check(method)
-    chosen = MetaSettings(
-        method=method, **asdict(combination), training=training.settings(), seed=seed
-    )
+    method = combination.method
+    for name in _ATTENTION:
+        if is_given(name) and method not in ("sup", "unsup"):
+            raise click.UsageError(f"{flag_of(name)} belongs to --method sup and unsup")
+    chosen = replace(combination, training=training)
     check_target(output)
     reads = method in ("svd", "gcca", "unsup")
     if reads and not sources:

@@ -6,7 +6,7 @@ import json
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,66 +26,12 @@ from cli.options import (
 )
 from cli.output.text import say
 from cli.source_options import SourceOptions, corpus_texts, source_options
-from retriever.settings import setting
+from retriever.encoders.static.settings import FITTED, FitSettings, LSASettings
 
 if TYPE_CHECKING:
     from retriever.documents.reader import CorpusReader
     from retriever.encoders.settings import Static
     from retriever.encoders.static.model import StaticModel
-
-
-@dataclass(frozen=True, slots=True)
-class LSAOptions:
-    """How lsa is fitted; None takes the default."""
-
-    dimensions: int | None = setting(
-        None, "lsa: number of dimensions.", low=1, shown="300", section="Encoder"
-    )
-    min_df: int | None = setting(
-        None, "lsa: leave out words of fewer texts than this.", low=1, shown="2"
-    )
-    max_df: float | None = setting(
-        None,
-        "lsa: leave out words of more than this share of the texts.",
-        low=0,
-        high=1,
-        low_open=True,
-        shown="0.5",
-    )
-    max_words: int | None = setting(
-        None,
-        "lsa: maximum number of words; those of the most texts are kept.",
-        low=1,
-        shown="100000",
-    )
-
-    def named(self) -> dict[str, Any]:
-        """Those that are given."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
-
-
-@dataclass(frozen=True, slots=True)
-class FittingOptions:
-    """What sif, usif and lsa are computed from."""
-
-    word_counts: str | None = setting(
-        None, "File with a word and its count per line, instead of the counts in SOURCE."
-    )
-    sample: int = setting(
-        100_000,
-        "Maximum number of texts, drawn at random, to compute components or lsa from.",
-        low=1,
-    )
-    components: int | None = setting(
-        None, "Number of components to remove.", low=0, shown="1 for sif, 5 for usif"
-    )
-    a: float | None = setting(
-        None,
-        "SIF's smoothing parameter; usif computes its own.",
-        low=0,
-        low_open=True,
-        shown="0.001",
-    )
 
 
 @click.command("static", cls=Command)
@@ -109,8 +55,8 @@ class FittingOptions:
 )
 @download_option
 @output_folder("Folder to write: new, or of another static encoder.")
-@settings("lsa", LSAOptions, "dimensions")
-@settings("fit", FittingOptions)
+@settings("lsa", LSASettings, "dimensions", leave_out=("sample", "seed"))
+@settings("fit", FitSettings, leave_out=("seed",))
 @quiet_option
 @json_option
 def static_command(
@@ -120,8 +66,8 @@ def static_command(
     method: Static | Literal["lsa"],
     download: bool,
     output: Path,
-    lsa: LSAOptions,
-    fit: FittingOptions,
+    lsa: LSASettings,
+    fit: FitSettings,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -131,16 +77,14 @@ def static_command(
     texts of SOURCE, which is read as `retriever index` reads it, and find the components that all
     texts share. lsa makes word vectors of SOURCE itself, which are averaged.
     """
-    from retriever.encoders.static.fitting import FitSettings, LSASettings, fit_lsa, fit_static
-    from retriever.encoders.static.model import FITTED, check_target
+    from retriever.encoders.static.fitting import fit_lsa, fit_static
+    from retriever.encoders.static.model import check_target
 
-    counts = None if fit.word_counts is None else Path(fit.word_counts)
-    fitting = FitSettings(fit.a, fit.components, fit.sample, word_counts=counts)
     if method == "lsa":
         _refuse(method, "vectors", "word_counts", "a", "components")
     else:
-        fitting.check(method)
-        _refuse(method, *lsa.named())
+        fit.check(method)
+        _refuse(method, "dimensions", "min_df", "max_df", "max_words")
         if not vectors:
             raise click.UsageError(f"{method} combines word vectors: name them with --vectors")
         if len(vectors) > 1:
@@ -152,16 +96,16 @@ def static_command(
     if method != "lsa" and method not in FITTED:
         if sources:
             say(f"note: {method} has nothing to fit; SOURCE is not read")
-        model = fit_static(vectors[0], method, (), settings=fitting, download=download)
+        model = fit_static(vectors[0], method, (), settings=fit, download=download)
     elif not sources:
         raise click.UsageError(f"{method} is fitted on texts: name a SOURCE")
     else:
         with _reading(source.reader(sources), quiet) as (texts, done):
             if method == "lsa":
-                model = fit_lsa(texts, LSASettings(**lsa.named(), sample=fit.sample), done=done)
+                model = fit_lsa(texts, replace(lsa, sample=fit.sample), done=done)
             else:
                 model = fit_static(
-                    vectors[0], method, texts, settings=fitting, download=download, done=done
+                    vectors[0], method, texts, settings=fit, download=download, done=done
                 )
     model.save(output)
     _report(model, method, output, quiet=quiet, as_json=as_json)

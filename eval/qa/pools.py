@@ -27,7 +27,8 @@ from retriever.encoders.encoder import Encoder
 from retriever.errors import BadInputError, ConfigError, require_extra
 from retriever.search import BM25, BM25Settings, Postings, SearchableSegment
 from retriever.search.fusion import FusionSettings, fuse
-from retriever.training.sampling import JudgedPools, NegativeSource, TrainingSet
+from retriever.training.sampling import JudgedPools, TrainingSet
+from retriever.training.settings import NegativeSource
 
 if TYPE_CHECKING:
     from rank_bm25 import BM25Okapi

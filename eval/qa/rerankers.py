@@ -96,8 +96,7 @@ class FittedReranker:
         rows = []
         for number in range(max(len(one.curve) for one in self.trained)):
             epochs = [one.curve[number] for one in self.trained if number < len(one.curve)]
-            losses = [epoch.loss for epoch in epochs if epoch.loss is not None]
-            loss = f"{fmean(losses):.4f}" if losses else ""
+            loss = f"{fmean(epoch.loss for epoch in epochs):.4f}" if number else ""
             rows.append((str(number), str(len(epochs)), loss, _mean([one.dev for one in epochs])))
         table = Table(("epoch", "seeds", "loss", "dev AP"), tuple(rows))
         best = [one.curve[one.best].dev for one in self.trained]
@@ -154,16 +153,16 @@ class FittedCrossEncoder:
             for one in self.curve
         )
         table = Table(("epoch", "loss", "active", "dev AP"), rows)
-        saved = f"{self.folder}: dev AP {percent(self.kept.dev)} after epoch {self.kept.epoch}"
-        # Earlier releases did not score the untrained model.
-        if self.curve[0].epoch == 0:
-            saved += f"; {percent(self.curve[0].dev)} before training"
+        saved = (
+            f"{self.folder}: dev AP {percent(self.kept.dev)} after epoch {self.kept.epoch}; "
+            f"{percent(self.curve[0].dev)} before training"
+        )
         return "\n".join([*table_lines(table), saved])
 
     def figure(self) -> Figure:
         """The learning curve."""
         curve = tuple(one.dev for one in self.curve)
-        return learning_figure({self.folder.name: (curve,)}, first=self.curve[0].epoch)
+        return learning_figure({self.folder.name: (curve,)})
 
 
 def fit_reranker(
@@ -313,7 +312,7 @@ def fine_tune(
 
     if not restart and is_reranker(folder):
         training = read_training(folder)
-        require_same(folder, identity, _completed(training.get("identity")))
+        require_same(folder, identity, training.get("identity"))
         return with_kept(tuple(Epoch(**one) for one in training["curve"]))
     checkpoint = Checkpoint(folder.with_name(f".{folder.name}.checkpoint"), identity)
     if restart:
@@ -369,14 +368,6 @@ def steps_shown(name: str, progress: Progress) -> Callable[[Step], object]:
         advance(1)
 
     return step
-
-
-def _completed(identity: Any) -> Any:
-    """The identity of a saved cross-encoder, with the settings that its release did not have."""
-    if not isinstance(identity, dict) or not isinstance(identity.get("settings"), dict):
-        return identity
-    first = {"loss": "hinge", "layer_decay": 1.0, "trained": {"part": "full", "size": 0}}
-    return identity | {"settings": first | identity["settings"]}
 
 
 def _identity(

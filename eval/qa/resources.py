@@ -41,7 +41,8 @@ from retriever.index import Index
 from retriever.rerankers.cross import load_cross_encoder
 from retriever.search.engine import ScoredPassages
 from retriever.search.fusion import FusionSettings, fuse
-from retriever.training.sampling import NegativeSource, TrainingSet
+from retriever.training.sampling import TrainingSet
+from retriever.training.settings import NegativeSource
 
 Questions = str | Path | QuestionSet | Mapping[str, QuestionSet]
 """A folder, one split that is loaded, or several by their names."""

@@ -36,14 +36,14 @@ from eval.vectors import Loading
 from retriever import Store
 from retriever.encoders.settings import DEFAULT_MODEL, Dtype, parse_encoder
 from retriever.errors import ConfigError
-from retriever.rerankers.settings import (
+from retriever.search import BM25Settings
+from retriever.search.fusion import FusionSettings
+from retriever.training.settings import (
     CrossTrainingSettings,
     HeadSettings,
     HeadTrainingSettings,
     Loss,
 )
-from retriever.search import BM25Settings
-from retriever.search.fusion import FusionSettings
 
 SHORTEST_PAIR = 16
 MEASURES = ("AP", "RR", "P@1", "P@5", "P@10", "R@1", "R@5", "R@10", "R@100", "nDCG@10")

@@ -13,13 +13,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from eval.progress import Done, ignore
 from retriever.documents import Document
 from retriever.errors import BadInputError, ConfigError
+from retriever.training.sampling import Reservoir
 
 PairKind = Literal["title", "neighbors", "cloze"]
 
@@ -36,12 +37,12 @@ _ABBREVIATION = re.compile(
 
 
 class TextPair(NamedTuple):
-    """Two texts that belong together, with one that does not belong to the anchor, if known."""
+    """Two texts, what is known of them, and a group, such as a document, that is held out whole."""
 
-    anchor: str
-    positive: str
-    negative: str | None = None
-    # Pairs of one group, such as a document, are held out together.
+    left: str
+    right: str
+    # A score, a label, or a text that does not belong to the left one, unlike the right one.
+    value: Any = None
     group: object = None
 
 
@@ -75,24 +76,18 @@ class CorpusPairs:
     def draw(self, done: Done = ignore) -> list[TextPair]:
         """The sample, in random order; BadInputError if the corpus has fewer than two pairs."""
         chance = np.random.default_rng(self.seed)
-        kept: list[TextPair] = []
-        seen = 0
+        make, needs = _PAIRS[self.kind]
+        drawn = Reservoir[TextPair](self.sample, self.seed)
         for number, document in enumerate(self.documents):
-            for anchor, positive in _PAIRS[self.kind](document, chance):
-                seen += 1
-                pair = TextPair(anchor, positive, None, number)
-                # Reservoir sampling (Vitter 1985, algorithm R).
-                if len(kept) < self.sample:
-                    kept.append(pair)
-                elif (place := int(chance.integers(seen))) < self.sample:
-                    kept[place] = pair
+            for left, right in make(document, chance):
+                drawn.add(TextPair(left, right, None, number))
             done(1)
-        if len(kept) < 2:
+        if drawn.seen < 2:
             raise BadInputError(
-                f"pairs: expected documents with {_NEEDS[self.kind]}, found {len(kept)} in the "
-                "corpus; choose another kind of pairs"
+                f"pairs: expected documents with {needs}, found {drawn.seen} in the corpus; choose "
+                "another kind of pairs"
             )
-        return [kept[place] for place in chance.permutation(len(kept))]
+        return [drawn.items[place] for place in chance.permutation(len(drawn.items))]
 
 
 def sentences_of(text: str) -> list[str]:
@@ -147,13 +142,9 @@ def _passages(sentences: list[str]) -> Iterator[list[str]]:
         yield passage
 
 
-_PAIRS: Mapping[PairKind, Callable[[Document, np.random.Generator], Pairs]] = {
-    "title": _titles,
-    "neighbors": _neighbors,
-    "cloze": _cloze,
-}
-_NEEDS: Mapping[PairKind, str] = {
-    "title": "both title and text",
-    "neighbors": "two sentences in a row",
-    "cloze": "passages of two sentences",
+# Each with what it needs of a document.
+_PAIRS: Mapping[PairKind, tuple[Callable[[Document, np.random.Generator], Pairs], str]] = {
+    "title": (_titles, "both title and text"),
+    "neighbors": (_neighbors, "two sentences in a row"),
+    "cloze": (_cloze, "passages of two sentences"),
 }

@@ -8,15 +8,15 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.datasets.classification import LabeledTexts, read_classification
+from eval.datasets.classification import read_classification
 from eval.datasets.pairs import (
     ScoredPairs,
     field_names,
-    joined_pairs,
     named_rows,
     read_pairs,
     read_sts,
@@ -42,24 +42,35 @@ from eval.vectors import Loading
 from retriever.documents.analyzer import Analyzer
 from retriever.encoders.training.model import TrainableEncoder
 from retriever.encoders.training.trainer import (
-    EncoderTrainingSettings,
     Examples,
     LabeledExamples,
-    Objective,
     ScoredExamples,
     paired_texts,
 )
 from retriever.errors import BadInputError, ConfigError, SourceError
 from retriever.training.sampling import JudgedPools, TrainingSet
+from retriever.training.settings import EncoderTrainingSettings, Objective
 
 # The share of data without a dev split that is held out, and the most pairs unless one is named.
 _DEV_SHARE = 0.1
 _MOST_DEV = 1000
-_PAIR = ("anchor", "positive")
+_ANCHORED = ("anchor", "positive")
+_LABELED = ("label", "sentence1", "sentence2")
 _ROWS_AT_ONCE = 512
 
 EncoderData = Questions | Sequence[Path] | CorpusPairs
-Material = ScoredPairs | LabeledTexts | list[TextPair]
+
+
+class _Pairs(NamedTuple):
+    """Pairs of one kind; those with anchors may have a negative."""
+
+    kind: Literal["scores", "labels", "anchors"]
+    rows: list[TextPair]
+
+    def columns(self) -> tuple[list[str], list[str], list[Any]]:
+        """The left texts, the right ones, and the values."""
+        left, right, values, _ = zip(*self.rows, strict=True)
+        return list(left), list(right), list(values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +79,8 @@ class EncoderFitSettings:
 
     Attributes:
         encoder: text form of what is fine-tuned; empty for the bundled model.
-        objective: None takes the one for the kind of data: ``sts`` for scored pairs, ``nli`` for
-            labeled ones, ``mnr`` for questions or anchors with passages. It decides which part of
-            a folder is read that has several.
-        training: everything else; its own objective is not read.
+        training: objective and everything else. The objective decides which part of a folder is
+            read that has several.
         loading: where the model comes from.
         data: how a question set is read; `dev_share` is the share of any data to hold out.
         dev: a file or folder to choose epochs on instead; None takes the dev split of the data, or
@@ -79,7 +88,6 @@ class EncoderFitSettings:
     """
 
     encoder: str = ""
-    objective: Objective | None = None
     training: EncoderTrainingSettings = field(default_factory=EncoderTrainingSettings)
     loading: Loading = field(default_factory=Loading)
     data: QuestionSettings = field(default_factory=QuestionSettings)
@@ -109,7 +117,7 @@ def read_examples(
     data: EncoderData, settings: EncoderFitSettings, progress: Progress, notify: Notify
 ) -> EncoderExamples:
     """Read what an encoder is trained on."""
-    share = settings.data.dev_share
+    share, objective = settings.data.dev_share, settings.training.objective
     if settings.dev is not None and share is not None:
         raise ConfigError(
             "dev: either other data are chosen on (--dev) or a part of these (--dev-share); leave "
@@ -117,20 +125,21 @@ def read_examples(
         )
     if isinstance(data, QuestionSet | Mapping):
         return _of_questions(data, settings, progress, notify)
+    dev: _Pairs | None = None
     if isinstance(data, CorpusPairs):
         _refuse_without(settings)
-        name, dev = f"{data.kind} pairs of a corpus", None
-        train: Material = data.draw(progress("reading the corpus", None))
+        name = f"{data.kind} pairs of a corpus"
+        train = _Pairs("anchors", data.draw(progress("reading the corpus", None)))
     else:
         paths = [Path(data)] if isinstance(data, str | Path) else [Path(one) for one in data]
-        if len(paths) == 1 and _has_questions(paths[0], settings.data, settings.objective):
+        if len(paths) == 1 and _has_questions(paths[0], settings.data, objective):
             return _of_questions(paths[0], settings, progress, notify)
         _refuse_without(settings)
         _refuse_splits(settings.data)
         if len({path.resolve() for path in paths}) < len(paths):
             raise ConfigError("data: expected each file once, found one twice; leave one out")
         name = ", ".join(path.name for path in paths)
-        train, dev = _read(paths, settings.objective)
+        train, dev = _read(paths, objective)
     if settings.dev is None and (dev is None or share is not None):
         train, dev = _divided(train, share)
     examples = _examples(train, settings)
@@ -196,61 +205,52 @@ def _of_corpus_questions(
     return EncoderExamples(first.name, examples, _measure(material, examples, settings))
 
 
-def _relevant(questions: QuestionSet) -> list[TextPair]:
+def _relevant(questions: QuestionSet) -> _Pairs:
     """Each question beside each of its relevant documents, title first."""
     wanted = [
         (question.text, id_) for question in questions.questions for id_ in relevant_ids(question)
     ]
     needed = {id_ for _, id_ in wanted}
     texts = {id_: text for id_, text in corpus_texts(questions) if id_ in needed}
-    pairs = [TextPair(text, texts[id_], None, text) for text, id_ in wanted if id_ in texts]
-    if not pairs:
+    rows = [TextPair(text, texts[id_], None, text) for text, id_ in wanted if id_ in texts]
+    if not rows:
         raise BadInputError(
             f"{questions.name} {questions.split}: expected a question with a relevant document, "
             "found none; name another split with --train-split or --set dev-split"
         )
-    return pairs
+    return _Pairs("anchors", rows)
 
 
-def _read(paths: Sequence[Path], objective: Objective | None) -> tuple[Material, Material | None]:
+def _read(paths: Sequence[Path], objective: Objective | None) -> tuple[_Pairs, _Pairs | None]:
     """The training data of a folder with its dev split, or those of files."""
     if len(paths) == 1 and paths[0].is_dir():
         return _read_folder(paths[0], objective)
     parts = [_read_file(path) for path in paths]
-    scored = [part for part in parts if isinstance(part, ScoredPairs)]
-    labeled = [part for part in parts if isinstance(part, LabeledTexts)]
-    if len(scored) == len(parts):
-        return joined_pairs(scored), None
-    if len(labeled) == len(parts):
-        fields = ("labels", "left", "right")
-        return LabeledTexts(
-            *(tuple(one for part in labeled for one in getattr(part, name)) for name in fields)
-        ), None
-    if not scored and not labeled:
-        return [pair for part in parts if isinstance(part, list) for pair in part], None
-    raise ConfigError(
-        "data: expected files of one kind (scored pairs, labeled pairs, or anchors with "
-        f"positives), found several in {', '.join(map(str, paths))}; train on one at a time"
-    )
+    if len({part.kind for part in parts}) > 1:
+        raise ConfigError(
+            "data: expected files of one kind (scored pairs, labeled pairs, or anchors with "
+            f"positives), found several in {', '.join(map(str, paths))}; train on one at a time"
+        )
+    return _Pairs(parts[0].kind, [row for part in parts for row in part.rows]), None
 
 
-def _read_file(path: Path) -> Material:
+def _read_file(path: Path) -> _Pairs:
     if not path.is_file():
         raise SourceError(f"{path}: no such file or folder")
     names = set(field_names(path))
-    if names.issuperset(_PAIR):
-        pairs = []
-        for where, row in named_rows(path, _PAIR):
-            anchor, positive = (text_field(where, row[name], name) for name in _PAIR)
+    if names.issuperset(_ANCHORED):
+        rows = []
+        for where, row in named_rows(path, _ANCHORED):
+            anchor, positive = (text_field(where, row[name], name) for name in _ANCHORED)
             negative = row.get("negative")
-            if negative is None or (isinstance(negative, str) and not negative.strip()):
-                pairs.append(TextPair(anchor, positive, None, anchor))
-            else:
-                text = text_field(where, negative, "negative")
-                pairs.append(TextPair(anchor, positive, text, anchor))
-        return pairs
+            if isinstance(negative, str) and not negative.strip():
+                negative = None
+            if negative is not None:
+                negative = text_field(where, negative, "negative")
+            rows.append(TextPair(anchor, positive, negative, anchor))
+        return _Pairs("anchors", rows)
     if "score" in names:
-        return read_pairs([path])
+        return _scored(read_pairs([path]))
     if "label" in names:
         return _labeled(path)
     raise SourceError(
@@ -260,25 +260,25 @@ def _read_file(path: Path) -> Material:
     )
 
 
-def _label(where: str, value: object) -> str:
-    if isinstance(value, bool | int | float):
-        return str(value)
-    return text_field(where, value, "label").strip()
+def _scored(pairs: ScoredPairs) -> _Pairs:
+    rows = zip(pairs.left, pairs.right, pairs.gold, strict=True)
+    return _Pairs("scores", [TextPair(*row) for row in rows])
 
 
-def _labeled(path: Path) -> LabeledTexts:
-    fields = ("label", "sentence1", "sentence2")
-    rows = [
-        (_label(where, row["label"]), *(text_field(where, row[name], name) for name in fields[1:]))
-        for where, row in named_rows(path, fields)
-    ]
+def _labeled(path: Path) -> _Pairs:
+    rows = []
+    for where, row in named_rows(path, _LABELED):
+        left, right = (text_field(where, row[name], name) for name in _LABELED[1:])
+        label = row["label"]
+        if not isinstance(label, bool | int | float):
+            label = text_field(where, label, "label").strip()
+        rows.append(TextPair(left, right, str(label)))
     if not rows:
         raise SourceError(f"{path}: expected labeled pairs, found none; check the file")
-    labels, left, right = zip(*rows, strict=True)
-    return LabeledTexts(labels, left, right)
+    return _Pairs("labels", rows)
 
 
-def _read_folder(folder: Path, objective: Objective | None) -> tuple[Material, Material | None]:
+def _read_folder(folder: Path, objective: Objective | None) -> tuple[_Pairs, _Pairs | None]:
     reasons = []
     for name, read in (("sts", _scored_folder), ("nli", _labeled_folder)):
         if objective not in (None, name):
@@ -296,44 +296,47 @@ def _read_folder(folder: Path, objective: Objective | None) -> tuple[Material, M
     )
 
 
-def _scored_folder(folder: Path) -> tuple[Material, Material | None]:
+def _scored_folder(folder: Path) -> tuple[_Pairs, _Pairs | None]:
     task = read_sts(folder)
     if task.train is not None:
-        return task.train, task.dev
+        return _scored(task.train), None if task.dev is None else _scored(task.dev)
     raise SourceError(
         f"{folder}: expected a training split of scored pairs, found none; name a file"
     )
 
 
-def _labeled_folder(folder: Path) -> tuple[Material, Material | None]:
-    splits = read_classification(folder).splits
-    if "train" in splits and splits["train"].right is not None:
-        return splits["train"], splits.get("dev")
+def _labeled_folder(folder: Path) -> tuple[_Pairs, _Pairs | None]:
+    found = {
+        split: _Pairs("labels", list(map(TextPair, one.left, one.right, one.labels)))
+        for split, one in read_classification(folder).splits.items()
+        if one.right is not None
+    }
+    if "train" in found:
+        return found["train"], found.get("dev")
     raise SourceError(
         f"{folder}: expected a training split of labeled pairs, found none; name a file"
     )
 
 
-def _divided(data: Material, share: float | None) -> tuple[Material, Material]:
+def _divided(data: _Pairs, share: float | None) -> tuple[_Pairs, _Pairs]:
     """Hold out a part, always the same; pairs of one group stay together."""
-    if not isinstance(data, list):
-        order = np.random.default_rng(0).permutation(len(data))
-        size = _dev_size(len(data), share)
-        return _taken(data, np.sort(order[size:])), _taken(data, np.sort(order[:size]))
-    sizes = Counter(pair.group for pair in data)
-    groups = list(sizes)
-    order = np.random.default_rng(0).permutation(len(groups))
+    groups = [n if pair.group is None else pair.group for n, pair in enumerate(data.rows)]
+    sizes = Counter(groups)
+    names = list(sizes)
+    order = np.random.default_rng(0).permutation(len(names))
     # The first groups in random order that hold as many pairs as are wanted.
-    reached = np.cumsum([sizes[groups[place]] for place in order])
-    last = int(np.searchsorted(reached, _dev_size(len(data), share)))
-    held = {groups[place] for place in order[: last + 1]}
-    train = [pair for pair in data if pair.group not in held]
-    if not train:
+    reached = np.cumsum([sizes[names[place]] for place in order])
+    last = int(np.searchsorted(reached, _dev_size(len(groups), share)))
+    held = {names[place] for place in order[: last + 1]}
+    if len(held) == len(names):
         raise BadInputError(
             f"expected pairs of several anchors or documents, so that some can be held out, found "
-            f"{len(groups)}; add data, or name a file with --dev"
+            f"{len(names)}; add data, or name a file with --dev"
         )
-    return train, [pair for pair in data if pair.group in held]
+    parts: tuple[list[TextPair], list[TextPair]] = ([], [])
+    for pair, group in zip(data.rows, groups, strict=True):
+        parts[group in held].append(pair)
+    return _Pairs(data.kind, parts[0]), _Pairs(data.kind, parts[1])
 
 
 def _dev_size(pairs: int, share: float | None) -> int:
@@ -347,28 +350,14 @@ def _dev_size(pairs: int, share: float | None) -> int:
     return size
 
 
-def _taken(data: ScoredPairs | LabeledTexts, rows: NDArray[np.int64]) -> Material:
-    left, right = ([side[row] for row in rows] for side in (data.left, data.right or ()))
-    if isinstance(data, ScoredPairs):
-        return ScoredPairs(data.gold[rows], left, right)
-    return LabeledTexts(tuple(data.labels[row] for row in rows), tuple(left), tuple(right))
-
-
-def _examples(data: Material, settings: EncoderFitSettings) -> Examples:
-    if isinstance(data, ScoredPairs):
-        return ScoredExamples.of(data.left, data.right, data.gold)
-    if isinstance(data, LabeledTexts):
-        return LabeledExamples.of(data.left, data.right or (), data.labels)
-    found = _paired(data)
+def _examples(data: _Pairs, settings: EncoderFitSettings) -> Examples:
+    left, right, values = data.columns()
+    if data.kind == "scores":
+        return ScoredExamples.of(left, right, np.array(values))
+    if data.kind == "labels":
+        return LabeledExamples.of(left, right, values)
+    found = paired_texts(left, right, values)
     return _mined(found) if settings.training.sampling.negatives == "hard" else found
-
-
-def _paired(data: list[TextPair]) -> TrainingSet:
-    return paired_texts(
-        [pair.anchor for pair in data],
-        [pair.positive for pair in data],
-        [pair.negative for pair in data],
-    )
 
 
 def _mined(data: TrainingSet) -> TrainingSet:
@@ -383,7 +372,7 @@ def _mined(data: TrainingSet) -> TrainingSet:
     return replace(data, pools=JudgedPools.of(positives, negatives, len(data.passages)))
 
 
-def _measure(dev: Material | None, train: Examples, settings: EncoderFitSettings) -> DevMeasure:
+def _measure(dev: _Pairs | None, train: Examples, settings: EncoderFitSettings) -> DevMeasure:
     """The measure on a part of the data, or on the data that `settings.dev` names."""
     path = settings.dev
     if path is not None:
@@ -392,28 +381,30 @@ def _measure(dev: Material | None, train: Examples, settings: EncoderFitSettings
             questions = split_reader(path, asked)(asked.dev_split)
             if not questions.corpus:
                 return _pool_ranking(DevScore(questions))
-            return _held_out_ranking(_paired(_relevant(questions)))
-        train_part, dev_part = _read([path], None)
-        dev = train_part if path.is_file() else dev_part
+            dev = _relevant(questions)
+        else:
+            train_part, dev_part = _read([path], None)
+            dev = train_part if path.is_file() else dev_part
     if dev is None:
         raise SourceError(f"{path}: expected a dev split, found none; name a file with --dev")
-    if isinstance(dev, ScoredPairs):
-        return _similarity(dev)
-    if isinstance(dev, list):
-        return _held_out_ranking(_paired(dev))
+    left, right, values = dev.columns()
+    if dev.kind == "scores":
+        return _similarity(ScoredPairs(np.array(values), left, right))
+    if dev.kind == "anchors":
+        return _held_out_ranking(paired_texts(left, right, values))
     if not isinstance(train, LabeledExamples):
         raise ConfigError(
             "dev: labeled pairs choose the epoch of the objective nli alone, which learns their "
             "labels; name scored pairs, or anchors with their passages"
         )
-    unknown = sorted(set(dev.labels) - set(train.names))
+    unknown = sorted(set(values) - set(train.names))
     if unknown:
         raise BadInputError(
             f"dev: expected the labels {', '.join(train.names)} of the training data, found "
             f"{unknown[0]!r}; correct the labels"
         )
-    labels = np.array([train.names.index(one) for one in dev.labels], np.int64)
-    return _accuracy(LabeledExamples(list(dev.left), list(dev.right or ()), labels, train.names))
+    labels = np.array([train.names.index(one) for one in values], np.int64)
+    return _accuracy(LabeledExamples(left, right, labels, train.names))
 
 
 def _pool_ranking(dev: DevScore) -> DevMeasure:

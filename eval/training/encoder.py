@@ -20,16 +20,11 @@ from retriever.encoders.training.model import (
     read_training,
     write_encoder,
 )
-from retriever.encoders.training.trainer import (
-    EncoderTrainingSettings,
-    Objective,
-    check_objective,
-    natural_objective,
-    train_encoder,
-)
+from retriever.encoders.training.trainer import fitting_objective, train_encoder
 from retriever.training.checkpoint import Checkpoint, require_same
 from retriever.training.loop import Epoch, kept_epoch
 from retriever.training.sampling import TrainingSet
+from retriever.training.settings import EncoderTrainingSettings, Objective
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -130,8 +125,7 @@ def fit_encoder(
     settings = settings or EncoderFitSettings()
     check_target(folder)
     examples = read_examples(data, settings, progress, notify)
-    objective = settings.objective or natural_objective(examples.train)
-    check_objective(objective, examples.train)
+    objective = fitting_objective(settings.training.objective, examples.train)
     training = replace(settings.training, objective=objective)
     encoder = TrainableEncoder.load(
         settings.encoder, device=settings.loading.device, download=settings.loading.download

@@ -9,22 +9,10 @@ import numpy as np
 
 from retriever.encoders.computing import TRAINING_PIECES, token_batches
 from retriever.rerankers.cross import CrossEncoder
-from retriever.rerankers.settings import CrossTrainingSettings
 from retriever.training.checkpoint import Checkpoint
-from retriever.training.loop import (
-    Epoch,
-    Step,
-    fine_tune,
-    seeded,
-    silent,
-    uses_bfloat16,
-)
-from retriever.training.sampling import (
-    JudgedPools,
-    TripleBatch,
-    batches_in_epoch,
-    epoch_batches,
-)
+from retriever.training.loop import Epoch, Step, Task, fine_tune, seeded, silent, uses_bfloat16
+from retriever.training.sampling import JudgedPools, TripleBatch, batches_in_epoch, epoch_batches
+from retriever.training.settings import CrossTrainingSettings
 
 if TYPE_CHECKING:
     import torch
@@ -48,60 +36,45 @@ def train_cross_encoder(
     With `keep_head` it starts from the MLP that the model has, and keeps the model as it is if no
     epoch is better; else the MLP starts at random.
     """
-    from retriever.training.adapters import choose_weights, merge_adapters
-
     model.autocast = uses_bfloat16(settings.precision, model.backbone.device)
     with seeded(model.backbone.device, settings.seed):
         if not keep_head:
             model.head.dense.reset_parameters()
             model.head.out.reset_parameters()
-        weights = choose_weights(
-            model.backbone, settings.trained, words=settings.train_word_embeddings
-        )
-        curve = fine_tune(
-            _CrossTask(model, weights, questions, passages, pools, settings, dev_score),
+        return fine_tune(
+            _CrossTask(model, questions, passages, pools, settings, dev_score),
             settings,
             untrained=keep_head,
             checkpoint=checkpoint,
             on_step=on_step,
             on_epoch=on_epoch,
         )
-    merge_adapters(model.backbone.model)
-    return curve
 
 
-class _CrossTask:
-    """Pairs scored by a cross-encoder, and their losses; `weights` are of its backbone, by name."""
+class _CrossTask(Task[TripleBatch]):
+    """Pairs scored by a cross-encoder."""
 
     def __init__(
         self,
         model: CrossEncoder,
-        weights: dict[str, torch.Tensor],
         questions: Sequence[str],
         passages: Sequence[str],
         pools: JudgedPools,
         settings: CrossTrainingSettings,
         dev_score: Callable[[CrossEncoder], float],
     ) -> None:
+        super().__init__(model.backbone, {"head": model.head}, settings, lambda: dev_score(model))
         self._model = model
         self._questions = questions
         self._passages = passages
         self._pools = pools
         self._settings = settings
-        self._dev_score = dev_score
-        self.device = model.backbone.device
         self.steps = batches_in_epoch(pools, settings.sampling, pointwise=settings.pointwise)
-        self.weights = {f"backbone.{name}": one for name, one in weights.items()}
-        self.weights |= {f"head.{name}": one for name, one in model.head.named_parameters()}
         # The number of layers above that of each weight, where rates decay.
         self._above = {} if settings.layer_decay == 1 else self._layers_above()
 
     def rate(self, name: str) -> float:
-        """The MLP has one of its own, and each layer where rates decay."""
-        settings = self._settings
-        if name.startswith("head."):
-            return settings.head_learning_rate
-        return settings.transformer_rate * settings.layer_decay ** self._above.get(name, 0)
+        return super().rate(name) * self._settings.layer_decay ** self._above.get(name, 0)
 
     def _layers_above(self) -> dict[str, int]:
         """Discriminative fine-tuning (Howard and Ruder 2018, Sec. 3.2): a rate for each layer.
@@ -116,21 +89,16 @@ class _CrossTask:
             for weight in module.parameters()
         }
         return {
-            name: len(layers) - number.get(id(weight), 0) for name, weight in self.weights.items()
+            name: len(layers) - number.get(id(weight), 0)
+            for name, weight in self.weights.items()
+            if name.startswith("backbone.")
         }
 
-    def train(self) -> None:
-        """Switch dropout on."""
-        self._model.backbone.model.train()
-        self._model.head.train()
-
     def batches(self, chance: np.random.Generator) -> Iterator[TripleBatch]:
-        """As `epoch_batches`."""
         settings = self._settings
         return epoch_batches(self._pools, settings.sampling, chance, pointwise=settings.pointwise)
 
     def size(self, batch: TripleBatch) -> int:
-        """Pairs that are scored."""
         return len(batch.question)
 
     def losses(self, batch: TripleBatch) -> torch.Tensor | None:
@@ -160,7 +128,3 @@ class _CrossTask:
         parts = list(token_batches([len(ids) for ids in pairs.ids], TRAINING_PIECES))
         scores = torch.cat([self._model.forward(pairs, rows) for rows in parts])
         return scores[torch.from_numpy(np.argsort(np.concatenate(parts)))]
-
-    def dev(self) -> float:
-        """The caller's score."""
-        return self._dev_score(self._model)

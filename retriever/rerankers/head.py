@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +18,9 @@ from indexes import whole_folder
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, EncoderMismatchError
 from retriever.rerankers import MANIFEST, check_target, form_of, read_manifest
-from retriever.rerankers.settings import HeadSettings, HeadTrainingSettings
-from retriever.training.loop import EarlyStopping, silent
+from retriever.training.loop import EarlyStopping, Epoch, silent
 from retriever.training.sampling import JudgedPools, TripleBatch, epoch_batches
+from retriever.training.settings import HeadSettings, HeadTrainingSettings
 
 if TYPE_CHECKING:
     import torch
@@ -33,16 +33,6 @@ Vectors = NDArray[np.float32]
 Rows = NDArray[np.int64]
 # Scores pairs, as `InteractionHead.score` does.
 Scorer = Callable[[Vectors, Vectors, Rows, Rows], Vectors]
-
-
-@dataclass(frozen=True, slots=True)
-class Epoch:
-    """The result of an epoch of training; 0 is the untrained head, which has no loss."""
-
-    epoch: int
-    loss: float | None
-    active: float | None
-    dev: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,7 +73,7 @@ def train_head(
             settings.epochs,
             settings.patience,
         )
-        stopping.record(Epoch(0, None, None, dev_score(head.score)))
+        stopping.record(Epoch(0, 0.0, 0.0, dev_score(head.score)))
         done(stopping.curve[0])
         while not stopping.finished:
             number = len(stopping.curve)
@@ -195,7 +185,7 @@ class HeadReranker:
             raise _FORM.altered(path, f"another SHA-256 than {MANIFEST} says")
         try:
             spec = EncoderSpec.from_json(manifest["encoder"])
-            head = InteractionHead(_head_settings(manifest["head"]), spec.dimensions)
+            head = InteractionHead(HeadSettings(**manifest["head"]), spec.dimensions)
             head.load_state_dict({name: torch.from_numpy(one) for name, one in arrays.items()})
         except (ConfigError, TypeError, AttributeError, RuntimeError) as error:
             raise _FORM.altered(folder / MANIFEST, " ".join(str(error).split())) from error
@@ -229,11 +219,3 @@ class HeadReranker:
 
 def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _head_settings(value: Mapping[str, Any]) -> HeadSettings:
-    names = {field.name for field in fields(HeadSettings)}
-    for what, keys in (("unknown", value.keys() - names), ("missing", names - value.keys())):
-        if keys:
-            raise ConfigError(f"head: {what} setting {min(keys)!r}")
-    return HeadSettings(**value)

@@ -13,8 +13,8 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
 from retriever.errors import BadInputError
-from retriever.rerankers.settings import PARTS, HeadSettings
 from retriever.training.sampling import TripleBatch
+from retriever.training.settings import PARTS, HeadSettings
 
 Vectors = NDArray[np.float32]
 Rows = NDArray[np.int64]

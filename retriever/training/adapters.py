@@ -7,7 +7,7 @@ from torch.nn.utils import parametrize
 
 from retriever.encoders.transformer.backbone import Backbone
 from retriever.errors import ConfigError
-from retriever.training.loop import Trained
+from retriever.training.settings import trained_part
 
 # Adapters are scaled by this over their rank, so that the learning rate need not follow the rank.
 _ALPHA = 16.0
@@ -33,22 +33,23 @@ class LowRank(torch.nn.Module):
             return weight + self._scale * (self.b @ self.a)
 
 
-def choose_weights(backbone: Backbone, trained: Trained, *, words: bool) -> dict[str, torch.Tensor]:
+def choose_weights(backbone: Backbone, train: str, *, words: bool) -> dict[str, torch.Tensor]:
     """The parameters that are trained, by name; all others are frozen. Adapters are added.
 
     `words` says whether word embeddings are among them with ``full``.
     """
-    if trained.part == "full":
+    part, size = trained_part(train)
+    if part == "full":
         return backbone.trained_weights(words=words)
     layers = backbone.layers()
     backbone.model.requires_grad_(False)
-    if trained.part == "last":
-        if not trained.size <= len(layers) == backbone.depth:
+    if part == "last":
+        if not size <= len(layers) == backbone.depth:
             raise ConfigError(
                 f"train: expected last:1 to last:{len(layers)}, layers with weights of their own, "
-                f"found {trained}"
+                f"found {train}"
             )
-        for layer in layers[-trained.size :]:
+        for layer in layers[-size:]:
             layer.requires_grad_(True)
     else:
         modules = [module for layer in layers for module in layer.modules()]
@@ -59,7 +60,7 @@ def choose_weights(backbone: Backbone, trained: Trained, *, words: bool) -> dict
                 "full"
             )
         for one in maps:
-            adapter = LowRank(one.out_features, one.in_features, trained.size)
+            adapter = LowRank(one.out_features, one.in_features, size)
             parametrize.register_parametrization(one, "weight", adapter.to(backbone.device))
     return {name: one for name, one in backbone.model.named_parameters() if one.requires_grad}
 

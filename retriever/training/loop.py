@@ -1,4 +1,4 @@
-"""Fine-tuning a transformer: settings, steps, epochs; what is trained comes in as a `Task`.
+"""Fine-tuning a transformer: steps, epochs; what is trained comes in as a `Task`.
 
 The same seed gives the same weights on the same machine, interrupted or not.
 """
@@ -6,118 +6,24 @@ The same seed gives the same weights on the same machine, interrupted or not.
 from __future__ import annotations
 
 import math
-import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from retriever.errors import BadInputError, ConfigError
+from retriever.errors import BadInputError
 from retriever.training.checkpoint import Checkpoint, TrainingState
+from retriever.training.settings import FineTuningSettings, Precision
 
 if TYPE_CHECKING:
     import torch
 
+    from retriever.encoders.transformer.backbone import Backbone
+
 B = TypeVar("B")
-Precision = Literal["auto", "float32", "bfloat16"]
-TrainedPart = Literal["full", "last", "lora"]
-# Adapters start at zero, and move the weights by their product with small numbers.
-_ADAPTER_RATE = 10.0
-_EXPECTED = "expected full, last:N or lora:RANK, N and RANK at least 1"
-
-
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """Which weights of a transformer are trained: all, the last layers, or adapters of a rank."""
-
-    part: TrainedPart = "full"
-    size: int = 0
-
-    def __post_init__(self) -> None:
-        if self.part not in get_args(TrainedPart) or (self.size < 1) != (self.part == "full"):
-            raise ConfigError(f"train: {_EXPECTED}, found {self}")
-
-    @classmethod
-    def parse(cls, text: str) -> Trained:
-        """Read ``full``, ``last:N`` or ``lora:RANK``."""
-        match = re.fullmatch(r"(full)|(last|lora):([0-9]{1,6})", text)
-        if match is None:
-            raise ConfigError(f"train: {_EXPECTED}, found {text[:40]!r}")
-        if match[1]:
-            return cls()
-        return cls("last" if match[2] == "last" else "lora", int(match[3]))
-
-    def __str__(self) -> str:
-        return self.part if self.part == "full" else f"{self.part}:{self.size}"
-
-
-@dataclass(frozen=True, slots=True)
-class FineTuningSettings:
-    """What cross-encoders and encoders have in common.
-
-    Attributes:
-        trained: which weights of the transformer change. Adapters learn at ten times its rate.
-        learning_rate: of the transformer, times two factors: one falls linearly from 1 to 0 over
-            all steps, the other rises linearly to 1 in the warm-up.
-        head_learning_rate: of layers on top of the transformer, likewise.
-        weight_decay: of matrices.
-        warmup: share of the steps in which the rates rise from 0.
-        clip: the norm that gradients are clipped to.
-        averaging: decay of the moving average of the weights over the steps, which dev scores and
-            which is kept; 0 takes the last weights.
-        epochs: at most.
-        tolerance: the last epoch is kept whose dev score is no more than this below the best of its
-            predecessors; 0 keeps the best one, the last of equal ones. With a few hundred dev
-            questions two epochs differ by more than this by chance, and the earlier ones were
-            trained at higher rates.
-        patience: epochs in a row that are further below, after which training stops.
-        seed: of first weights, dropout and the order of the examples.
-        train_word_embeddings: whether they are trained too, if `trained` is ``full``.
-        precision: of the products in training; ``auto`` is bfloat16 where the processor multiplies
-            it faster than float32. Weights are float32.
-
-    Raises:
-        ConfigError: a value that is out of range.
-    """
-
-    trained: Trained = Trained()
-    learning_rate: float = 1e-4
-    head_learning_rate: float = 1e-3
-    weight_decay: float = 0.01
-    warmup: float = 0.1
-    clip: float = 1.0
-    averaging: float = 0.95
-    epochs: int = 3
-    tolerance: float = 0.02
-    patience: int = 2
-    seed: int = 0
-    train_word_embeddings: bool = False
-    precision: Precision = "auto"
-
-    def __post_init__(self) -> None:
-        for name in ("learning_rate", "head_learning_rate", "weight_decay", "tolerance", "seed"):
-            self._require(name, 0)
-        self._require("warmup", 0, 1)
-        self._require("epochs", 1)
-        self._require("patience", 1)
-        if not 0 <= self.averaging < 1:
-            raise ConfigError(f"averaging: expected 0 to below 1, found {self.averaging:g}")
-        if not self.clip > 0:
-            raise ConfigError(f"clip: expected more than 0, found {self.clip:g}")
-
-    @property
-    def transformer_rate(self) -> float:
-        """The learning rate of the weights that `trained` says."""
-        return self.learning_rate * (_ADAPTER_RATE if self.trained.part == "lora" else 1.0)
-
-    def _require(self, name: str, low: float, high: float = math.inf) -> None:
-        """Refuse a value that is out of range or not a number."""
-        value = getattr(self, name)
-        if not low <= value <= high:
-            limit = f"{low:g} or more" if high == math.inf else f"{low:g} to {high:g}"
-            raise ConfigError(f"{name}: expected {limit}, found {value:g}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,33 +153,49 @@ def assign(weights: Mapping[str, torch.Tensor], values: Mapping[str, torch.Tenso
             weights[name].copy_(value)
 
 
-class Task(Protocol[B]):
-    """A model with the parameters that change, its data and its loss."""
+class Task(ABC, Generic[B]):
+    """A transformer and the heads on it, the parameters that change, their data and their loss.
 
-    device: torch.device
-    weights: dict[str, torch.Tensor]
+    Make it within `seeded`, which adapters depend on. `dev` is the dev score of the model as it is;
+    higher is better.
+    """
 
-    @property
-    def steps(self) -> int:
-        """Steps of an epoch."""
+    # Of an epoch.
+    steps: int
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        heads: Mapping[str, torch.nn.Module],
+        settings: FineTuningSettings,
+        dev: Callable[[], float],
+    ) -> None:
+        from retriever.training.adapters import choose_weights
+
+        chosen = choose_weights(backbone, settings.train, words=settings.train_word_embeddings)
+        self.backbone = backbone
+        self.modules = [backbone.model, *heads.values()]
+        self.weights = {f"backbone.{name}": one for name, one in chosen.items()}
+        for head, module in heads.items():
+            self.weights |= {f"{head}.{name}": one for name, one in module.named_parameters()}
+        self.dev = dev
+        self._rates = settings.transformer_rate, settings.head_learning_rate
 
     def rate(self, name: str) -> float:
         """The learning rate of a weight at its peak."""
+        return self._rates[0] if name.startswith("backbone.") else self._rates[1]
 
-    def train(self) -> None:
-        """Put the model into training mode."""
-
+    @abstractmethod
     def batches(self, chance: np.random.Generator) -> Iterator[B]:
         """The batches of an epoch, one a step."""
 
+    @abstractmethod
     def losses(self, batch: B) -> torch.Tensor | None:
         """The loss of each example of a batch, (examples,) float32, and None if it has none."""
 
+    @abstractmethod
     def size(self, batch: B) -> int:
         """Pairs of a batch."""
-
-    def dev(self) -> float:
-        """The dev score of the model as it is; higher is better."""
 
 
 def silent(_: object) -> None:
@@ -289,17 +211,17 @@ def fine_tune(
     on_step: Callable[[Step], object] = silent,
     on_epoch: Callable[[Epoch], object] = silent,
 ) -> tuple[Epoch, ...]:
-    """Train; the model ends with the weights of the epoch that `kept_epoch` says.
+    """Train, within `seeded`; the model ends with the weights of the epoch that `kept_epoch` says.
 
-    Call it within `seeded`, which the task's first weights may depend on too. `on_epoch` is called
-    first for the epochs before a checkpoint. The curve, which is returned, begins with epoch 0;
-    with 1 if a checkpoint of an earlier release has no 0.
+    `on_epoch` is called first for the epochs before a checkpoint. The curve begins with epoch 0.
     """
+    from retriever.training.adapters import merge_adapters
+
     training = _Training(task, settings, untrained=untrained)
     if checkpoint is not None and (state := checkpoint.read()) is not None:
         training.restore(state)
     else:
-        training.end_epoch(0)
+        training.end_epoch()
     for epoch in training.stopping.curve:
         on_epoch(epoch)
     while not training.stopping.finished:
@@ -307,10 +229,11 @@ def fine_tune(
             on_step(step)
             if checkpoint is not None and checkpoint.due():
                 checkpoint.write(training.state())
-        on_epoch(training.end_epoch(training.epochs + 1))
+        on_epoch(training.end_epoch())
         if checkpoint is not None:
             checkpoint.write(training.state())
     training.stopping.use_kept()
+    merge_adapters(task.backbone.model)
     return tuple(training.stopping.curve)
 
 
@@ -375,16 +298,13 @@ class _Training:
         self._losses: list[float] = []
         self._active: list[float] = []
 
-    @property
-    def epochs(self) -> int:
-        """Number of epochs that are complete."""
-        return self.stopping.curve[-1].epoch if self.stopping.curve else 0
-
     def steps(self) -> Iterator[Step]:
         """The rest of the current epoch."""
-        self._task.train()
-        chance = np.random.default_rng([self._settings.seed, self.epochs])
-        skipped = self._done - self.epochs * self._task.steps
+        for module in self._task.modules:
+            module.train()
+        epochs = len(self.stopping.curve) - 1
+        chance = np.random.default_rng([self._settings.seed, epochs])
+        skipped = self._done - epochs * self._task.steps
         for number, batch in enumerate(self._task.batches(chance)):
             if number >= skipped:
                 self._step(batch)
@@ -429,7 +349,7 @@ class _Training:
         with torch.no_grad():
             torch._foreach_lerp_(average, weights, 1 - share)
 
-    def end_epoch(self, number: int) -> Epoch:
+    def end_epoch(self) -> Epoch:
         """Continue the curve with the dev score of the averaged weights."""
         weights = self._task.weights
         last = {name: one.detach().clone() for name, one in weights.items()}
@@ -439,6 +359,7 @@ class _Training:
         finally:
             assign(weights, last)
         losses, active = self._losses or [0.0], self._active or [0.0]
+        number = len(self.stopping.curve)
         epoch = Epoch(number, float(np.mean(losses)), float(np.mean(active)), dev)
         self.stopping.record(epoch, self._average)
         self._losses, self._active = [], []
@@ -451,8 +372,9 @@ class _Training:
         tensors = self.stopping.tensors(self._optimizer)
         tensors |= {f"average/{name}": one for name, one in self._average.items()}
         tensors["chance"] = torch.get_rng_state()
-        if self._task.device.type == "cuda":
-            tensors["chance/cuda"] = torch.cuda.get_rng_state(self._task.device)
+        device = self._task.backbone.device
+        if device.type == "cuda":
+            tensors["chance/cuda"] = torch.cuda.get_rng_state(device)
         values = {
             "done": self._done,
             "curve": [asdict(one) for one in self.stopping.curve],
@@ -472,5 +394,6 @@ class _Training:
         self._losses, self._active = list(values["losses"]), list(values["active"])
         assign(self._average, {name: tensors[f"average/{name}"] for name in self._average})
         torch.set_rng_state(tensors["chance"])
-        if self._task.device.type == "cuda":
-            torch.cuda.set_rng_state(tensors["chance/cuda"], self._task.device)
+        device = self._task.backbone.device
+        if device.type == "cuda":
+            torch.cuda.set_rng_state(tensors["chance/cuda"], device)

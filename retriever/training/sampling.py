@@ -11,14 +11,14 @@ import json
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar, get_args
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.errors import BadInputError, ConfigError
+from retriever.errors import BadInputError
+from retriever.training.settings import NegativeSource, SamplingSettings
 
-NegativeSource = Literal["pool", "random", "hard", "batch"]
 Rows = NDArray[np.int64]
 T = TypeVar("T")
 
@@ -40,52 +40,6 @@ class Reservoir(Generic[T]):
             self.items.append(item)
         elif (place := self._chance.randrange(self.seen)) < self._size:
             self.items[place] = item
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingSettings:
-    """What a question is trained with in an epoch.
-
-    Attributes:
-        negatives: ``pool`` draws from the passages of the question's pool that do not answer it,
-            ``random`` from all passages but its positives, ``hard`` from the passages that BM25
-            ranks highest among those; whoever makes the `JudgedPools` puts those into it. ``batch``
-            draws none: the loss has to take the passages of other questions.
-        count: how many negatives a question gets in an epoch, all of its positives the same; None
-            takes all there are (not with ``random``).
-        positives: how many positives at most; None takes all.
-        questions: in a batch.
-
-    Raises:
-        ConfigError: a value that is out of range.
-    """
-
-    negatives: NegativeSource = "pool"
-    count: int | None = None
-    positives: int | None = None
-    questions: int = 32
-
-    def __post_init__(self) -> None:
-        if self.negatives not in get_args(NegativeSource):
-            raise ConfigError(
-                f"negatives: expected pool, random, hard or batch, found {self.negatives!r}"
-            )
-        for name in ("count", "positives", "questions"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{name}: expected 1 or more, found {value}")
-        if self.negatives == "random" and self.count is None:
-            raise ConfigError(
-                "count: random negatives need a number of them for each question; set --count"
-            )
-
-    def require_triples(self) -> None:
-        """Raise ConfigError if questions get no negatives of their own for a pairwise loss."""
-        if self.negatives == "batch":
-            raise ConfigError(
-                "negatives: a pairwise loss compares with negatives of the question itself; "
-                "expected pool, random or hard, found 'batch'"
-            )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -193,8 +147,8 @@ def epoch_batches(
             "check the judgments, or draw negatives from all passages (--negatives random "
             "--count 50) or by BM25 (--negatives hard)"
         )
-    for start in range(0, len(order), settings.questions):
-        yield _batch(pools, order[start : start + settings.questions], settings, chance)
+    for start in range(0, len(order), settings.batch):
+        yield _batch(pools, order[start : start + settings.batch], settings, chance)
 
 
 def batches_in_epoch(
@@ -206,7 +160,7 @@ def batches_in_epoch(
 ) -> int:
     """How many batches `epoch_batches` gives."""
     questions = len(pools.trainable(settings.negatives, in_batch, pointwise))
-    return -(-questions // settings.questions)
+    return -(-questions // settings.batch)
 
 
 def _batch(

@@ -7,17 +7,15 @@ trains them so that the projections of a word by two sources agree and those of 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from retriever.encoders.meta.linear import Projection
+from retriever.encoders.meta.settings import UnsupSettings, WordPooling
 from retriever.encoders.meta.sources import WordBatch
-from retriever.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
@@ -25,67 +23,6 @@ if TYPE_CHECKING:
 # Pairs are made within blocks of this many words: all of a small batch, and a work that grows with
 # the words of a large one, not with their square.
 BLOCK = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class UnsupSettings:
-    """How `sup` and `unsup` are trained; what says so belongs to `unsup` alone.
-
-    Sec. 4.4 of Takahashi and Bollegala (2022) has SGD, and all parameters start between -1 and 1,
-    where projections are far from orthogonal and the first steps diverge. Here projections start
-    orthogonal at random and weights equal, and the optimizer is AdamW, as in the authors' code.
-
-    Attributes:
-        dimensions: width of the meta-embedding; None is the width of the widest source.
-        pooling: how word meta-vectors become one of the sentence: ``mean`` (Eq. 4) or ``max``
-            (Eq. 5).
-        weights: whether the weights of the sources are trained (Eq. 2); without them all sources
-            count alike (Eq. 1; Table 2).
-        learning_rate: constant.
-        weight_decay: share of the learning rate by which parameters shrink at each step.
-        epochs: maximum number.
-        patience: number of epochs without improvement after which training stops.
-        seed: of the projections before training.
-        lambda_: `unsup`: coefficient of different words of a sentence (Eq. 7).
-        mu: `unsup`: coefficient of a word in different sentences (Eq. 8).
-        nu: `unsup`: coefficient of different words in different sentences (Eq. 9).
-        xi: `unsup`: coefficient of the orthogonality of the projections.
-        margin: `unsup`: squared distance from which on a pushed pair has no loss. With equal
-            weights orthogonal vectors are at 2. The weights measure quality only by way of it. Up
-            to 1, hardly a pair is pushed, and they equalize the lengths of the projections: a noisy
-            source, whose projections are short, gets more. At 2, nearly all pairs are pushed, and
-            unequal weights increase distances, whichever source is the heavier. Between them the
-            noisier of two copies of a signal gets less.
-
-    Raises:
-        ConfigError: a value is out of range.
-    """
-
-    dimensions: int | None = None
-    pooling: Literal["mean", "max"] = "mean"
-    weights: bool = True
-    learning_rate: float = 1e-3
-    weight_decay: float = 1e-4
-    epochs: int = 50
-    patience: int = 5
-    seed: int = 0
-    lambda_: float = 1.0
-    mu: float = 1.0
-    nu: float = 1.0
-    xi: float = 1.0
-    margin: float = 1.5
-
-    def __post_init__(self) -> None:
-        if self.pooling not in ("mean", "max"):
-            raise ConfigError(f"pooling: expected mean or max, found {self.pooling!r}")
-        least = dict.fromkeys(("dimensions", "epochs", "patience"), 1)
-        least |= dict.fromkeys(("seed", "weight_decay", "lambda_", "mu", "nu", "xi", "margin"), 0)
-        for name, low in least.items():
-            value = getattr(self, name)
-            if value is not None and not low <= value < math.inf:
-                raise ConfigError(f"{name.strip('_')}: expected {low} or more, found {value:g}")
-        if not 0 < self.learning_rate < math.inf:
-            raise ConfigError(f"learning_rate: expected more than 0, found {self.learning_rate:g}")
 
 
 class Words:
@@ -142,7 +79,7 @@ class AttentionModel:
             )
         ]
 
-    def sentences(self, words: Words, count: int, pooling: Literal["mean", "max"]) -> torch.Tensor:
+    def sentences(self, words: Words, count: int, pooling: WordPooling) -> torch.Tensor:
         """The meta-vectors of sentences, over the words that any source has (Eq. 3)."""
         import torch
 
@@ -232,7 +169,7 @@ def orthogonality(matrix: torch.Tensor) -> torch.Tensor:
 
 
 def pool(
-    words: torch.Tensor, sentences: torch.Tensor, count: int, pooling: Literal["mean", "max"]
+    words: torch.Tensor, sentences: torch.Tensor, count: int, pooling: WordPooling
 ) -> torch.Tensor:
     """(count, d) sentence vectors of (words, d); zero for one without words (Eqs. 4 and 5)."""
     import torch

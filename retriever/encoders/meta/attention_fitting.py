@@ -10,13 +10,9 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.encoders.meta.attention import (
-    AttentionModel,
-    UnsupSettings,
-    Words,
-    unsup_loss,
-)
+from retriever.encoders.meta.attention import AttentionModel, Words, unsup_loss
 from retriever.encoders.meta.linear import Projection
+from retriever.encoders.meta.settings import UnsupSettings
 from retriever.encoders.meta.sources import WordBatch
 from retriever.errors import BadInputError, ConfigError
 from retriever.training.checkpoint import Checkpoint, TrainingState

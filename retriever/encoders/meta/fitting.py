@@ -6,9 +6,9 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, get_args
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,20 +17,26 @@ from indexes import storage_errors
 from retriever.encoders.computing import scale_to_unit
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.given import GivenModel
-from retriever.encoders.meta.attention import UnsupSettings
 from retriever.encoders.meta.attention_fitting import MetaEpoch, ScoredPairs, fit_sup, fit_unsup
 from retriever.encoders.meta.linear import (
     Moments,
     Projection,
-    WordPooling,
     average,
     concatenation,
     gcca,
     pooled,
     svd,
 )
-from retriever.encoders.meta.model import MetaModel, MetaParts, Method, check_target
-from retriever.encoders.meta.sources import Level, Source, Sources
+from retriever.encoders.meta.model import MetaModel, MetaParts, check_target
+from retriever.encoders.meta.settings import (
+    SAMPLE,
+    UNFITTED,
+    MetaSettings,
+    Method,
+    UnsupSettings,
+    WordPooling,
+)
+from retriever.encoders.meta.sources import Source, Sources
 from retriever.encoders.meta.streaming import (
     Done,
     StoredWords,
@@ -47,11 +53,7 @@ from retriever.errors import ConfigError, SourceError, require_several
 from retriever.training.checkpoint import Checkpoint
 from retriever.training.loop import silent
 
-UNFITTED = ("conc", "avg")
-"""Methods that need no corpus."""
 DEFAULT_REGULARIZATION = 10.0
-# Texts of a corpus that a method reads; words that are trained on are on disk.
-_SAMPLE = {"svd": 100_000, "gcca": 100_000, "unsup": 20_000}
 # Sentences of a training step (Sec. 4.4), fewer where an epoch would have fewer steps than this;
 # and the most that are held out.
 _BATCH = 512
@@ -74,65 +76,6 @@ class GoldPairs(Protocol):
     @property
     def right(self) -> list[str]:
         """Its second."""
-
-
-@dataclass(frozen=True, slots=True)
-class MetaSettings:
-    """How several encoders become one; None takes the default.
-
-    Attributes:
-        method: ``conc`` or ``avg``, which need no corpus; ``svd``, ``gcca`` or ``unsup``, fitted on
-            a corpus; ``sup``, trained on scored pairs.
-        dimensions: of the meta-vector; default: the widest source's, or as many as the corpus
-            supports where these are fewer. Not for `conc` and `avg`.
-        pooling: of words, ``mean`` or ``max``; default: ``max`` for `sup` and `unsup`, as in the
-            paper, else ``mean``.
-        level: ``word``: words are aligned, mapped and pooled; ``sentence``: the vectors of texts
-            are mapped. Default: ``word`` if every source has vectors of words.
-        regularization: tau of `gcca`, at least 0; default 10.
-        sample: maximum number of texts, drawn at random; default 100,000, for `unsup` 20,000.
-        training: of `sup` and `unsup`; their dimensions, pooling and seed are those above.
-        seed: of all random choices.
-
-    Raises:
-        ConfigError: a value that is impossible or that the method does not use.
-    """
-
-    method: Method = "svd"
-    dimensions: int | None = None
-    pooling: WordPooling | None = None
-    level: Level | None = None
-    regularization: float | None = None
-    sample: int | None = None
-    training: UnsupSettings = field(default_factory=UnsupSettings)
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        choices = {
-            "method": (self.method, get_args(Method)),
-            "pooling": (self.pooling, (*get_args(WordPooling), None)),
-            "level": (self.level, (*get_args(Level), None)),
-        }
-        for name, (value, known) in choices.items():
-            if value not in known:
-                expected = ", ".join(one for one in known if one)
-                raise ConfigError(f"{name}: expected {expected}, found {value!r}")
-        for name, least in (("dimensions", 1), ("sample", 1), ("regularization", 0), ("seed", 0)):
-            number = getattr(self, name)
-            if number is not None and not least <= number < float("inf"):
-                raise ConfigError(f"{name}: expected at least {least}, found {number}")
-        if self.method in UNFITTED and self.dimensions is not None:
-            whose = "the sum of" if self.method == "conc" else "the greatest of"
-            raise ConfigError(f"dimensions: {self.method} has {whose} its sources'; leave it out")
-        if self.method != "gcca" and self.regularization is not None:
-            raise ConfigError("regularization: it belongs to gcca; leave it out")
-        if self.method not in _SAMPLE and self.sample is not None:
-            raise ConfigError(f"sample: {self.method} reads no corpus; leave it out")
-
-    @property
-    def word_pooling(self) -> WordPooling:
-        """The pooling, by default the method's."""
-        return self.pooling or ("max" if self.method in ("sup", "unsup") else "mean")
 
 
 DEFAULT_SETTINGS = MetaSettings()
@@ -244,7 +187,7 @@ class _Fit:
     def on_corpus(self, texts: Iterable[str], dev: GoldPairs | None) -> _Found:
         """SVD, GCCA or UNSUP."""
         settings = self.settings
-        most = settings.sample or _SAMPLE[settings.method]
+        most = settings.sample or SAMPLE[settings.method]
         drawn, seen = draw_texts(texts, most, settings.seed)
         if not drawn:
             raise SourceError("the corpus has no text; name one that has")

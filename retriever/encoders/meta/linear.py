@@ -14,17 +14,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from retriever.encoders.meta.settings import WordPooling
 from retriever.errors import ConfigError, require_extra
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 Integers = NDArray[np.int64]
-WordPooling = Literal["mean", "max"]
 
 # A component of relatively less variance, or a relatively smaller eigenvalue, is rounding.
 _RANK = 1e-10

@@ -16,15 +16,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from indexes import whole_folder
 from retriever.encoders.given import GivenModel
-from retriever.encoders.meta.linear import Floats, Projection, WordPooling, contributions, pooled
-from retriever.encoders.meta.sources import Level, MetaPieces, Source, Sources, Span
+from retriever.encoders.meta.linear import Floats, Projection, contributions, pooled
+from retriever.encoders.meta.settings import Level, Method, WordPooling
+from retriever.encoders.meta.sources import MetaPieces, Source, Sources, Span
 from retriever.encoders.model_folders import FolderForm, array_digest
 from retriever.encoders.registry import (
     META_FILE,
@@ -41,7 +42,6 @@ from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.transformer.backbone import sharing
 from retriever.errors import ConfigError, EncoderMismatchError, ModelError
 
-Method = Literal["conc", "avg", "svd", "gcca", "sup", "unsup"]
 _FORM = FolderForm(
     what="a meta-embedding's folder",
     command="retriever train meta",

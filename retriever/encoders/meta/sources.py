@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from retriever.documents.analyzer import word_pattern
 from retriever.encoders.computing import scale_to_unit
 from retriever.encoders.meta.linear import Floats, Integers
+from retriever.encoders.meta.settings import Level
 from retriever.encoders.registry import EncoderModel
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError
@@ -29,7 +30,6 @@ Span = tuple[int, int]
 _RUN = re.compile(r"\S+")
 # Bounds the memory of one batch's vectors of words, to about 50 MB for each source.
 _BATCH_PIECES = 16384
-Level = Literal["word", "sentence"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from retriever.encoders.settings import Static
 from retriever.encoders.static.files import read_word_counts
-from retriever.encoders.static.model import FITTED, WINDOW, StaticModel, StaticParts
+from retriever.encoders.static.model import WINDOW, StaticModel, StaticParts
+from retriever.encoders.static.settings import FITTED, FitSettings, LSASettings
 from retriever.encoders.static.words import (
     FileTokenizer,
     Fitted,
@@ -49,25 +50,6 @@ DEFAULT_COMPONENTS: Mapping[str, int] = {"sif": 1, "usif": 5}
 # Texts that are read together, and words whose vectors are in memory together.
 _TEXTS = 1024
 _WORDS = 16384
-
-
-@dataclass(frozen=True, slots=True)
-class LSASettings:
-    """How LSA is fitted: words in `min_df` texts to a share `max_df` of them, SVD of a sample."""
-
-    dimensions: int = 300
-    min_df: int = 2
-    max_df: float = 0.5
-    max_words: int = 100_000
-    sample: int = 100_000
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("dimensions", "min_df", "max_words", "sample"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}: expected at least 1, found {getattr(self, name)}")
-        if not 0 < self.max_df <= 1:
-            raise ConfigError(f"max_df: expected above 0 to 1, found {self.max_df}")
 
 
 DEFAULT_LSA = LSASettings()
@@ -151,40 +133,6 @@ def _components(
     return svd.components_, float(svd.explained_variance_ratio_.sum())
 
 
-@dataclass(frozen=True, slots=True)
-class FitSettings:
-    """How `sif` and `usif` are fitted; None takes the default of the method.
-
-    `word_counts` is a file of words and their counts, in place of the counts in the corpus.
-    """
-
-    a: float | None = None
-    components: int | None = None
-    sample: int = 100_000
-    seed: int = 0
-    word_counts: Path | None = None
-
-    def __post_init__(self) -> None:
-        if self.a is not None and not 0 < self.a < math.inf:
-            raise ConfigError(f"a: expected a number above 0, found {self.a}")
-        for name, least in (("components", 0), ("sample", 1)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ConfigError(f"{name}: expected at least {least}, found {value}")
-
-    def check(self, method: Static) -> None:
-        """Refuse settings that a method does not use."""
-        useless = {"a": self.a, "components": self.components, "word-counts": self.word_counts}
-        if method == "usif":
-            useless = {"a": self.a}
-        elif method == "sif":
-            useless = {}
-        for name, value in useless.items():
-            if value is not None:
-                why = "derives it" if method == "usif" else "has nothing to fit"
-                raise ConfigError(f"{name}: {method} {why}; leave it out")
-
-
 DEFAULT_SETTINGS = FitSettings()
 
 
@@ -209,7 +157,8 @@ def _fit(
         wanted = min(DEFAULT_COMPONENTS[method], width)
     elif wanted > width:
         raise ConfigError(f"components: expected 0 to the {width} dimensions, found {wanted}")
-    given = _given_counts(lexicon, settings.word_counts)
+    file = None if settings.word_counts is None else Path(settings.word_counts)
+    given = _given_counts(lexicon, file)
     corpus = _read(lexicon, texts, settings, done)
     counts = corpus.counts.astype(np.float64) if given is None else given[0]
     vocabulary = counts[counts > 0] if given is None else given[1]
@@ -230,7 +179,7 @@ def _fit(
         "known": int(corpus.counts.sum()) / corpus.words,
         "sampled": len(corpus.sample),
         "seed": settings.seed,
-        "word_counts": settings.word_counts.name if settings.word_counts else None,
+        "word_counts": file.name if file else None,
         "components_hold": float(squares.sum()) / total if total else 0.0,
     }
     fitted = Fitted(weights, components, component_shares(method, squares), parameters)

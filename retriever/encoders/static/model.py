@@ -34,6 +34,7 @@ from retriever.encoders.registry import (
 )
 from retriever.encoders.settings import DEFAULT_MODEL, EncoderSettings, Static
 from retriever.encoders.spec import EncoderSpec
+from retriever.encoders.static.settings import FITTED
 from retriever.encoders.static.words import (
     FileTokenizer,
     Fitted,
@@ -46,7 +47,6 @@ from retriever.encoders.static.words import (
 )
 from retriever.errors import ConfigError
 
-FITTED = ("sif", "usif")
 _CONTENT = {"words": "vocabulary.txt", "word-pieces": "tokenizer.json"}
 _FORM = FolderForm(
     what="a static encoder's folder",

@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, get_args
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,77 +17,21 @@ from numpy.typing import NDArray
 from retriever.encoders.training.model import TrainableEncoder, pair_features
 from retriever.errors import BadInputError, ConfigError
 from retriever.training.checkpoint import Checkpoint
-from retriever.training.loop import (
-    Epoch,
-    FineTuningSettings,
-    Step,
-    fine_tune,
-    seeded,
-    silent,
-    uses_bfloat16,
-)
+from retriever.training.loop import Epoch, Step, Task, fine_tune, seeded, silent, uses_bfloat16
 from retriever.training.sampling import (
     JudgedPools,
-    SamplingSettings,
     TrainingSet,
     TripleBatch,
     batches_in_epoch,
     epoch_batches,
 )
+from retriever.training.settings import EncoderTrainingSettings, Objective
 
 if TYPE_CHECKING:
     import torch
 
-Objective = Literal["nli", "sts", "mnr", "hinge"]
-SHORTEST_TEXT = 8
 Rows = NDArray[np.int64]
 DevScore = Callable[[TrainableEncoder], float]
-
-
-@dataclass(frozen=True, slots=True)
-class EncoderTrainingSettings(FineTuningSettings):
-    """How an encoder is fine-tuned.
-
-    The untrained encoder counts as epoch 0: what is kept is never worse on dev.
-
-    Attributes:
-        objective: ``nli``, ``sts``, ``mnr`` or ``hinge``; see
-            `retriever.encoders.training.trainer`.
-        scale: of the cosines in ``mnr``, more than 0.
-        margin: of ``hinge``, in units of the cosine; more than 0.
-        max_length: the window in word pieces in training, unless the encoder's own is shorter; the
-            encoder that is saved keeps its own.
-        sampling: negatives of a question and questions of a step; with ``nli`` and ``sts``, whose
-            pairs are given, only the pairs of a step count.
-
-    Raises:
-        ConfigError: a value that is out of range.
-    """
-
-    learning_rate: float = 5e-5
-    epochs: int = 3
-    tolerance: float = 0.0
-    objective: Objective = "mnr"
-    scale: float = 20.0
-    margin: float = 0.2
-    max_length: int = 128
-    sampling: SamplingSettings = field(
-        default_factory=lambda: SamplingSettings(count=4, positives=1, questions=32)
-    )
-
-    def __post_init__(self) -> None:
-        # Not super(): a class with slots is another one than the one that is defined here.
-        FineTuningSettings.__post_init__(self)
-        if self.objective not in get_args(Objective):
-            raise ConfigError(
-                f"objective: expected {', '.join(get_args(Objective))}, found {self.objective!r}"
-            )
-        for name in ("scale", "margin"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name}: expected more than 0, found {getattr(self, name):g}")
-        self._require("max_length", SHORTEST_TEXT)
-        if self.objective == "hinge":
-            self.sampling.require_triples()
 
 
 def classification(
@@ -200,21 +144,17 @@ _KINDS: Mapping[Objective, tuple[type[Examples], str]] = {
 }
 
 
-def check_objective(objective: Objective, examples: Examples) -> None:
-    """Refuse examples that an objective cannot be trained on."""
-    kind, name = _KINDS[objective]
-    if not isinstance(examples, kind):
-        fitting = [one for one, (other, _) in _KINDS.items() if isinstance(examples, other)]
-        found = _KINDS[fitting[0]][1]
+def fitting_objective(objective: Objective | None, examples: Examples) -> Objective:
+    """The objective, by default that of the kind of examples; refuses one that does not fit."""
+    fitting = [name for name, (kind, _) in _KINDS.items() if isinstance(examples, kind)]
+    if objective is None:
+        return fitting[0]
+    if objective not in fitting:
         raise ConfigError(
-            f"objective: {objective} is trained on {name}, found {found}; choose "
-            f"{' or '.join(fitting)}"
+            f"objective: {objective} is trained on {_KINDS[objective][1]}, found "
+            f"{_KINDS[fitting[0]][1]}; choose {' or '.join(fitting)}"
         )
-
-
-def natural_objective(examples: Examples) -> Objective:
-    """The objective of a kind of examples where none is named."""
-    return next(name for name, (kind, _) in _KINDS.items() if isinstance(examples, kind))
+    return objective
 
 
 def paired_texts(
@@ -253,18 +193,16 @@ def train_encoder(
     on_epoch: Callable[[Epoch], object] = silent,
 ) -> tuple[Epoch, ...]:
     """Train, as `fine_tune` does; the untrained encoder, epoch 0, may be the best one on dev."""
-    from retriever.training.adapters import merge_adapters
-
-    check_objective(settings.objective, examples)
+    objective = fitting_objective(settings.objective, examples)
     backbone = encoder.backbone
     backbone.autocast = uses_bfloat16(settings.precision, backbone.device)
     with seeded(backbone.device, settings.seed):
-        task: _RankingTask | _PairTask
+        task: Task[TripleBatch] | Task[Rows]
         if isinstance(examples, TrainingSet):
-            task = _RankingTask(encoder, examples, settings, dev_score)
+            task = _RankingTask(encoder, examples, settings, dev_score, in_batch=objective == "mnr")
         else:
             task = _PairTask(encoder, examples, settings, dev_score)
-        curve = fine_tune(
+        return fine_tune(
             task,
             settings,
             untrained=True,
@@ -272,75 +210,38 @@ def train_encoder(
             on_step=on_step,
             on_epoch=on_epoch,
         )
-    merge_adapters(backbone.model)
-    return curve
 
 
-Kind = TypeVar("Kind", bound=Examples)
-
-
-class _EncoderTask(Generic[Kind]):
-    """What the two kinds of examples share."""
+class _PairTask(Task[Rows]):
+    """Given pairs: softmax over labels, or squared error of the cosine."""
 
     def __init__(
         self,
         encoder: TrainableEncoder,
-        examples: Kind,
+        examples: ScoredExamples | LabeledExamples,
         settings: EncoderTrainingSettings,
         dev_score: DevScore,
     ) -> None:
         import torch
 
-        from retriever.training.adapters import choose_weights
-
-        words = settings.train_word_embeddings
-        weights = choose_weights(encoder.backbone, settings.trained, words=words)
-        self.device = encoder.backbone.device
-        self.weights = {f"backbone.{name}": one for name, one in weights.items()}
+        heads = {}
         if isinstance(examples, LabeledExamples):
             classifier = torch.nn.Linear(3 * encoder.dimensions, len(examples.names))
-            encoder.classifier = classifier.to(self.device)
-            self.weights |= {
-                f"classifier.{name}": one for name, one in encoder.classifier.named_parameters()
-            }
+            encoder.classifier = classifier.to(encoder.backbone.device)
+            heads["classifier"] = encoder.classifier
+        super().__init__(encoder.backbone, heads, settings, lambda: dev_score(encoder))
         self._encoder = encoder
         self._examples = examples
-        self._settings = settings
+        self._batch = settings.sampling.batch
         self._window = min(settings.max_length, encoder.spec.max_length)
-        self._dev_score = dev_score
-
-    def rate(self, name: str) -> float:
-        """The classifier has one of its own."""
-        settings = self._settings
-        head = name.startswith("classifier.")
-        return settings.head_learning_rate if head else settings.transformer_rate
-
-    def train(self) -> None:
-        """Switch dropout on."""
-        self._encoder.backbone.model.train()
-
-    def dev(self) -> float:
-        """The caller's score."""
-        return self._dev_score(self._encoder)
-
-
-class _PairTask(_EncoderTask[ScoredExamples | LabeledExamples]):
-    """Given pairs: softmax over labels, or squared error of the cosine."""
-
-    @property
-    def steps(self) -> int:
-        """Steps of an epoch."""
-        return -(-len(self._examples) // self._settings.sampling.questions)
+        self.steps = -(-len(examples) // self._batch)
 
     def batches(self, chance: np.random.Generator) -> Iterator[Rows]:
-        """All pairs in random order."""
         order = chance.permutation(len(self._examples))
-        size = self._settings.sampling.questions
-        for start in range(0, len(order), size):
-            yield order[start : start + size]
+        for start in range(0, len(order), self._batch):
+            yield order[start : start + self._batch]
 
     def size(self, batch: Rows) -> int:
-        """Number of pairs."""
         return len(batch)
 
     def losses(self, batch: Rows) -> torch.Tensor:
@@ -352,33 +253,38 @@ class _PairTask(_EncoderTask[ScoredExamples | LabeledExamples]):
         pieces = encoder.tokenize(texts, self._window, query=False)
         left, right = encoder.vectors(pieces).chunk(2)
         if isinstance(examples, ScoredExamples):
-            scores = torch.from_numpy(examples.scores[batch]).to(self.device)
+            scores = torch.from_numpy(examples.scores[batch]).to(self.backbone.device)
             return similarity_error(left, right, scores)
         assert encoder.classifier is not None
-        labels = torch.from_numpy(examples.labels[batch]).to(self.device)
+        labels = torch.from_numpy(examples.labels[batch]).to(self.backbone.device)
         return classification(left, right, labels, encoder.classifier)
 
 
-class _RankingTask(_EncoderTask[TrainingSet]):
+class _RankingTask(Task[TripleBatch]):
     """Questions with passages: ranking within the batch, or the hinge of triples."""
 
-    @property
-    def _in_batch(self) -> bool:
-        return self._settings.objective == "mnr"
-
-    @property
-    def steps(self) -> int:
-        """Steps of an epoch."""
-        pools, sampling = self._examples.pools, self._settings.sampling
-        return batches_in_epoch(pools, sampling, in_batch=self._in_batch)
+    def __init__(
+        self,
+        encoder: TrainableEncoder,
+        examples: TrainingSet,
+        settings: EncoderTrainingSettings,
+        dev_score: DevScore,
+        *,
+        in_batch: bool,
+    ) -> None:
+        super().__init__(encoder.backbone, {}, settings, lambda: dev_score(encoder))
+        self._encoder = encoder
+        self._examples = examples
+        self._settings = settings
+        self._in_batch = in_batch
+        self._window = min(settings.max_length, encoder.spec.max_length)
+        self.steps = batches_in_epoch(examples.pools, settings.sampling, in_batch=in_batch)
 
     def batches(self, chance: np.random.Generator) -> Iterator[TripleBatch]:
-        """As `epoch_batches`."""
         pools, sampling = self._examples.pools, self._settings.sampling
         return epoch_batches(pools, sampling, chance, in_batch=self._in_batch)
 
     def size(self, batch: TripleBatch) -> int:
-        """Number of questions with a passage."""
         return len(batch.question)
 
     def losses(self, batch: TripleBatch) -> torch.Tensor | None:
@@ -402,8 +308,8 @@ class _RankingTask(_EncoderTask[TrainingSet]):
         anchor = question[pairs]
         return multiple_negatives(
             u[torch.from_numpy(anchor)] @ v.T,
-            torch.from_numpy(relevant[anchor]).to(self.device),
-            torch.from_numpy(passage[pairs]).to(self.device),
+            torch.from_numpy(relevant[anchor]).to(self.backbone.device),
+            torch.from_numpy(passage[pairs]).to(self.backbone.device),
             self._settings.scale,
         )
 

@@ -11,13 +11,12 @@ from eval.qa.pools import DevScore, training_set
 from eval.qa.rerankers import fine_tune
 from eval.vectors import Loading
 from retriever.errors import ConfigError
-from retriever.rerankers.settings import CrossTrainingSettings
-from retriever.training.sampling import SamplingSettings
+from retriever.training.settings import CrossTrainingSettings, SamplingSettings
 from tests.eval.qa.samples import made_set
 
 SPLITS = {split: made_set(split, answered=0.75) for split in ("train", "dev", "test")}
 TRAINING = CrossTrainingSettings(
-    epochs=1, precision="float32", sampling=SamplingSettings(count=3, questions=4)
+    epochs=1, precision="float32", sampling=SamplingSettings(count=3, batch=4)
 )
 WEIGHTS = [number / 20 for number in range(21)]
 
@@ -191,17 +190,6 @@ def test_the_result_of_another_loss_or_decay_is_not_replaced(fit, changed, said)
     assert not fit()
     assert fit(restart=True, **changed)
     assert not fit(**changed)
-
-
-def test_a_folder_of_a_release_without_losses_is_one_of_the_hinge_loss(fit):
-    assert fit()
-    value = manifest(fit.folder)
-    for name in ("loss", "layer_decay", "trained"):
-        del value["training"]["identity"]["settings"][name]
-    (fit.folder / "reranker.json").write_text(json.dumps(value))
-    assert not fit()
-    with pytest.raises(ConfigError):
-        fit(layer_decay=0.5)
 
 
 @OTHER

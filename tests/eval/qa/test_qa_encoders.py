@@ -17,7 +17,7 @@ from eval import (
 from retriever import CorpusReader, Index
 from retriever.errors import ConfigError, ModelError
 from retriever.rerankers.head import HeadReranker
-from retriever.rerankers.settings import HeadTrainingSettings
+from retriever.training.settings import HeadTrainingSettings
 from tests.eval.qa.samples import made_set, without_pools
 
 SPLITS = {split: made_set(split, count=6) for split in ("dev", "test")}

@@ -19,9 +19,9 @@ from eval.qa.systems import HeadPlan
 from retriever import Document, Index
 from retriever.encoders.settings import EncoderSettings
 from retriever.errors import BadInputError, ConfigError, EncoderMismatchError, ModelError
-from retriever.rerankers.settings import HeadTrainingSettings
 from retriever.search import SearchSettings
 from retriever.search.fusion import FusionSettings
+from retriever.training.settings import HeadTrainingSettings
 from tests.eval.qa.results import runs_of
 from tests.eval.qa.samples import made_set, without_pools
 

@@ -74,12 +74,9 @@ def test_scores_without_a_spread_are_drawn_too(tmp_path, scores):
         assert "one" in texts_of(tmp_path / f"{name}.svg")
 
 
-def test_learning_curves_start_where_they_are_said_to(tmp_path):
-    save_figure(learning_figure({"cross": ((0.2, 0.3, 0.4),)}, first=1), tmp_path / "late.svg")
-    found = set(texts_of(tmp_path / "late.svg"))
-    assert found & {"0", "1", "3"} == {"1", "3"}
-    save_figure(learning_figure({"uv": ((0.2,), (0.3, 0.4, 0.5))}), tmp_path / "early.svg")
-    assert {"0", "2", "dev AP × 100"} <= set(texts_of(tmp_path / "early.svg"))
+def test_learning_curves_start_before_training(tmp_path):
+    save_figure(learning_figure({"uv": ((0.2,), (0.3, 0.4, 0.5))}), tmp_path / "curve.svg")
+    assert {"0", "2", "dev AP × 100"} <= set(texts_of(tmp_path / "curve.svg"))
 
 
 def test_the_mean_of_seeds_ends_with_the_first_seed_that_ends():

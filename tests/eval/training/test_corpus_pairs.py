@@ -67,12 +67,12 @@ def test_neighbors_are_sentences_in_a_row_that_say_something():
 def test_a_cloze_is_a_sentence_and_its_passage_without_it():
     found = CorpusPairs(documents(30), "cloze").draw()
     taken = Counter()
-    for anchor, positive, negative, group in found:
+    for left, right, value, group in found:
         sentences = sentences_of(documents(30)[group].text)
-        taken[sentences.index(anchor)] += 1
-        rest = [one for one in sentences if one != anchor]
-        assert positive == " ".join([f"Ships {group}", *rest])
-        assert negative is None
+        taken[sentences.index(left)] += 1
+        rest = [one for one in sentences if one != left]
+        assert right == " ".join([f"Ships {group}", *rest])
+        assert value is None
     # Any sentence may be taken.
     assert set(taken) == {0, 1, 2, 3}
 
@@ -81,7 +81,7 @@ def test_a_long_document_has_several_passages():
     text = " ".join(f"Sentence number {number} has some words in it." for number in range(60))
     found = CorpusPairs([Document("1", text)], "cloze").draw()
     assert 4 <= len(found) <= 8
-    assert max(len(pair.positive.split()) for pair in found) <= 90
+    assert max(len(pair.right.split()) for pair in found) <= 90
 
 
 def test_the_sample_is_uniform_and_the_same_for_a_seed():

@@ -13,20 +13,21 @@ from eval.training.corpus_pairs import CorpusPairs
 from eval.training.data import EncoderFitSettings, _held_out_ranking, read_examples
 from retriever.documents import Document
 from retriever.encoders.training.trainer import (
-    EncoderTrainingSettings,
     LabeledExamples,
     ScoredExamples,
     paired_texts,
 )
 from retriever.errors import BadInputError, ConfigError, SourceError
-from retriever.training.sampling import SamplingSettings, TrainingSet
+from retriever.training.sampling import TrainingSet
+from retriever.training.settings import EncoderTrainingSettings, SamplingSettings
 from tests.eval.qa.samples import made_set, write_set
 
 
 def read(data, objective=None, negatives="pool", dev=None, **questions):
-    training = EncoderTrainingSettings(sampling=SamplingSettings(negatives=negatives))
+    sampling = SamplingSettings(negatives=negatives)
+    training = EncoderTrainingSettings(objective=objective, sampling=sampling)
     data_settings = QuestionSettings(**questions)
-    settings = EncoderFitSettings("", objective, training, data=data_settings, dev=dev)
+    settings = EncoderFitSettings("", training, data=data_settings, dev=dev)
     return read_examples(data, settings, silent, ignore)
 
 

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from dataclasses import replace
-from itertools import product
+from dataclasses import asdict, replace
+from hashlib import sha256
 
 import numpy as np
 import pytest
 import torch
 
-from retriever.encoders.model_folders import FolderForm
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import BadInputError, ConfigError, EncoderMismatchError, ModelError
 from retriever.rerankers import check_target
-from retriever.rerankers.head import Epoch, HeadReranker, TrainedHead, train_head
+from retriever.rerankers.head import HeadReranker, TrainedHead, train_head
 from retriever.rerankers.scorers import InteractionHead
-from retriever.rerankers.settings import HeadSettings, HeadTrainingSettings
-from retriever.training.sampling import JudgedPools, SamplingSettings
+from retriever.training.loop import Epoch
+from retriever.training.sampling import JudgedPools
+from retriever.training.settings import HeadSettings, HeadTrainingSettings, SamplingSettings
+from tests.retriever.training.training_samples import same, scripted
 
 D = 8
 QUESTIONS, POOL = 24, 6
@@ -52,20 +51,9 @@ def reciprocal_rank(score):
     return float((1 / (scores >= scores[:, :1]).sum(1)).mean())
 
 
-def scripted(scores):
-    """Dev scores that are given, whatever the head."""
-    left = iter(scores)
-    return lambda _: next(left)
-
-
 def train(head, dev_score=reciprocal_rank, data=None, done=lambda _: None, **settings):
-    values = {"learning_rate": 0.02, "sampling": SamplingSettings(questions=8), **settings}
+    values = {"learning_rate": 0.02, "sampling": SamplingSettings(batch=8), **settings}
     return train_head(HeadTrainingSettings(**values), head, *(data or toy()), dev_score, done)
-
-
-def same(first, second):
-    ours, theirs = first.state_dict(), second.state_dict()
-    return all(torch.equal(value, theirs[name]) for name, value in ours.items())
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
@@ -95,7 +83,7 @@ def test_a_linear_head_on_a_concatenation_cannot_learn_what_depends_on_both():
 @pytest.mark.parametrize("interaction", ["bilinear", "concat", "uv"])
 def test_a_seed_fixes_every_bit_and_leaves_the_random_state_alone(interaction, head):
     settings = HeadSettings(interaction, head, 16)
-    sampling = SamplingSettings(count=2, questions=8)
+    sampling = SamplingSettings(count=2, batch=8)
     torch.manual_seed(3)
     expected = torch.rand(4)
     torch.manual_seed(3)
@@ -105,7 +93,7 @@ def test_a_seed_fixes_every_bit_and_leaves_the_random_state_alone(interaction, h
     assert torch.equal(torch.rand(4), expected)
     assert first.curve == again.curve
     assert first.curve != other.curve
-    assert same(first.head, again.head)
+    assert same(first.head.state_dict(), again.head.state_dict())
 
 
 def test_the_best_epoch_is_kept_and_the_earliest_of_equal_ones():
@@ -118,13 +106,13 @@ def test_the_best_epoch_is_kept_and_the_earliest_of_equal_ones():
     assert trained.best == 2
     stopped = train(settings, scripted([0, 1, 2]), epochs=2, **options)
     assert stopped.best == 2
-    assert same(stopped.head, trained.head)
+    assert same(stopped.head.state_dict(), trained.head.state_dict())
 
 
 def test_the_untrained_head_is_kept_where_training_only_harms():
     trained = train(HeadSettings("bilinear"), scripted([0.8, 0.7, 0.6]), patience=2)
     assert trained.best == 0
-    assert [epoch.loss is None for epoch in trained.curve] == [True, False, False]
+    assert [epoch.loss > 0 for epoch in trained.curve] == [False, True, True]
     assert torch.equal(trained.head.matrix, torch.eye(D))
 
 
@@ -179,28 +167,10 @@ def test_pools_without_an_answer_are_refused():
         train(HeadSettings(), data=(questions, passages, nothing))
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "expected"),
-    [
-        ("margin", -1, "0 or more, found -1"),
-        ("margin", float("nan"), "0 or more, found nan"),
-        ("optimizer", "lion", "adam or sgd, found 'lion'"),
-        ("learning_rate", -0.1, "0 or more, found -0.1"),
-        ("weight_decay", -1, "0 or more, found -1"),
-        ("epochs", 0, "1 or more, found 0"),
-        ("patience", 0, "1 or more, found 0"),
-        ("seed", -1, "0 or more, found -1"),
-    ],
-)
-def test_impossible_settings_are_refused(name, value, expected):
-    with pytest.raises(ConfigError, match=f"{name}: expected {expected}"):
-        HeadTrainingSettings(**{name: value})
-
-
 def reranker(interaction="uv", head="mlp"):
     torch.manual_seed(1)
     settings = HeadSettings(interaction, head, 4, initial="random")
-    curve = (Epoch(0, None, None, 0.5), Epoch(1, 0.25, 0.75, 0.6))
+    curve = (Epoch(0, 0.0, 0.0, 0.5), Epoch(1, 0.25, 0.75, 0.6))
     trained = TrainedHead(InteractionHead(settings, D), HeadTrainingSettings(), curve, 1)
     return HeadReranker.of(SPEC, trained, {"data": "WikiQA"})
 
@@ -219,7 +189,7 @@ def refused(folder):
 
 
 @pytest.mark.parametrize(
-    ("interaction", "head"), list(product(("bilinear", "concat", "uv"), ("linear", "mlp")))
+    ("interaction", "head"), [("bilinear", "linear"), ("concat", "linear"), ("uv", "mlp")]
 )
 def test_what_is_saved_is_loaded_bit_for_bit(tmp_path, interaction, head):
     saved = reranker(interaction, head)
@@ -227,22 +197,30 @@ def test_what_is_saved_is_loaded_bit_for_bit(tmp_path, interaction, head):
     loaded = HeadReranker.load(tmp_path / "head")
     assert (loaded.spec, loaded.settings) == (SPEC, saved.settings)
     assert loaded.training == saved.training
-    u, v = np.random.default_rng(0).standard_normal((2, 30, D)).astype(np.float32)
-    pairs = u, v, np.arange(30), np.arange(30)
-    np.testing.assert_array_equal(loaded.head.score(*pairs), saved.head.score(*pairs))
+    assert same(loaded.head.state_dict(), saved.head.state_dict())
+    assert not loaded.head.training
 
 
 def test_the_folder_says_what_it_is(folder):
     assert {path.name for path in folder.iterdir()} == {"reranker.json", "head.safetensors"}
     value = json.loads((folder / "reranker.json").read_text())
-    assert (value["kind"], value["format"]) == ("head", 1)
-    assert EncoderSpec.from_json(value["encoder"]) == SPEC
-    assert value["head"]["interaction"] == "uv"
-    training = value["training"]
-    assert (training["data"], training["best_epoch"]) == ("WikiQA", 1)
-    assert training["curve"][1] == {"epoch": 1, "loss": 0.25, "active": 0.75, "dev": 0.6}
-    assert training["settings"]["sampling"]["negatives"] == "pool"
-    assert [path.name for path in folder.parent.iterdir()] == ["head"]
+    assert value.pop("weights") == sha256((folder / "head.safetensors").read_bytes()).hexdigest()
+    assert EncoderSpec.from_json(value.pop("encoder")) == SPEC
+    settings = value["training"].pop("settings")
+    assert settings["sampling"]["negatives"] == "pool"
+    assert value == {
+        "format": 1,
+        "kind": "head",
+        "head": asdict(HeadSettings("uv", "mlp", 4, initial="random")),
+        "training": {
+            "data": "WikiQA",
+            "best_epoch": 1,
+            "curve": [
+                {"epoch": 0, "loss": 0.0, "active": 0.0, "dev": 0.5},
+                {"epoch": 1, "loss": 0.25, "active": 0.75, "dev": 0.6},
+            ],
+        },
+    }
 
 
 def test_another_encoder_is_refused_and_the_same_under_another_name_is_not():
@@ -274,62 +252,39 @@ def test_a_reranker_is_replaced_and_nothing_else_is(folder, tmp_path):
     assert letter.read_text() == "Dear"
 
 
-def test_a_failure_on_the_way_leaves_what_was_there(folder, monkeypatch):
-    def fail(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(FolderForm, "write_settings", fail)
-    with pytest.raises(KeyboardInterrupt):
-        reranker("bilinear").save(folder)
-    assert HeadReranker.load(folder).settings.interaction == "uv"
-    assert [path.name for path in folder.parent.iterdir()] == ["head"]
-
-
 @pytest.mark.parametrize(
-    ("edit", "message"),
+    ("part", "changed", "message"),
     [
-        (lambda value: value.update(extra=1), "an unknown key 'extra'"),
-        (lambda value: value.pop("encoder"), "no key 'encoder'"),
-        (lambda value: value.update(kind="cross-encoder"), "kind head, found 'cross-encoder'"),
-        (lambda value: value.update(format=2), "expected format 1 or older, found 2; upgrade"),
-        (lambda value: value.update(head=[]), "[] as head"),
-        (lambda value: value["head"].update(depth=3), "head: unknown setting 'depth'"),
-        (lambda value: value["head"].pop("hidden"), "head: missing setting 'hidden'"),
-        (lambda value: value["head"].update(hidden="4"), "found '<'"),
-        (lambda value: value["head"].update(hidden=5), "size mismatch"),
-        (lambda value: value["head"].update(interaction="concat"), "Unexpected key"),
-        (lambda value: value["encoder"].update(dimensions=7), "size mismatch"),
-        (lambda value: value["encoder"].update(encoder="::nothing:1"), "json: expected what"),
-        (lambda value: value["encoder"].update(encoder=3), "reranker.json: expected what"),
-        (lambda value: value.update(weights="00"), "another SHA-256"),
+        ("", {"extra": 1}, "an unknown key 'extra'"),
+        ("", {"kind": "cross-encoder"}, "kind head, found 'cross-encoder'"),
+        ("", {"head": []}, "[] as head"),
+        ("", {"weights": "00"}, "another SHA-256"),
+        ("head", {"depth": 3}, "unexpected keyword argument 'depth'"),
+        ("head", {"hidden": "4"}, "hidden: expected at least 2, found '4'"),
+        ("head", {"hidden": 5}, "size mismatch"),
+        ("head", {"interaction": "concat"}, "Unexpected key"),
+        ("encoder", {"encoder": "::nothing:1"}, "json: expected what"),
+        ("encoder", {"encoder": 3}, "reranker.json: expected what"),
     ],
 )
-def test_an_altered_manifest_is_refused(folder, edit, message):
+def test_an_altered_manifest_is_refused(folder, part, changed, message):
     path = folder / "reranker.json"
     value = json.loads(path.read_text())
-    edit(value)
+    (value[part] if part else value).update(changed)
     path.write_text(json.dumps(value))
     assert message in refused(folder)
 
 
-@pytest.mark.parametrize(
-    ("name", "damage"),
-    [
-        ("reranker.json", lambda content: content[:-5]),
-        ("reranker.json", lambda content: content[:-3] + b"\xff}\n"),
-        ("reranker.json", None),
-        ("head.safetensors", lambda content: content[:-5]),
-        ("head.safetensors", lambda content: content[:-1] + bytes([content[-1] ^ 0x40])),
-        ("head.safetensors", None),
-    ],
-)
-def test_a_damaged_file_is_named_in_one_line(folder, name, damage):
+@pytest.mark.parametrize("name", ["reranker.json", "head.safetensors"])
+def test_a_damaged_file_is_named_in_one_line(folder, name):
     path = folder / name
-    if damage is None:
+    content = path.read_bytes()
+    for damaged in (content[:-5], content[:-1] + bytes([content[-1] ^ 0xC0]), None):
         path.unlink()
-    else:
-        path.write_bytes(damage(path.read_bytes()))
-    assert name in refused(folder)
+        if damaged is not None:
+            path.write_bytes(damaged)
+        assert name in refused(folder)
+        path.touch()
 
 
 def test_a_reranker_of_another_kind_is_not_replaced(tmp_path):
@@ -337,8 +292,3 @@ def test_a_reranker_of_another_kind_is_not_replaced(tmp_path):
     with pytest.raises(ConfigError, match="found one of the kind cross-encoder; name another"):
         check_target(tmp_path, "head")
     check_target(tmp_path, "cross-encoder")
-
-
-def test_training_and_folder_are_imported_without_torch():
-    code = "import sys, retriever.rerankers.head; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

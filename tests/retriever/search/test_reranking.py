@@ -17,9 +17,9 @@ from retriever.errors import ConfigError, EncoderMismatchError, ModelError
 from retriever.rerankers.cross import read_cross_encoder, write_cross_encoder
 from retriever.rerankers.head import HeadReranker, TrainedHead
 from retriever.rerankers.scorers import InteractionHead
-from retriever.rerankers.settings import HeadSettings, HeadTrainingSettings
+from retriever.training.settings import HeadSettings, HeadTrainingSettings
 from tests.retriever.encoders.architectures import save
-from tests.retriever.rerankers.cross_samples import cross_encoder
+from tests.retriever.training.training_samples import cross_encoder
 
 QUERIES = ["w1 w2 w3", "w7", "w1 w30 w12 w12"]
 MODES = ("dense", "bm25", "hybrid")

@@ -1,48 +1,346 @@
-"""Which epoch is kept, and whose settings refuse what."""
+"""Fine-tuning, by the example of a cross-encoder: a plain loop, what is kept, interruptions."""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import numpy as np
 import pytest
+import torch
 
-from retriever.errors import ConfigError
-from retriever.rerankers.settings import CrossTrainingSettings, HeadTrainingSettings
-from retriever.training.loop import Epoch, kept_epoch
-from retriever.training.sampling import SamplingSettings
+from retriever.errors import BadInputError
+from retriever.rerankers.cross import CrossEncoder
+from retriever.rerankers.scorers import CrossHead
+from retriever.training.loop import Epoch, Step, kept_epoch, uses_bfloat16
+from tests.retriever.training import training_samples
+from tests.retriever.training.training_samples import (
+    PASSAGES,
+    QUESTIONS,
+    SETTINGS,
+    STEPS,
+    epochs_of,
+    same,
+    scripted,
+    share_right,
+    still,
+    train,
+    weights,
+)
 
-
-def curve(*scores, first=0):
-    return [Epoch(number, 0.0, 0.0, dev) for number, dev in enumerate(scores, first)]
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.parametrize(
-    ("scores", "tolerance", "kept"),
+    ("scores", "tolerance", "kept", "trained"),
     [
-        ((0.5,), 0.0, 0),
-        ((0.5, 0.4, 0.3), 0.0, 0),
-        ((0.5, 0.5), 0.0, 0),
-        ((0.5, 0.6), 0.0, 1),
-        ((0.5, 0.6, 0.6), 0.0, 2),
-        ((0.5, 0.6, 0.59), 0.02, 2),
-        ((0.5, 0.6, 0.57), 0.02, 1),
-        ((0.5, 0.51, 0.5), 0.02, 1),
-        ((0.5, 0.4, 0.7), 0.0, 2),
+        ((0.5,), 0.0, 0, None),
+        ((0.5, 0.4, 0.3), 0.0, 0, 1),
+        ((0.5, 0.5), 0.0, 0, 1),
+        ((0.5, 0.6), 0.0, 1, 1),
+        ((0.5, 0.6, 0.6), 0.0, 2, 2),
+        ((0.5, 0.6, 0.59), 0.02, 2, 2),
+        ((0.5, 0.6, 0.57), 0.02, 1, 1),
+        ((0.5, 0.51, 0.5), 0.02, 1, 2),
+        ((0.5, 0.4, 0.7), 0.0, 2, 2),
+        ((0.5, 0.0, -1.0), 0.0, 0, 1),
     ],
 )
-def test_only_a_better_epoch_takes_the_place_of_the_untrained_model(scores, tolerance, kept):
-    found = kept_epoch(curve(*scores), tolerance, untrained=True)
-    assert found is not None
-    assert found.epoch == kept
+def test_only_a_better_epoch_takes_the_place_of_an_untrained_model_that_counts(
+    scores, tolerance, kept, trained
+):
+    curve = [Epoch(number, 0.0, 0.0, dev) for number, dev in enumerate(scores)]
+    assert kept_epoch(curve, tolerance, untrained=True) == curve[kept]
+    expected = None if trained is None else curve[trained]
+    assert kept_epoch(curve, tolerance, untrained=False) == expected
 
 
-def test_without_the_untrained_model_some_epoch_is_kept():
-    for scores in (curve(0.0, -1.0, first=1), curve(0.5, 0.0, -1.0)):
-        found = kept_epoch(scores, 0.0, untrained=False)
-        assert found is not None
-        assert found.epoch == 1
-    assert kept_epoch(curve(0.5), 0.0, untrained=False) is None
+class Plain:
+    """The same model trained the plain way: each pair alone, by the hinge loss."""
+
+    def __init__(self, folder, settings):
+        from transformers import AutoModel, AutoTokenizer
+
+        self.settings = settings
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.transformer = AutoModel.from_pretrained(folder).train()
+        torch.manual_seed(settings.seed)
+        self.head = CrossHead(16, dropout=0.0)
+
+    def scores(self, pairs):
+        found = []
+        for question, passage in pairs:
+            inputs = self.tokenizer(QUESTIONS[question], PASSAGES[passage], return_tensors="pt")
+            found.append(self.head(self.transformer(**inputs).last_hidden_state[:, 0])[0])
+        return torch.stack(found)
+
+    def loss(self, batch):
+        scores = self.scores(zip(batch.question, batch.passage, strict=True))
+        gaps = scores[batch.positive] - scores[batch.negative]
+        return torch.clamp(self.settings.margin - gaps, min=0).mean()
+
+    def train(self):
+        """The mean loss of each epoch; ends with the moving average of the weights."""
+        settings = self.settings
+        self.transformer.embeddings.word_embeddings.weight.requires_grad_(False)
+        if settings.train == "last:2":
+            self.transformer.requires_grad_(False)
+            for layer in self.transformer.encoder.layer[-2:]:
+                layer.requires_grad_(True)
+        groups = [
+            {
+                "params": [one for one in module.parameters() if one.ndim == ndim],
+                "lr": rate,
+                "weight_decay": settings.weight_decay if ndim == 2 else 0,
+            }
+            for module, rate in (
+                (self.transformer, settings.learning_rate),
+                (self.head, settings.head_learning_rate),
+            )
+            for ndim in (1, 2)
+        ]
+        optimizer = torch.optim.AdamW(groups)
+        batches = epochs_of(settings)
+        total = sum(map(len, batches))
+        rising = max(1, settings.warmup * total)
+        rates = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda done: min(1, (done + 1) / rising) * (total - done) / total
+        )
+        every = [*self.transformer.parameters(), *self.head.parameters()]
+        average = [torch.zeros_like(one) for one in every]
+        losses = []
+        for step, batch in enumerate(one for epoch in batches for one in epoch):
+            loss = self.loss(batch)
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(every, settings.clip)
+            optimizer.step()
+            rates.step()
+            losses.append(loss.item())
+            kept = min(settings.averaging, step / (step + 1))
+            average = [
+                kept * old + (1 - kept) * new.detach()
+                for old, new in zip(average, every, strict=True)
+            ]
+        with torch.no_grad():
+            for one, value in zip(every, average, strict=True):
+                one.copy_(value)
+        return np.reshape(losses, (settings.epochs, -1)).mean(axis=1)
 
 
-@pytest.mark.parametrize("kind", [CrossTrainingSettings, HeadTrainingSettings])
-def test_rerankers_need_negatives_of_the_question(kind):
-    with pytest.raises(ConfigError, match="a pairwise loss"):
-        kind(sampling=SamplingSettings("batch"))
+@pytest.fixture(scope="module")
+def quiet_bert(folders, tmp_path_factory):
+    return still(tmp_path_factory.mktemp("still") / "bert", folders("bert"))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"warmup": 0.6, "clip": 0.02},
+        {"margin": 0.3, "weight_decay": 0.5, "warmup": 0.0, "averaging": 0.0},
+        {"averaging": 0.5, "train": "last:2"},
+    ],
+    ids=str,
+)
+def test_training_is_that_of_a_plain_loop_over_triples(quiet_bert, changed):
+    settings = replace(
+        SETTINGS, epochs=2, learning_rate=5e-4, head_learning_rate=2e-3, patience=2, **changed
+    )
+    expected = Plain(quiet_bert, settings)
+    pairs = [(0, row) for row in range(len(PASSAGES))]
+    before = expected.scores(pairs).detach().numpy()
+    losses = expected.train()
+    # Epochs get better and better: the last one is kept.
+    model, curve = train(quiet_bert, settings, scripted(range(9)), dropout=0.0)
+    np.testing.assert_allclose([one.loss for one in curve[1:]], losses, atol=2e-5)
+    plain = expected.scores(pairs).detach().numpy()
+    found = model.score([QUESTIONS[0]] * len(PASSAGES), PASSAGES)
+    # No loss depends on what all scores have in common, and rounding moves it.
+    np.testing.assert_allclose(found - found.mean(), plain - plain.mean(), atol=2e-4)
+    # It is no coincidence: training has changed them by far more.
+    assert np.abs((found - found.mean()) - (before - before.mean())).max() > 0.02
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "scores", "kept"),
+    [
+        (0.0, [0.0, 0.1, 0.5, 0.5, 0.2, 0.4], 3),
+        (0.1, [0.0, 0.5, 0.45, 0.3, 0.55, 0.44], 4),
+        # A model whose MLP is random is not kept, however good it is by chance.
+        (0.0, [0.9, 0.5, 0.4, 0.3], 1),
+    ],
+)
+def test_the_last_epoch_near_the_best_is_kept_and_patience_ends_the_training(
+    folders, tolerance, scores, kept
+):
+    seen = []
+
+    def dev(model):
+        seen.append(weights(model))
+        return scores[len(seen) - 1]
+
+    model, curve = train(
+        folders("bert"), replace(SETTINGS, epochs=5, patience=2, tolerance=tolerance), dev
+    )
+    assert [(one.epoch, one.dev) for one in curve] == list(enumerate(scores))
+    assert [same(weights(model), one) for one in seen] == [one.epoch == kept for one in curve]
+
+
+def test_each_step_and_epoch_is_told(folders):
+    steps, epochs = [], []
+    settings = replace(SETTINGS, epochs=2)
+    _, curve = train(folders("bert"), settings, on_step=steps.append, on_epoch=epochs.append)
+    assert tuple(epochs) == curve
+    pairs = [len(batch.question) for batches in epochs_of(settings) for batch in batches]
+    assert steps == [Step(number, len(pairs), n) for number, n in enumerate(pairs, start=1)]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(folders, one_thread):
+    """The weights and the learning curve of a training that nothing stopped."""
+    model, curve = train(folders("bert"))
+    return weights(model), curve
+
+
+def is_undisturbed(trained, undisturbed):
+    return same(weights(trained[0]), undisturbed[0]) and trained[1] == undisturbed[1]
+
+
+def test_a_seed_decides_every_bit(folders, undisturbed):
+    # What was drawn before does not matter, and what is drawn afterwards is not changed.
+    torch.manual_seed(77)
+    expected = torch.rand(3)
+    torch.manual_seed(77)
+    trained = train(folders("bert"))
+    assert torch.equal(torch.rand(3), expected)
+    assert is_undisturbed(trained, undisturbed)
+    other, _ = train(folders("bert"), replace(SETTINGS, seed=1))
+    assert not same(weights(other), undisturbed[0])
+
+
+def test_bfloat16_trains_float32_weights(folders):
+    found = {}
+    for precision in ("float32", "bfloat16"):
+        settings = replace(SETTINGS, epochs=6, patience=6, precision=precision)
+        model, found[precision] = train(folders("bert"), settings)
+        assert model.autocast == (precision == "bfloat16")
+        assert {one.dtype for one in weights(model).values()} == {torch.float32}
+    curve, exact = found["bfloat16"], found["float32"]
+    assert curve[-1].loss < curve[1].loss - 0.1
+    assert curve[1].loss != exact[1].loss
+    assert curve[1].loss == pytest.approx(exact[1].loss, abs=0.05)
+    assert not uses_bfloat16("auto", torch.device("mps"))
+
+
+@pytest.mark.parametrize("rate", [1e20, 1e30])
+def test_a_loss_that_is_not_finite_ends_the_training(quiet_bert, rate):
+    broken = replace(SETTINGS, learning_rate=rate, warmup=0.0, epochs=2)
+    with pytest.raises(BadInputError, match=r"expected a finite loss, found \S+ at step \d+"):
+        train(quiet_bert, broken, lambda _: 0.5)
+
+
+class StopError(Exception):
+    """What stops a training."""
+
+
+def stop_at(number):
+    """Stops at the call of this number."""
+    calls = count(1)
+
+    def stop(given):
+        if next(calls) == number:
+            raise StopError
+        return share_right(given) if isinstance(given, CrossEncoder) else 0.0
+
+    return stop
+
+
+@pytest.mark.parametrize("place", [1, 3, 4, STEPS])
+def test_interrupted_at_a_step_it_comes_to_the_same_end(tmp_path, folders, undisturbed, place):
+    with pytest.raises(StopError):
+        train(folders("bert"), checkpoint=tmp_path / "state", on_step=stop_at(place))
+    steps = []
+    resumed = train(
+        folders("bert"),
+        checkpoint=tmp_path / "state",
+        on_step=lambda step: steps.append(step.number),
+    )
+    # The step at which it stopped was not saved.
+    assert steps == list(range(place, STEPS + 1))
+    assert is_undisturbed(resumed, undisturbed)
+
+
+@pytest.mark.parametrize("train_part", ["last:1", "lora:2"])
+def test_a_training_of_some_weights_comes_to_the_same_end(tmp_path, folders, train_part):
+    settings = replace(SETTINGS, epochs=2, train=train_part)
+    model, curve = train(folders("bert"), settings)
+    with pytest.raises(StopError):
+        train(folders("bert"), settings, checkpoint=tmp_path / "state", on_step=stop_at(4))
+    resumed = train(folders("bert"), settings, checkpoint=tmp_path / "state")
+    assert is_undisturbed(resumed, (weights(model), curve))
+
+
+@pytest.mark.parametrize(("where", "epoch"), [("on_epoch", 1), ("dev", 2), ("on_epoch", 3)])
+def test_interrupted_about_the_end_of_an_epoch_it_comes_to_the_same_end(
+    tmp_path, folders, undisturbed, where, epoch
+):
+    with pytest.raises(StopError):
+        train(folders("bert"), checkpoint=tmp_path / "state", **{where: stop_at(epoch)})
+    told = []
+    resumed = train(folders("bert"), checkpoint=tmp_path / "state", on_epoch=told.append)
+    assert is_undisturbed(resumed, undisturbed)
+    assert resumed[1] == tuple(told)
+
+
+def test_interrupted_again_and_again_it_comes_to_the_same_end_and_is_not_done_again(
+    tmp_path, folders, undisturbed
+):
+    for life in range(STEPS - 1):
+        with pytest.raises(StopError):
+            train(folders("bert"), checkpoint=tmp_path / "state", on_step=stop_at(2))
+        assert [path.name for path in tmp_path.iterdir()] == ["state"], life
+    assert is_undisturbed(train(folders("bert"), checkpoint=tmp_path / "state"), undisturbed)
+    again = train(folders("bert"), dev=pytest.fail, checkpoint=tmp_path / "state")
+    assert is_undisturbed(again, undisturbed)
+
+
+def test_stopped_early_it_is_complete_too(tmp_path, folders):
+    settings = replace(SETTINGS, epochs=4, patience=1)
+    dev = scripted([0.2, 0.5, 0.1])
+    model, curve = train(folders("bert"), settings, dev, tmp_path / "state")
+    assert len(curve) == 3
+    again = train(folders("bert"), settings, pytest.fail, tmp_path / "state")
+    assert is_undisturbed(again, (weights(model), curve))
+
+
+@pytest.mark.soak
+def test_killed_it_comes_to_the_same_end(tmp_path, folders, undisturbed):
+    root = Path(__file__).parents[3]
+    checkpoint = tmp_path / "state"
+    with subprocess.Popen(
+        [sys.executable, training_samples.__file__, str(folders("bert")), str(checkpoint)],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        while process.stdout.readline().strip() not in ("5", ""):
+            pass
+        process.send_signal(signal.SIGKILL)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL, errors
+    steps = []
+    resumed = train(
+        folders("bert"), checkpoint=checkpoint, on_step=lambda one: steps.append(one.number)
+    )
+    # The first four were saved before the fifth was begun.
+    assert 5 <= steps[0] <= STEPS
+    assert is_undisturbed(resumed, undisturbed)

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.meta.fitting import MetaSettings, fit_meta
+from retriever.encoders.meta.fitting import fit_meta
 from retriever.encoders.meta.model import read_folder
+from retriever.encoders.meta.settings import MetaSettings
 from retriever.encoders.meta.sources import word_spans
 from retriever.encoders.static.fitting import fit_static
 from retriever.encoders.static.model import StaticModel

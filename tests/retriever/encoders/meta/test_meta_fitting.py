@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from retriever.encoders.meta import streaming
-from retriever.encoders.meta.attention import UnsupSettings
-from retriever.encoders.meta.fitting import MetaSettings, fit_meta
+from retriever.encoders.meta.fitting import fit_meta
 from retriever.encoders.meta.linear import svd
+from retriever.encoders.meta.settings import MetaSettings, UnsupSettings
 from retriever.encoders.meta.streaming import draw_texts
 from retriever.encoders.static.fitting import fit_static
 from retriever.errors import ConfigError, ModelError, SourceError
@@ -194,12 +194,6 @@ def test_words_that_a_source_lacks_contribute_nothing(make):
     assert not encoder.encode([""]).any()
 
 
-@pytest.mark.parametrize(("method", "pooling"), [("svd", "mean"), ("unsup", "max"), ("sup", "max")])
-def test_pooling_is_the_papers_by_default(method, pooling):
-    assert MetaSettings(method).word_pooling == pooling
-    assert MetaSettings(method, pooling="mean").word_pooling == "mean"
-
-
 def test_unsup_is_stopped_by_dev_pairs_or_by_held_out_texts(make):
     by_loss = make("unsup", texts=CORPUS[:200], training=QUICK, dimensions=8)
     assert by_loss.spec.dimensions == 8
@@ -233,23 +227,6 @@ def test_sup_learns_the_scores_of_pairs(make):
     assert pearson(encoder) == pytest.approx(provenance["dev_pearson"], abs=1e-4)
     assert pearson(encoder) > max(0.95, pearson(plain))
     assert provenance["pairs"] == 24
-
-
-@pytest.mark.parametrize(
-    ("method", "settings", "message"),
-    [
-        ("conc", {"dimensions": 3}, "conc has the sum of its sources'"),
-        ("svd", {"regularization": 1.0}, "it belongs to gcca"),
-        ("sup", {"sample": 3}, "sup reads no corpus"),
-        ("gcca", {"regularization": -1.0}, "at least 0, found -1"),
-        ("pca", {}, "method: expected conc, avg, svd, gcca, sup, unsup, found 'pca'"),
-        ("svd", {"level": "text"}, "level: expected word, sentence"),
-        ("svd", {"dimensions": 0}, "dimensions: expected at least 1"),
-    ],
-)
-def test_settings_that_a_method_does_not_use_are_refused(method, settings, message):
-    with pytest.raises(ConfigError, match=message):
-        MetaSettings(method, **settings)
 
 
 def test_what_cannot_be_fitted_is_refused_before_anything_is_written(make, tmp_path):

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from retriever.encoders.meta.attention import UnsupSettings
 from retriever.encoders.meta.attention_fitting import History, ScoredPairs, fit_sup
 from retriever.encoders.meta.linear import Projection
+from retriever.encoders.meta.settings import UnsupSettings
 from retriever.encoders.meta.sources import WordBatch
 from retriever.errors import BadInputError, ConfigError
 from retriever.training.checkpoint import Checkpoint

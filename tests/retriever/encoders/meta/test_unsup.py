@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from retriever.encoders.meta.attention import AttentionModel, UnsupSettings, Words, unsup_loss
+from retriever.encoders.meta.attention import AttentionModel, Words, unsup_loss
 from retriever.encoders.meta.attention_fitting import History, MetaEpoch, fit_unsup
 from retriever.encoders.meta.linear import Projection
+from retriever.encoders.meta.settings import UnsupSettings
 from retriever.encoders.meta.sources import WordBatch
 from retriever.errors import ConfigError
 from retriever.training.checkpoint import Checkpoint
@@ -295,26 +296,3 @@ def test_a_training_that_diverges_is_an_error(rate):
     settings = replace(SHORT, learning_rate=rate)
     with pytest.raises(ConfigError, match="learning_rate: the training diverged"):
         fit_unsup(words.epochs, WIDTHS, settings, held_out=words.held_out)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("dimensions", 0),
-        ("pooling", "cls"),
-        ("learning_rate", 0.0),
-        ("learning_rate", math.nan),
-        ("weight_decay", -1.0),
-        ("epochs", 0),
-        ("patience", 0),
-        ("seed", -1),
-        ("lambda_", -0.1),
-        ("mu", math.inf),
-        ("nu", math.nan),
-        ("xi", -1.0),
-        ("margin", -1.0),
-    ],
-)
-def test_settings_out_of_range_are_refused(name, value):
-    with pytest.raises(ConfigError, match=f"^{name.strip('_')}: expected"):
-        UnsupSettings(**{name: value})

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.static.fitting import FitSettings, fit_static
+from retriever.encoders.static.fitting import fit_static
+from retriever.encoders.static.settings import FitSettings
 from retriever.encoders.static.words import FileTokenizer
 from retriever.errors import ConfigError, ModelError, SourceError
 from tests.retriever.encoders.architectures import TEXTS as TEXTS_OF_ALL
@@ -31,26 +32,18 @@ def _found(model, text):
     ]
 
 
-def test_a_word_is_looked_up_as_written_then_in_lower_case_and_unknown_ones_keep_a_place(file):
-    model = fit_static(file, "average", ())
-    assert _found(model, "The CAT, the zebra!") == [
-        ("The", "The"),
-        ("CAT", "cat"),
-        ("the", "the"),
-        ("zebra", None),
-    ]
-
-
-def test_a_compound_is_one_word_if_the_file_has_it_and_else_its_parts(file):
-    model = fit_static(file, "average", ())
-    assert _found(model, "Don't e-mail state-of-the-art") == [
-        ("Don't", "don't"),
-        ("e-mail", "e-mail"),
-        ("state", "state"),
-        ("of", None),
-        ("the", "the"),
-        ("art", "art"),
-    ]
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # As it is written, else in lower case; unknown words keep a place.
+        ("The CAT, the zebra!", {"The": "The", "CAT": "cat", "the": "the", "zebra": None}),
+        # A compound, if the file has it, else its parts.
+        ("Don't e-mail", {"Don't": "don't", "e-mail": "e-mail"}),
+        ("state-of-the-art", {"state": "state", "of": None, "the": "the", "art": "art"}),
+    ],
+)
+def test_words_are_looked_up_in_the_file(file, text, expected):
+    assert _found(fit_static(file, "average", ()), text) == list(expected.items())
 
 
 def test_the_average_of_a_text_is_that_of_its_known_words(file):
@@ -243,7 +236,7 @@ def test_usif_is_the_published_method(file):
 def test_word_counts_take_the_place_of_the_corpuss_own(file, tmp_path):
     counts = tmp_path / "counts.txt"
     counts.write_text("the 60\ncat 30\nelsewhere 10\n")
-    model = fit_static(file, "sif", TEXTS, settings=FitSettings(word_counts=counts))
+    model = fit_static(file, "sif", TEXTS, settings=FitSettings(word_counts=str(counts)))
     weights = dict(zip(WORDS, model.parts.fitted.weights.tolist(), strict=True))
     assert weights["cat"] == pytest.approx(0.001 / (0.001 + 0.3))
     # Looked up in lower case where it is not there as written.
@@ -283,11 +276,7 @@ def test_progress_counts_every_text_and_word(file):
         ("average", {"a": 0.1}, "a: average has nothing to fit"),
         ("p-mean", {"components": 2}, "components: p-mean has nothing to fit"),
         ("usif", {"a": 0.1}, "a: usif derives it"),
-        ("sif", {"components": 6}, "expected 0 to the 5 dimensions, found 6"),
-        ("sif", {"a": 0}, "a: expected a number above 0, found 0"),
-        ("sif", {"a": float("nan")}, "a: expected a number above 0, found nan"),
-        ("sif", {"components": -1}, "components: expected at least 0, found -1"),
-        ("sif", {"sample": 0}, "sample: expected at least 1, found 0"),
+        ("usif", {"components": 6}, "expected 0 to the 5 dimensions, found 6"),
     ],
 )
 def test_a_setting_that_is_impossible_or_of_no_use_is_refused(file, method, settings, said):
@@ -306,7 +295,7 @@ def test_word_counts_are_refused_for_word_pieces_and_for_another_language(
 ):
     counts = tmp_path / "counts.txt"
     counts.write_text("chat 60\n")
-    settings = FitSettings(word_counts=counts)
+    settings = FitSettings(word_counts=str(counts))
     with pytest.raises(SourceError, match="counts no word that has a vector"):
         fit_static(file, "sif", TEXTS, settings=settings)
     with pytest.raises(ConfigError, match="word pieces"):

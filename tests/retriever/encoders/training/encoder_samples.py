@@ -1,22 +1,15 @@
-"""Small encoders to train, examples that they learn in seconds, and trainings that are killed.
-
-Run as ``encoder_samples.py MODEL CHECKPOINT``: trains with a checkpoint after each step, and writes
-a line to stdout after each.
-"""
+"""Small encoders to train, and examples that they learn in seconds."""
 
 from __future__ import annotations
 
-import sys
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from retriever.encoders.training.model import TrainableEncoder
 from retriever.encoders.training.trainer import (
-    EncoderTrainingSettings,
     Examples,
     LabeledExamples,
     ScoredExamples,
@@ -24,8 +17,8 @@ from retriever.encoders.training.trainer import (
     train_encoder,
 )
 from retriever.training.checkpoint import Checkpoint
-from retriever.training.loop import Epoch, Step
-from retriever.training.sampling import SamplingSettings
+from retriever.training.loop import Epoch
+from retriever.training.settings import EncoderTrainingSettings, SamplingSettings
 
 # An anchor belongs to the passage with the number ten higher.
 ANCHORS = [f"w{number} w{number + 1}" for number in range(10)]
@@ -44,14 +37,11 @@ SETTINGS = EncoderTrainingSettings(
     learning_rate=2e-3,
     averaging=0.5,
     patience=3,
-    sampling=SamplingSettings(count=1, positives=1, questions=4),
+    sampling=SamplingSettings(count=1, positives=1, batch=4),
 )
-STEPS = 9
 
 
 def settings(**changed: Any) -> EncoderTrainingSettings:
-    from dataclasses import replace
-
     return replace(SETTINGS, **changed)
 
 
@@ -61,48 +51,15 @@ def gap(encoder: TrainableEncoder) -> float:
     return float(((u * v).sum(axis=1) - (u * w).sum(axis=1)).mean())
 
 
-def weights(encoder: TrainableEncoder) -> dict[str, torch.Tensor]:
-    """Copies of all parameters by name."""
-    named = encoder.backbone.model.named_parameters()
-    return {name: one.detach().clone() for name, one in named}
-
-
-def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
-    """Whether all parameters are equal, to the bit."""
-    assert first.keys() == second.keys()
-    return all(torch.equal(first[name], second[name]) for name in first)
-
-
-@dataclass
-class Training:
-    """A training that can be stopped.
-
-    Attributes:
-        folder: of the model.
-        checkpoint: folder of the checkpoint, written after each step; None for none.
-        examples: what it is trained on.
-        settings: how.
-    """
-
-    folder: Path
-    checkpoint: Path | None = None
-    examples: Examples = RANKED
-    settings: EncoderTrainingSettings = SETTINGS
-
-    def __call__(self, dev: Any = gap, **watch: Any) -> tuple[TrainableEncoder, tuple[Epoch, ...]]:
-        """Train from where the checkpoint is; the encoder, and the curve."""
-        encoder = TrainableEncoder.load(str(self.folder), device="cpu")
-        saved = None
-        if self.checkpoint is not None:
-            saved = Checkpoint(self.checkpoint, {"data": "made up"}, seconds=0)
-        curve = train_encoder(encoder, self.examples, self.settings, dev, checkpoint=saved, **watch)
-        return encoder, curve
-
-
-def _tell(step: Step) -> None:
-    print(step.number, flush=True)  # noqa: T201
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    Training(Path(sys.argv[1]), Path(sys.argv[2]))(on_step=_tell)
+def train(
+    folder: Path | str,
+    examples: Examples = RANKED,
+    asked: EncoderTrainingSettings = SETTINGS,
+    dev: Any = gap,
+    checkpoint: Path | None = None,
+    **watch: Any,
+) -> tuple[TrainableEncoder, tuple[Epoch, ...]]:
+    """Train, with a checkpoint after each step if its folder is given; the encoder, the curve."""
+    encoder = TrainableEncoder.load(str(folder), device="cpu")
+    saved = checkpoint and Checkpoint(checkpoint, {"data": "made up"}, seconds=0)
+    return encoder, train_encoder(encoder, examples, asked, dev, checkpoint=saved, **watch)

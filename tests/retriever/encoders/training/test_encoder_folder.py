@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,29 +16,26 @@ from retriever.encoders.training.model import (
     write_encoder,
 )
 from retriever.errors import ConfigError, ModelError
-from retriever.training.loop import Trained
 from tests.retriever.encoders.architectures import TEXTS
 from tests.retriever.encoders.sentence_models import dense, pooling, sentence_transformer, theirs
-from tests.retriever.encoders.training.encoder_samples import ANCHORS, Training, settings
+from tests.retriever.encoders.training.encoder_samples import ANCHORS, RANKED, settings, train
+from tests.retriever.training.training_samples import scripted
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-Folders = Callable[[str], Path]
 
 
-def trained(folder: Path, output: Path, part: str = "lora:2", encoder: str = "") -> Path:
+def trained(folder, output, part="lora:2", encoder=""):
     """An encoder after an epoch, which is kept whatever it is."""
-    scores = iter([0.0, 1.0])
-    asked = settings(trained=Trained.parse(part), epochs=1)
-    found, _ = Training(Path(f"{folder}{encoder}"), settings=asked)(dev=lambda _: next(scores))
+    asked = settings(train=part, epochs=1)
+    found, _ = train(f"{folder}{encoder}", RANKED, asked, scripted([0, 1]))
     write_encoder(output, found, {"identity": {"seed": 0}})
     return output
 
 
-@pytest.mark.parametrize("part", ["full", "last:1", "lora:2"])
-@pytest.mark.parametrize("name", ["bert", "roberta", "mpnet"])
-def test_it_is_the_same_encoder_here_and_in_sentence_transformers(
-    tmp_path: Path, folders: Folders, name: str, part: str
-) -> None:
+@pytest.mark.parametrize(
+    ("name", "part"), [("bert", "lora:2"), ("roberta", "full"), ("mpnet", "last:1")]
+)
+def test_it_is_the_same_encoder_here_and_in_sentence_transformers(tmp_path, folders, name, part):
     output = trained(folders(name), tmp_path / "new", part)
     found = Encoder.load(str(output), device="cpu").encode(TEXTS)
     before = Encoder.load(str(folders(name)), device="cpu").encode(TEXTS)
@@ -50,7 +44,7 @@ def test_it_is_the_same_encoder_here_and_in_sentence_transformers(
 
 
 @pytest.mark.parametrize("mode", ["mean", "max", "cls"])
-def test_pooling_window_and_prompts_are_kept(tmp_path: Path, folders: Folders, mode: str) -> None:
+def test_pooling_window_and_prompts_are_kept(tmp_path, folders, mode):
     settings_text = f"::pooling={mode}::max-length=12::query-prompt=w9 w8: ::passage-prompt=w7 "
     output = trained(folders("bert"), tmp_path / "new", encoder=settings_text)
     encoder = Encoder.load(str(output), device="cpu")
@@ -64,7 +58,7 @@ def test_pooling_window_and_prompts_are_kept(tmp_path: Path, folders: Folders, m
         assert (found * expected).sum(axis=1) == pytest.approx(1, abs=1e-5)
 
 
-def test_projections_are_kept(tmp_path: Path, make: Callable[..., Path]) -> None:
+def test_projections_are_kept(tmp_path, make):
     base = make(pooling(), dense(5))
     output = trained(base, tmp_path / "new")
     encoder = Encoder.load(str(output), device="cpu")
@@ -72,9 +66,7 @@ def test_projections_are_kept(tmp_path: Path, make: Callable[..., Path]) -> None
     assert (encoder.encode(TEXTS) * theirs(output)).sum(axis=1) == pytest.approx(1, abs=1e-5)
 
 
-def test_a_model_of_sentence_transformers_is_trained_as_it_is(
-    tmp_path: Path, folders: Folders
-) -> None:
+def test_a_model_of_sentence_transformers_is_trained_as_it_is(tmp_path, folders):
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Pooling, Transformer
 
@@ -89,21 +81,16 @@ def test_a_model_of_sentence_transformers_is_trained_as_it_is(
     assert (found * theirs(output, TEXTS[:3])).sum(axis=1) == pytest.approx(1, abs=1e-5)
 
 
-def test_only_weights_differ_from_the_base(tmp_path: Path, folders: Folders) -> None:
+def test_only_weights_differ_from_the_base(tmp_path, folders):
     output = trained(folders("bert"), tmp_path / "new")
-    before, after = (
-        json.loads((folder / "config.json").read_text()) for folder in (folders("bert"), output)
-    )
-    assert {name for name in before if before[name] != after.get(name)} == set()
-    tokens = [json.loads((one / "tokenizer.json").read_text()) for one in (folders("bert"), output)]
-    assert tokens[0] == tokens[1]
+    for name in ("config.json", "tokenizer.json"):
+        before, after = (json.loads((one / name).read_text()) for one in (folders("bert"), output))
+        assert after.items() >= before.items() if name == "config.json" else after == before
     assert not [path for path in output.rglob("*") if path.suffix in (".bin", ".pkl", ".pt")]
-    assert {path.stat().st_mode & 0o777 for path in output.glob("*.safetensors")} == {
-        (output / TRAINING).stat().st_mode & 0o777
-    }
+    assert len({path.stat().st_mode for path in output.iterdir() if path.is_file()}) == 1
 
 
-def test_the_record_belongs_to_the_weights(tmp_path: Path, folders: Folders) -> None:
+def test_the_record_belongs_to_the_weights(tmp_path, folders):
     output = trained(folders("bert"), tmp_path / "new")
     found = read_training(output)
     assert found is not None
@@ -121,13 +108,13 @@ def test_the_record_belongs_to_the_weights(tmp_path: Path, folders: Folders) -> 
     ("content", "message"),
     [("[]", "expected what"), ('{"format": 9}', "upgrade"), ("{", "cannot be read")],
 )
-def test_a_record_of_another_form_is_refused(tmp_path: Path, content: str, message: str) -> None:
+def test_a_record_of_another_form_is_refused(tmp_path, content, message):
     (tmp_path / TRAINING).write_text(content)
     with pytest.raises(ModelError, match=message):
         read_training(tmp_path)
 
 
-def test_a_folder_that_holds_something_else_is_refused(tmp_path: Path, folders: Folders) -> None:
+def test_a_folder_that_holds_something_else_is_refused(tmp_path, folders):
     encoder = TrainableEncoder.load(str(folders("bert")), device="cpu")
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes/a.txt").write_text("mine")
@@ -136,13 +123,11 @@ def test_a_folder_that_holds_something_else_is_refused(tmp_path: Path, folders: 
     assert (tmp_path / "notes/a.txt").read_text() == "mine"
 
 
-def test_a_write_that_fails_leaves_the_folder_before(
-    tmp_path: Path, folders: Folders, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_that_fails_leaves_the_folder_before(tmp_path, folders, monkeypatch):
     output = trained(folders("bert"), tmp_path / "new")
     before = Encoder.load(str(output), device="cpu").encode(ANCHORS)
 
-    def fail(*_: Any) -> None:
+    def fail(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("retriever.encoders.training.model._write_modules", fail)

@@ -1,10 +1,6 @@
-"""Training an encoder: against a plain loop, and what each setting does."""
+"""Training an encoder: what its losses are on its own vectors, and what each setting does."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,14 +8,14 @@ import torch
 
 from retriever.encoders.training.model import TrainableEncoder
 from retriever.encoders.training.trainer import (
-    EncoderTrainingSettings,
     LabeledExamples,
     ScoredExamples,
+    multiple_negatives,
     paired_texts,
 )
 from retriever.errors import BadInputError, ConfigError
-from retriever.training.loop import Epoch, Trained
-from retriever.training.sampling import SamplingSettings, epoch_batches
+from retriever.training.loop import Epoch
+from retriever.training.sampling import epoch_batches
 from tests.retriever.encoders.training.encoder_samples import (
     ANCHORS,
     LABELED,
@@ -27,196 +23,159 @@ from tests.retriever.encoders.training.encoder_samples import (
     POSITIVES,
     RANKED,
     SCORED,
-    Training,
     gap,
-    same,
     settings,
-    weights,
+    train,
 )
-from tests.retriever.rerankers.cross_samples import still
+from tests.retriever.training.training_samples import same, scripted, still, weights
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-Folders = Callable[[str], Path]
 
 
 @pytest.fixture(scope="module")
-def bert(folders: Folders, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bert(folders, tmp_path_factory):
     """Without dropout."""
     return still(tmp_path_factory.mktemp("still") / "bert", folders("bert"))
 
 
-class Plain:
-    """The same training in transformers alone, a batch at a time, texts one by one."""
-
-    def __init__(self, folder: Path) -> None:
-        from transformers import AutoModel, AutoTokenizer
-
-        self.tokenizer = AutoTokenizer.from_pretrained(folder)
-        self.model = AutoModel.from_pretrained(folder).train()
-
-    def vector(self, text: str) -> torch.Tensor:
-        states = self.model(**self.tokenizer(text, return_tensors="pt")).last_hidden_state
-        vector: torch.Tensor = states[0].mean(dim=0)
-        return vector
-
-    def mnr(self, batch: Any) -> torch.Tensor:
-        texts = [RANKED.passages[row] for row in dict.fromkeys(batch.passage.tolist())]
-        keys = torch.stack([self.vector(text) for text in texts])
-        losses = []
-        for row in dict.fromkeys(batch.question.tolist()):
-            query = self.vector(ANCHORS[row])
-            cosines = torch.nn.functional.cosine_similarity(query[None], keys)
-            target = torch.tensor(texts.index(POSITIVES[row]))
-            losses.append(torch.nn.functional.cross_entropy(20 * cosines, target))
-        return torch.stack(losses).mean()
-
-    def train(self, asked: EncoderTrainingSettings) -> list[float]:
-        """The loss of each step."""
-        self.model.embeddings.word_embeddings.weight.requires_grad_(False)
-        every = [one for name, one in self.model.named_parameters() if "pooler" not in name]
-        groups = [
-            {"params": [one for one in every if one.ndim == 2], "weight_decay": 0.01},
-            {"params": [one for one in every if one.ndim == 1], "weight_decay": 0.0},
-        ]
-        optimizer = torch.optim.AdamW(groups, lr=asked.learning_rate)
-        total, done, found = 3 * asked.epochs, 0, []
-        for epoch in range(asked.epochs):
-            chance = np.random.default_rng([asked.seed, epoch])
-            for batch in epoch_batches(RANKED.pools, asked.sampling, chance):
-                rising = min(1, (done + 1) / max(1, asked.warmup * total))
-                for group in optimizer.param_groups:
-                    group["lr"] = asked.learning_rate * rising * (total - done) / total
-                loss = self.mnr(batch)
-                optimizer.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
-                torch.nn.utils.clip_grad_norm_(every, asked.clip)
-                optimizer.step()
-                found.append(loss.item())
-                done += 1
-        return found
+def ranking_losses(encoder, objective, batch):
+    """Of each relevant passage of a batch or each triple, one by one."""
+    pairs = list(zip(batch.question, batch.passage, batch.relevant, strict=True))
+    texts = list(RANKED.passages)
+    u, v = encoder.encode(RANKED.questions, query=True), encoder.encode(texts)
+    passages = sorted(set(batch.passage))
+    losses = []
+    for question, passage, relevant in pairs:
+        others = [row for one, row, right in pairs if one == question and not right]
+        if relevant and objective == "hinge":
+            for row in others:
+                losses.append(max(0, 0.2 - u[question] @ v[passage] + u[question] @ v[row]))
+        elif relevant:
+            scores = 20 * v[passages] @ u[question]
+            losses.append(np.log(np.exp(scores).sum()) - scores[passages.index(passage)])
+    return np.array(losses)
 
 
-def test_it_trains_as_a_plain_loop_does(bert: Path) -> None:
-    asked = settings(averaging=0.0)
-    # Each epoch is kept: dev rises.
-    scores = iter(range(10))
-    encoder, curve = Training(bert, settings=asked)(dev=lambda _: float(next(scores)))
-    plain = Plain(bert)
-    losses = np.array(plain.train(asked)).reshape(3, 3).mean(axis=1)
-    assert [one.loss for one in curve[1:]] == pytest.approx(losses, abs=1e-5)
-    for name, expected in plain.model.named_parameters():
-        if name.endswith("key.bias"):
-            # Attention does not depend on it: Adam makes steps of rounding noise.
-            continue
-        torch.testing.assert_close(weights(encoder)[name], expected, rtol=0, atol=2e-5)
+@pytest.mark.parametrize("objective", ["mnr", "hinge"])
+def test_the_loss_of_an_epoch_is_that_of_the_vectors(bert, objective):
+    # At a rate of 0 nothing changes, and every vector can be had afterwards.
+    asked = settings(objective=objective, epochs=1, learning_rate=0.0)
+    encoder, (_, epoch) = train(bert, RANKED, asked, scripted([0, 0]))
+    batches = list(epoch_batches(RANKED.pools, asked.sampling, np.random.default_rng([0, 0])))
+    each = [ranking_losses(encoder, objective, batch) for batch in batches]
+    assert len(each) == 3
+    assert epoch.loss == pytest.approx(np.mean([one.mean() for one in each]), abs=1e-5)
+    assert epoch.active == pytest.approx(np.mean([(one > 0).mean() for one in each]))
+
+
+def test_the_loss_of_pairs_is_that_of_the_vectors(bert):
+    asked = settings(epochs=1, learning_rate=0.0, head_learning_rate=0.0)
+    encoder, (_, epoch) = train(bert, SCORED, asked, scripted([0, 0]))
+    cosines = (encoder.encode(SCORED.left) * encoder.encode(SCORED.right)).sum(axis=1)
+    assert epoch.loss == pytest.approx(np.mean((cosines - SCORED.scores) ** 2), abs=1e-6)
+    encoder, (_, epoch) = train(bert, LABELED, asked, scripted([0, 0]))
+    u, v = (
+        encoder.vectors(encoder.tokenize(texts, 64, query=False))
+        for texts in (LABELED.left, LABELED.right)
+    )
+    logits = encoder.classifier(torch.cat([u, v, (u - v).abs()], 1))
+    expected = torch.nn.functional.cross_entropy(logits, torch.from_numpy(LABELED.labels))
+    assert epoch.loss == pytest.approx(expected.item(), abs=1e-5)
+    assert encoder.classify(LABELED.left, LABELED.right).tolist() == logits.argmax(1).tolist()
+
+
+def normalized(seed, rows):
+    chance = torch.Generator().manual_seed(seed)
+    vectors = torch.randn(rows, 7, generator=chance, dtype=torch.float64)
+    return torch.nn.functional.normalize(vectors)
+
+
+def test_multiple_negatives_leaves_other_relevant_passages_out_of_the_sum():
+    cosines = normalized(0, 4) @ normalized(1, 6).T
+    relevant = torch.zeros(4, 6, dtype=torch.bool)
+    for anchor, passage in ((0, 0), (0, 3), (1, 1), (2, 2), (3, 3), (3, 5)):
+        relevant[anchor, passage] = True
+    places = [0, 1, 2, 5]
+    found = multiple_negatives(cosines, relevant, torch.tensor(places), 20.0)
+    powers = np.exp(20 * cosines.numpy())
+    own = powers[np.arange(4), places]
+    others = np.where(relevant, 0, powers).sum(axis=1)
+    np.testing.assert_allclose(found, -np.log(own / (own + others)), atol=1e-12)
+
+
+@pytest.mark.parametrize("negatives", [0, 5])
+def test_multiple_negatives_is_the_loss_of_sentence_transformers(negatives):
+    losses = pytest.importorskip("sentence_transformers.losses")
+    from sentence_transformers import util
+
+    parts = [normalized(seed, 5) for seed in range(2 + bool(negatives))]
+    loss = losses.MultipleNegativesRankingLoss(None, scale=20.0, similarity_fct=util.cos_sim)
+    expected = loss.compute_loss_from_embeddings(parts, None)
+    v = torch.cat(parts[1:])
+    relevant = torch.eye(5, len(v)) > 0
+    found = multiple_negatives(parts[0] @ v.T, relevant, torch.arange(5), 20.0).mean()
+    assert float(found) == pytest.approx(float(expected), abs=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("objective", "examples"),
-    [("mnr", RANKED), ("hinge", RANKED), ("sts", SCORED)],
+    ("objective", "examples", "part"),
+    [("mnr", RANKED, "lora:4"), ("hinge", RANKED, "full"), ("sts", SCORED, "last:1")],
 )
-@pytest.mark.parametrize("trained", ["full", "last:1", "lora:4"])
-def test_objectives_of_the_cosine_bring_positives_nearer(
-    bert: Path, objective: Any, examples: Any, trained: str
-) -> None:
-    asked = settings(
-        objective=objective,
-        trained=Trained.parse(trained),
-        epochs=6,
-        patience=6,
-        head_learning_rate=1e-2,
-    )
-    encoder, curve = Training(bert, examples=examples, settings=asked)()
+def test_objectives_of_the_cosine_bring_positives_nearer(bert, objective, examples, part):
+    asked = settings(objective=objective, train=part, epochs=6, patience=6, head_learning_rate=1e-2)
+    encoder, curve = train(bert, examples, asked)
     assert [one.epoch for one in curve] == list(range(7))
     assert max(one.dev for one in curve[1:]) > curve[0].dev + 0.02
     assert gap(encoder) == pytest.approx(max(one.dev for one in curve), abs=1e-6)
 
 
-def test_the_classifier_learns_the_labels(bert: Path) -> None:
-    def accuracy(encoder: TrainableEncoder) -> float:
+def test_the_classifier_learns_the_labels(bert):
+    def accuracy(encoder):
         return float((encoder.classify(LABELED.left, LABELED.right) == LABELED.labels).mean())
 
     asked = settings(objective="nli", epochs=15, head_learning_rate=2e-2, patience=15)
-    _, curve = Training(bert, examples=LABELED, settings=asked)(dev=accuracy)
+    _, curve = train(bert, LABELED, asked, accuracy)
     assert curve[0].dev < 0.8
     assert max(one.dev for one in curve) >= 0.9
 
 
-def test_what_is_not_trained_stays(bert: Path) -> None:
+@pytest.mark.parametrize("part", ["full", "lora:2"])
+def test_without_a_better_epoch_the_encoder_is_what_it_was(bert, part):
     before = weights(TrainableEncoder.load(str(bert), device="cpu"))
-    scores = iter(range(10))
-    encoder, _ = Training(bert, settings=settings(trained=Trained("last", 1)))(
-        dev=lambda _: float(next(scores))
-    )
-    changed = {name for name, one in weights(encoder).items() if not torch.equal(one, before[name])}
-    assert changed
-    assert {name.split(".")[2] for name in changed} == {"2"}
-
-
-@pytest.mark.parametrize("trained", ["full", "lora:2"])
-def test_without_a_better_epoch_the_encoder_is_what_it_was(bert: Path, trained: str) -> None:
-    before = TrainableEncoder.load(str(bert), device="cpu")
-    scores = iter([0.5, 0.4, 0.5, 0.3])
-    encoder, curve = Training(bert, settings=settings(trained=Trained.parse(trained)))(
-        dev=lambda _: next(scores)
-    )
-    assert same(weights(encoder), weights(before))
+    encoder, curve = train(bert, RANKED, settings(train=part), scripted([0.5, 0.4, 0.5, 0.3]))
+    assert same(weights(encoder), before)
     assert curve[0] == Epoch(0, 0.0, 0.0, 0.5)
 
 
-def test_the_best_epoch_is_kept(bert: Path) -> None:
-    found: list[dict[str, torch.Tensor]] = []
-    scores = iter([0.1, 0.2, 0.9, 0.3])
+@pytest.mark.parametrize(
+    ("objective", "examples", "part"),
+    [("mnr", RANKED, "lora:2"), ("hinge", RANKED, "last:1"), ("nli", LABELED, "full")],
+)
+def test_an_interrupted_training_comes_to_the_same_end(
+    tmp_path, folders, objective, examples, part
+):
+    def stop(step):
+        if step.number == 3:
+            raise KeyboardInterrupt
 
-    def dev(encoder: TrainableEncoder) -> float:
-        found.append(weights(encoder))
-        return next(scores)
-
-    encoder, _ = Training(bert)(dev=dev)
-    assert same(weights(encoder), found[2])
-
-
-def test_training_stops_when_patience_ends(bert: Path) -> None:
-    scores = iter([0.5, 0.4, 0.3])
-    _, curve = Training(bert, settings=settings(epochs=9, patience=2))(dev=lambda _: next(scores))
-    assert len(curve) == 3
-
-
-def test_equal_seeds_give_equal_weights_and_others_do_not(folders: Folders) -> None:
-    first, again, other = (
-        weights(Training(folders("bert"), settings=settings(seed=seed))()[0]) for seed in (1, 1, 2)
-    )
-    assert same(first, again)
-    assert not same(first, other)
-
-
-def test_random_numbers_of_the_caller_go_on_as_before(folders: Folders) -> None:
-    torch.manual_seed(3)
-    expected = torch.rand(1)
-    torch.manual_seed(3)
-    Training(folders("bert"))()
-    assert torch.equal(torch.rand(1), expected)
-
-
-@pytest.mark.parametrize("trained", ["full", "last:1", "lora:2"])
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_parts_that_are_computed_again_give_the_same_weights(
-    folders: Folders, monkeypatch: pytest.MonkeyPatch, trained: str, precision: Any
-) -> None:
-    asked = settings(trained=Trained.parse(trained), precision=precision)
-    expected, curve = Training(folders("bert"), settings=asked)()
-    monkeypatch.setattr("retriever.encoders.training.model._MOST_STATES", 0)
-    found, again = Training(folders("bert"), settings=asked)()
-    assert same(weights(found), weights(expected))
+    asked = settings(objective=objective, train=part, epochs=2)
+    expected, curve = train(folders("bert"), examples, asked)
+    with pytest.raises(KeyboardInterrupt):
+        train(folders("bert"), examples, asked, gap, tmp_path / "state", on_step=stop)
+    resumed, again = train(folders("bert"), examples, asked, gap, tmp_path / "state")
+    assert same(weights(resumed), weights(expected))
     assert again == curve
 
 
-def test_bfloat16_rounds_products_and_keeps_weights_in_float32(bert: Path) -> None:
-    exact, _ = Training(bert)()
-    rounded, _ = Training(bert, settings=settings(precision="bfloat16"))()
-    assert all(one.dtype == torch.float32 for one in weights(rounded).values())
-    assert not same(weights(exact), weights(rounded))
-    np.testing.assert_allclose(exact.encode(ANCHORS), rounded.encode(ANCHORS), rtol=0, atol=0.15)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_parts_that_are_computed_again_give_the_same_weights(folders, monkeypatch, precision):
+    asked = settings(train="lora:2", precision=precision)
+    expected, curve = train(folders("bert"), RANKED, asked)
+    monkeypatch.setattr("retriever.encoders.training.model._MOST_STATES", 0)
+    found, again = train(folders("bert"), RANKED, asked)
+    assert same(weights(found), weights(expected))
+    assert again == curve
+    assert found.backbone.autocast == (precision == "bfloat16")
 
 
 @pytest.mark.parametrize(
@@ -225,81 +184,46 @@ def test_bfloat16_rounds_products_and_keeps_weights_in_float32(bert: Path) -> No
         ("nli", SCORED, "choose sts"),
         ("sts", RANKED, "choose mnr or hinge"),
         ("mnr", LABELED, "choose nli"),
-        ("hinge", SCORED, "choose sts"),
     ],
 )
-def test_an_objective_that_does_not_fit_the_data_is_refused(
-    bert: Path, objective: Any, examples: Any, fitting: str
-) -> None:
+def test_an_objective_that_does_not_fit_the_data_is_refused(bert, objective, examples, fitting):
     with pytest.raises(ConfigError, match=rf"^objective: {objective} is trained on .*{fitting}$"):
-        Training(bert, examples=examples, settings=settings(objective=objective))()
+        train(bert, examples, settings(objective=objective))
 
 
-def test_examples_that_say_nothing_are_refused() -> None:
+def test_scores_of_any_scale_become_zero_to_one_and_those_that_say_nothing_are_refused():
+    found = ScoredExamples.of(["a"] * 3, ["b"] * 3, np.array([1.0, 2.0, 5.0]))
+    assert found.scores.tolist() == [0.0, 0.25, 1.0]
     with pytest.raises(BadInputError, match="different scores"):
         ScoredExamples.of(["a", "b"], ["c", "d"], np.ones(2))
     with pytest.raises(BadInputError, match="at least two classes"):
         LabeledExamples.of(["a", "b"], ["c", "d"], ["yes", "yes"])
 
 
-def test_scores_of_any_scale_become_zero_to_one() -> None:
-    found = ScoredExamples.of(["a"] * 3, ["b"] * 3, np.array([1.0, 2.0, 5.0]))
-    assert found.scores.tolist() == [0.0, 0.25, 1.0]
-
-
-def test_equal_texts_are_one_anchor_or_passage_and_no_negative_of_their_own() -> None:
+def test_equal_texts_are_one_anchor_or_passage_and_no_negative_of_their_own():
     found = paired_texts(["a", "a", "b"], ["x", "y", "x"], ["z", "x", None])
-    assert found.questions == ["a", "b"]
-    assert found.passages == ["x", "y", "z"]
-    rows = np.arange(2)
-    assert found.pools.relevant(rows, np.arange(3)).tolist() == [
-        [True, True, False],
-        [True, False, False],
-    ]
+    assert (found.questions, found.passages) == (["a", "b"], ["x", "y", "z"])
+    relevant = found.pools.relevant(np.arange(2), np.arange(3))
+    assert relevant.tolist() == [[True, True, False], [True, False, False]]
     assert found.pools.negatives.tolist() == [2]
 
 
-def test_anchors_without_negatives_are_trained_by_mnr_alone(bert: Path) -> None:
+def test_anchors_without_negatives_are_trained_by_mnr_alone(bert):
     bare = paired_texts(ANCHORS, POSITIVES, [None] * len(ANCHORS))
-    _, curve = Training(bert, examples=bare)()
+    _, curve = train(bert, bare)
     assert curve[1].loss > 0
     with pytest.raises(BadInputError, match="found none"):
-        Training(bert, examples=bare, settings=settings(objective="hinge"))()
+        train(bert, bare, settings(objective="hinge"))
 
 
-def test_texts_are_cut_at_the_window_of_training(bert: Path) -> None:
-    long = paired_texts(
-        [f"{one} w3" for one in ANCHORS], [f"{one} w4 w5 w6 w7 w8" for one in POSITIVES], NEGATIVES
-    )
-    cut = paired_texts(
-        [f"{one} w3" for one in ANCHORS], [f"{one} w4 w5 w6" for one in POSITIVES], NEGATIVES
-    )
-    short, same_text = (
-        Training(bert, examples=one, settings=settings(max_length=8))()[0] for one in (long, cut)
-    )
-    assert same(weights(short), weights(same_text))
-    assert short.spec.max_length == 64
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("objective", "triplet", "objective: expected nli, sts, mnr, hinge, found 'triplet'"),
-        ("scale", 0.0, "scale: expected more than 0, found 0"),
-        ("margin", -1.0, "margin: expected more than 0, found -1"),
-        ("max_length", 4, "max_length: expected 8 or more, found 4"),
-        ("epochs", 0, "epochs: expected 1 or more, found 0"),
-    ],
-)
-def test_a_setting_that_is_out_of_range_is_refused(name: str, value: Any, message: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        settings(**{name: value})
-    assert str(caught.value) == message
-
-
-def test_the_hinge_needs_negatives_of_the_question() -> None:
-    with pytest.raises(ConfigError, match=r"^negatives: a pairwise loss"):
-        settings(objective="hinge", sampling=SamplingSettings(negatives="batch"))
+def test_texts_are_cut_at_the_window_of_training(bert):
+    anchors = [f"{one} w3" for one in ANCHORS]
+    found = []
+    for end in (" w4 w5 w6 w7 w8", " w4 w5 w6"):
+        examples = paired_texts(anchors, [one + end for one in POSITIVES], NEGATIVES)
+        found.append(train(bert, examples, settings(max_length=8))[0])
+    assert same(*map(weights, found))
+    assert found[0].spec.max_length == 64
 
 
 @pytest.mark.parametrize(
@@ -311,8 +235,6 @@ def test_the_hinge_needs_negatives_of_the_question() -> None:
         ("::static=average", "a static encoder has no weights to train"),
     ],
 )
-def test_an_encoder_that_a_folder_cannot_hold_is_refused(
-    bert: Path, asked: str, message: str
-) -> None:
+def test_an_encoder_that_a_folder_cannot_hold_is_refused(bert, asked, message):
     with pytest.raises(ConfigError, match=message):
         TrainableEncoder.load(f"{bert}{asked}", device="cpu")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -12,26 +9,23 @@ from retriever.encoders.model_folders import find_model
 from retriever.encoders.transformer.backbone import Backbone
 from retriever.errors import ConfigError
 from retriever.training.adapters import LowRank, choose_weights, merge_adapters
-from retriever.training.loop import Trained
-
-Folders = Callable[[str], Path]
 
 
-def backbone_of(folders: Folders, name: str = "bert") -> Backbone:
+def backbone_of(folders, name="bert"):
     backbone = Backbone(find_model(str(folders(name))), "cpu", training=True)
     backbone.model.eval()
     return backbone
 
 
-def chosen(backbone: Backbone, text: str) -> dict[str, torch.Tensor]:
-    return choose_weights(backbone, Trained.parse(text), words=False)
+def chosen(backbone, text):
+    return choose_weights(backbone, text, words=False)
 
 
-def top(backbone: Backbone) -> torch.Tensor:
+def top(backbone):
     return backbone.top(backbone.batch(backbone.tokenize(["w1 w2 w3", "w4"]))).detach()
 
 
-def test_full_is_all_but_word_embeddings_and_pooler(folders: Folders) -> None:
+def test_full_is_all_but_word_embeddings_and_pooler(folders):
     backbone = backbone_of(folders)
     everything = {name for name, _ in backbone.model.named_parameters()}
     left = everything - chosen(backbone, "full").keys()
@@ -40,17 +34,17 @@ def test_full_is_all_but_word_embeddings_and_pooler(folders: Folders) -> None:
         "pooler.dense.weight",
         "pooler.dense.bias",
     }
-    assert "embeddings.word_embeddings.weight" in choose_weights(backbone, Trained(), words=True)
+    assert "embeddings.word_embeddings.weight" in choose_weights(backbone, "full", words=True)
 
 
-def test_last_is_the_layers_at_the_top(folders: Folders) -> None:
+def test_last_is_the_layers_at_the_top(folders):
     found = chosen(backbone_of(folders), "last:2")
     assert {name.split(".")[2] for name in found} == {"1", "2"}
     assert all(name.startswith("encoder.layer.") for name in found)
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "distilbert", "mpnet", "albert"])
-def test_adapters_change_nothing_at_first_nor_when_merged(folders: Folders, name: str) -> None:
+def test_adapters_change_nothing_at_first_nor_when_merged(folders, name):
     backbone = backbone_of(folders, name)
     before, keys = top(backbone), set(backbone.model.state_dict())
     found = chosen(backbone, "lora:3")
@@ -66,7 +60,7 @@ def test_adapters_change_nothing_at_first_nor_when_merged(folders: Folders, name
     assert set(backbone.model.state_dict()) == keys
 
 
-def test_a_merged_weight_is_the_sum_of_the_paper(folders: Folders) -> None:
+def test_a_merged_weight_is_the_sum_of_the_paper(folders):
     backbone = backbone_of(folders)
     linear = backbone.layers()[0].attention.self.query
     before = linear.weight.detach().clone()
@@ -79,7 +73,7 @@ def test_a_merged_weight_is_the_sum_of_the_paper(folders: Folders) -> None:
     assert isinstance(linear.weight, torch.nn.Parameter)
 
 
-def test_a_step_at_full_rank_is_a_step_of_the_weight() -> None:
+def test_a_step_at_full_rank_is_a_step_of_the_weight():
     torch.manual_seed(0)
     weight, target = torch.randn(4, 4), torch.randn(4, 4)
     adapter = LowRank(4, 4, 4)
@@ -94,24 +88,13 @@ def test_a_step_at_full_rank_is_a_step_of_the_weight() -> None:
     torch.testing.assert_close(adapter.b.grad @ adapter.a.detach(), scale * free.grad)
 
 
-def test_adapters_are_not_rounded_by_autocast() -> None:
+def test_adapters_are_not_rounded_by_autocast():
     adapter = LowRank(8, 8, 2)
     adapter.b.data.normal_()
     weight = torch.randn(8, 8)
     with torch.autocast("cpu", torch.bfloat16):
         found = adapter(weight)
     assert torch.equal(found, adapter(weight))
-
-
-@pytest.mark.parametrize("text", ["", "all", "last", "last:0", "lora:0", "lora:x", "full:2"])
-def test_an_unknown_part_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"^train: expected full, last:N or lora:RANK"):
-        Trained.parse(text)
-
-
-@pytest.mark.parametrize("text", ["full", "last:3", "lora:16"])
-def test_a_part_is_read_back(text: str) -> None:
-    assert str(Trained.parse(text)) == text
 
 
 @pytest.mark.parametrize(
@@ -124,8 +107,6 @@ def test_a_part_is_read_back(text: str) -> None:
         ("modernbert", "lora:2", "cannot be read one by one"),
     ],
 )
-def test_what_a_model_does_not_have_is_refused(
-    folders: Folders, name: str, text: str, message: str
-) -> None:
+def test_what_a_model_does_not_have_is_refused(folders, name, text, message):
     with pytest.raises(ConfigError, match=message):
         chosen(backbone_of(folders, name), text)

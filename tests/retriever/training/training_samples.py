@@ -1,14 +1,13 @@
 """Small cross-encoders, questions that one learns in seconds, and trainings that are killed.
 
-Run as ``cross_samples.py MODEL CHECKPOINT``: trains with a checkpoint after each step, and writes a
-line to stdout after each.
+Run as ``training_samples.py MODEL CHECKPOINT``: trains with a checkpoint after each step, and
+writes a line to stdout after each.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
@@ -20,9 +19,9 @@ from retriever.encoders.transformer.backbone import Backbone
 from retriever.rerankers.cross import CrossEncoder
 from retriever.rerankers.cross_training import train_cross_encoder
 from retriever.rerankers.scorers import CrossHead
-from retriever.rerankers.settings import CrossTrainingSettings
 from retriever.training.checkpoint import Checkpoint
-from retriever.training.sampling import JudgedPools, SamplingSettings
+from retriever.training.sampling import JudgedPools, epoch_batches
+from retriever.training.settings import CrossTrainingSettings, SamplingSettings
 
 QUESTIONS = ["w1 w2", "w3", "w4 w5 w6 w11", "w1 w9", "w2 w5"]
 PASSAGES = [f"w{a} w{20 + b} w{a}" for a, b in product((7, 8), range(9))] + ["w7 w10", "w8 w12 w13"]
@@ -37,7 +36,7 @@ SETTINGS = CrossTrainingSettings(
     precision="float32",
     learning_rate=2e-3,
     head_learning_rate=5e-3,
-    sampling=SamplingSettings(count=3, positives=2, questions=2),
+    sampling=SamplingSettings(count=3, positives=2, batch=2),
 )
 STEPS = 9
 
@@ -72,7 +71,8 @@ def cross_encoder(
 def weights(model):
     """Copies of all parameters by name."""
     found = {f"backbone.{name}": one for name, one in model.backbone.model.named_parameters()}
-    found |= {f"head.{name}": one for name, one in model.head.named_parameters()}
+    if isinstance(model, CrossEncoder):
+        found |= {f"head.{name}": one for name, one in model.head.named_parameters()}
     return {name: one.detach().clone() for name, one in found.items()}
 
 
@@ -80,6 +80,12 @@ def same(first, second):
     """Whether all parameters are equal, to the bit."""
     assert first.keys() == second.keys()
     return all(torch.equal(first[name], second[name]) for name in first)
+
+
+def scripted(scores):
+    """Dev scores that are given, whatever the model."""
+    left = iter(scores)
+    return lambda _: float(next(left))
 
 
 def share_right(model):
@@ -95,31 +101,20 @@ def share_right(model):
     return float(np.mean(rights))
 
 
-@dataclass
-class Training:
-    """A training that can be stopped.
+def train(folder, settings=SETTINGS, dev=share_right, checkpoint=None, dropout=0.1, **watch):
+    """Train, with a checkpoint after each step if its folder is given; the model and the curve."""
+    model = cross_encoder(folder, training=True, dropout=dropout)
+    saved = checkpoint and Checkpoint(checkpoint, {"data": "made up"}, seconds=0)
+    curve = train_cross_encoder(
+        model, QUESTIONS, PASSAGES, POOLS, settings, dev, checkpoint=saved, **watch
+    )
+    return model, curve
 
-    Attributes:
-        folder: of the transformer.
-        checkpoint: folder of the checkpoint, written after each step; None for none.
-        settings: how.
-    """
 
-    folder: Path
-    checkpoint: Path | None = None
-    settings: CrossTrainingSettings = SETTINGS
-
-    def __call__(self, **watch):
-        """Train from where the checkpoint is; the weights, and the curve."""
-        model = cross_encoder(self.folder, training=True)
-        saved = None
-        if self.checkpoint is not None:
-            saved = Checkpoint(self.checkpoint, {"data": "made up"}, seconds=0)
-        dev = watch.pop("dev", share_right)
-        curve = train_cross_encoder(
-            model, QUESTIONS, PASSAGES, POOLS, self.settings, dev, checkpoint=saved, **watch
-        )
-        return weights(model), curve
+def epochs_of(settings):
+    """The batches of each epoch."""
+    chances = [np.random.default_rng([settings.seed, epoch]) for epoch in range(settings.epochs)]
+    return [list(epoch_batches(POOLS, settings.sampling, chance)) for chance in chances]
 
 
 def _tell(step):
@@ -128,4 +123,4 @@ def _tell(step):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    Training(Path(sys.argv[1]), Path(sys.argv[2]))(on_step=_tell)
+    train(Path(sys.argv[1]), checkpoint=Path(sys.argv[2]), on_step=_tell)

@@ -1,4 +1,4 @@
-"""Fixtures that the tests of cross-encoders share: small models."""
+"""Small models, for encoders, rerankers and their trainings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import torch
 from transformers.utils import logging
 
 from tests.retriever.encoders.architectures import save
-from tests.retriever.rerankers.cross_samples import Training
 
 
 @pytest.fixture(scope="module")
@@ -19,9 +18,9 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-@pytest.fixture(scope="session")
-def models(tmp_path_factory):
-    """The folder of each small model by its architecture, created on first use."""
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """The folder of each model, created on first use."""
     made = {}
     logging.disable_progress_bar()
 
@@ -32,9 +31,3 @@ def models(tmp_path_factory):
 
     yield folder
     logging.enable_progress_bar()
-
-
-@pytest.fixture(scope="module")
-def undisturbed(models, one_thread):
-    """The weights and the learning curve of a training that nothing stopped."""
-    return Training(models("bert"))()

@@ -1,0 +1,141 @@
+"""How several encoders become one, each setting declared once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from retriever.errors import ConfigError
+from retriever.settings import check_settings, setting
+
+Method = Literal["conc", "avg", "svd", "gcca", "sup", "unsup"]
+Level = Literal["word", "sentence"]
+WordPooling = Literal["mean", "max"]
+UNFITTED = ("conc", "avg")
+"""Methods that need no corpus."""
+# Texts of a corpus that a method reads; words that are trained on are on disk.
+SAMPLE = {"svd": 100_000, "gcca": 100_000, "unsup": 20_000}
+
+
+@dataclass(frozen=True, slots=True)
+class UnsupSettings:
+    """How `sup` and `unsup` are trained; what says so belongs to `unsup` alone.
+
+    Sec. 4.4 of Takahashi and Bollegala (2022) has SGD, and all parameters start between -1 and 1,
+    where projections are far from orthogonal and the first steps diverge. Here projections start
+    orthogonal at random and weights equal, and the optimizer is AdamW, as in the authors' code.
+
+    The weights measure quality only by way of the margin. With equal weights orthogonal vectors are
+    at a squared distance of 2. Up to 1, hardly a pair is pushed, and they equalize the lengths of
+    the projections: a noisy source, whose projections are short, gets more. At 2, nearly all pairs
+    are pushed, and unequal weights increase distances, whichever source is the heavier. Between
+    them the noisier of two copies of a signal gets less.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+
+    weights: bool = setting(
+        True,
+        "sup and unsup: learn a weight for each source, or weight all of them equally.",
+        source="Eq. 2, Table 2",
+        section="Training",
+    )
+    epochs: int = setting(50, "sup and unsup: maximum number of epochs.", low=1)
+    patience: int = setting(
+        5, "sup and unsup: stop after this many epochs without improvement.", low=1
+    )
+    learning_rate: float = setting(
+        1e-3, "sup and unsup: learning rate of the optimizer.", low=0, low_open=True
+    )
+    weight_decay: float = setting(1e-4, "sup and unsup: weight decay of AdamW.", low=0)
+    dimensions: int | None = setting(
+        None, "Width of the meta-embedding.", low=1, shown="that of the widest source"
+    )
+    pooling: WordPooling = setting(
+        "mean", "How word vectors become that of the sentence.", source="Eqs. 4 and 5"
+    )
+    seed: int = setting(0, "Random seed of the projections before training.", low=0)
+    lambda_: float = setting(
+        1.0, "unsup: coefficient of different words of a sentence.", low=0, source="Eq. 7"
+    )
+    mu: float = setting(
+        1.0, "unsup: coefficient of a word in different sentences.", low=0, source="Eq. 8"
+    )
+    nu: float = setting(
+        1.0,
+        "unsup: coefficient of different words in different sentences.",
+        low=0,
+        source="Eq. 9",
+    )
+    xi: float = setting(
+        1.0, "unsup: coefficient of the orthogonality of the projections.", low=0, source="Eq. 10"
+    )
+    margin: float = setting(
+        1.5, "unsup: squared distance from which on a pushed pair has no loss.", low=0
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@dataclass(frozen=True, slots=True)
+class MetaSettings:
+    """How several encoders become one.
+
+    `conc` and `avg` need no corpus, `svd`, `gcca` and `unsup` are fitted on one, `sup` is trained
+    on scored pairs. Dimensions, pooling and seed of `training` are those given here.
+
+    Raises:
+        ConfigError: a value that is impossible or that the method does not use.
+    """
+
+    method: Method = setting("svd", "How the encoders are combined.")
+    dimensions: int | None = setting(
+        None,
+        "Number of dimensions of the result; conc and avg have no choice.",
+        low=1,
+        shown="those of the widest source",
+        section="Training",
+    )
+    pooling: WordPooling | None = setting(
+        None,
+        "How word vectors become one.",
+        shown="max for sup and unsup, else mean",
+        section="Training",
+    )
+    level: Level | None = setting(
+        None,
+        "Combine word vectors, or vectors of whole texts.",
+        shown="word if every source has word vectors",
+        section="Training",
+    )
+    regularization: float | None = setting(
+        None,
+        "gcca: regularization of each source's covariance, as a multiple of its mean variance.",
+        low=0,
+        shown="10",
+    )
+    sample: int | None = setting(
+        None,
+        "Maximum number of texts of CORPUS to read, drawn at random.",
+        low=1,
+        shown="100000, for unsup 20000",
+    )
+    seed: int = setting(0, "Random seed of all that is drawn.", low=0, section="Training")
+    training: UnsupSettings = field(default_factory=UnsupSettings)
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if self.method in UNFITTED and self.dimensions is not None:
+            whose = "the sum of" if self.method == "conc" else "the greatest of"
+            raise ConfigError(f"dimensions: {self.method} has {whose} its sources'; leave it out")
+        if self.method != "gcca" and self.regularization is not None:
+            raise ConfigError("regularization: it belongs to gcca; leave it out")
+        if self.method not in SAMPLE and self.sample is not None:
+            raise ConfigError(f"sample: {self.method} reads no corpus; leave it out")
+
+    @property
+    def word_pooling(self) -> WordPooling:
+        """The pooling, by default the method's."""
+        return self.pooling or ("max" if self.method in ("sup", "unsup") else "mean")

@@ -1,0 +1,71 @@
+"""How static encoders are fitted, each setting declared once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from retriever.encoders.settings import Static
+from retriever.errors import ConfigError
+from retriever.settings import check_settings, setting
+
+FITTED = ("sif", "usif")
+_SAMPLE = "Maximum number of texts, drawn at random, to compute components or lsa from."
+
+
+@dataclass(frozen=True, slots=True)
+class LSASettings:
+    """How LSA is fitted."""
+
+    dimensions: int = setting(300, "lsa: number of dimensions.", low=1, section="Encoder")
+    min_df: int = setting(2, "lsa: leave out words of fewer texts than this.", low=1)
+    max_df: float = setting(
+        0.5,
+        "lsa: leave out words of more than this share of the texts.",
+        low=0,
+        high=1,
+        low_open=True,
+    )
+    max_words: int = setting(
+        100_000, "lsa: maximum number of words; those of the most texts are kept.", low=1
+    )
+    sample: int = setting(100_000, _SAMPLE, low=1)
+    seed: int = setting(0, "Random seed of the sample.")
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@dataclass(frozen=True, slots=True)
+class FitSettings:
+    """How `sif` and `usif` are fitted."""
+
+    word_counts: str | None = setting(
+        None, "File with a word and its count per line, instead of the counts in SOURCE."
+    )
+    sample: int = setting(100_000, _SAMPLE, low=1)
+    components: int | None = setting(
+        None, "Number of components to remove.", low=0, shown="1 for sif, 5 for usif"
+    )
+    a: float | None = setting(
+        None,
+        "SIF's smoothing parameter; usif computes its own.",
+        low=0,
+        low_open=True,
+        shown="0.001",
+    )
+    seed: int = setting(0, "Random seed of the sample.")
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    def check(self, method: Static) -> None:
+        """Refuse settings that a method does not use."""
+        useless = {"a": self.a, "components": self.components, "word-counts": self.word_counts}
+        if method == "usif":
+            useless = {"a": self.a}
+        elif method == "sif":
+            useless = {}
+        for name, value in useless.items():
+            if value is not None:
+                why = "derives it" if method == "usif" else "has nothing to fit"
+                raise ConfigError(f"{name}: {method} {why}; leave it out")

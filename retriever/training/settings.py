@@ -1,0 +1,269 @@
+"""What is trained and how, each setting declared once."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Literal
+
+from retriever.errors import ConfigError
+from retriever.settings import check_settings, setting
+
+NegativeSource = Literal["pool", "random", "hard", "batch"]
+Objective = Literal["nli", "sts", "mnr", "hinge"]
+Interaction = Literal["bilinear", "concat", "uv"]
+Loss = Literal["hinge", "softmax", "pointwise"]
+Precision = Literal["auto", "float32", "bfloat16"]
+TrainedPart = Literal["full", "last", "lora"]
+# What a head reads of a pair, by interaction.
+PARTS = {"bilinear": ("product",), "concat": ("u", "v"), "uv": ("u", "v", "product", "distance")}
+# Adapters start at zero, and move the weights by their product with small numbers.
+_ADAPTER_RATE = 10.0
+_MARGIN = "Margin of the hinge loss. The paper's is 0, for which a constant scorer has no loss."
+
+
+def trained_part(train: str) -> tuple[TrainedPart, int]:
+    """What ``full``, ``last:N`` or ``lora:RANK`` says; the number is 0 with ``full``."""
+    match = re.fullmatch(r"full|(last|lora):([1-9][0-9]{0,5})", train)
+    if match is None:
+        raise ConfigError(
+            "train: expected full, last:N or lora:RANK, N and RANK at least 1, found "
+            f"{train[:40]!r}"
+        )
+    if match[1] is None:
+        return "full", 0
+    return "last" if match[1] == "last" else "lora", int(match[2])
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingSettings:
+    """The pairs of a question in an epoch; whoever makes the `JudgedPools` puts negatives there."""
+
+    negatives: NegativeSource = setting(
+        "pool",
+        "Source of negatives: pool (the question's candidates), random (all passages), hard (those "
+        "that BM25 ranks highest) or, for encoders, batch (only passages of the other questions of "
+        "a step).",
+        section="Training",
+    )
+    count: int | None = setting(
+        None, "Number of negatives per question and epoch.", low=1, shown="all", section="Training"
+    )
+    positives: int | None = setting(
+        None, "Maximum number of positives per question and epoch.", low=1, shown="all"
+    )
+    batch: int = setting(32, "Number of questions per step.", low=1)
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if self.negatives == "random" and self.count is None:
+            raise ConfigError(
+                "count: random negatives need a number of them for each question; set --count"
+            )
+
+    def require_triples(self) -> None:
+        """Raise ConfigError if questions get no negatives of their own for a pairwise loss."""
+        if self.negatives == "batch":
+            raise ConfigError(
+                "negatives: a pairwise loss compares with negatives of the question itself; "
+                "expected pool, random or hard, found 'batch'"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class FineTuningSettings:
+    """What cross-encoders and encoders have in common.
+
+    Rates rise linearly in the warm-up and fall linearly over all steps. With a few hundred dev
+    questions two epochs differ by more than the tolerance by chance, and the earlier ones were
+    trained at higher rates.
+    """
+
+    train: str = setting(
+        "full",
+        "Weights to train: all but the word embeddings, those of the last N layers, or low-rank "
+        "adapters, which learn at ten times the rate and are merged.",
+        section="Training",
+    )
+    epochs: int = setting(3, "Maximum number of epochs.", low=1, section="Training")
+    patience: int = setting(
+        2, "Stop after this many epochs in a row that are not kept.", low=1, section="Training"
+    )
+    tolerance: float = setting(
+        0.02,
+        "Keep the last epoch whose dev score (0 to 1) is at most this much below the best before "
+        "it.",
+        low=0,
+    )
+    learning_rate: float = setting(
+        1e-4, "Learning rate of the transformer after the warm-up.", low=0
+    )
+    head_learning_rate: float = setting(
+        1e-3, "Learning rate of the layers on top of the transformer.", low=0
+    )
+    weight_decay: float = setting(0.01, "Weight decay of matrices.", low=0)
+    warmup: float = setting(
+        0.1, "Share of the steps during which the learning rates rise.", low=0, high=1
+    )
+    clip: float = setting(1.0, "Norm that gradients are clipped to.", low=0, low_open=True)
+    averaging: float = setting(
+        0.95,
+        "Decay of the moving average of the weights, which is kept; 0 keeps the last weights.",
+        low=0,
+        high=1,
+        high_open=True,
+    )
+    train_word_embeddings: bool = setting(False, "Train the word embeddings too.")
+    precision: Precision = setting(
+        "auto",
+        "Number format of products in training; auto is bfloat16 where the processor is faster "
+        "with it.",
+    )
+    seed: int = setting(
+        0,
+        "Random seed of first weights, dropout, what is drawn and the order of examples.",
+        low=0,
+        section="Training",
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        trained_part(self.train)
+
+    @property
+    def transformer_rate(self) -> float:
+        """The learning rate of the weights that `train` says."""
+        return self.learning_rate * (_ADAPTER_RATE if self.train.startswith("lora") else 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderTrainingSettings(FineTuningSettings):
+    """How an encoder is fine-tuned; what is kept is never worse on dev than the untrained one."""
+
+    tolerance: float = setting(
+        0.0,
+        "Keep the last epoch whose dev score is at most this much below the best before it.",
+        low=0,
+    )
+    learning_rate: float = setting(
+        5e-5, "Learning rate of the transformer after the warm-up.", low=0
+    )
+    objective: Objective | None = setting(
+        None,
+        "Loss: softmax over labels, squared error of the cosine, multiple negatives ranking, or "
+        "pairwise hinge.",
+        shown="nli for labels, sts for scores, else mnr",
+        section="Training",
+    )
+    scale: float = setting(
+        20.0, "Factor of the cosines in the softmax of mnr.", low=0, low_open=True
+    )
+    max_length: int = setting(
+        128, "Window in word pieces during training; the encoder keeps its own window.", low=8
+    )
+    margin: float = setting(0.2, "Margin of the hinge loss.", low=0, low_open=True)
+    sampling: SamplingSettings = field(
+        default_factory=lambda: SamplingSettings(count=4, positives=1)
+    )
+
+    def __post_init__(self) -> None:
+        # Not super(): a class with slots is another one than the one that is defined here.
+        FineTuningSettings.__post_init__(self)
+        if self.objective == "hinge":
+            self.sampling.require_triples()
+
+
+@dataclass(frozen=True, slots=True)
+class CrossTrainingSettings(FineTuningSettings):
+    """How a cross-encoder is fine-tuned; the moving average of the weights is not in the paper."""
+
+    loss: Loss = setting(
+        "hinge",
+        "hinge compares two passages, softmax a relevant passage with all negatives; pointwise "
+        "takes each passage by itself, and questions without a relevant one too.",
+        section="Training",
+    )
+    layer_decay: float = setting(
+        1.0,
+        "Factor of the learning rate from each layer to the one below it.",
+        low=0,
+        high=1,
+        low_open=True,
+    )
+    margin: float = setting(1.0, _MARGIN, low=0)
+    sampling: SamplingSettings = field(
+        default_factory=lambda: SamplingSettings(count=12, positives=3, batch=8)
+    )
+
+    def __post_init__(self) -> None:
+        FineTuningSettings.__post_init__(self)
+        # A margin that is given its default cannot be told from one that is left out.
+        if self.loss != "hinge" and self.margin != 1:
+            raise ConfigError(
+                f"margin: it belongs to the hinge loss, found loss {self.loss}; leave one of them "
+                "out"
+            )
+        self.sampling.require_triples()
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether each passage is an example of its own."""
+        return self.loss == "pointwise"
+
+
+@dataclass(frozen=True, slots=True)
+class HeadSettings:
+    """What a head on frozen vectors u and v computes.
+
+    ``bilinear`` is (uᵀM) * v, elementwise; ``concat`` is [u; v]; ``uv`` is [u; v; u * v; |u - v|].
+    ``linear`` is a weight for each component and a bias; of ``bilinear`` it is the sum of the
+    components, uᵀM v, for M would absorb weights. ``mlp`` is a hidden layer with ReLU and dropout,
+    then a weight for each hidden unit and a bias.
+
+    ``cosine`` scores as the dot product before any training: M is the identity, the linear head
+    weighs u * v by 1 and the rest by 0, and of the MLP two units hold the positive and the negative
+    part of that sum while the others do not reach the score yet. ``concat`` cannot express a
+    product and starts as with ``random``, PyTorch's default for linear layers.
+    """
+
+    interaction: Interaction = setting("bilinear", "What is read of two vectors.")
+    head: Literal["linear", "mlp"] = setting("linear", "What scores it.")
+    hidden: int = setting(256, "Number of units in the hidden layer of an MLP.", low=2)
+    dropout: float = setting(0.1, "Dropout of the hidden layer.", low=0, high=1, high_open=True)
+    initial: Literal["cosine", "random"] = setting(
+        "cosine",
+        "Initial weights: those that score as the cosine, where the head can, or random ones.",
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    @property
+    def starts_as_cosine(self) -> bool:
+        """Whether the head scores as the cosine before training."""
+        return self.initial == "cosine" and self.interaction != "concat"
+
+
+@dataclass(frozen=True, slots=True)
+class HeadTrainingSettings:
+    """How a head is trained.
+
+    Scores start as cosines, which are rarely 1 apart: with a margin of 1 nearly all triples count
+    at first. Decay is decoupled from the gradient as in AdamW (Loshchilov and Hutter 2019), towards
+    the start as in L2-SP (Li et al. 2018), and to 0 where weights started at random.
+    """
+
+    epochs: int = setting(50, "Maximum number of epochs.", low=1, section="Training")
+    patience: int = setting(5, "Stop after this many epochs without a better dev AP.", low=1)
+    learning_rate: float = setting(1e-3, "Learning rate of the optimizer.", low=0)
+    weight_decay: float = setting(
+        0.01, "Strength with which weights are pulled to their initial values.", low=0
+    )
+    optimizer: Literal["adam", "sgd"] = setting("adam", "Optimizer.")
+    margin: float = setting(1.0, _MARGIN, low=0)
+    seed: int = setting(0, "Random seed of weights, dropout and the order of questions.", low=0)
+    sampling: SamplingSettings = field(default_factory=SamplingSettings)
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        self.sampling.require_triples()
