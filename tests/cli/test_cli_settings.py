@@ -28,13 +28,15 @@ from eval import (
     TransferProtocol,
     TransferSettings,
 )
-from retriever.encoders.meta.attention import UnsupSettings
-from retriever.encoders.meta.fitting import MetaSettings
-from retriever.encoders.static.fitting import FitSettings, LSASettings
-from retriever.encoders.training.trainer import EncoderTrainingSettings
-from retriever.rerankers.settings import CrossTrainingSettings, HeadSettings, HeadTrainingSettings
-from retriever.training.loop import Trained
-from retriever.training.sampling import SamplingSettings
+from retriever.encoders.meta.settings import MetaSettings, UnsupSettings
+from retriever.encoders.static.settings import FitSettings, LSASettings
+from retriever.training.settings import (
+    CrossTrainingSettings,
+    EncoderTrainingSettings,
+    HeadSettings,
+    HeadTrainingSettings,
+    SamplingSettings,
+)
 
 DATA = Path("data")
 CACHED = Loading(cache=Path("cache"))
@@ -47,7 +49,7 @@ OF_SEVERAL = (
     " --index i --set depth=7"
 )
 TUNED = {
-    "trained": Trained("last", 2),
+    "train": "last:2",
     "learning_rate": 0.5,
     "head_learning_rate": 0.25,
     "weight_decay": 0.125,
@@ -191,7 +193,7 @@ ASKED = [
         RerankerSettings(
             HeadPlan(
                 HeadSettings("bilinear", "linear", 8, 0.5, "random"),
-                HeadTrainingSettings(0.125, "sgd", 0.5, 0.25, 3, 4, sampling=SAMPLED),
+                HeadTrainingSettings(3, 4, 0.5, 0.25, "sgd", 0.125, sampling=SAMPLED),
             ),
             loading=CACHED,
             data=SEVERAL,
@@ -222,7 +224,6 @@ ASKED = [
         "fit_encoder",
         EncoderFitSettings(
             "m::last4",
-            "hinge",
             EncoderTrainingSettings(
                 objective="hinge",
                 scale=5.0,
@@ -268,7 +269,7 @@ ASKED = [
         "train static c.txt -o out --method sif --vectors v --set a=0.25 --set components=2"
         " --set sample=8 --set word-counts=n.txt",
         "fit_static",
-        FitSettings(0.25, 2, 8, word_counts=Path("n.txt")),
+        FitSettings("n.txt", 8, 2, 0.25),
     ),
 ]
 
