@@ -81,7 +81,7 @@ _SHARDS_ALONE = ("shard_size", "workers", "ray", "language", "stemming", "stop_w
     type=click.IntRange(min=1),
     metavar="N",
     help="Number of processes that make shards, each with an encoder and its share of the cores; "
-    "with --ray, of actors.",
+    "with --ray, of tasks.",
     shown_default="1; with --ray one for each GPU, or for each node",
     section="Encoder",
 )

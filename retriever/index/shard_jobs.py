@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import math
 import multiprocessing
 import os
-import shutil
 import signal
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -22,23 +21,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import NewDocument, Stage, StoredHead, no_progress, storage_errors, whole_file
-from retriever import errors
+from indexes import NewDocument, Stage, StoredHead, no_progress
 from retriever.documents import AnyDocument, as_document, document_fault
 from retriever.documents.passages import OnLong
 from retriever.encoders.encoder import Encoder
+from retriever.encoders.spec import EncoderSpec
 from retriever.errors import (
     ConfigError,
     DamagedIndexError,
     RetrieverError,
     SourceError,
-    StorageError,
     require_extra,
 )
 from retriever.index.add import COMPUTED, CommitSettings, Indexer, NoProgress, Progress
 from retriever.index.shards import (
     Plan,
-    ShardContent,
     ShardFacts,
     documents_json,
     read_documents,
@@ -47,10 +44,6 @@ from retriever.index.shards import (
     write_shard,
 )
 
-# Where blocks wait for the nodes of a cluster, inside the folder of the shards.
-WAITING = "waiting"
-# Ray Data's tasks; with more shards than this, a task makes several.
-_MOST_TASKS = 10_000
 _CONNECT_SECONDS = 5.0
 # A shard ends at this many bytes of JSON, so that memory is bounded where documents are long.
 _BLOCK_BYTES = 32 * 2**20
@@ -109,13 +102,8 @@ class ShardJob:
     download: bool = False
 
     def load(self) -> Encoder:
-        """Load the encoder of the plan."""
-        return Encoder.from_spec(
-            self.plan.encoder,
-            device=self.device,
-            download=self.download,
-            asked=self.plan.encoder.model,
-        )
+        """The encoder of the plan, loaded once in a process."""
+        return _loaded(self.plan.encoder, self.device, self.download)
 
     def found(self, block: Block) -> ShardFacts | None:
         """What is known of a shard that is there already and sound; None if it is not there."""
@@ -138,7 +126,7 @@ class ShardJob:
             known = None
         if known is not None:
             return known
-        collected = _Collected()
+        collected = _Collected(encoder.spec.dimensions)
         indexer = Indexer(
             collected,
             lambda: encoder,
@@ -150,30 +138,41 @@ class ShardJob:
             progress=progress,
         )
         indexer.add(read_documents(block.lines))
-        content = collected.content or ShardContent(
-            [], np.empty((0, encoder.spec.dimensions), np.float32), []
-        )
         facts = ShardFacts(
             number=block.number,
             first=block.first,
             last=block.first + block.documents - 1,
             source=block.digest,
-            documents=len(content.documents),
-            passages=len(content.vectors),
+            documents=len(collected.documents),
+            passages=len(collected.vectors),
             split=indexer.report.split,
             truncated=indexer.report.truncated,
             pieces=indexer.report.pieces,
             computed=collected.recorded.get(COMPUTED, []),
         )
-        write_shard(self.folder, self.plan, facts, content)
+        write_shard(
+            self.folder,
+            self.plan,
+            facts,
+            collected.documents,
+            collected.vectors,
+            collected.terms,
+        )
         return facts
+
+
+@lru_cache(maxsize=1)
+def _loaded(spec: EncoderSpec, device: str | None, download: bool) -> Encoder:
+    return Encoder.from_spec(spec, device=device, download=download, asked=spec.model)
 
 
 class _Collected:
     """A `Committer` that keeps the one commit of a shard, so that shards are cut like an index."""
 
-    def __init__(self) -> None:
-        self.content: ShardContent | None = None
+    def __init__(self, dimensions: int) -> None:
+        self.documents: Sequence[NewDocument] = []
+        self.vectors = np.empty((0, dimensions), np.float32)
+        self.terms: Sequence[Sequence[str]] = []
         self.recorded: dict[str, Any] = {}
 
     def setting(self, key: str, default: Any = None) -> Any:
@@ -195,7 +194,7 @@ class _Collected:
         tokens: Iterable[Sequence[str]],
         metadata: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> bool:
-        self.content = ShardContent(documents, vectors, list(tokens))
+        self.documents, self.vectors, self.terms = documents, vectors, list(tokens)
         return False
 
     def delete(self, ids: Iterable[str]) -> int:
@@ -341,125 +340,58 @@ def made_on_ray(
 ) -> Iterator[tuple[Block, ShardFacts]]:
     """Make shards on a Ray cluster, whose nodes all have the folder of the shards.
 
-    All blocks are first written into that folder, so that the nodes read them from there. What a
-    node was doing when it was lost, Ray gives to another; a shard that it finished is found.
+    What a node was doing when it was lost, Ray gives to another; a shard that it finished is found.
     """
-    require_extra("ray", "encoding on Ray", "ray", "pyarrow", "pandas")
+    require_extra("ray", "encoding on Ray", "ray")
     with _cluster(address):
-        waiting: dict[int, Block] = {}
-        with _waiting_folder(job.folder / WAITING) as folder:
-            for block in todo:
-                with whole_file(_lines_file(folder, block.number), "the documents") as new:
-                    new.write_bytes(block.lines)
-                waiting[block.number] = replace(block, lines=b"")
-            for facts in _facts(job, [*waiting.values()], workers) if waiting else ():
-                yield waiting[facts.number], facts
+        import ray
+        from ray.exceptions import RayError
+
+        size, share = _shares(ray.nodes(), workers)
+        make = ray.remote(**share, max_retries=-1, max_calls=0)(_made_by_node)
+        there = ray.put(replace(job, folder=job.folder.resolve()))
+        running: dict[Any, Block] = {}
+        block = next(todo, None)
+        try:
+            while block is not None or running:
+                while block is not None and len(running) < size:
+                    running[make.remote(there, block)] = block
+                    block = next(todo, None)
+                [done], _ = ray.wait([*running])
+                result = ray.get(done)
+                if isinstance(result, RetrieverError):
+                    raise result
+                yield running.pop(done), result
+        except RayError as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise RetrieverError(
+                f"Ray gave up ({reason}); finished shards are kept: run the same command again"
+            ) from error
 
 
-def _facts(job: ShardJob, waiting: Sequence[Block], workers: int | None) -> Iterator[ShardFacts]:
-    import ray
-    import ray.data
-    from ray.exceptions import RayError
-
-    items = [{"block": json.dumps({**asdict(one), "lines": None})} for one in waiting]
-    tasks = min(len(items), _MOST_TASKS)
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
-    context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = False
-    try:
-        made = ray.data.from_items(items, override_num_blocks=tasks).map_batches(
-            _Maker,
-            fn_constructor_args=(replace(job, folder=job.folder.resolve()),),
-            batch_size=1,
-            batch_format="numpy",
-            **_actors(ray, workers),
-        )
-        for row in made.iter_rows():
-            result: dict[str, Any] = json.loads(row["result"])
-            if "error" in result:
-                kind: type[RetrieverError] = getattr(errors, result["error"])
-                raise kind(result["message"])
-            yield ShardFacts(**result)
-    except RayError as error:
-        reason = str(error).strip().splitlines()[-1]
-        raise RetrieverError(
-            f"Ray gave up ({reason}); finished shards are kept: run the same command again"
-        ) from error
-
-
-def _actors(ray: Any, workers: int | None) -> dict[str, Any]:
-    """How many actors there are, and what each takes: a GPU, or all cores of a node."""
-    pool = ray.data.ActorPoolStrategy
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    gpus = int(sum(node.get("GPU", 0) for node in nodes))
+def _shares(nodes: Sequence[Mapping[str, Any]], workers: int | None) -> tuple[int, dict[str, Any]]:
+    """How many shards are made at once, and what each takes: a GPU, or all cores of a node."""
+    alive = [node["Resources"] for node in nodes if node["Alive"]]
+    gpus = int(sum(node.get("GPU", 0) for node in alive))
     if gpus:
         size = workers or gpus
-        return {"compute": pool(size=size), "num_gpus": min(1.0, gpus / size)}
-    cores = [int(node["CPU"]) for node in nodes if node.get("CPU", 0) >= 1] or [1]
+        return size, {"num_gpus": min(1.0, gpus / size)}
+    cores = [int(node["CPU"]) for node in alive if node.get("CPU", 0) >= 1] or [1]
     each = min(cores) if workers is None else max(1, sum(cores) // workers)
-    size = workers or sum(own // each for own in cores)
-    return {"compute": pool(size=size), "num_cpus": each}
+    return workers or sum(own // each for own in cores), {"num_cpus": min(each, max(cores))}
 
 
-class _Maker:
-    """An actor that makes shards with one encoder."""
-
-    def __init__(self, job: ShardJob) -> None:
-        self._job = job
-        self._encoder: Encoder | None = None
-
-    def __call__(self, batch: Mapping[str, Any]) -> dict[str, list[str]]:
-        return {"result": [json.dumps(self._result(one)) for one in batch["block"]]}
-
-    def _result(self, text: str) -> dict[str, Any]:
-        """The facts of a shard, or an error that is no fault of the machine."""
-        known = json.loads(text)
-        try:
-            # Here, since Ray would take an error of the constructor for a dead actor.
-            self._encoder = self._encoder or self._job.load()
-            folder = self._job.folder / WAITING
-            lines = _read_lines(_lines_file(folder, known["number"]), known["digest"])
-            block = Block(**{**known, "lines": lines})
-            return asdict(self._job.make(block, self._encoder, NoProgress()))
-        except RetrieverError as error:
-            return {"error": type(error).__name__, "message": str(error)}
-
-
-def _lines_file(folder: Path, number: int) -> Path:
-    return folder / f"{number:06}.jsonl"
-
-
-def _read_lines(path: Path, digest: str) -> bytes:
+def _made_by_node(job: ShardJob, block: Block) -> ShardFacts | RetrieverError:
+    """A shard, or an error that is no fault of the machine; a process keeps its encoder."""
     try:
-        lines = path.read_bytes()
-    except FileNotFoundError:
-        lines = b""
-    if hashlib.sha256(lines).hexdigest() != digest:
-        raise StorageError(
-            f"{path}: missing or incomplete on {os.uname().nodename}; choose a folder on a file "
-            "system that all nodes share"
-        )
-    return lines
-
-
-@contextmanager
-def _waiting_folder(folder: Path) -> Iterator[Path]:
-    with storage_errors(folder):
-        folder.mkdir()
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        return job.make(block, job.load(), NoProgress())
+    except RetrieverError as error:
+        return error
 
 
 @contextmanager
 def _cluster(address: str) -> Iterator[None]:
     """A connection to a cluster, or the one that the program has."""
-    if address.startswith("ray://"):
-        raise ConfigError(
-            f"--ray {address}: Ray Data does not run over Ray Client; run the command on a machine "
-            "of the cluster, with --ray auto"
-        )
     # Read when ray is imported.
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     import ray

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,7 +22,6 @@ from retriever.errors import (
 )
 from retriever.index.add import NoProgress, ShardProgress
 from retriever.index.shard_jobs import (
-    WAITING,
     Block,
     ShardJob,
     blocks,
@@ -91,7 +89,7 @@ def encode_shards(
         shard_size: maximum number of documents of a shard, 10,000 by default; one with more than
             32 MiB of text is smaller.
         workers: number of processes, each with an encoder of its own and its share of the cores;
-            None or 1 encodes in this one. With `ray` the number of actors; None takes one for each
+            None or 1 encodes in this one. With `ray` the number of tasks; None takes one for each
             GPU, or else for each node. A program that asks for more than 1 needs the usual guard,
             ``if __name__ == "__main__":``.
         ray: encode on the Ray cluster at this address: ``auto``, ``local`` or ``HOST:PORT``. All
@@ -121,7 +119,6 @@ def encode_shards(
         # What a killed process left.
         for left_over in folder.glob(".*.tmp"):
             left_over.unlink(missing_ok=True)
-        shutil.rmtree(folder / WAITING, ignore_errors=True)
         choice = ModelChoice(str(model), device, download)
         plan, encoder = _planned(source, folder, choice, analyzer, on_long, shard_size)
         job = ShardJob(folder, plan, check_on_long(on_long, plan.passages), device, download)

@@ -134,15 +134,6 @@ class ShardFacts:
     computed: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class ShardContent:
-    """What a shard holds, as a writer commits it."""
-
-    documents: Sequence[NewDocument]
-    vectors: NDArray[np.float32]
-    terms: Sequence[Sequence[str]]
-
-
 def shard_path(folder: Path, number: int) -> Path:
     """The file of a shard."""
     return folder / f"{number:06}.safetensors"
@@ -169,25 +160,31 @@ def read_documents(lines: bytes) -> Iterator[Document]:
         yield Document(**json.loads(line))
 
 
-def write_shard(folder: Path, plan: Plan, facts: ShardFacts, content: ShardContent) -> None:
-    """Write a shard, in place of an earlier one."""
+def write_shard(
+    folder: Path,
+    plan: Plan,
+    facts: ShardFacts,
+    documents: Sequence[NewDocument],
+    vectors: NDArray[np.float32],
+    terms: Sequence[Sequence[str]],
+) -> None:
+    """Write a shard, in place of an earlier one; there are vectors and terms for each passage."""
     from safetensors.numpy import save
 
     vocabulary: dict[str, int] = {}
     pairs, term_counts = array("i"), array("i")
-    for terms in content.terms:
-        counts = Counter(terms)
+    for tokens in terms:
+        counts = Counter(tokens)
         term_counts.append(len(counts))
         for term, count in counts.items():
             pairs.extend((vocabulary.setdefault(term, len(vocabulary)), count))
-    documents = content.documents
     hashes = b"".join(one.hash for one in documents)
     tensors: dict[str, NDArray[Any]] = {
         "documents": _bytes(documents_json(documents)),
         "hashes": _bytes(hashes).reshape(len(documents), -1 if hashes else 16),
         "passage_counts": np.array([len(one.spans) for one in documents], np.int32),
         "spans": np.array([*chain(*(one.spans for one in documents))], np.int64).reshape(-1, 2),
-        "vectors": np.ascontiguousarray(content.vectors, np.float32),
+        "vectors": np.ascontiguousarray(vectors, np.float32),
         "vocabulary": _bytes(json.dumps(list(vocabulary), ensure_ascii=False).encode()),
         "term_counts": np.array(term_counts, np.int32),
         "terms": np.array(pairs, np.int32).reshape(-1, 2),

@@ -11,7 +11,7 @@ from retriever.errors import SourceError
 from tests.retriever.index.moving_samples import choice_of, random_documents, word_vectors
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-pytest.importorskip("ray.data", reason='Ray is missing: pip install "layer-retriever[ray]"')
+pytest.importorskip("ray", reason='Ray is missing: pip install "layer-retriever[ray]"')
 
 pytestmark = [
     pytest.mark.soak,
@@ -68,7 +68,6 @@ def test_a_node_that_is_killed_loses_and_repeats_no_text(tmp_path, model, cluste
     encode_shards(documents, tmp_path / "here", model, shard_size=500)
     for path in (tmp_path / "here").glob("*.safetensors"):
         assert path.read_bytes() == (tmp_path / "ray" / path.name).read_bytes()
-    assert not (tmp_path / "ray/waiting").exists()
 
 
 def test_an_error_of_a_node_is_that_of_one_process(tmp_path, model):
