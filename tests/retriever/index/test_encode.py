@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 
 from retriever import Document
 from retriever.errors import ConfigError, SourceError, StorageError
-from retriever.index.add import NoProgress
 from retriever.index.export import encode_to_file
 
 LONG = " ".join(f"w{i}" for i in range(100))
@@ -21,14 +19,33 @@ def documents(n):
         yield Document(f"id {i} é", f"text n{i}", f"Title {i}" if i % 2 else None)
 
 
-def write(stream, encoder, output, on_long="truncate"):
-    return encode_to_file(stream, encoder, output, on_long=on_long, progress=NoProgress())
+class Told:
+    """The sizes of windows, and the number of texts."""
+
+    def __init__(self):
+        self.windows, self.texts = [], 0
+
+    def window(self, passages):
+        self.windows.append(passages)
+
+    def encoded(self, passages, pieces):
+        self.texts += passages
 
 
-@pytest.mark.parametrize("n", [1, 10, 8192, 8193])
-def test_numpy_reads_the_rows_in_the_order_of_the_documents(tmp_path, fake_encoder, n):
-    output = tmp_path / "vectors.npy"
-    written = write(documents(n), fake_encoder, output)
+def write(stream, encoder, output, on_long="truncate", progress=None):
+    progress = progress or Told()
+    return encode_to_file(stream, encoder, output, on_long=on_long, progress=progress)
+
+
+@pytest.mark.parametrize(
+    ("n", "windows"), [(0, []), (1, [1]), (10, [10]), (8192, [8192]), (8193, [8192, 1])]
+)
+def test_numpy_reads_the_rows_in_the_order_of_the_documents(tmp_path, fake_encoder, n, windows):
+    output, told = tmp_path / "vectors.npy", Told()
+    # Those of an earlier run are replaced.
+    write(documents(2), fake_encoder, output)
+    written = write(documents(n), fake_encoder, output, progress=told)
+    assert (told.windows, told.texts) == (windows, n)
     assert (written.rows, written.truncated) == (n, 0)
     assert written.ids_file == tmp_path / "vectors.ids.jsonl"
     for mode in (None, "r"):
@@ -36,22 +53,11 @@ def test_numpy_reads_the_rows_in_the_order_of_the_documents(tmp_path, fake_encod
         assert (vectors.dtype, vectors.shape) == (np.float32, (n, 16))
         assert vectors.flags.c_contiguous
     texts = [f"{d.title} {d.text}" if d.title else d.text for d in documents(n)]
-    np.testing.assert_array_equal(vectors, fake_encoder.encode(texts))
+    if n:
+        np.testing.assert_array_equal(vectors, fake_encoder.encode(texts))
     ids = [json.loads(line) for line in written.ids_file.read_text().splitlines()]
     assert ids == [d.id for d in documents(n)]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["vectors.ids.jsonl", "vectors.npy"]
-
-
-def test_nothing_to_encode_is_an_array_without_rows(tmp_path, fake_encoder):
-    write([], fake_encoder, tmp_path / "v.npy")
-    assert np.load(tmp_path / "v.npy").shape == (0, 16)
-
-
-def test_an_equal_file_of_an_earlier_run_is_replaced(tmp_path, fake_encoder):
-    write(documents(5), fake_encoder, tmp_path / "v.npy")
-    write(documents(3), fake_encoder, tmp_path / "v.npy")
-    assert np.load(tmp_path / "v.npy").shape == (3, 16)
-    assert len((tmp_path / "v.ids.jsonl").read_text().splitlines()) == 3
 
 
 def test_long_texts_are_cut_and_counted(tmp_path, fake_encoder):
@@ -91,16 +97,6 @@ def test_a_failure_leaves_what_was_there_and_nothing_else(
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_a_full_disk_is_one_clear_error_and_leaves_nothing(tmp_path, fake_encoder, monkeypatch):
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("indexes.files.GrowingArray.append", full)
-    with pytest.raises(StorageError, match="the disk is full"):
-        write(documents(2), fake_encoder, tmp_path / "v.npy")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_name_that_cannot_be_written_is_refused_before_anything_is_read(tmp_path, fake_encoder):
     (tmp_path / "folder.npy").mkdir()
     for name, error in (
@@ -111,21 +107,3 @@ def test_a_name_that_cannot_be_written_is_refused_before_anything_is_read(tmp_pa
         with pytest.raises(error, match="expected a file"):
             write(failing(0), fake_encoder, tmp_path / name)
     assert [path.name for path in tmp_path.iterdir()] == ["folder.npy"]
-
-
-def test_progress_is_told_of_every_text(tmp_path, fake_encoder):
-    class Told:
-        def __init__(self):
-            self.windows, self.texts = [], 0
-
-        def window(self, passages):
-            self.windows.append(passages)
-
-        def encoded(self, passages, pieces):
-            self.texts += passages
-
-    told = Told()
-    encode_to_file(
-        documents(9000), fake_encoder, tmp_path / "v.npy", on_long="truncate", progress=told
-    )
-    assert (told.windows, told.texts) == ([8192, 808], 9000)

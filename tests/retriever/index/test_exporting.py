@@ -42,25 +42,19 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_the_corpus_reader_reads_an_export_back_in_order_of_ids(folder, tmp_path):
+def test_an_export_is_read_back_in_order_of_ids_and_indexing_it_changes_nothing(folder, tmp_path):
     written = export_jsonl(folder, tmp_path / "out.jsonl")
     assert (written.documents, written.files) == (6, (tmp_path / "out.jsonl",))
     back = list(CorpusReader([tmp_path / "out.jsonl"]))
     assert back == sorted(ODD, key=lambda document: document.id)
     assert names(tmp_path) == ["my.index", "out.jsonl"]
-
-
-def test_indexing_an_export_again_changes_nothing(folder, tmp_path):
-    export_jsonl(folder, tmp_path / "out.jsonl")
     with Index.open(folder) as index:
-        assert index.add(CorpusReader([tmp_path / "out.jsonl"])).unchanged == 6
-
-
-def test_an_open_stream_gets_the_same_lines(folder, tmp_path):
+        assert index.add(back).unchanged == 6
+        index.clear()
     export_jsonl(folder, tmp_path / "out.jsonl", vectors=True)
-    stream = io.StringIO()
-    assert export_jsonl(folder, stream, vectors=True).files == ()
-    assert stream.getvalue() == (tmp_path / "out.jsonl").read_text("utf-8")
+    export_npy(folder, tmp_path / "out.npy")
+    assert (tmp_path / "out.jsonl").read_bytes() == b""
+    assert np.load(tmp_path / "out.npy").shape == (0, 16)
 
 
 def test_vectors_come_back_as_the_float32_they_are(folder, tmp_path, fake_encoder):
@@ -80,6 +74,9 @@ def test_vectors_come_back_as_the_float32_they_are(folder, tmp_path, fake_encode
     assert total == written.passages > 6
     encoder = json.loads((tmp_path / "out.encoder.json").read_text())
     assert encoder == fake_encoder.spec.to_json()
+    stream = io.StringIO()
+    assert export_jsonl(folder, stream, vectors=True).files == ()
+    assert stream.getvalue() == (tmp_path / "out.jsonl").read_text("utf-8")
 
 
 def test_numpy_gets_a_row_a_passage_with_its_id_and_place(folder, tmp_path):
@@ -95,14 +92,6 @@ def test_numpy_gets_a_row_a_passage_with_its_id_and_place(folder, tmp_path):
     assert rows == [row for row, _ in expected]
     assert matrix.tolist() == [vector for _, vector in expected]
     assert names(tmp_path) == ["my.index", "out.encoder.json", "out.ids.jsonl", "out.npy"]
-
-
-def test_an_index_without_documents_is_exported_as_nothing(tmp_path, fake_encoder):
-    Index.create(tmp_path / "empty").close()
-    export_jsonl(tmp_path / "empty", tmp_path / "out.jsonl", vectors=True)
-    export_npy(tmp_path / "empty", tmp_path / "out.npy")
-    assert (tmp_path / "out.jsonl").read_bytes() == b""
-    assert np.load(tmp_path / "out.npy").shape == (0, 16)
 
 
 def test_fields_can_have_other_names(tmp_path, fake_encoder):
@@ -125,10 +114,8 @@ def test_metadata_of_a_field_that_is_taken_is_refused_and_the_old_file_stays(
         index.add([Document("1", "good"), Document("2", "bad", None, {name: 1})])
     output = tmp_path / "out.jsonl"
     output.write_text("old")
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match=f"^document '2': its metadata has a field {name!r}.*$"):
         export_jsonl(tmp_path / "my.index", output, vectors=True)
-    assert f"document '2': its metadata has a field {name!r}" in str(caught.value)
-    assert "\n" not in str(caught.value)
     assert output.read_text() == "old"
     assert names(tmp_path) == ["my.index", "out.jsonl"]
     if name == "vectors":
@@ -177,11 +164,12 @@ def test_an_altered_document_is_not_exported(folder, tmp_path):
 
 def test_names_that_cannot_be_written_are_refused_before_anything(folder, tmp_path):
     (tmp_path / "a.jsonl").mkdir()
-    for output in (tmp_path / "a.jsonl", tmp_path / "nowhere" / "out.jsonl"):
-        with pytest.raises(StorageError, match=r"a\.jsonl|nowhere"):
-            export_jsonl(folder, output)
-    with pytest.raises(ConfigError, match=r"ends in \.jsonl"):
-        export_jsonl(folder, tmp_path / "out.csv")
-    with pytest.raises(ConfigError, match=r"ends in \.npy"):
-        export_npy(folder, tmp_path / "out.bin")
+    for write, name, error, message in (
+        (export_jsonl, "a.jsonl", StorageError, "a.jsonl"),
+        (export_jsonl, "nowhere/out.jsonl", StorageError, "nowhere"),
+        (export_jsonl, "out.csv", ConfigError, r"ends in \.jsonl"),
+        (export_npy, "out.bin", ConfigError, r"ends in \.npy"),
+    ):
+        with pytest.raises(error, match=message):
+            write(folder, tmp_path / name)
     assert names(tmp_path) == ["a.jsonl", "my.index"]

@@ -117,6 +117,9 @@ def test_another_model_than_the_index_has_is_refused_naming_both(folder, tiny_mo
         Index.open(folder, model)
     assert "fake" in str(caught.value)
     assert model in str(caught.value)
+    for make in (Index.open, Index.create):
+        with pytest.raises(EncoderMismatchError, match=r"max-length=32 .*, but max-length=16"):
+            make(folder, "::max-length=16")
 
 
 def test_a_copy_of_the_index_model_under_another_name_is_accepted(tmp_path, tiny_models):

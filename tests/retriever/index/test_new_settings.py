@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from retriever import AnalyzerSettings, Document, Index, PassageSettings
+from retriever import Document, Index, PassageSettings
 from retriever.encoders.encoder import Encoder
 from retriever.errors import ConfigError, EncoderMismatchError, IndexLockedError
 from retriever.index.creation import holds_documents
@@ -117,14 +117,6 @@ def test_an_index_that_another_writer_holds_keeps_its_settings(folder):
             end.set()
             writing.join()
         assert len(index) == 1
-
-
-def test_an_open_index_follows_the_settings_it_gets(folder):
-    with Index.create(folder, analyzer=AnalyzerSettings("german"), encoder=Lengths(3)) as reader:
-        with Index.create(folder, language="english", encoder=Lengths(3)) as index:
-            index.add(["two texts"])
-        assert reader.analyzer.settings.language == "english"
-        assert reader.search("text", mode="bm25")
 
 
 def test_import_takes_an_index_without_documents(folder, fake_encoder, tmp_path, monkeypatch):

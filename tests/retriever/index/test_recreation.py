@@ -68,39 +68,28 @@ def test_the_old_index_serves_until_the_block_ends(folder):
         assert {hit.id for hit in reader.search("text", ALL)} == ids(documents(30, "new"))
 
 
-def test_a_failed_recreation_keeps_the_old_index_and_goes_on_later(folder, fake_encoder):
-    with pytest.raises(RuntimeError, match="now"), recreated(folder) as index:
-        index.add(interrupted(300, RuntimeError), prune=True)
-    assert held(folder) == ids(documents(20))
-    before = fake_encoder.encoded
-    with recreated(folder) as index:
-        index.add(documents(310, "new"), prune=True)
-    assert fake_encoder.encoded - before == 10
-    assert held(folder) == ids(documents(310, "new"))
-
-
-def test_a_killed_recreation_keeps_the_old_index_and_loses_one_segment_at_most(
-    folder, fake_encoder
+@pytest.mark.parametrize(("error", "lost"), [(RuntimeError, 0), (Killed, 512)])
+def test_an_attempt_that_ends_early_is_resumed_with_the_same_settings(
+    folder, fake_encoder, error, lost
 ):
-    with pytest.raises(Killed), recreated(folder) as index:
-        index.add(interrupted(2000), commit=SMALL, prune=True)
+    with pytest.raises(error), recreated(folder) as index:
+        index.add(interrupted(2000, error), commit=SMALL, prune=True)
     assert held(folder) == ids(documents(20))
+    with writer_lock(folder), pytest.raises(IndexLockedError), recreated(folder):
+        pass
     before = fake_encoder.encoded
     with recreated(folder) as index:
-        index.add(documents(2000, "new"), prune=True)
-    assert fake_encoder.encoded - before <= 512
-    assert held(folder) == ids(documents(2000, "new"))
+        index.add(documents(2010, "new"), prune=True)
+    assert fake_encoder.encoded - before <= lost + 10
+    assert held(folder) == ids(documents(2010, "new"))
 
 
-def test_other_sources_on_the_second_attempt_leave_nothing_of_the_first(folder):
+def test_other_sources_or_settings_leave_nothing_of_the_first_attempt(folder, fake_encoder):
     with pytest.raises(Killed), recreated(folder) as index:
         index.add(interrupted(1000), commit=SMALL, prune=True)
     with recreated(folder) as index:
         index.add(documents(5, "third"), prune=True)
     assert held(folder) == ids(documents(5, "third"))
-
-
-def test_other_settings_on_the_second_attempt_start_anew(folder, fake_encoder):
     with pytest.raises(RuntimeError), recreated(folder) as index:
         index.add(interrupted(300, RuntimeError), prune=True)
     before = fake_encoder.encoded
@@ -109,13 +98,6 @@ def test_other_settings_on_the_second_attempt_start_anew(folder, fake_encoder):
     assert fake_encoder.encoded - before == 300
     with Index.open(folder) as index:
         assert index.analyzer.settings.language == "german"
-
-
-def test_settings_of_the_old_index_can_be_changed(folder):
-    with recreated(folder, analyzer=AnalyzerSettings("none")) as index:
-        index.add(documents(3), prune=True)
-    with Index.open(folder) as index:
-        assert index.analyzer.settings.language == "none"
 
 
 @pytest.mark.parametrize("damage", ["segment", "database", "settings"])
@@ -139,8 +121,6 @@ def test_a_second_writer_is_refused_meanwhile(folder):
             old.add(documents(1))
         with pytest.raises(IndexLockedError), recreated(folder):
             pass
-    with writer_lock(folder), pytest.raises(IndexLockedError), recreated(folder):
-        pass
 
 
 def test_what_a_finished_replacement_left_beside_is_removed(folder, tmp_path):
@@ -180,33 +160,25 @@ def test_files_that_are_no_part_of_an_index_are_never_removed(folder, tmp_path, 
         (tmp_path / name).rmdir()
 
 
-def test_what_is_refused_leaves_nothing_beside_the_index(folder):
-    with (
-        pytest.raises(ConfigError, match="nonsense"),
-        recreated(folder, structures=StructureSettings("nonsense")),
-    ):
+def test_an_open_index_follows_one_made_anew_with_its_analyzer(folder):
+    settings = SearchSettings(mode="bm25")
+    with Index.open(folder) as reader:
+        assert reader.search("texts", settings)
+        with recreated(folder, analyzer=AnalyzerSettings(language="none")) as index:
+            index.add([Document("x", "texts and the rest")], prune=True)
+        # The old analyzer would look for the stem "text", which the new index does not hold.
+        assert [hit.id for hit in reader.search("texts", settings)] == ["x"]
+        assert reader.analyzer.settings.language == "none"
+        # The old analyzer would leave "the" out of what it indexes.
+        reader.add([Document("y", "the end")])
+        assert [hit.id for hit in reader.search("the", settings)] == ["y", "x"]
+
+
+def test_what_is_refused_keeps_what_is_there(folder, monkeypatch):
+    nonsense = StructureSettings("nonsense")
+    with pytest.raises(ConfigError, match="nonsense"), recreated(folder, structures=nonsense):
         pass
     assert not new_folder(folder).exists()
-
-
-def test_what_is_refused_keeps_what_an_earlier_attempt_encoded(folder, fake_encoder, monkeypatch):
-    with pytest.raises(Killed), recreated(folder) as index:
-        index.add(interrupted(2000), commit=SMALL, prune=True)
-    before = fake_encoder.encoded
-    with monkeypatch.context() as patch:
-        patch.setattr(Index, "create", refuse)
-        with pytest.raises(ConfigError, match="now"), recreated(folder):
-            pass
-    with recreated(folder) as index:
-        index.add(documents(2000, "new"), prune=True)
-    assert fake_encoder.encoded - before <= 512
-
-
-def refuse(*_, **__):
-    raise ConfigError("now")
-
-
-def test_the_current_folder_is_not_pulled_away(folder, monkeypatch):
     monkeypatch.chdir(folder)
     with pytest.raises(ConfigError, match="another folder"), recreated("."):
         pass
@@ -220,27 +192,3 @@ def test_a_link_to_an_index_stays_a_link(folder, tmp_path):
     assert link.is_symlink()
     assert held(link) == held(folder) == ids(documents(4, "new"))
     link.unlink()
-
-
-def test_an_index_can_be_made_in_the_current_folder(folder, tmp_path, monkeypatch):
-    place = tmp_path / "here"
-    place.mkdir()
-    monkeypatch.chdir(place)
-    with Index.create(".") as index:
-        index.add(documents(3))
-    assert held(".") == held(place) == ids(documents(3))
-    shutil.rmtree(place)
-
-
-def test_an_open_index_follows_one_made_anew_with_its_analyzer(folder):
-    settings = SearchSettings(mode="bm25")
-    with Index.open(folder) as reader:
-        assert reader.search("texts", settings)
-        with recreated(folder, analyzer=AnalyzerSettings(language="none")) as index:
-            index.add([Document("x", "texts and the rest")], prune=True)
-        # The old analyzer would look for the stem "text", which the new index does not hold.
-        assert [hit.id for hit in reader.search("texts", settings)] == ["x"]
-        assert reader.analyzer.settings.language == "none"
-        # The old analyzer would leave "the" out of what it indexes.
-        reader.add([Document("y", "the end")])
-        assert [hit.id for hit in reader.search("the", settings)] == ["y", "x"]

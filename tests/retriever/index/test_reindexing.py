@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +14,6 @@ from retriever import (
     AnalyzerSettings,
     Document,
     Index,
-    IndexingReport,
     PassageSettings,
     SearchSettings,
     parse_encoder,
@@ -28,7 +21,6 @@ from retriever import (
 from retriever.errors import DamagedIndexError, IndexLockedError, NotAnIndexError
 from retriever.index.recreation import reindexed
 from tests.retriever.index.moving_samples import (
-    SMALL,
     answers,
     choice_of,
     make_index,
@@ -36,26 +28,6 @@ from tests.retriever.index.moving_samples import (
     stored,
     word_vectors,
 )
-
-ROOT = Path(__file__).parents[3]
-# Reindexes in small commits, and is killed after three of them.
-DYING = """
-import os, signal, sys
-from indexes.folder.writer import FolderWriter
-from retriever import CommitSettings
-from retriever.index.recreation import reindexed
-import retriever.index.add
-retriever.index.add._CHUNK = 20
-commit, made = FolderWriter.commit, []
-def dying(*arguments, **options):
-    commit(*arguments, **options)
-    made.append(1)
-    if len(made) == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
-FolderWriter.commit = dying
-small = CommitSettings(passages=20, window_passages=20)
-reindexed(sys.argv[1], sys.argv[2], commit=small)
-"""
 
 
 @pytest.fixture
@@ -148,23 +120,6 @@ def test_the_same_encoder_changes_nothing(folder, choice):
     assert {path: path.stat().st_mtime_ns for path in (folder / "segments").rglob("*")} == files
 
 
-def test_without_a_model_the_rest_is_as_in_the_index(folder, choice):
-    assert reindexed(folder, "::max-length=20") is not None
-    encoder, analyzer, *_ = settings_of(folder)
-    assert encoder == f"{parse_encoder(choice).model}::static=average::max-length=20"
-    assert analyzer == AnalyzerSettings("german")
-    # With a model, that model's own settings.
-    assert reindexed(folder, parse_encoder(choice).model) is not None
-    assert "max-length=20" not in settings_of(folder)[0]
-
-
-def test_other_settings_alone_can_be_changed(folder):
-    assert reindexed(folder, analyzer=AnalyzerSettings("none")) is not None
-    assert settings_of(folder)[1] == AnalyzerSettings("none")
-    assert reindexed(folder, structures=StructureSettings("flat", 10**9)) is not None
-    assert settings_of(folder)[3].memory_bytes == 10**9
-
-
 def test_a_truncated_document_is_read_as_a_whole(tmp_path, choice):
     text = " ".join(f"w{i}" for i in range(50))
     folder = make_index(
@@ -180,21 +135,6 @@ def test_a_truncated_document_is_read_as_a_whole(tmp_path, choice):
     with Index.open(folder) as index:
         assert [hit.id for hit in index.search("w49", last)] == ["a"]
     assert stored(folder)["a"][1] == text
-
-
-def test_a_damaged_document_stops_it_and_nothing_is_lost(folder, other, tmp_path):
-    shutil.copytree(folder, tmp_path / "good")
-    with closing(sqlite3.connect(folder / "index.sqlite")) as database, database:
-        database.execute("UPDATE documents SET text = 'other' WHERE id = 'd5'")
-    with pytest.raises(DamagedIndexError, match="'d5' was altered"):
-        reindexed(folder, other)
-    assert settings_of(folder)[0] == settings_of(tmp_path / "good")[0]
-    with closing(sqlite3.connect(folder / "index.sqlite")) as database, database:
-        text = next(one.text for one in random_documents(120) if one.id == "d5")
-        database.execute("UPDATE documents SET text = ? WHERE id = 'd5'", (text,))
-    assert answers(folder) == answers(tmp_path / "good")
-    reindexed(folder, other)
-    shutil.rmtree(tmp_path / "good")
 
 
 def test_documents_that_change_between_two_attempts_are_as_they_are_now(folder, choice, other):
@@ -216,29 +156,33 @@ def test_documents_that_change_between_two_attempts_are_as_they_are_now(folder, 
     assert {id_: parts[:3] for id_, parts in stored(folder).items()} == expected
 
 
-def test_a_folder_that_is_no_index_is_not_made_one(tmp_path, other):
+def test_what_is_not_given_is_as_in_the_index(folder, choice):
+    own = parse_encoder(choice).model
+    assert reindexed(folder, "::max-length=20") is not None
+    german = AnalyzerSettings("german"), PassageSettings(overlap=3), StructureSettings("flat")
+    assert settings_of(folder) == (f"{own}::static=average::max-length=20", *german)
+    # With a model, that model's own settings.
+    assert reindexed(folder, own) is not None
+    assert "max-length=20" not in settings_of(folder)[0]
+    plain, large = AnalyzerSettings("none"), StructureSettings("flat", 10**9)
+    assert reindexed(folder, analyzer=plain, structures=large) is not None
+    assert settings_of(folder)[1:] == (plain, german[1], large)
+
+
+def test_a_damaged_document_stops_it_and_no_index_is_made_where_there_is_none(
+    folder, other, tmp_path
+):
+    before = settings_of(folder)
+    text = next(one.text for one in random_documents(120) if one.id == "d5")
+    with closing(sqlite3.connect(folder / "index.sqlite")) as database:
+        for altered in ("other", text):
+            with database:
+                database.execute("UPDATE documents SET text = ? WHERE id = 'd5'", (altered,))
+            if altered == "other":
+                with pytest.raises(DamagedIndexError, match="'d5' was altered"):
+                    reindexed(folder, other)
+                assert settings_of(folder) == before
+    reindexed(folder, other)
     with pytest.raises(NotAnIndexError):
         reindexed(tmp_path / "nowhere", other)
     assert not (tmp_path / "nowhere").exists()
-
-
-def test_a_killed_reindexing_leaves_the_old_index_serving_and_goes_on(folder, choice, other):
-    before = answers(folder)
-    died = subprocess.run(
-        [sys.executable, "-c", DYING, str(folder), other],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert died.returncode == -signal.SIGKILL, died.stderr
-    assert answers(folder) == before
-    assert verify(folder) == []
-    done = len(stored(new_folder(folder)))
-    assert 0 < done < 120
-    report = IndexingReport()
-    reindexed(folder, other, commit=SMALL, report=report)
-    assert (report.unchanged, report.added) == (done, 120 - done)
-    assert settings_of(folder)[0].startswith(parse_encoder(other).model)
-    assert len(stored(folder)) == 120

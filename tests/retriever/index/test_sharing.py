@@ -19,7 +19,7 @@ import pytest
 from indexes.folder.lock import writer_lock
 from indexes.folder.writer import FolderWriter
 from retriever import Document, Index
-from retriever.errors import ClosedIndexError, IndexLockedError, StorageError
+from retriever.errors import ClosedIndexError, IndexLockedError
 
 SOAK_SECONDS = float(os.environ.get("RETRIEVER_SOAK_SECONDS", "10"))
 THREADS = 16
@@ -123,18 +123,6 @@ def test_threads_search_while_one_writes_as_in_a_serial_run(
         assert [ask(shared, query) for query in QUERIES] == serial[-1]
 
 
-def test_writers_of_several_threads_take_turns(folder: Path) -> None:
-    with Index.open(folder, lock_timeout=60) as index:
-        threads = [
-            threading.Thread(target=lambda n=n: index.add([document(100 + n)])) for n in range(12)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(index) == 52
-
-
 def test_a_closed_index_says_so_in_every_thread(folder: Path) -> None:
     index = Index.open(folder)
     index.close()
@@ -218,20 +206,6 @@ def locked(folder: Path) -> bool:
             return False
     except IndexLockedError:
         return True
-
-
-def test_a_full_disk_while_the_lock_is_signed_does_not_keep_it(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_text", full)
-        with pytest.raises(StorageError, match="disk is full"), writer_lock(folder):
-            pass
-    with Index.open(folder) as index:
-        assert index.delete(["d1"]) == 1
 
 
 def test_another_program_that_holds_the_database_is_named(
