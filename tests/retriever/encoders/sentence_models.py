@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +17,26 @@ from tests.retriever.encoders.architectures import TEXTS, WIDTH
 
 PARTS = "sentence_transformers.models."
 DENSE = {"activation_function": "torch.nn.modules.activation.Tanh", "bias": True}
+
+
+def model_with(source, folder, *modules, prompts=None, default=None):
+    """Copy a model, and add kinds of modules, with a config for each that has one."""
+    shutil.copytree(source, folder)
+    listed = [{"idx": 0, "name": "0", "path": "", "type": f"{PARTS}Transformer"}]
+    for number, (kind, config) in enumerate(modules, 1):
+        path = folder / f"{number}_{kind}"
+        path.mkdir()
+        listed.append({"idx": number, "name": str(number), "path": path.name, "type": PARTS + kind})
+        if config is not None:
+            (path / "config.json").write_text(json.dumps(config))
+        if kind == "Dense":
+            weights(path, config, seed=number)
+    (folder / "modules.json").write_text(json.dumps(listed))
+    if prompts is not None:
+        (folder / "config_sentence_transformers.json").write_text(
+            json.dumps({"prompts": prompts, "default_prompt_name": default})
+        )
+    return folder
 
 
 def weights(folder, config, seed):
@@ -51,10 +74,12 @@ def theirs(folder, texts=TEXTS):
 
 
 def refused(folder, asked="", error=ConfigError):
+    """The one line with which a model is refused."""
     with pytest.raises(error) as caught:
         load(folder, asked)
     message = str(caught.value)
     assert len(message.splitlines()) == 1
+    assert len(message) < 600
     return message
 
 
