@@ -12,7 +12,7 @@ from torch.nn.modules import module as torch_module
 from transformers import AutoModel
 
 from retriever.encoders.encoder import Encoder
-from tests.retriever.encoders.architectures import CLOSE, DEPTHS, TEXTS
+from tests.retriever.encoders.architectures import DEPTHS
 
 # The class whose forward pass is one layer.
 LAYER = {
@@ -83,15 +83,6 @@ def test_no_layer_above_the_highest_read_is_computed_and_no_pooler(
     assert not poolers & {id(one) for one in ran}
 
 
-@architectures
-def test_a_model_can_be_run_again_after_it_stopped_early(name, load, plain):
-    encoder = load(name, "backend=torch::layers=1::normalize=no")
-    expected = plain(name).pooled("pooling=mean")[:, 1]
-    for _ in range(2):
-        np.testing.assert_allclose(encoder.encode(TEXTS), expected, **CLOSE)
-    np.testing.assert_allclose(encoder.layer_vectors(TEXTS)[:, 1], expected, **CLOSE)
-
-
 @contextmanager
 def alive(name):
     """Within the block, how many layers' outputs are in memory as each layer's pass ends."""
@@ -109,24 +100,16 @@ def alive(name):
 
 
 @architectures
-@pytest.mark.parametrize("settings", ["lc:0,3", "layers=all::fusion=concat", "", "layers=1,3"])
+@pytest.mark.parametrize("settings", ["lc:0,3", "layers=all::fusion=concat", "", "FUSED"])
 def test_a_hidden_state_is_gone_once_the_next_layer_has_read_it(name, settings, load):
+    fused = f"sbert-wk::wk-variance=fused::start-layer={DEPTHS[name] - 1}"
+    settings = settings.replace("FUSED", fused)
     encoder = load(name, f"backend=torch::{settings}".removesuffix("::"))
     with alive(name) as counts:
         encoder.encode(["w1 w2 w3", "w4", "w5 w6"])
     assert len(counts) >= 3
-    # The layer's input and its output.
+    # The layer's input and its output; SBERT-WK needs the last two.
     assert max(counts) <= 2
-
-
-@pytest.mark.parametrize("name", ["bert12", "roberta24", "xlnet", "albert-groups"])
-def test_layers_that_sbert_wk_does_not_fuse_are_not_kept(name, load):
-    encoder = load(
-        name, f"backend=torch::sbert-wk::wk-variance=fused::start-layer={DEPTHS[name] - 1}"
-    )
-    with alive(name) as counts:
-        encoder.encode(["w1 w2 w3", "w4", "w5 w6"])
-    assert max(counts) == 2
 
 
 @pytest.mark.parametrize("settings", ["", "sbert-wk", "top-bottom"])
