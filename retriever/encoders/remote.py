@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import email.utils
 import hashlib
 import http.client
 import json
@@ -14,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -290,18 +289,8 @@ def _message(error: urllib.error.HTTPError) -> str:
 
 
 def _retry_after(value: str | None) -> float | None:
-    """Seconds of the header, which has a number or a date."""
-    if not value:
-        return None
-    try:
-        return max(0.0, float(int(value)))
-    except ValueError:
-        pass
-    try:
-        date = email.utils.parsedate_to_datetime(value)
-    except ValueError:
-        return None
-    return max(0.0, date.timestamp() - time.time())
+    """Seconds of the header; None of a date."""
+    return float(value) if value and re.fullmatch("[0-9]{1,9}", value) else None
 
 
 class RemoteModel(EncoderModel):
@@ -349,11 +338,13 @@ class RemoteModel(EncoderModel):
         with ThreadPoolExecutor(min(_IN_FLIGHT, len(requests))) as pool:
             waiting = [pool.submit(self._client.vectors, one, self.dimensions) for one in requests]
             try:
-                return np.concatenate([one.result() for one in waiting])
+                for one in as_completed(waiting):
+                    one.result()
             except BaseException:
                 self._client.stop()
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
+        return np.concatenate([one.result() for one in waiting])
 
 
 def _requests(pieces: Sequence[SizedText]) -> Iterator[list[str]]:

@@ -61,7 +61,7 @@ _ACCELERATOR_FACTOR = 64
 
 @dataclass(frozen=True, slots=True)
 class SBERTWKSettings:
-    """What SBERT-WK does.
+    """What SBERT-WK does; `EncoderSettings` checks the values.
 
     Attributes:
         preset: as in the ``paper`` or as in the authors' ``released`` code.
@@ -74,9 +74,6 @@ class SBERTWKSettings:
         words: a word's weight, from its ``variance`` or ``uniform`` over the text.
         layers: a layer's weight, ``weighted`` by alignment and novelty, ``uniform`` over the fused
             layers, or 1 for the ``last``. Unless weighted, window and omega do not matter.
-
-    Raises:
-        ConfigError: an impossible value, or ``released`` with a variance over all hidden states.
     """
 
     preset: Literal["paper", "released"] = "paper"
@@ -86,28 +83,6 @@ class SBERTWKSettings:
     variance: Literal["all", "fused"] | None = None
     words: Literal["variance", "uniform"] = "variance"
     layers: Literal["weighted", "uniform", "last"] = "weighted"
-
-    def __post_init__(self) -> None:
-        if self.preset not in ("paper", "released"):
-            raise ConfigError(f"wk-preset: expected paper or released, found {self.preset!r}")
-        if self.start_layer is not None and self.start_layer < 0:
-            raise ConfigError(f"start-layer: expected at least 0, found {self.start_layer}")
-        if self.window < 1:
-            raise ConfigError(f"window: expected at least 1, found {self.window}")
-        if not 0 <= self.omega <= 1:
-            raise ConfigError(f"omega: expected 0 to 1, found {self.omega}")
-        if self.variance not in (None, "all", "fused"):
-            raise ConfigError(f"wk-variance: expected all or fused, found {self.variance!r}")
-        if self.words not in ("variance", "uniform"):
-            raise ConfigError(f"wk-words: expected variance or uniform, found {self.words!r}")
-        if self.layers not in ("weighted", "uniform", "last"):
-            raise ConfigError(
-                f"wk-layers: expected weighted, uniform or last, found {self.layers!r}"
-            )
-        if self.preset == "released" and self.variance == "all":
-            raise ConfigError(
-                "wk-variance: expected fused with wk-preset=released, found all; leave it out"
-            )
 
     @classmethod
     def of(cls, settings: EncoderSettings, depth: int) -> SBERTWKSettings:

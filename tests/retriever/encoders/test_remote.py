@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import email.utils
 import http.server
 import json
 import subprocess
@@ -12,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +25,7 @@ from retriever import (
     encode_shards,
     import_documents,
 )
-from retriever.encoders.remote import Address, Client, RemoteModel, _retry_after
+from retriever.encoders.remote import Address, Client, RemoteModel
 
 WIDTH = 8
 
@@ -48,15 +46,10 @@ def answer(texts: list[str]) -> dict[str, Any]:
 
 @dataclass
 class Service:
-    """What the server does next, and what it was asked.
-
-    Attributes:
-        script: (status, headers, body) of the next answers; a callable gets the texts. Afterwards
-            it answers as it should.
-        delay: seconds before each answer.
-    """
+    """What the server does next, and what it was asked."""
 
     url: str = ""
+    # Status, headers and body of the next answers; a callable gets the texts.
     script: list[tuple[int, dict[str, str], Any]] = field(default_factory=list)
     asked: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
@@ -115,6 +108,10 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
         thread.join()
 
 
+def client(service: Service, **options: Any) -> Client:
+    return Client(Address.parse(service.model), **options)
+
+
 def expected(texts: list[str]) -> np.ndarray:
     rows = np.array([vector(text) for text in texts])
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
@@ -123,63 +120,48 @@ def expected(texts: list[str]) -> np.ndarray:
 def test_texts_get_the_vectors_of_the_server_in_their_order(service: Service) -> None:
     texts = [f"text {'x' * i}" for i in range(300)]
     encoder = Encoder.load(f"{service.model}::query-prompt=q: ")
+    service.delay = 0.02
     np.testing.assert_allclose(encoder.encode(texts), expected(texts), atol=1e-6)
+    assert 1 < service.most_at_once <= 8
     assert encoder.spec.dimensions == WIDTH
     assert {one["path"] for one in service.asked} == {"/v1/embeddings"}
     assert {one["model"] for one in service.asked} == {"letters"}
-    assert max(len(one["input"]) for one in service.asked) <= 64
+    assert max(len(one["input"]) for one in service.asked) == 64
+    service.asked.clear()
+    encoder.encode(["words " * 200] * 40)
+    assert sorted(len(one["input"]) for one in service.asked) == [20, 20]
     encoder.encode(["words"], query=True)
     assert service.asked[-1]["input"] == ["q: words"]
-
-
-def test_several_requests_are_in_flight(service: Service) -> None:
-    encoder = Encoder.load(service.model)
-    service.delay = 0.05
-    encoder.encode([f"text {i}" for i in range(64 * 4)])
-    assert service.most_at_once > 1
-
-
-def test_an_index_is_made_searched_and_opened_again(service: Service, tmp_path) -> None:
-    texts = ["apples", "pears", " ".join(f"plum{i}" for i in range(40))]
-    with Index.create(tmp_path / "index", f"{service.model}::max-length=16") as index:
-        report = index.add(texts)
-        assert report.split == 1
-        best = index.search("pears", k=1, mode="dense")[0]
-        assert best.passage == "pears"
-        assert best.dense == pytest.approx(1, abs=1e-6)
-    with Index.open(tmp_path / "index", service.model) as index:
-        assert index.search("pears", k=1, mode="dense")[0].passage == "pears"
 
 
 def test_a_stored_url_is_used_only_if_the_user_names_it(
     service: Service, tmp_path, monkeypatch
 ) -> None:
-    Index.create(tmp_path / "index", service.model).close()
+    texts = ["apples", "pears", " ".join(f"plum{i}" for i in range(40))]
+    with Index.create(tmp_path / "index", f"{service.model}::max-length=16") as index:
+        assert index.add(texts).split == 1
+        index.export(tmp_path / "out.jsonl", vectors=True)
     service.asked.clear()
     with Index.open(tmp_path / "index") as index:
-        with pytest.raises(ModelError, match="only if you ask for it: add --model"):
-            index.search("pears", mode="dense")
-        assert index.search("pears", mode="bm25") == []
+        for attempt in (
+            lambda: index.search("pears", mode="dense"),
+            lambda: index.reindex("::max-length=32"),
+            lambda: import_documents(tmp_path / "copy", tmp_path / "out.jsonl"),
+        ):
+            with pytest.raises(ModelError, match="only if you ask for it: add --model"):
+                attempt()
+        assert len(index.search("pears", mode="bm25")) == 1
         assert not service.asked
         monkeypatch.setenv("RETRIEVER_URLS", f"http://other/v1 {service.url}/")
-        index.search("pears", mode="dense")
+        (first, *_) = index.search("pears", mode="dense")
+        assert (first.passage, first.dense) == ("pears", pytest.approx(1, abs=1e-6))
+    monkeypatch.delenv("RETRIEVER_URLS")
     with pytest.raises(EncoderMismatchError, match="other"):
         Index.open(tmp_path / "index", f"{service.url}#other")
-
-
-def test_reindexing_and_importing_ask_no_stored_url(service: Service, tmp_path) -> None:
-    with Index.create(tmp_path / "index", service.model) as index:
-        index.add(["apples"])
-        index.export(tmp_path / "out.jsonl", vectors=True)
-        service.asked.clear()
-        with pytest.raises(ModelError, match="only if you ask for it"):
-            index.reindex("::max-length=16")
-        with pytest.raises(ModelError, match="only if you ask for it"):
-            import_documents(tmp_path / "copy", tmp_path / "out.jsonl")
-        assert not service.asked
     import_documents(tmp_path / "copy", tmp_path / "out.jsonl", service.model)
-    with Index.open(tmp_path / "copy", service.model) as copy:
-        assert copy.search("apples", k=1)[0].dense == pytest.approx(1, abs=1e-6)
+    for name in ("index", "copy"):
+        with Index.open(tmp_path / name, service.model) as index:
+            assert index.search("apples", k=1, mode="dense")[0].passage == "apples"
 
 
 def test_neither_torch_nor_transformers_are_imported(service: Service) -> None:
@@ -191,124 +173,115 @@ def test_neither_torch_nor_transformers_are_imported(service: Service) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-def test_a_server_with_another_model_under_the_name_is_noticed(service: Service, tmp_path) -> None:
-    Index.create(tmp_path / "index", service.model).close()
+def rows_of(width: int, texts: int = 3) -> dict[str, Any]:
+    return {"data": [{"index": i, "embedding": [1.0, *[0.0] * (width - 1)]} for i in range(texts)]}
 
-    def other(texts: list[str]) -> dict[str, Any]:
+
+def test_a_server_with_another_model_under_the_name_is_noticed(service: Service, tmp_path) -> None:
+    with Index.create(tmp_path / "index", service.model) as index:
+        index.add(["a text", "another"])
+    encode_shards(["a text", "another"], tmp_path / "shards", service.model)
+    asked = len(service.asked)
+    assert import_documents(tmp_path / "copy", tmp_path / "shards").added == 2
+    assert len(service.asked) == asked
+    with Index.open(tmp_path / "index", service.model) as index:
+        for width in (WIDTH, WIDTH + 1):
+            service.script = [(200, {}, rows_of(width))]
+            with pytest.raises(EncoderMismatchError, match="has changed"):
+                index.search("a text")
+        assert index.search("another", k=1)[0].passage == "another"
+    service.script = [(200, {}, rows_of(WIDTH))]
+    with pytest.raises(EncoderMismatchError, match="gives other vectors than when the shards"):
+        encode_shards(["a text", "another"], tmp_path / "shards", service.model)
+    encoder = Encoder.load(service.model)
+    service.script = [(200, {}, rows_of(WIDTH + 1, 1))]
+    with pytest.raises(ModelError, match=r"vectors of 8 .* found vectors of 9"):
+        encoder.encode(["a"])
+
+
+def altered(change: Callable[[list[float]], Any]) -> Callable[[list[str]], Any]:
+    def body(texts: list[str]) -> dict[str, Any]:
         found = answer(texts)
-        for one in found["data"]:
-            one["embedding"] = one["embedding"][1:] + one["embedding"][:1]
+        found["data"][0]["embedding"] = change(found["data"][0]["embedding"])
         return found
 
-    with Index.open(tmp_path / "index", service.model) as index:
-        service.script = [(200, {}, other)]
-        with pytest.raises(EncoderMismatchError, match="has changed"):
-            index.search("pears")
-        wider = [{"index": i, "embedding": [1.0] * (WIDTH + 1)} for i in range(3)]
-        service.script = [(200, {}, {"data": wider})]
-        with pytest.raises(EncoderMismatchError, match="has changed"):
-            index.search("pears")
-
-
-def altered(texts: list[str], change: Callable[[list[float]], Any]) -> dict[str, Any]:
-    found = answer(texts)
-    found["data"][0]["embedding"] = change(found["data"][0]["embedding"])
-    return found
+    return body
 
 
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (lambda texts: altered(texts, lambda row: row[1:]), "different lengths"),
-        (lambda texts: altered(texts, lambda row: [float("nan"), *row[1:]]), "NaN or infinity"),
-        (lambda texts: altered(texts, lambda row: [1e300, *row[1:]]), "NaN or infinity"),
-        (lambda texts: altered(texts, lambda row: ["1", *row[1:]]), "other values than numbers"),
-        (lambda texts: altered(texts, lambda row: "AAAA"), "different lengths"),
-        (lambda texts: {"data": answer(texts)["data"][1:]}, "2 vectors"),
+        (altered(lambda row: row[1:]), "different lengths"),
+        (altered(lambda row: [float("nan"), *row[1:]]), "NaN or infinity"),
+        (altered(lambda row: [1e300, *row[1:]]), "NaN or infinity"),
+        (altered(lambda row: ["1", *row[1:]]), "other values than numbers"),
+        (altered(lambda row: "AAAA"), "different lengths"),
+        ({"data": [{"embedding": []}] * 3}, "different lengths, or none"),
+        (lambda texts: {"data": answer(texts)["data"][1:]}, "found 2"),
         (lambda texts: {"data": [{**one, "index": 0} for one in answer(texts)["data"]]}, "index"),
-        (lambda texts: {"data": None}, "field data"),
-        (lambda texts: [], "field data"),
+        ({"data": None}, "field data"),
+        ([], "field data"),
         (b"<html>", "expected JSON"),
     ],
 )
 def test_answers_that_are_no_vectors_are_refused(service: Service, body, message) -> None:
-    client = Client(Address.parse(service.model))
     service.script = [(200, {}, body)]
-    if message == "2 vectors":
-        message = "found 2"
     with pytest.raises(ModelError, match=message):
-        client.vectors(["a", "b", "c"], WIDTH)
+        client(service).vectors(["a", "b", "c"], WIDTH)
     assert len(service.asked) == 1
 
 
-def test_a_vector_of_another_width_than_before_is_refused(service: Service) -> None:
-    encoder = Encoder.load(service.model)
-    service.script = [
-        (200, {}, lambda texts: {"data": [{"index": 0, "embedding": [1.0] * (WIDTH + 1)}]})
-    ]
-    with pytest.raises(ModelError, match=r"vectors of 8 .* found vectors of 9"):
-        encoder.encode(["a"])
-
-
-@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
 def test_passing_failures_are_tried_again(service: Service, status: int) -> None:
-    client = Client(Address.parse(service.model))
     service.script = [(status, {}, {}), (status, {}, {})]
-    np.testing.assert_allclose(client.vectors(["a"])[0], vector("a"))
+    np.testing.assert_allclose(client(service).vectors(["a"])[0], vector("a"))
     assert len(service.asked) == 3
 
 
 def test_failures_that_do_not_pass_end_with_what_the_server_says(service: Service) -> None:
-    client = Client(Address.parse(service.model))
     service.script = [(503, {}, {"error": {"message": "loading the model"}})] * 6
     with pytest.raises(ModelError, match=r"503 \(loading the model\) \(6 tries\)"):
-        client.vectors(["a"])
+        client(service).vectors(["a"])
     assert len(service.asked) == 6
 
 
-def test_the_wait_that_the_server_asks_for_is_kept(service: Service) -> None:
-    service.script = [(429, {"Retry-After": "1"}, {})]
-    client = Client(Address.parse(service.model))
+def test_the_wait_that_the_server_asks_for_is_kept_unless_it_is_of_minutes(
+    service: Service,
+) -> None:
     start = time.monotonic()
-    client.vectors(["a"])
-    assert time.monotonic() - start >= 0.9
+    service.script = [(429, {"Retry-After": "1"}, {}), (503, {"Retry-After": "soon"}, {})]
+    client(service).vectors(["a"])
+    assert 0.9 <= time.monotonic() - start < 5
+    service.script = [(429, {"Retry-After": "121"}, b"")]
+    with pytest.raises(ModelError, match=r"answered 429 \(1 tries\)"):
+        client(service).vectors(["a"])
 
 
-def test_a_wait_can_be_a_date() -> None:
-    date = email.utils.formatdate(time.time() + 60, usegmt=True)
-    assert _retry_after(date) == pytest.approx(60, abs=2)
-    assert _retry_after("soon") is None
-
-
-def test_a_wait_of_hours_is_not_kept(service: Service) -> None:
-    service.script = [(429, {"Retry-After": "7200"}, {})]
-    with pytest.raises(ModelError, match="answered 429"):
-        Client(Address.parse(service.model)).vectors(["a"])
+def test_a_request_that_fails_ends_the_waiting_of_others(service: Service) -> None:
+    encoder = Encoder.load(service.model)
+    service.script = [(429, {"Retry-After": "100"}, {}), (400, {}, {"error": "no"})]
+    start = time.monotonic()
+    with pytest.raises(ModelError):
+        encoder.encode([f"text {i}" for i in range(128)])
+    assert time.monotonic() - start < 5
 
 
 @pytest.mark.parametrize(
-    ("status", "message"),
+    ("status", "headers", "message"),
     [
-        (400, "too long"),
-        (401, "RETRIEVER_API_KEY"),
-        (404, "name of the model"),
-        (413, "max-length"),
+        (400, {}, r"answered 400 \(the text is too long\)"),
+        (401, {}, "RETRIEVER_API_KEY"),
+        (404, {}, "name of the model"),
+        (413, {}, "max-length"),
+        (307, {"Location": "http://127.0.0.1/elsewhere"}, "redirects to .*elsewhere"),
     ],
 )
-def test_refusals_are_not_tried_again(service: Service, status: int, message: str) -> None:
-    service.script = [(status, {}, {"error": "the text is too long"})]
-    with pytest.raises(ModelError, match=message):
-        Client(Address.parse(service.model)).vectors(["a"])
-    assert len(service.asked) == 1
-
-
-def test_a_redirect_is_refused_and_gets_neither_texts_nor_the_key(
-    service: Service, monkeypatch
+def test_refusals_and_redirects_are_not_tried_again(
+    service: Service, status: int, headers: dict[str, str], message: str
 ) -> None:
-    monkeypatch.setenv("RETRIEVER_API_KEY", "secret")
-    service.script = [(307, {"Location": f"{service.url}/elsewhere"}, {})]
-    with pytest.raises(ModelError, match=r"redirects to .*elsewhere"):
-        Client(Address.parse(service.model)).vectors(["a"])
+    service.script = [(status, headers, {"error": "the text is too long"})]
+    with pytest.raises(ModelError, match=message):
+        client(service).vectors(["a"])
     assert len(service.asked) == 1
 
 
@@ -317,7 +290,7 @@ def test_the_key_comes_from_the_environment_and_is_not_stored(
 ) -> None:
     # Somebody else's key stays at home.
     monkeypatch.setenv("OPENAI_API_KEY", "for-openai-alone")
-    Client(Address.parse(service.model)).vectors(["a"])
+    client(service).vectors(["a"])
     assert "Authorization" not in service.headers[-1]
     assert Address.parse("https://api.openai.com/v1#m").key() == "for-openai-alone"
     monkeypatch.setenv("RETRIEVER_API_KEY", "secret-key")
@@ -329,38 +302,41 @@ def test_the_key_comes_from_the_environment_and_is_not_stored(
     assert not any(b"secret-key" in path.read_bytes() for path in files)
 
 
-def test_a_server_that_is_not_there_is_not_waited_for() -> None:
+def test_a_server_that_does_not_answer_is_waited_for_only_if_it_did_before(
+    service: Service,
+) -> None:
     start = time.monotonic()
     with pytest.raises(ModelError, match=r"cannot be reached .*refused"):
         RemoteModel(Client(Address.parse("http://127.0.0.1:9/v1#m"), first_wait=5))
     assert time.monotonic() - start < 2
-
-
-def test_a_server_that_does_not_answer_in_time_is_given_up(service: Service) -> None:
-    client = Client(Address.parse(service.model), timeout=0.05, first_wait=0.001)
-    client.vectors(["a"])
+    known = client(service, timeout=0.05, first_wait=0.001)
+    known.vectors(["a"])
     service.delay = 0.3
     with pytest.raises(ModelError, match=r"timed out.* \(6 tries\)"):
-        client.vectors(["a"])
+        known.vectors(["a"])
 
 
 def test_a_proxy_is_for_other_machines(service: Service, monkeypatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    assert len(Client(Address.parse(service.model)).vectors(["a"])) == 1
+    assert len(client(service).vectors(["a"])) == 1
 
 
 @pytest.mark.parametrize(
-    "model",
-    ["http://host/v1", "http://host/v1#", "http:///v1#m", "http://host:x/v1#m", "http://a b/#m"],
+    ("model", "refusal"),
+    [
+        *(
+            (model, "expected a URL and the name of the model there")
+            for model in (
+                *("http://host/v1", "http://host/v1#", "http:///v1#m"),
+                *("http://host:x/v1#m", "http://host:0/v1#m", "http://a b/#m"),
+            )
+        ),
+        ("http://me:pass@host/v1#m", "would store them"),
+        ("http://host/v1?key=1#m", "would store them"),
+    ],
 )
-def test_an_address_without_host_or_name_is_refused(model: str) -> None:
-    with pytest.raises(ConfigError, match="name of the model"):
-        Encoder.load(model)
-
-
-@pytest.mark.parametrize("model", ["http://me:pass@host/v1#m", "http://host/v1?key=1#m"])
-def test_secrets_in_an_address_are_refused(model: str) -> None:
-    with pytest.raises(ConfigError, match="would store them"):
+def test_an_address_without_host_or_name_or_with_a_secret_is_refused(model, refusal) -> None:
+    with pytest.raises(ConfigError, match=refusal):
         Encoder.load(model)
 
 
@@ -378,33 +354,22 @@ def test_settings_of_layers_are_refused(service: Service) -> None:
 def test_texts_are_counted_without_the_tokenizer_of_the_model(
     service: Service, text: str, pieces: int
 ) -> None:
-    encoder = Encoder.load(service.model)
+    encoder = Encoder.load(f"{service.model}::max-length=8")
     (found,) = encoder.tokenize([text])
     assert len(found) == pieces
     spans = encoder.piece_offsets(text)
     assert "".join(text[start:stop] for start, stop in spans) == "".join(text.split())
+    (cut,) = encoder.truncate(["one 2 3 4 5 6 7 8 nine"])
+    assert (cut.text, len(cut)) == ("one 2 3 4 5 6 7 8", 8)
 
 
 def test_a_request_is_that_of_the_official_client(service: Service) -> None:
     openai = pytest.importorskip("openai")
-    Client(Address.parse(service.model)).vectors(["one", "two"])
-    with openai.OpenAI(base_url=service.url, api_key="key") as client:
-        found = client.embeddings.create(
+    client(service).vectors(["one", "two"])
+    with openai.OpenAI(base_url=service.url, api_key="key") as official:
+        found = official.embeddings.create(
             model="letters", input=["one", "two"], encoding_format="float"
         )
     assert service.asked[0] == service.asked[1]
     by_index = sorted(found.data, key=lambda one: one.index)
     assert [one.embedding for one in by_index] == [vector("one"), vector("two")]
-
-
-def test_shards_refuse_a_model_that_has_changed(service: Service, tmp_path: Path) -> None:
-    encode_shards(["a text", "another"], tmp_path / "shards", service.model)
-    asked = len(service.asked)
-    assert import_documents(tmp_path / "my.index", tmp_path / "shards").added == 2
-    assert len(service.asked) == asked
-    with Index.open(tmp_path / "my.index", service.model) as index:
-        assert index.search("another", k=1)[0].passage == "another"
-    changed = {"data": [{"index": i, "embedding": [1.0, *[0.0] * (WIDTH - 1)]} for i in range(3)]}
-    service.script = [(200, {}, changed)]
-    with pytest.raises(EncoderMismatchError, match="gives other vectors than when the shards"):
-        encode_shards(["a text", "another"], tmp_path / "shards", service.model)
