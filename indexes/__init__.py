@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from indexes.files import whole_files as whole_files
     from indexes.files import whole_folder as whole_folder
     from indexes.files import write_lines as write_lines
+    from indexes.filters.grammar import Where as Where
+    from indexes.filters.grammar import compile_where as compile_where
     from indexes.filters.grammar import parse_field as parse_field
     from indexes.filters.grammar import point_at as point_at
     from indexes.filters.grammar import type_mismatch as type_mismatch
-    from indexes.filters.sql import Where as Where
-    from indexes.filters.sql import compile_where as compile_where
     from indexes.folder.connection import LOCK_FILE as LOCK_FILE
     from indexes.folder.documents import metadata_json as metadata_json
     from indexes.folder.lock import remains as remains
@@ -91,8 +91,7 @@ _NAMES = {
         "GrowingArray fsync_path remove_abandoned storage_errors whole_file whole_files "
         "whole_folder write_lines"
     ),
-    "filters.grammar": "parse_field point_at type_mismatch",
-    "filters.sql": "Where compile_where",
+    "filters.grammar": "Where compile_where parse_field point_at type_mismatch",
     "folder.connection": "LOCK_FILE",
     "folder.documents": "metadata_json",
     "folder.lock": "writer_lock remains",

@@ -20,7 +20,7 @@ from indexes.errors import ConfigError, DamagedIndexError
 
 if TYPE_CHECKING:
     from indexes.bm25.formulas import BM25Settings
-    from indexes.filters.sql import Where
+    from indexes.filters.grammar import Where
     from indexes.vectors.choice import Choice
 
 Mode = Literal["dense", "bm25", "hybrid"]

@@ -173,7 +173,7 @@ def _modes(reader: Any, asked: list[Any], filters: dict[str, int]) -> dict[str, 
 
 
 def _ask(reader: Any, mode: Any, query: Any, where: str) -> None:
-    from indexes.filters.sql import compile_where
+    from indexes.filters.grammar import compile_where
     from retriever import SearchSettings
     from retriever.search.engine import Engine
 
@@ -189,7 +189,7 @@ def _filter(first: int, width: int) -> str:
 
 def _recall(view: Any, asked: list[Any], path: Path) -> dict[str, float]:
     """recall@10 against an exact search, with and without filters; writes the exact positions."""
-    from indexes.filters.sql import compile_where
+    from indexes.filters.grammar import compile_where
     from indexes.vectors.flat import search_flat
 
     found = {}

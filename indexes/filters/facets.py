@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from indexes.errors import FilterError
 from indexes.files import readable
-from indexes.filters.allowed import Allowed, Ranks, RanksCache
+from indexes.filters.allowed import Allowed, RanksCache
 from indexes.filters.columns import (
     UNKEPT,
     VALUES_SINCE,
@@ -30,8 +30,8 @@ from indexes.filters.columns import (
     unpacked,
     values_of,
 )
-from indexes.filters.grammar import parse_field, written_field, written_value
-from indexes.filters.sql import compile_where
+from indexes.filters.evaluation import LISTED, WAITING, Condition, matching_passages
+from indexes.filters.grammar import compile_where, parse_field, written_field, written_value
 from indexes.folder.connection import format_version
 from indexes.folder.segment import LiveSegment, contained
 from indexes.protocol import Facet, FacetValue, FieldSummary, FieldType
@@ -138,11 +138,9 @@ def _values(
     number = field_numbers(connection, [name]).get(name)
     if number is None:
         return
-    ranks = cache.held(segment, number) or cache.read(connection, segment, number, size)
-    # A segment that is too large to be remembered is decoded each time.
-    ranks = ranks or Ranks.of(connection, segment, number, size)
+    ranks = cache.of(connection, segment, number, size)
     documents, matches = ranks.counts(counted.documents), ranks.counts(counted.matches)
-    for kind, value, rank in ranks.values("1", ()):
+    for rank, (kind, value) in enumerate(ranks.values(), start=1):
         if documents[rank]:
             yield _value(kind, value), int(documents[rank]), int(matches[rank])
     unkept = unkept_positions(connection, segment, number)
@@ -347,38 +345,26 @@ def has_type(
 
     That is where more than a thousand values are too long, and the first of them of other types.
     """
-    kinds = [kind for kind, type_ in TYPES.items() if type_ in types]
+    kinds = json.dumps([kind for kind, type_ in TYPES.items() if type_ in types])
+    condition = Condition(name, "f0.type IN (SELECT value FROM json_each(?))", (kinds,))
     with readable(folder):
         if format_version(connection) < VALUES_SINCE:
             return True
         field = field_numbers(connection, [name]).get(name)
         return field is not None and any(
-            _waits(connection, name, kinds)
+            len(matching_passages(connection, WAITING, condition))
             if live.is_pending
             else _is_kept(connection, live, field, kinds)
-            or _is_unkept(connection, live, field, name, kinds)
+            or _is_unkept(connection, live, field, condition)
             for live in segments
         )
 
 
-def _waits(connection: sqlite3.Connection, name: str, kinds: Sequence[str]) -> bool:
-    (found,) = connection.execute(
-        "SELECT EXISTS (SELECT 1 FROM pending AS w CROSS JOIN passages AS p "
-        "ON p.passage = w.passage CROSS JOIN documents AS d ON d.doc = p.doc "
-        "CROSS JOIN json_each(d.metadata) AS f "
-        "WHERE f.key = ? AND f.type IN (SELECT value FROM json_each(?)))",
-        (name, json.dumps(kinds)),
-    ).fetchone()
-    return bool(found)
-
-
-def _is_kept(
-    connection: sqlite3.Connection, live: LiveSegment, field: int, kinds: Sequence[str]
-) -> bool:
+def _is_kept(connection: sqlite3.Connection, live: LiveSegment, field: int, kinds: str) -> bool:
     rows = connection.execute(
         "SELECT type, value, passages, checksum FROM metadata_values WHERE segment = ? "
         "AND field = ? AND type IN (SELECT value FROM json_each(?))",
-        (live.segment.number, field, json.dumps(kinds)),
+        (live.segment.number, field, kinds),
     )
     # Of deleted documents there can be values until the segment is merged.
     return any(
@@ -388,21 +374,15 @@ def _is_kept(
 
 
 def _is_unkept(
-    connection: sqlite3.Connection, live: LiveSegment, field: int, name: str, kinds: Sequence[str]
+    connection: sqlite3.Connection, live: LiveSegment, field: int, condition: Condition
 ) -> bool:
     unkept = unkept_positions(connection, live.segment.number, field)
     if unkept is None:
         return False
-    held = live.without_deleted(unkept)
-    some = live.segment.ids_at(np.asarray(held[:_UNKEPT_READ].to_array(), np.int64))
-    (found,) = connection.execute(
-        "SELECT EXISTS (SELECT 1 FROM json_each(?) AS w CROSS JOIN passages AS p "
-        "ON p.passage = w.value CROSS JOIN documents AS d ON d.doc = p.doc "
-        "CROSS JOIN json_each(d.metadata) AS f "
-        "WHERE f.key = ? AND f.type IN (SELECT value FROM json_each(?)))",
-        (json.dumps(some.tolist()), name, json.dumps(kinds)),
-    ).fetchone()
-    return bool(found) or len(held) > _UNKEPT_READ
+    held = np.asarray(live.without_deleted(unkept).to_array(), np.int64)
+    some = json.dumps(live.segment.ids_at(held[:_UNKEPT_READ]).tolist())
+    found = matching_passages(connection, LISTED, condition, some)
+    return len(found) > 0 or len(held) > _UNKEPT_READ
 
 
 def _count(connection: sqlite3.Connection, live: LiveSegment, number: int) -> int:

@@ -76,10 +76,6 @@ _PLURALS: dict[FieldType, str] = {
     "array": "lists",
     "object": "objects",
 }
-_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
-_TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-# Values of a list that a message repeats, and characters of each value.
-_MOST_VALUES, _LONGEST = 3, 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +111,10 @@ class Contains:
 
 @dataclass(frozen=True, slots=True)
 class Among:
-    """The field is one of the values, of the same JSON type; None stands for absent or null."""
+    """The field is one of the values, of the same JSON type."""
 
     field: Field
-    values: tuple[Scalar | None, ...]
+    values: tuple[Scalar, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +197,7 @@ def type_mismatch(
             if present:
                 there = " and ".join(_PLURALS[type_] for type_ in present)
                 missing = " or ".join(_PLURALS[type_] for type_ in wanted)
-                form = _form(comparison, present)
-                return f"the field {name!r} has {there} and no {missing}; write {form}"
+                return f"the field {name!r} has {there} and no {missing}"
     return None
 
 
@@ -221,26 +216,21 @@ def _comparisons(node: Expression) -> Iterator[Comparison]:
             yield node
 
 
-def _values(comparison: Comparison) -> list[Scalar]:
+def _types_wanted(comparison: Comparison) -> list[list[FieldType]]:
+    """For each type of its values, the types of which the field must have one to match."""
     match comparison:
         case Exists():
             return []
-        case Like(pattern=pattern):
-            return [pattern]
+        case _ if len(comparison.field.names) > 1:
+            return [["object"]]
+        case Like():
+            return [["string"]]
+        case Contains(value=value):
+            return [["string", "array"] if isinstance(value, str) else ["array"]]
         case Among(values=values):
-            return [value for value in values if value is not None]
+            return [[type_] for type_ in dict.fromkeys(map(_type, values))]
         case _:
-            return [comparison.value]
-
-
-def _types_wanted(comparison: Comparison) -> list[list[FieldType]]:
-    """For each type of its values, the types of which the field must have one to match."""
-    types = list(dict.fromkeys(map(_type, _values(comparison))))
-    if types and len(comparison.field.names) > 1:
-        return [["object"]]
-    if isinstance(comparison, Contains):
-        return [["string", "array"] if types == ["string"] else ["array"]]
-    return [[type_] for type_ in types]
+            return [[_type(comparison.value)]]
 
 
 def _type(value: Scalar) -> FieldType:
@@ -249,64 +239,7 @@ def _type(value: Scalar) -> FieldType:
     return "string" if isinstance(value, str) else "number"
 
 
-def _form(comparison: Comparison, present: Sequence[FieldType]) -> str:
-    """The comparison in a form that can match a value of one of the types that are there."""
-    values = _values(comparison)
-    converted = {type_: [_converted(value, type_) for value in values] for type_ in present}
-    # The first type that all values can be of.
-    type_ = next((x for x in present if None not in converted[x]), present[0])
-    texts = [type_.upper() if text is None else _short(text) for text in converted[type_]]
-    texts[_MOST_VALUES:] = ["…"] if len(texts) > _MOST_VALUES else []
-    name = written_field(comparison.field.names[:1])
-    if comparison.field.own:
-        name = comparison.field.names[0]
-    if type_ == "array":
-        held = " or ".join(f"{name} contains {text}" for text in texts)
-        if isinstance(comparison, Differs):
-            return f"not {held}"
-        return f"({held})" if len(texts) > 1 else held
-    if type_ == "object":
-        name += ".FIELD"
-    match comparison:
-        case Among() if len(texts) > 1:
-            return f"{name} in ({', '.join(texts)})"
-        case Differs():
-            operator = "!="
-        case Ordered() if type_ != "boolean":
-            operator = comparison.operator
-        case Like() if type_ in ("string", "object"):
-            operator = "like"
-        case Contains() if type_ in ("string", "object"):
-            operator = "contains"
-        case _:
-            operator = "="
-    return f"{name} {operator} {texts[0]}"
-
-
-def _converted(value: Scalar, type_: FieldType) -> str | None:
-    """A value as one of another type, as a filter writes it; None if it cannot be one."""
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    match type_:
-        case "number":
-            return text if _NUMBER.fullmatch(text) or _type(value) == "number" else None
-        case "boolean":
-            truth = _TRUTH.get(text.lower())
-            return None if truth is None else written_value(truth)
-        case "string":
-            return written_value(text)
-        case "array" if isinstance(value, str):
-            # As an element: `contains` takes no pattern.
-            return written_value(value.strip("%"))
-    return written_value(value)
-
-
-def _short(text: str) -> str:
-    clean = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
-    return clean if len(clean) <= _LONGEST else clean[: _LONGEST - 1] + "…"
-
-
-# SQLite takes 32,766 parameters, expressions 1,000 deep (a subquery counts twice) and, in many
-# releases, a parser stack of 100 entries: these limits leave room for the query around a filter.
+# SQLite takes 32,766 parameters and expressions 1,000 deep.
 MAX_NESTING = 32
 MAX_COMPARISONS = 200
 MAX_VALUES = 10_000
@@ -420,9 +353,33 @@ def _shorten(raw: str) -> str:
     return raw if len(raw) <= 40 else raw[:39] + "…"
 
 
-def parse_filter(text: str) -> Expression:
-    """The syntax tree of a filter; raises as `compile_where` does."""
-    return _Parser(text).whole_filter()
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A filter, from whose syntax tree each store makes its query."""
+
+    text: str
+    expression: Expression
+
+    @property
+    def fields(self) -> set[str]:
+        """The top-level metadata fields that it names."""
+        fields = [comparison.field for comparison in _comparisons(self.expression)]
+        return {field.names[0] for field in fields if not field.own}
+
+
+def compile_where(text: str) -> Where:
+    """Parse a filter in the grammar above.
+
+    Raises:
+        TypeError: it is not a text.
+        FilterError: the filter does not parse, or is too long or too deep; the message is one line
+            with the 1-based character, `position` is that character from 0.
+    """
+    if not isinstance(text, str):
+        raise TypeError(
+            f"filter: expected a text such as 'year >= 2000', found {text!r:.60}; write it as one"
+        )
+    return Where(text, _Parser(text).whole_filter())
 
 
 def parse_field(text: str) -> tuple[str, ...]:
@@ -504,7 +461,7 @@ class _Parser:
             return inner
         return inner.part if isinstance(inner, Not) else Not(inner)
 
-    def _comparison(self) -> Comparison:
+    def _comparison(self) -> Expression:
         self._comparisons += 1
         if self._comparisons > MAX_COMPARISONS:
             limit = f"at most {MAX_COMPARISONS} comparisons (x in (a, b) takes many values)"
@@ -526,9 +483,9 @@ class _Parser:
                 literal = self._expect(expected, "string", "number", "true", "false")
                 return Contains(field, _scalar(literal))
             case "in":
-                return Among(field, self._list())
+                return _among(field, self._list())
             case "=":
-                return Among(field, (self._literal(),))
+                return _among(field, [self._literal()])
             case "!=":
                 value = self._literal()
                 return Exists(field) if value is None else Differs(field, value)
@@ -555,13 +512,22 @@ class _Parser:
             raise error_at(literal.position, f"at most {MAX_VALUES} values", "more")
         return None if literal.kind == "null" else _scalar(literal)
 
-    def _list(self) -> tuple[Scalar | None, ...]:
+    def _list(self) -> list[Scalar | None]:
         self._expect("'(' after 'in'", "(")
         literals = [self._literal()]
         while self._accept(","):
             literals.append(self._literal())
         self._expect("',' or ')'", ")")
-        return tuple(literals)
+        return literals
+
+
+def _among(field: Field, values: Sequence[Scalar | None]) -> Expression:
+    """One of some values, of which None stands for absent or null."""
+    present = tuple(value for value in values if value is not None)
+    if len(present) == len(values):
+        return Among(field, present)
+    absent = Not(Exists(field))
+    return Or((Among(field, present), absent)) if present else absent
 
 
 def _scalar(literal: Token) -> Scalar:

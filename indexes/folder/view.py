@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from indexes.filters.allowed import Allowed, RanksCache
     from indexes.filters.facets import Owners
-    from indexes.filters.sql import Where
+    from indexes.filters.grammar import Where
     from indexes.vectors.flat import Nearest
 
 
@@ -157,7 +157,7 @@ class Commit:
         return CorpusStatistics.of(self.segments)
 
     @cached_property
-    def allowed(self) -> LRUCache[tuple[object, ...], list[Allowed]]:
+    def allowed(self) -> LRUCache[str, list[Allowed]]:
         """By filter, the passages that it allows."""
         from cachetools import LRUCache
 
@@ -177,7 +177,7 @@ class Commit:
             return [None] * len(self.segments)
         from indexes.filters.allowed import Allowed
 
-        return [None if one.live is None else Allowed.of(one.live) for one in self.segments]
+        return [None if one.live is None else Allowed(one.live) for one in self.segments]
 
 
 class FolderView:
@@ -223,20 +223,20 @@ class FolderView:
     def allowed(self, where: Where) -> list[Allowed]:
         """For each segment: the live passages that belong to documents that match; remembered."""
         with self._commit.lock:
-            found = self._commit.allowed.get(where.key)
+            found = self._commit.allowed.get(where.text)
         if found is None:
-            from indexes.filters.allowed import allowed_passages
+            from indexes.filters.evaluation import allowed_passages
 
             found = allowed_passages(
                 self._connection, self._folder, self.segments, where, self._commit.ranks
             )
             with self._commit.lock:
-                self._commit.allowed[where.key] = found
+                self._commit.allowed[where.text] = found
         return found
 
     def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:
         """Those metadata fields among `names` that no document has had, with all known ones."""
-        from indexes.filters.allowed import unknown_fields
+        from indexes.filters.evaluation import unknown_fields
 
         return unknown_fields(self._connection, names)
 

@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 
 from indexes.files import readable, storage_errors
 from indexes.filters import columns
-from indexes.filters.sql import Where
+from indexes.filters.allowed import RanksCache
+from indexes.filters.evaluation import allowed_passages
+from indexes.filters.grammar import Where
 from indexes.folder import documents as rows
 from indexes.folder.connection import (
     close_writer,
@@ -162,9 +164,13 @@ class FolderWriter:
 
     def delete_where(self, where: Where) -> int:
         """Delete the documents that match a filter; returns how many."""
-        # The filter's SQL holds no value and no name: both are bound.
-        chosen = f"SELECT d.doc FROM documents AS d WHERE {where.sql}"  # noqa: S608
-        return self._delete(chosen, where.parameters)
+        with storage_errors(self.folder):
+            live = live_segments(self.folder, self._connection)
+            allowed = allowed_passages(self._connection, self.folder, live, where, RanksCache())
+        ids = [one.segment.ids_at(some.positions) for one, some in zip(live, allowed, strict=True)]
+        passages = json.dumps([passage for part in ids for passage in part.tolist()])
+        chosen = "SELECT doc FROM passages WHERE passage IN (SELECT value FROM json_each(?))"
+        return self._delete(chosen, [passages])
 
     def delete_untouched(self) -> int:
         """Delete every document not seen since the writer opened; returns how many."""

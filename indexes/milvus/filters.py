@@ -28,8 +28,8 @@ from indexes.filters.grammar import (
     Not,
     Or,
     Ordered,
+    Where,
 )
-from indexes.filters.sql import Where
 
 # Milvus compares an integer with a float as floats, which are exact below it.
 _EXACT = 2**53
@@ -123,10 +123,7 @@ def _selected(node: Expression, doubts: set[int], *, negated: bool = False) -> s
         case Exists():
             return has(exists, negated=negated)
         case Among(_, values):
-            given = [fact("equals", path, *_key(value)) for value in values if value is not None]
-            parts = [has(*given, negated=negated)] if given else []
-            parts += [has(exists, negated=not negated)] if None in values else []
-            return f"({(' and ' if negated else ' or ').join(parts)})"
+            return has(*(fact("equals", path, *_key(value)) for value in values), negated=negated)
         case Differs(_, value):
             word = "or" if negated else "and"
             equal = has(fact("equals", path, *_key(value)), negated=not negated)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.errors import ConfigError, DamagedIndexError
-from indexes.filters.sql import Where
+from indexes.filters.grammar import Where
 from indexes.folder.documents import metadata_json
 from indexes.milvus.collection import (
     create_collection,

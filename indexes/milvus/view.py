@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from indexes.bm25.formulas import BM25Settings, idf, weights
 from indexes.errors import ConfigError, StorageError
 from indexes.filters.facets import counted_facet, summaries_of
-from indexes.filters.grammar import parse_field
-from indexes.filters.sql import Where
+from indexes.filters.grammar import Where, parse_field
 from indexes.milvus.collection import (
     FORMAT,
     Collection,

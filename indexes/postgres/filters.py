@@ -33,9 +33,9 @@ from indexes.filters.grammar import (
     Or,
     Ordered,
     Scalar,
+    Where,
     parse_field,
 )
-from indexes.filters.sql import Where
 from indexes.folder.documents import metadata_json
 from indexes.postgres.schema import Session
 from indexes.protocol import Facets, FieldSummary
@@ -136,9 +136,7 @@ def _of_column(comparison: Comparison, column: str) -> Condition:
             return Condition(f"(strpos({column}, %s) > 0)", (value,))
         case Among(values=values):
             strings = [value for value in values if isinstance(value, str)]
-            found = Condition(f"({column} = ANY(%s))", (strings,))
-            absent = [Condition(f"({column} IS NULL)", ())] if None in values else []
-            return _joined(" OR ", [found, *absent])
+            return Condition(f"({column} = ANY(%s))", (strings,))
         case Differs(value=str(value)):
             return Condition(f"({column} <> %s)", (value,))
         case Differs():
@@ -170,18 +168,13 @@ def _of_metadata(comparison: Comparison) -> Condition:
             part = Condition(f"({string} AND strpos({text}, %s) > 0)", (*names, *names, wanted))
             return _joined(" OR ", [held, part])
         case Among(field=field, values=values):
-            wanted_ones = [one for one in values if one is not None]
-            if len(wanted_ones) <= _FEW_VALUES:
-                parts = [_holds(field, one) for one in wanted_ones]
-            else:
-                literals = [_json(one) for one in wanted_ones]
-                parts = [Condition(f"(({value}) = ANY(%s::jsonb[]))", (*names, literals))]
-            if len(wanted_ones) < len(values):
-                parts.append(Condition(f"({present.text} IS NOT TRUE)", present.parameters))
-            return _joined(" OR ", parts)
+            if len(values) <= _FEW_VALUES:
+                return _joined(" OR ", [_holds(field, one) for one in values])
+            literals = [_json(one) for one in values]
+            return Condition(f"(({value}) = ANY(%s::jsonb[]))", (*names, literals))
         case Differs(value=unwanted):
-            differs = Condition(f"(({value}) <> %s::jsonb)", (*names, _json(unwanted)))
-            return _joined(" AND ", [present, differs])
+            test = f"{present.text} AND ({value}) <> %s::jsonb"
+            return Condition(f"({test})", (*names, *names, _json(unwanted)))
         case Ordered(operator=operator, value=str(limit)):
             test = f'{string} AND {text} COLLATE "C" {operator} %s'
             return Condition(f"({test})", (*names, *names, limit))

@@ -21,7 +21,7 @@ from psycopg import sql
 from indexes.bm25.formulas import BM25Settings, idf, mean_okapi_idf, weights
 from indexes.bm25.scoring import top_places
 from indexes.errors import ConfigError
-from indexes.filters.sql import Where
+from indexes.filters.grammar import Where
 from indexes.postgres.connection import Connection, Location, database_errors
 from indexes.postgres.filters import EVERYTHING, Condition, condition
 from indexes.postgres.postings import (

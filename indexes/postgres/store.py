@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from psycopg import errors, sql
 
 from indexes.errors import ConfigError, DamagedIndexError, IndexLockedError, StorageError
-from indexes.filters.sql import Where
+from indexes.filters.grammar import Where
 from indexes.folder.documents import document_checksum, metadata_json
 from indexes.postgres.connection import (
     Connection,

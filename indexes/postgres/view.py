@@ -21,7 +21,7 @@ from psycopg import errors
 
 from indexes.bm25.formulas import BM25Settings
 from indexes.errors import DamagedIndexError, NotAnIndexError
-from indexes.filters.sql import Where
+from indexes.filters.grammar import Where
 from indexes.folder.documents import document_checksum
 from indexes.postgres.connection import Location, Pool, database_errors
 from indexes.postgres.filters import facets, field_summaries, read_metadata
@@ -187,7 +187,7 @@ class PostgresView:
 
         What is found of them is kept.
         """
-        key = (self.generation, *where.key)
+        key = (self.generation, where.text)
         with self._known.lock:
             if found is not None:
                 self._known.few[key] = found

@@ -135,7 +135,7 @@ class OpenedIndex:
 
     def filter_doubt(self, view: View, where: Where) -> str | None:
         """What is doubtful about a filter, remembered until the next commit; None if nothing."""
-        key = (view.identity, view.generation, *where.key)
+        key = (view.identity, view.generation, where.text)
         known = self._doubts.get(key)
         if known is None:
             if len(self._doubts) >= _FILTERS:

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from index_samples import document
 
-import indexes.filters.allowed
-from indexes.filters.sql import compile_where
+from indexes.filters import evaluation
+from indexes.filters.evaluation import STORED, evaluated, matching_passages
+from indexes.filters.grammar import compile_where
 from indexes.folder.view import FolderReader
 
 
@@ -25,7 +26,7 @@ def documents_refused():
         raise AssertionError("evaluated for every document")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(indexes.filters.allowed, "_matching", refuse)
+        patch.setattr(evaluation, "matching_passages", refuse)
         yield
 
 
@@ -40,24 +41,23 @@ def allowed_to(reader, text):
     with reader.view() as view:
         found = []
         for live, some in zip(view.segments, view.allowed(compile_where(text)), strict=True):
-            ids = live.segment.ids
-            assert len(some) == len(ids)
-            one_by_one = some.at(np.arange(len(ids))[::-1])[::-1]
-            assert np.flatnonzero(one_by_one).tolist() == some.positions.tolist()
-            assert some.count == len(some.positions)
-            bits = np.unpackbits(some.bits, bitorder="little")
-            assert np.flatnonzero(bits).tolist() == some.positions.tolist()
-            found += ids[some.positions].tolist()
+            assert len(some) == len(live.segment.ids)
+            found += live.segment.ids[some.positions].tolist()
         return sorted(found)
 
 
+def matching(connection, text):
+    """The passages of all documents in a database that match a filter."""
+    passages = [one for (one,) in connection.execute("SELECT passage FROM passages")]
+
+    def masks(condition):
+        return np.isin(passages, matching_passages(connection, STORED, condition))
+
+    mask = evaluated(compile_where(text).expression, masks)
+    return sorted(np.array(passages, np.int64)[mask].tolist())
+
+
 def allowed_by_documents(folder, text):
-    """The same, as the filter's SQL says of all documents."""
-    where = compile_where(text)
+    """What a filter allows as `allowed` gives it, from the documents alone."""
     with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
-        rows = connection.execute(
-            "SELECT p.passage FROM documents AS d JOIN passages AS p ON p.doc = d.doc "
-            f"WHERE {where.sql} ORDER BY p.passage",
-            where.parameters,
-        ).fetchall()
-    return [passage for (passage,) in rows]
+        return matching(connection, text)

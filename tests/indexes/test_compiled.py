@@ -83,7 +83,7 @@ def test_the_best_are_those_of_numpy_with_ties_filters_deletions_and_scores_of_z
 ):
     postings, read = postings_of([sorted(row) for row in rows], frequencies, lengths, MANY)
     weighting = Weighting(BM25Settings(variant), 4.0, np.array(factors[: len(rows)]))
-    allowed = None if every is None else Allowed.of(np.arange(MANY) % every == 0)
+    allowed = None if every is None else Allowed(np.arange(MANY) % every == 0)
     check_equal(postings, read, weighting, k, allowed, deleted=deleted)
 
 
@@ -94,7 +94,7 @@ def test_the_best_of_many_passages_are_those_of_numpy(k, share):
     rows = [np.flatnonzero(chance.random(100_000) < part) for part in (0.3, 0.001, 0.02, 0.3)]
     postings, read = postings_of([row.tolist() for row in rows], [1, 1, 2], [9, 8, 7, 6], 100_000)
     weighting = Weighting(BM25Settings(), 7.5, chance.random(4).round(2))
-    allowed = None if share is None else Allowed.of(chance.random(100_000) < share)
+    allowed = None if share is None else Allowed(chance.random(100_000) < share)
     check_equal(postings, read, weighting, k, allowed, deleted=share == 0.5)
 
 
@@ -114,7 +114,7 @@ def test_searches_give_the_same_bits_as_without_a_compiler(passages, query, vari
         SearchableSegment(Postings.build(passages[half:]), live),
     ]
     drawn = np.array([random.random() < 0.5 for _ in passages[half:]], np.bool_)
-    allowed = [None, Allowed.of(drawn)]
+    allowed = [None, Allowed(drawn)]
     found = []
     for without in (False, True):
         with pytest.MonkeyPatch.context() as patch:

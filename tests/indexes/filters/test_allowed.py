@@ -1,4 +1,6 @@
-"""The forms in which searches take the passages that they may return."""
+"""Which passages a search may return: bits of masks, and ranks in place of hundreds of bitmaps."""
+
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -6,9 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from indexes.filters.allowed import Allowed, bits_between, bits_of, complement, packed_bits
+from indexes.filters import columns
+from indexes.filters.allowed import Allowed, Ranks, RanksCache
+from indexes.filters.columns import UNKEPT, Value
+from indexes.folder.connection import connect
+from indexes.folder.documents import create_database
 
-# Runs, arrays and bitmaps over several containers of 65,536 positions, and gaps between them.
+SIZE = 150_000
+# Runs and gaps.
 STRETCHES = st.lists(
     st.tuples(
         st.integers(0, 400_000), st.sampled_from([1, 3, 5_000, 70_000]), st.sampled_from([1, 2, 7])
@@ -17,57 +24,76 @@ STRETCHES = st.lists(
 )
 
 
-def test_all_forms_say_the_same():
-    some = Allowed.of(np.array([True, False, True]))
-    assert (len(some), some.count) == (3, 2)
-    assert some.positions.tolist() == [0, 2]
-    assert np.unpackbits(some.bits, bitorder="little")[:3].tolist() == [1, 0, 1]
-    for kind in (np.int64, np.int32, np.uint32):
-        assert some.at(np.array([2, 1, 2], kind)).tolist() == [True, False, True]
-
-
-@given(STRETCHES, st.booleans())
-def test_bits_are_those_of_the_bitmap(stretches, optimized):
-    bitmap = BitMap()
-    for start, length, step in stretches:
-        bitmap |= BitMap(range(start, min(start + length * step, 500_000), step))
-    if optimized:
-        bitmap.run_optimize()
-    bits = np.unpackbits(packed_bits(bitmap, 500_000), bitorder="little")
-    expected = np.zeros(len(bits), np.uint8)
-    expected[list(bitmap)] = 1
-    np.testing.assert_array_equal(bits, expected)
-
-
-@given(STRETCHES, st.sampled_from([99_999, 100_000, 131_072]))
-def test_positions_and_complements_are_those_of_the_bits(stretches, size):
+@given(STRETCHES, st.sampled_from([0, 1, 63, 64, 99_999, 131_072]), st.randoms())
+def test_bits_positions_and_count_are_those_of_the_mask(stretches, size, rng):
     mask = np.zeros(size, np.bool_)
     for start, length, step in stretches:
         mask[start : start + length * step : step] = True
-    some = Allowed.of(mask)
-    positions = np.flatnonzero(mask)
-    np.testing.assert_array_equal(some.positions, positions)
-    np.testing.assert_array_equal(some.bits, bits_of(positions, size))
-    assert some.count == len(positions)
-    np.testing.assert_array_equal(complement(some.bits, size), Allowed.of(~mask).bits)
+    some = Allowed(mask)
+    np.testing.assert_array_equal(some.positions, np.flatnonzero(mask))
+    assert (len(some), some.count, len(some.bits) % 8) == (size, mask.sum(), 0)
+    bits = np.unpackbits(some.bits, bitorder="little")
+    np.testing.assert_array_equal(bits[:size], mask)
+    assert not bits[size:].any()
+    places = [rng.randrange(size) for _ in range(20 if size else 0)]
+    for kind in (np.int64, np.int32, np.uint32):
+        assert some.at(np.array(places, kind)).tolist() == mask[places].tolist()
 
 
 @pytest.mark.parametrize("position", [-1, 8, 2**40])
 def test_a_position_beyond_the_bits_is_refused(position):
     with pytest.raises((ValueError, IndexError)):
-        Allowed.of(np.ones(8, np.bool_)).at(np.array([position, 8 * 8192 + position]))
+        Allowed(np.ones(8, np.bool_)).at(np.array([position, 8 * 8192 + position]))
 
 
-@pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.uint32])
-@pytest.mark.parametrize("size", [0, 1, 63, 64, 200, 70_001])
-def test_bits_between_are_those_of_a_comparison(kind, size):
-    greatest = int(np.iinfo(kind).max)
-    numbers = np.random.default_rng(size).integers(0, greatest, size, kind, endpoint=True)
-    for first, last in [
-        (0, 0),
-        (0, greatest),
-        (greatest, greatest),
-        (greatest // 3, greatest // 2),
-    ]:
-        expected = Allowed.of((numbers >= first) & (numbers <= last)).bits
-        np.testing.assert_array_equal(bits_between(numbers, first, last), expected)
+def stored(folder, values):
+    folder.mkdir()
+    create_database(folder, {})
+    connection = connect(folder, "rw")
+    connection.execute("BEGIN")
+    columns.write_values(connection, 1, {"n": values})
+    connection.execute("COMMIT")
+    return connection
+
+
+@pytest.mark.parametrize("count", [40, 300, 70_000])
+def test_passages_having_values_are_those_of_their_bitmaps(tmp_path, count):
+    chance = np.random.default_rng(count)
+    # A third has no value; 1 and 1.0 are two values.
+    drawn = chance.integers(0, count * 3 // 2, SIZE)
+
+    def value(number):
+        if number >= count - 10:
+            return Value("text", f"t{number}")
+        return Value("real", float(number)) if number % 5 == 0 else Value("integer", number)
+
+    values = {
+        value(number): BitMap(np.flatnonzero(drawn == number).astype(np.uint32))
+        for number in np.unique(drawn[drawn < count])[:400].tolist()
+    }
+    with closing(stored(tmp_path / "index", {**values, Value(UNKEPT, ""): [1]})) as connection:
+        ranks = Ranks(connection, 1, 1, SIZE)
+        keys = sorted(values)
+        assert ranks.values() == list(map(tuple, keys))
+        counts = ranks.counts(np.arange(SIZE)).tolist()
+        assert counts == [SIZE - sum(map(len, values.values())), *(len(values[k]) for k in keys)]
+        half = keys[: len(keys) // 2]
+        for chosen in ([], keys[:1], keys[3:], half, keys[::3], [keys[-1], keys[0]], keys):
+            expected = np.zeros(SIZE, np.bool_)
+            for key in chosen:
+                expected[values[key].to_array()] = True
+            pairs = ", ".join(["(?, ?)"] * len(chosen)) or "(NULL, NULL)"
+            parameters = [part for key in chosen for part in key]
+            found = ranks.having(f"(f0.type, f0.value) IN (VALUES {pairs})", parameters)
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_ranks_are_remembered_unless_they_are_too_large(tmp_path, monkeypatch):
+    with closing(stored(tmp_path / "index", {Value("integer", 7): BitMap([3])})) as connection:
+        cache = RanksCache()
+        first = cache.of(connection, 1, 1, SIZE)
+        assert first.nbytes == SIZE + 100
+        assert cache.of(connection, 1, 1, SIZE) is first
+        monkeypatch.setattr("indexes.filters.allowed._CACHE_BYTES", first.nbytes - 1)
+        small = RanksCache()
+        assert small.of(connection, 1, 1, SIZE) is not small.of(connection, 1, 1, SIZE)

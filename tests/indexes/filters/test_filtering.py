@@ -1,17 +1,28 @@
 """Filters answered from columns allow exactly the passages that their SQL does."""
 
+import json
 import random
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
-from column_samples import allowed, allowed_by_documents, allowed_to, documents_refused, numbered
+from column_samples import (
+    allowed,
+    allowed_by_documents,
+    allowed_to,
+    documents_refused,
+    matching,
+    numbered,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from index_samples import SETTINGS, commit, document, make_index
-from where_reference import DOCUMENTS, FILTERS, NAMES, VALUES, evaluate, render
+from where_reference import DOCUMENTS, FILTERS, NAMES, VALUES, evaluate, quoted, render
 
 from indexes.errors import DamagedIndexError
+from indexes.filters.evaluation import condition_of
+from indexes.filters.grammar import MAX_COMPARISONS, MAX_NESTING, MAX_PATH, compile_where
 from indexes.folder.connection import write_setting
 from indexes.folder.verify import verify
 from indexes.folder.view import FolderReader
@@ -71,34 +82,128 @@ def test_a_life_of_an_index_leaves_values_that_agree_with_the_documents(
                 writer.__exit__(None, None, None)
                 writer = FolderWriter(folder, pending_limit=pending).__enter__()
         writer.__exit__(None, None, None)
-        for node in filters:
-            text = render(node, rng)
-            assert allowed(folder, text) == allowed_by_documents(folder, text), text
         assert verify(folder) == []
         with closing(FolderReader(folder)) as reader, reader.view() as view:
-            metadata = [one.metadata for one in view.documents()]
+            stored = list(view.documents())
+            for node in filters:
+                text = render(node, rng)
+                expected = [
+                    passage
+                    for one in stored
+                    if evaluate(node, {"id": one.id, "title": one.title, "metadata": one.metadata})
+                    for passage, *_ in one.passages
+                ]
+                assert allowed_to(reader, text) == sorted(expected), text
+            metadata = [one.metadata for one in stored]
             for name in NAMES:
                 held = {TYPES[type(one[name])] for one in metadata if one.get(name) is not None}
                 assert {type_ for type_ in TYPES.values() if view.has_type(name, [type_])} == held
                 assert view.has_type(name, ["array", "number"]) == bool(held & {"array", "number"})
 
 
-@settings(max_examples=15)
-@given(DOCUMENTS, st.lists(FILTERS, min_size=10, max_size=10), st.randoms(use_true_random=False))
-def test_filters_agree_with_an_independent_evaluator(tmp_path_factory, documents, filters, rng):
-    folder = tmp_path_factory.mktemp("one") / "index"
-    new = [
-        NewDocument(f"{each['id']}-{i}", each["title"], "text", each["metadata"], b"", [(0, 4)])
-        for i, each in enumerate(documents)
-    ]
-    make_index(folder, new)
-    for node in filters:
+def database(documents):
+    """The tables of documents alone, in memory, with a passage each."""
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE TABLE documents (doc, id TEXT PRIMARY KEY, title TEXT, metadata)")
+    connection.execute("CREATE TABLE passages (passage, doc)")
+    for number, one in enumerate(documents):
+        metadata = json.dumps(one["metadata"], ensure_ascii=number % 2 == 0)
+        row = (number, f"{one['id']}-{number}", one["title"], metadata)
+        connection.execute("INSERT INTO documents VALUES (?, ?, ?, ?)", row)
+        connection.execute("INSERT INTO passages VALUES (?, ?)", (number, number))
+    return connection
+
+
+@given(FILTERS, DOCUMENTS, st.randoms(use_true_random=False))
+def test_filters_agree_with_an_independent_evaluator(node, documents, rng):
+    text = render(node, rng)
+    with closing(database(documents)) as connection:
         expected = [
-            passage
-            for passage, each in enumerate(new, 1)
-            if evaluate(node, {"id": each.id, "title": each.title, "metadata": each.metadata})
+            number
+            for number, each in enumerate(documents)
+            if evaluate(node, {**each, "id": f"{each['id']}-{number}"})
         ]
-        assert allowed(folder, render(node, rng)) == expected
+        assert matching(connection, text) == expected, text
+
+
+def matches(text, metadata, title=None):
+    with closing(database([{"id": "d", "title": title, "metadata": metadata}])) as connection:
+        return matching(connection, text) == [0]
+
+
+def test_examples_of_the_documentation():
+    metadata = {"year": 2021, "lang": "en", "tags": ["ml", 3], "flag": True}
+    metadata |= {"author": {"name": "x"}, "field with space": 1, "id": 7, "nothing": None}
+    for text in (
+        "year >= 2020 and lang = 'en'",
+        "not (tag = 'x' or year < 1990)",
+        'title like "%PYTHON%" and tags contains 3 and lang contains "n"',
+        "`field with space` = 1 and author.name = 'x' and id = 'd-0' and `id` = 7",
+        "nothing = null and absent = null and year != null and lang != 1 and absent in (1, null)",
+        "year = 2021.0 and flag = true and flag != 1 and not flag = 1 and not absent = 1",
+        "year = 1 and year = 2 or lang = 'en'",
+    ):
+        assert matches(text, metadata, "About Python"), text
+    for text in ('lang in ("fr", 1, true)', 'tags contains "m"', "nothing != 1", "year = '2021'",
+                 "YEAR exists", "year = 1 and (year = 2 or lang = 'en')", "id = 7"):  # fmt: skip
+        assert not matches(text, metadata, "About Python"), text
+
+
+@pytest.mark.parametrize("title", [None, "t"])
+@pytest.mark.parametrize("test", ["= 't'", "!= 't'", "< 'u'", "like 't'", "contains 't'", "in (1)"])
+def test_a_comparison_with_a_missing_title_is_false_and_its_negation_true(title, test):
+    assert matches(f"title {test}", {}, title) is not matches(f"not title {test}", {}, title)
+    assert title or not matches(f"title {test}", {})
+
+
+def test_a_condition_on_id_uses_the_index_of_the_table():
+    condition = condition_of(compile_where("id in ('a', 'b')").expression)
+    with closing(database([])) as connection:
+        plan = connection.execute(
+            f"EXPLAIN QUERY PLAN SELECT 1 FROM documents d WHERE {condition.sql}",
+            condition.parameters,
+        ).fetchall()
+    assert any("SEARCH d" in row[3] for row in plan)
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "x' OR '1'='1",
+        'x" OR 1=1 --',
+        "$.a') OR 1=1 --",
+        "? OR 1",
+        "{0} %s",
+        "\\' OR 1=1 --",
+        '"].b["',
+    ],
+)
+def test_a_hostile_name_or_value_is_bound(hostile):
+    field, value = quoted(hostile, "`"), quoted(hostile, "'")
+    condition = condition_of(compile_where(f"{field}.{field} = {value}").expression)
+    assert condition == replace(
+        condition_of(compile_where("a.b = 'c'").expression),
+        field=hostile,
+        parameters=(hostile, hostile),
+    )
+    assert matches(f"{field}.{field} = {value}", {hostile: {hostile: hostile}})
+    assert not matches(f"{field}.{field} = {value}", {"a": {"b": "c"}})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(" * MAX_NESTING + "a.b contains 'x'" + " and b = 2 and b.c in (1, 'x'))" * MAX_NESTING,
+        "b = 3 and not (b.c contains 'x' or " * MAX_NESTING + "a = 1" + ")" * MAX_NESTING,
+        " or ".join(["a = 1"] * MAX_COMPARISONS),
+        " and not ".join(["a = 2"] * MAX_COMPARISONS),
+        f"a in ({', '.join(map(str, range(3, 10_003)))})",
+        ".".join(["a"] * MAX_PATH) + " = 1",
+        f"a like '{'é' * 9_990}'",
+    ],
+)
+def test_what_the_limits_allow_runs(text):
+    assert not matches(text, {"a": 2, "b": 2})
 
 
 def test_a_filter_on_metadata_reads_no_document(tmp_path):

@@ -1,8 +1,15 @@
-"""The syntax tree of a filter, which every store but the folder makes its query from."""
+"""The syntax tree of a filter, errors that point at a character, limits, and types that differ."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from where_reference import DOCUMENTS, KEYWORDS, LEAVES, evaluate, is_number, render
 
+from indexes.errors import FilterError
 from indexes.filters.grammar import (
+    MAX_COMPARISONS,
+    MAX_NESTING,
+    MAX_PATH,
     Among,
     And,
     Contains,
@@ -13,8 +20,10 @@ from indexes.filters.grammar import (
     Not,
     Or,
     Ordered,
+    compile_where,
+    point_at,
+    type_mismatch,
 )
-from indexes.filters.sql import compile_where
 
 A, B, C = (Field((name,)) for name in "abc")
 
@@ -24,9 +33,11 @@ A, B, C = (Field((name,)) for name in "abc")
     [
         ("a exists", Exists(A)),
         ("a != null", Exists(A)),
-        ("a = null", Among(A, (None,))),
+        ("a = null", Not(Exists(A))),
         ("a == 'x'", Among(A, ("x",))),
-        ("a in ('x', null, 2)", Among(A, ("x", None, 2))),
+        ("a in (null)", Not(Exists(A))),
+        ("a in ('x', null, 2)", Or((Among(A, ("x", 2)), Not(Exists(A))))),
+        ("not a = null", Exists(A)),
         ("a <> 1.5", Differs(A, 1.5)),
         ("a like 'x%'", Like(A, "x%")),
         ("a contains 'x'", Contains(A, "x")),
@@ -42,6 +53,8 @@ A, B, C = (Field((name,)) for name in "abc")
             And((Exists(A), Or((Exists(B), Exists(C))), Not(Exists(A)))),
         ),
         ("a exists or b exists and c exists", Or((Exists(A), And((Exists(B), Exists(C)))))),
+        ("a = -" + "0" * 5000 + "7", Among(A, (-7,))),
+        ("not " * 10_001 + "a exists", Not(Exists(A))),
     ],
 )
 def test_the_syntax_tree(text, expected):
@@ -54,3 +67,172 @@ def test_equal_values_of_different_types_stay_apart(literal, kind):
         comparison = compile_where(f"a {operator} {literal}").expression
         value = comparison.values[0] if isinstance(comparison, Among) else comparison.value
         assert type(value) is kind
+
+
+def test_the_fields_of_a_filter_are_those_of_the_metadata():
+    where = compile_where("a.b = 1 or not (c = 2 and id = 'x' and `id` = 1 and title exists)")
+    assert where.fields == {"a", "c", "id"}
+
+
+@given(
+    st.one_of(
+        st.text(),
+        st.text(alphabet="ab.`'\"\\()=<>!,and or not in like 01-+e%\n\x00\ud800"),
+        st.lists(
+            st.sampled_from([*KEYWORDS, "a", "b.c", "`x`", "'s'", "1", "-2.5", *"=<>!,()."])
+        ).map(" ".join),
+    )
+)
+def test_any_text_is_parsed_or_refused_at_a_character(text):
+    try:
+        compile_where(text)
+    except FilterError as caught:
+        error = caught
+    else:
+        return
+    assert 0 <= error.position <= len(text)
+    assert "\n" not in str(error)
+    assert f"character {error.position + 1}:" in str(error)
+    line, caret = point_at(text, error.position).split("\n")
+    assert len(line) == len(text)
+    assert caret.strip() == "^"
+
+
+@pytest.mark.parametrize(
+    ("text", "position", "expected", "found"),
+    [
+        ("", 0, "a field name", "the end of the filter"),
+        ("year", 4, "an operator", "the end of the filter"),
+        ("year > true", 7, "a number or a string", "'true'"),
+        ("year = lang", 7, "a value", "'lang'"),
+        ("year = 1 lang = 2", 9, "'and', 'or' or the end", "'lang'"),
+        ("(year = 1", 9, "')'", "the end of the filter"),
+        ("a = 1 and or b = 2", 10, "a field name", "'or'"),
+        ("content-type = 1", 7, "an operator", "'-type'"),
+        ('"a" = 1', 0, "in backquotes", "'\"a\"'"),
+        ("a in ()", 6, "a value", "')'"),
+        ("a in 1", 5, "'('", "'1'"),
+        ("a in (1 2)", 8, "',' or ')'", "'2'"),
+        ("a not in (1)", 2, "an operator", "'not'"),
+        ("a like 1", 7, "a string", "'1'"),
+        ("a contains null", 11, "a string, a number", "'null'"),
+        ("a. = 1", 3, "a field name", "'='"),
+        ("a = 'x", 4, "a closing '", "the end of the filter"),
+        (r"a = 'x\n'", 6, r"\'", r"'\\n'"),
+        ("a = 12abc", 4, "a value", "'12abc'"),
+        ("a = 9223372036854775808", 4, "64 bits", "9223372036854775808"),
+        ("a = " + "9" * 5000, 4, "64 bits", "999"),
+        ("a = 1e999", 4, "a float", "1e999"),
+        ("a ! 1", 2, "an operator", "'!'"),
+        ("a = 'x\0'", 6, "NUL", r"'\x00'"),
+        ("a = '\ud800'", 5, "surrogates", r"'\ud800'"),
+    ],
+)
+def test_an_error_points_at_the_character_and_says_what_was_expected(
+    text, position, expected, found
+):
+    with pytest.raises(FilterError) as caught:
+        compile_where(text)
+    message = str(caught.value)
+    assert caught.value.position == position
+    assert message.startswith(f"filter, character {position + 1}: expected ")
+    wanted, shown = message.split(", found ")
+    assert expected in wanted
+    assert found in shown
+    assert len(message) < 200
+
+
+def test_point_at_puts_the_caret_below_the_character():
+    assert point_at("year = lang", 7) == "year = lang\n       ^"
+    assert point_at("a =\n\tb", 5) == "a =  b\n     ^"
+    assert point_at("名e\u0301 = x", 6) == "名e\u0301 = x\n      ^"
+
+
+@pytest.mark.parametrize(
+    ("most", "beyond", "refused"),
+    [
+        (
+            "(a = 1) and " + "(" * MAX_NESTING + "a = 1" + " or b = 2)" * MAX_NESTING,
+            "(" * 20_000,
+            f"at most {MAX_NESTING} nested",
+        ),
+        (
+            " or ".join(["a = 1"] * MAX_COMPARISONS),
+            " or ".join(["a = 1"] * (MAX_COMPARISONS + 1)),
+            r"x in \(a, b\)",
+        ),
+        (
+            ".".join(["a"] * MAX_PATH) + " = 1",
+            ".".join(["a"] * (MAX_PATH + 1)) + " = 1",
+            "names in a path",
+        ),
+        (f"a in ({'1, ' * 9_999}1)", f"a in ({'1, ' * 10_000}1)", "at most 10000 values"),
+        (f"a like '{'é' * 9_998}'", f"a like '{'é' * 9_999}'", "characters in a pattern"),
+    ],
+)
+def test_filters_are_taken_up_to_their_limits(most, beyond, refused):
+    compile_where(most)
+    with pytest.raises(FilterError, match=refused):
+        compile_where(beyond)
+
+
+TYPES = {"boolean": bool, "string": str, "array": list, "object": dict}
+
+
+def mismatch(documents, text):
+    """What is said of a filter over the metadata of some documents."""
+
+    def has_type(name, types):
+        values = [one.get(name) for one in documents]
+        return any(
+            is_number(value) if type_ == "number" else isinstance(value, TYPES[type_])
+            for value in values
+            for type_ in types
+        )
+
+    return type_mismatch(compile_where(text).expression, has_type)
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "types"),
+    [
+        (2020, "not f != '2020'", "numbers and no strings"),
+        (2020, "f < '2020'", "numbers and no strings"),
+        (2020, "f like '20%'", "numbers and no strings"),
+        (2020, "f contains '2020'", "numbers and no strings or lists"),
+        (2020, "f contains 2020", "numbers and no lists"),
+        (2020, "f in (1, '2', 3)", "numbers and no strings"),
+        (True, "f > 0", "booleans and no numbers"),
+        (["geo"], "f = 'geo'", "lists and no strings"),
+        ({"g": 1}, "f = 1", "objects and no numbers"),
+        ("x", "f.g.h like 'x%'", "strings and no objects"),
+        ("x", "f = true or f = 1", "strings and no booleans"),
+        (1, "f exists and f.g exists and f = null and f in (null, 1) and g = 'x'", None),
+    ],
+)
+def test_the_types_that_are_there_are_named(value, text, types):
+    expected = types and f"the field 'f' has {types}"
+    assert mismatch([{"f": value, "g": None}], text) == expected
+
+
+def test_several_types_odd_names_and_the_id_of_a_document():
+    several = [{"f": 1}, {"f": ["a"]}]
+    assert mismatch(several, "f = 'a'") == "the field 'f' has numbers and lists and no strings"
+    assert mismatch([{"\x1b": 1}], "`\x1b` = '7'") == r"the field '\x1b' has numbers and no strings"
+    assert mismatch([{"id": 1}], "id = 7") == "the field 'id' has strings and no numbers"
+    assert mismatch([], "id = 'x' and title like 'x'") is None
+
+
+@given(LEAVES, DOCUMENTS, st.randoms(use_true_random=False))
+def test_what_is_named_matches_nothing_and_what_is_not_could(node, documents, rng):
+    metadata = [one["metadata"] for one in documents]
+    said = mismatch(metadata, render(node, rng))
+    operator, (kind, path), literal = node
+    literals = literal if operator == "in" else [literal]
+    if said is not None and operator not in ("!=", "<>", "in"):
+        assert not any(evaluate(node, one) for one in documents)
+    if operator in ("=", "in") and kind == "path" and len(path) == 1:
+        present = [one[path[0]] for one in metadata if one.get(path[0]) is not None]
+        alike = [any(type(x) is type(y) or (is_number(x) and is_number(y)) for x in present)
+                 for y in literals if y is not None]  # fmt: skip
+        assert (said is None) == (not present or all(alike))

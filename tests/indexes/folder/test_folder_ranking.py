@@ -53,7 +53,7 @@ def test_candidates_are_those_of_sorting_by_score_and_number(case):
         segments.append(
             LiveSegment(postings=segment.postings, live=alive, segment=segment, deleted=())
         )
-    parts = None if allowed is None else [Allowed.of(allowed[part]) for part in parts]
+    parts = None if allowed is None else [Allowed(allowed[part]) for part in parts]
     ranking = FolderRanking(Commit((), 0, tuple(segments)), parts, None, None)
     counted = case["alive"] if allowed is None else allowed
 

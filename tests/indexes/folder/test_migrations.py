@@ -13,7 +13,7 @@ from index_samples import DyingConnection, commit, document, in_fork, make_index
 
 import indexes.folder.connection
 from indexes.errors import DamagedIndexError
-from indexes.filters.sql import compile_where
+from indexes.filters.grammar import compile_where
 from indexes.folder.connection import FORMAT_VERSION
 from indexes.folder.verify import verify
 from indexes.folder.view import FolderReader

@@ -23,7 +23,7 @@ import indexes.folder.segment
 import indexes.folder.view
 from indexes.errors import DamagedIndexError, NotAnIndexError
 from indexes.files import replace_folder
-from indexes.filters.sql import compile_where
+from indexes.filters.grammar import compile_where
 from indexes.folder.segment import Segment, open_segment
 from indexes.folder.view import FolderReader
 from indexes.folder.writer import FolderWriter

@@ -170,7 +170,7 @@ def test_a_changed_byte_of_a_structure_changes_no_answer(index, structure):
     content = path.read_bytes()
     named = (live.segment.number, live.segment.manifest)
     queries = np.asarray(live.segment.vectors[::40])
-    few = Allowed.of(np.arange(len(live.segment.ids)) % 2 == 0)
+    few = Allowed(np.arange(len(live.segment.ids)) % 2 == 0)
 
     def answers(effort):
         segment = open_segment(index, *named)

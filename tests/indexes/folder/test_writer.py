@@ -23,7 +23,7 @@ from index_samples import (
 )
 
 import indexes.folder.writer
-from indexes.filters.sql import compile_where
+from indexes.filters.grammar import compile_where
 from indexes.folder.segment import write_segment
 from indexes.folder.verify import verify
 from indexes.folder.view import FolderReader

@@ -77,7 +77,7 @@ def recall(structure, k, allowed):
     vectors = VECTORS[: len(allowed)]
     wanted = min(k, int(allowed.sum()))
     hits = 0
-    found = search_vectors(structure, vectors, QUERIES, k, Allowed.of(allowed))
+    found = search_vectors(structure, vectors, QUERIES, k, Allowed(allowed))
     for query, (positions, scores) in zip(QUERIES, found, strict=True):
         assert len(set(positions.tolist())) == len(positions) == wanted
         assert allowed[positions].all()
@@ -118,7 +118,7 @@ def test_lists_are_read_farther_where_the_allowed_vectors_lie_apart(tmp_path, na
     vectors, cluster, queries = clustered(N, 64)
     made = build_structure(tmp_path, vectors, StructureSettings(name))
     allowed = cluster >= 100 - round(50 * 2 * share)
-    found = search_vectors(made, vectors, queries, K, Allowed.of(allowed))
+    found = search_vectors(made, vectors, queries, K, Allowed(allowed))
     hits = [
         len(np.intersect1d(positions, best(vectors, query, K, allowed)))
         for query, (positions, _) in zip(queries, found, strict=True)

@@ -21,7 +21,7 @@ def brute_force(vectors, query, allowed):
 
 
 def check(vectors, queries, k, allowed):
-    found = search_flat(vectors, queries, k, None if allowed is None else Allowed.of(allowed))
+    found = search_flat(vectors, queries, k, None if allowed is None else Allowed(allowed))
     permitted = len(vectors) if allowed is None else int(allowed.sum())
     assert len(found) == len(queries)
     for query, (positions, scores) in zip(queries, found, strict=True):
@@ -110,7 +110,7 @@ def test_vectors_that_are_not_numbers_are_never_minus_one():
     vectors = np.full((20, 4), np.nan, np.float32)
     vectors[3] = 1
     few = np.arange(20) == 3
-    for allowed in (None, Allowed.of(np.ones(20, np.bool_)), Allowed.of(few)):
+    for allowed in (None, Allowed(np.ones(20, np.bool_)), Allowed(few)):
         for positions, _ in search_flat(vectors, np.ones((2, 4), np.float32), 5, allowed):
             assert (positions >= 0).all()
 
@@ -160,7 +160,7 @@ def test_one_query_neither_loads_faiss_nor_takes_its_threads(monkeypatch):
     faiss.omp_set_num_threads(2)
     try:
         vectors = np.random.default_rng(0).standard_normal((400, 8)).astype(np.float32)
-        some = Allowed.of(np.arange(400) % 4 == 0)
+        some = Allowed(np.arange(400) % 4 == 0)
         search_flat(vectors, vectors[:1], 5)
         assert threads == []
         search_flat(vectors, vectors[:1], 5, some)

@@ -66,7 +66,7 @@ def gpu(monkeypatch):
 
 
 def check_scan(queries, k, allowed=None):
-    found = search_flat(VECTORS, queries, k, None if allowed is None else Allowed.of(allowed))
+    found = search_flat(VECTORS, queries, k, None if allowed is None else Allowed(allowed))
     for query, (positions, scores) in zip(queries, found, strict=True):
         assert positions.dtype == np.int64
         assert scores.dtype == np.float64

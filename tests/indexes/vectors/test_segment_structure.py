@@ -50,7 +50,7 @@ def test_rebuilt_it_finds_what_a_scan_finds(folder, index_type):
     queries = np.asarray(segment.vectors[::60])
     allowed = np.arange(len(segment.ids)) % 3 == 0
     for mask in (None, allowed):
-        some = None if mask is None else Allowed.of(mask)
+        some = None if mask is None else Allowed(mask)
         exact = search_flat(segment.vectors, queries, 10, some)
         found = search_vectors(segment.structure, segment.vectors, queries, 10, some, 0.99)
         shared = [

@@ -117,7 +117,7 @@ def test_a_link_to_nowhere_is_not_followed(tmp_path):
         open_structure(path, N, D).searcher.search(VECTORS, QUERIES, 10)
 
 
-@pytest.mark.parametrize("allowed", [None, Allowed.of(np.arange(N) != 5)])
+@pytest.mark.parametrize("allowed", [None, Allowed(np.arange(N) != 5)])
 def test_a_passage_that_does_not_exist_is_not_returned(tmp_path, allowed):
     path = tmp_path / "structure"
     content = bytearray(write(path, "ivf"))

@@ -44,7 +44,7 @@ def check(structure, k, allowed, vectors=VECTORS, some=None):
     """The recall, of results that are otherwise right; `some` is `allowed`, if given."""
     queries = QUERIES if k < 1000 else QUERIES[:5]
     if allowed is not None:
-        some = some or Allowed.of(allowed)
+        some = some or Allowed(allowed)
     found = structure.searcher.search(vectors, queries, k, some)
     permitted = len(vectors) if allowed is None else int(allowed.sum())
     hits = wanted = 0
@@ -71,11 +71,11 @@ def test_recall_without_a_filter(structure):
 def test_a_filter_used_before_changes_no_answer(tmp_path, name):
     structure = build(tmp_path / "lists", VECTORS, name)
     mask = drawn(0.3)
-    known = Allowed.of(mask)
+    known = Allowed(mask)
     for start in (5, 0, 7):
         queries = QUERIES[start : start + 3]
         again = structure.searcher.search(VECTORS, queries, 10, known)
-        new = structure.searcher.search(VECTORS, queries, 10, Allowed.of(mask))
+        new = structure.searcher.search(VECTORS, queries, 10, Allowed(mask))
         for one, other in zip(again, new, strict=True):
             np.testing.assert_array_equal(one[0], other[0])
             np.testing.assert_array_equal(one[1], other[1])
@@ -85,7 +85,7 @@ def test_a_filter_used_before_changes_no_answer(tmp_path, name):
 def test_behind_a_filter_of_half_few_passages_are_read(tmp_path, name, monkeypatch):
     vectors, _, queries = clustered(80_000, 8)
     structure = build(tmp_path / "lists", vectors, name)
-    some = Allowed.of(np.random.default_rng(1).random(len(vectors)) < 0.5)
+    some = Allowed(np.random.default_rng(1).random(len(vectors)) < 0.5)
     asked = []
     at = Allowed.at
     monkeypatch.setattr(

@@ -305,9 +305,9 @@ class TestRefusals:
             index.delete_where("yer > 3")
         assert len(index) == 12
 
-    def test_a_type_that_a_field_does_not_have_is_named_with_the_form_that_matches(self, index):
+    def test_a_type_that_a_field_does_not_have_is_named(self, index):
         index.update("3", metadata={"year": 2000, "tags": ["geo"]})
-        message = "filter: the field 'tags' has lists and no strings; write tags contains \"geo\""
+        message = "filter: the field 'tags' has lists and no strings"
         for search in (index.search, lambda text, where: index.more_like("4", where=where)):
             with pytest.warns(UserWarning, match=message):
                 assert search("apples", where="tags = 'geo'") == []
@@ -315,7 +315,7 @@ class TestRefusals:
         with pytest.warns(UserWarning, match=message):
             assert index.facets(["year"], where="tags = 'geo'").documents == 0
         assert index.filter_warning("tags = 'geo'") == message
-        with pytest.raises(FilterError, match="numbers and no strings; write year = 2000; nothing"):
+        with pytest.raises(FilterError, match="numbers and no strings; nothing"):
             index.delete_where("not year = '2000'")
         assert len(index) == 12
 

@@ -203,7 +203,7 @@ def test_filters_apply_and_unknown_fields_are_noted(index):
     assert "did you mean 'year'" in found["notes"][0]
     with pytest.warns(UserWarning, match="tags"):
         found = answer(index, "search", query="apples", where="tags = 'fruit'")
-    assert 'has lists and no strings; write tags contains "fruit"' in found["notes"][0]
+    assert "has lists and no strings" in found["notes"][0]
 
 
 def test_the_schema_names_the_fields_of_the_corpus(index):

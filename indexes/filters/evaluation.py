@@ -1,0 +1,258 @@
+"""What a filter allows, comparison by comparison.
+
+A comparison becomes SQL over one value, `f0.type` and `f0.value` as `json_each` gives them; names
+and values are bound. It is looked up among the values that the index keeps by segment
+(`indexes.filters.columns`). Documents are read for their ids and titles, for passages that wait in
+the database, and for values that are too long to be kept.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import assert_never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.files import readable
+from indexes.filters.allowed import Allowed, RanksCache
+from indexes.filters.columns import UNKEPT, VALUES_SINCE, field_numbers, unkept_positions, unpacked
+from indexes.filters.grammar import (
+    Among,
+    And,
+    Comparison,
+    Contains,
+    Differs,
+    Exists,
+    Expression,
+    Like,
+    Not,
+    Or,
+    Ordered,
+    Scalar,
+    Value,
+    Where,
+)
+from indexes.folder.connection import format_version
+from indexes.folder.segment import LiveSegment
+
+Mask = NDArray[np.bool_]
+
+# All stored passages, those that wait in the database, and those whose ids are given as JSON.
+STORED = "documents AS d JOIN passages AS p ON p.doc = d.doc"
+WAITING = (
+    "pending AS w CROSS JOIN passages AS p ON p.passage = w.passage "
+    "CROSS JOIN documents AS d ON d.doc = p.doc"
+)
+LISTED = (
+    "json_each(?) AS w CROSS JOIN passages AS p ON p.passage = w.value "
+    "CROSS JOIN documents AS d ON d.doc = p.doc"
+)
+# Values whose bitmaps are united; where a condition selects more, ranks are read.
+FEW = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition on one field, never true where it is absent.
+
+    `sql` is over `f0.type` and `f0.value`; of the document's own id and title, over `d`.
+    """
+
+    field: str | None  # top-level metadata; None for id and title
+    sql: str
+    parameters: tuple[Value, ...]
+
+
+def allowed_passages(
+    connection: sqlite3.Connection,
+    folder: Path,
+    segments: Sequence[LiveSegment],
+    where: Where,
+    ranks: RanksCache,
+) -> list[Allowed]:
+    """For each segment: the live passages of documents that match a filter."""
+    with readable(folder):
+        keeps_values = format_version(connection) >= VALUES_SINCE
+
+        def masks(condition: Condition) -> Mask:
+            parts = [np.empty(0, np.bool_)]
+            stored = None
+            if condition.field is None or not keeps_values:
+                stored = matching_passages(connection, STORED, condition)
+            for live in segments:
+                if stored is not None:
+                    parts.append(_mask_of(live, stored))
+                elif live.is_pending:
+                    waiting = matching_passages(connection, WAITING, condition)
+                    parts.append(_mask_of(live, waiting))
+                else:
+                    parts.append(_mask_of_values(connection, live, condition, ranks))
+            return np.concatenate(parts)
+
+        mask = evaluated(where.expression, masks)
+        ends = np.cumsum([len(live.segment.ids) for live in segments])
+        found = zip(segments, np.split(mask, ends[:-1]), strict=True) if segments else ()
+        return [Allowed(part if live.live is None else part & live.live) for live, part in found]
+
+
+def evaluated(node: Expression, masks: Callable[[Condition], Mask]) -> Mask:
+    """The mask of a filter over all passages, from those of its comparisons."""
+    match node:
+        case Not(part):
+            return ~evaluated(part, masks)
+        case And(parts) | Or(parts):
+            joint = "AND" if isinstance(node, And) else "OR"
+            found = []
+            # Comparisons of one field are one condition: a range of many values may hold few.
+            alone: dict[str | None, list[Condition]] = {}
+            for part in parts:
+                if isinstance(part, Not | And | Or):
+                    found.append(evaluated(part, masks))
+                else:
+                    condition = condition_of(part)
+                    alone.setdefault(condition.field, []).append(condition)
+            for field, conditions in alone.items():
+                text = f" {joint} ".join(one.sql for one in conditions)
+                parameters = tuple(value for one in conditions for value in one.parameters)
+                found.append(masks(Condition(field, f"({text})", parameters)))
+            return reduce(np.logical_and if joint == "AND" else np.logical_or, found)
+        case _:
+            return masks(condition_of(node))
+
+
+def matching_passages(
+    connection: sqlite3.Connection, tables: str, condition: Condition, *parameters: str
+) -> NDArray[np.int64]:
+    """(m,) int64, ascending: the passages of the documents in `tables` that meet a condition."""
+    where, bound = condition.sql, [*parameters]
+    if condition.field is not None:
+        tables, where = f"{tables}, json_each(d.metadata) AS f0", f"f0.key = ? AND {where}"
+        bound.append(condition.field)
+    rows = connection.execute(
+        # The filter's SQL holds no value and no name: both are bound.
+        f"SELECT p.passage FROM {tables} WHERE {where}",  # noqa: S608
+        (*bound, *condition.parameters),
+    )
+    return np.unique(np.fromiter((row[0] for row in rows), np.int64))
+
+
+def unknown_fields(connection: sqlite3.Connection, names: Iterable[str]) -> dict[str, list[str]]:
+    """Those of some fields that no document has ever had."""
+    if format_version(connection) < VALUES_SINCE:
+        return {}
+    named = set(names)
+    unknown = sorted(named - field_numbers(connection, named).keys())
+    if not unknown:
+        return {}
+    known = [name for (name,) in connection.execute("SELECT name FROM fields ORDER BY name")]
+    return dict.fromkeys(unknown, known)
+
+
+def _mask_of(live: LiveSegment, passages: NDArray[np.int64]) -> Mask:
+    mask = np.zeros(len(live.segment.ids), np.bool_)
+    mask[live.segment.positions_of(passages)] = True
+    return mask
+
+
+def _mask_of_values(
+    connection: sqlite3.Connection, live: LiveSegment, condition: Condition, ranks: RanksCache
+) -> Mask:
+    """Those that have a value that meets a condition, deleted ones among them."""
+    mask = np.zeros(len(live.segment.ids), np.bool_)
+    name, segment = condition.field or "", live.segment.number
+    field = field_numbers(connection, [name]).get(name)
+    if field is None:
+        return mask
+    cursor = connection.execute(
+        # The filter's SQL holds no value and no name: both are bound.
+        "SELECT f0.type, f0.value, f0.passages, f0.checksum FROM metadata_values AS f0 "  # noqa: S608
+        f"WHERE f0.segment = ? AND f0.field = ? AND f0.type <> '{UNKEPT}' AND {condition.sql}",
+        (segment, field, *condition.parameters),
+    )
+    rows = cursor.fetchmany(FEW + 1)
+    if len(rows) > FEW:
+        cursor.close()
+        held = ranks.of(connection, segment, field, len(mask))
+        mask = held.having(condition.sql, condition.parameters)
+    else:
+        for row in rows:
+            mask[unpacked(segment, field, *row).to_array()] = True
+    unkept = unkept_positions(connection, segment, field)
+    if unkept is not None:
+        ids = live.segment.ids_at(np.asarray(unkept.to_array(), np.int64))
+        listed = json.dumps(ids.tolist())
+        mask |= _mask_of(live, matching_passages(connection, LISTED, condition, listed))
+    return mask
+
+
+def condition_of(comparison: Comparison) -> Condition:
+    """A comparison in the dialect of SQLite."""
+    names = comparison.field.names
+    if comparison.field.own:
+        column = f"d.{'id' if names[0] == 'id' else 'title'}"
+        test, parameters = _test(comparison, column, f"typeof({column})")
+        return Condition(None, test, tuple(parameters))
+    depth = len(names) - 1
+    test, parameters = _test(comparison, f"f{depth}.value", f"f{depth}.type")
+    if depth:
+        # json_each compares unescaped keys; in many releases of SQLite json_extract compares
+        # keys as the JSON text spells them, and misses names with an accent or a quote.
+        tables = ", ".join(
+            f"json_each(CASE f{i}.type WHEN 'object' THEN f{i}.value ELSE '{{}}' END) AS f{i + 1}"
+            for i in range(depth)
+        )
+        keys = " AND ".join(f"f{i + 1}.key = ?" for i in range(depth))
+        test = f"EXISTS (SELECT 1 FROM {tables} WHERE {keys} AND {test})"  # noqa: S608
+    return Condition(names[0], test, (*names[1:], *parameters))
+
+
+def _test(comparison: Comparison, value: str, kind: str) -> tuple[str, Sequence[Value]]:
+    """SQL for a comparison with `value`, of the JSON type `kind`, and its parameters."""
+    match comparison:
+        case Exists():
+            return f"{kind} <> 'null'", ()
+        case Like(pattern=pattern):
+            return f"({kind} = 'text' AND {value} LIKE ?)", (pattern,)
+        case Contains(value=wanted):
+            test, parameters = _equals("e.value", "e.type", [wanted])
+            array = f"CASE {kind} WHEN 'array' THEN {value} ELSE '[]' END"
+            test = f"EXISTS (SELECT 1 FROM json_each({array}) AS e WHERE {test})"  # noqa: S608
+            if isinstance(wanted, str):
+                test = f"({test} OR {kind} = 'text' AND instr({value}, ?) > 0)"
+                parameters.append(wanted)
+            return test, parameters
+        case Among(values=values):
+            return _equals(value, kind, values)
+        case Differs(value=unwanted):
+            test, parameters = _equals(value, kind, [unwanted])
+            return f"({kind} <> 'null' AND NOT {test})", parameters
+        case Ordered(operator=operator, value=limit):
+            types = "'text'" if isinstance(limit, str) else "'integer', 'real'"
+            return f"({kind} IN ({types}) AND {value} {operator} ?)", (limit,)
+        case _:
+            assert_never(comparison)
+
+
+def _equals(value: str, kind: str, wanted: Sequence[Scalar]) -> tuple[str, list[Value]]:
+    """SQL for "`value` of JSON type `kind` is one of those wanted", with its parameters."""
+    numbers = [x for x in wanted if isinstance(x, int | float) and not isinstance(x, bool)]
+    strings = [x for x in wanted if isinstance(x, str)]
+    tests: list[str] = []
+    parameters: list[Value] = []
+    for values, types in ((numbers, "'integer', 'real'"), (strings, "'text'")):
+        if values:
+            marks = ", ".join("?" * len(values))
+            tests.append(f"{kind} IN ({types}) AND {value} IN ({marks})")
+            parameters += values
+    tests += [
+        f"{kind} = '{name}'"
+        for x, name in ((True, "true"), (False, "false"))
+        if any(w is x for w in wanted)
+    ]
+    return f"({' OR '.join(tests)})", parameters
