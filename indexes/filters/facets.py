@@ -43,14 +43,6 @@ _Key = tuple[str, Any]
 Owners = dict[tuple[int, str], NDArray[np.int64] | None]
 
 
-@dataclass(slots=True)
-class _Counted:
-    """Documents and matches that have a value alone, and in a list."""
-
-    alone: NDArray[np.int64] = field(default_factory=lambda: np.zeros(2, np.int64))
-    listed: NDArray[np.int64] = field(default_factory=lambda: np.zeros(2, np.int64))
-
-
 @dataclass(frozen=True, slots=True)
 class Counted:
     """The documents of a segment that are counted."""
@@ -88,49 +80,31 @@ def counted_documents(
     return found
 
 
-def facet(
-    connection: sqlite3.Connection,
-    folder: Path,
-    counted: Sequence[Counted],
-    name: str,
-    limit: int,
-    ranks: RanksCache,
-    *,
-    queried: bool,
-) -> Facet:
-    """The values of one field."""
-    path = parse_field(name)
-    with readable(folder):
-        values = [found for one in counted for found in _values(connection, one, path[0], ranks)]
-    return counted_facet(name, values, limit, queried=queried)
-
-
 def counted_facet(
     name: str, values: Iterable[tuple[Any, int, int]], limit: int, *, queried: bool
 ) -> Facet:
     """The values of one field."""
     path = parse_field(name)
-    totals: dict[_Key, _Counted] = {}
+    # Of each value, documents and matches that have it alone, and in a list.
+    totals: dict[_Key, NDArray[np.int64]] = {}
     for value, documents, matches in values:
         for leaf, listed in _leaves(value, path[1:]) if documents else ():
-            total = totals.setdefault(leaf, _Counted())
-            amounts = total.listed if listed else total.alone
-            amounts += (documents, matches)
-    strings = any(kind == "string" and total.alone[0] for (kind, _), total in totals.items())
-    ordered = sorted(totals.items(), key=_order)[:limit]
+            total = totals.setdefault(leaf, np.zeros((2, 2), np.int64))
+            total[int(listed)] += (documents, matches)
+    strings = any(kind == "string" and total[0, 0] for (kind, _), total in totals.items())
     shown = []
-    for (kind, value), total in ordered:
-        documents, matches = map(int, total.alone + total.listed)
+    for (kind, value), total in sorted(totals.items(), key=_order)[:limit]:
+        documents, matches = total.sum(axis=0).tolist()
         where = _where(path, kind, value, total, strings=strings)
         shown.append(FacetValue(value, documents, matches if queried else None, where))
     return Facet(name, tuple(shown), len(totals))
 
 
-def _values(
+def values_in(
     connection: sqlite3.Connection, counted: Counted, name: str, cache: RanksCache
 ) -> Iterator[tuple[Any, int, int]]:
     """The values of a field in a segment, each with its documents and matches; some repeatedly."""
-    live = counted.live
+    live, (name, *_) = counted.live, parse_field(name)
     segment, size = live.segment.number, len(live.segment.ids)
     if live.is_pending or format_version(connection) < VALUES_SINCE:
         yield from _of_documents(connection, counted, counted.documents, name)
@@ -153,18 +127,14 @@ def _of_documents(
     connection: sqlite3.Connection, counted: Counted, positions: NDArray[np.int64], name: str
 ) -> Iterator[tuple[Any, int, int]]:
     """The value of a field of each of some documents."""
-    matches = np.isin(positions, counted.matches).tolist()
-    for passage, match in zip(
-        counted.live.segment.ids_at(positions).tolist(), matches, strict=True
-    ):
-        (metadata,) = connection.execute(
-            "SELECT d.metadata FROM passages AS p JOIN documents AS d ON d.doc = p.doc "
-            "WHERE p.passage = ?",
-            (passage,),
-        ).fetchone()
+    segment = counted.live.segment
+    matches = set(segment.ids_at(counted.matches).tolist())
+    listed = json.dumps(segment.ids_at(positions).tolist())
+    rows = connection.execute(f"SELECT p.passage, d.metadata FROM {LISTED}", (listed,))  # noqa: S608
+    for passage, metadata in rows:
         held = json.loads(metadata)
         if name in held:
-            yield held[name], 1, int(match)
+            yield held[name], 1, int(passage in matches)
 
 
 def _first_passages(connection: sqlite3.Connection, live: LiveSegment) -> NDArray[np.int64] | None:
@@ -212,19 +182,23 @@ def _key(value: Any) -> _Key | None:
     return ("string", value) if isinstance(value, str) else None
 
 
-def _order(item: tuple[_Key, _Counted]) -> tuple[Any, ...]:
+def _order(item: tuple[_Key, NDArray[np.int64]]) -> tuple[Any, ...]:
     (kind, value), total = item
-    documents, matches = (total.alone + total.listed).tolist()
+    documents, matches = total.sum(axis=0).tolist()
     return -matches, -documents, ("number", "string", "boolean").index(kind), value
 
 
-def _where(path: FieldPath, kind: str, value: Any, total: _Counted, *, strings: bool) -> str | None:
+def _where(
+    path: FieldPath, kind: str, value: Any, total: NDArray[np.int64], *, strings: bool
+) -> str | None:
     """The filter that selects a value's documents."""
     name, literal = written_field(path), written_value(value)
     alone, listed = f"{name} = {literal}", f"{name} contains {literal}"
     if kind == "string" and strings:
         listed = f"({listed} and not {name} like '%')"
-    parts = [text for text, amounts in ((alone, total.alone), (listed, total.listed)) if amounts[0]]
+    parts = [
+        text for text, documents in zip((alone, listed), total[:, 0], strict=True) if documents
+    ]
     where = parts[0] if len(parts) == 1 else f"({' or '.join(parts)})"
     try:
         compile_where(where)
@@ -253,8 +227,11 @@ class FieldValues:
     """What has been seen of the values of one field."""
 
     types: set[FieldType] = field(default_factory=set)
-    values: set[tuple[str, str | float | bool]] = field(default_factory=set)
+    strings: set[str] = field(default_factory=set)
     numbers: set[float] = field(default_factory=set)
+    booleans: set[bool] = field(default_factory=set)
+    # Numbers, among which are the least and the greatest one.
+    ends: set[float] = field(default_factory=set)
     complete: bool = True
     distinct: int = 0
 
@@ -264,33 +241,33 @@ class FieldValues:
             # Too long to be kept: a string, or an array or object.
             self.complete = False
             return
-        type_ = TYPES[kind]
-        self.types.add(type_)
-        if type_ == "number":
-            self.numbers.add(value)
-        if type_ in ("array", "object"):
+        self.types.add(TYPES[kind])
+        if TYPES[kind] == "number":
+            self.ends.add(value)
+        if kind in ("array", "object"):
             self.complete = False
-            if type_ == "array":
-                for one in json.loads(value):
-                    if isinstance(one, str | int | float | bool):
-                        self.values.add((type(one).__name__, one))
+            for one in json.loads(value) if kind == "array" else ():
+                self._add_example(one)
         elif example:
-            self.values.add((kind, bool(value) if type_ == "boolean" else value))
+            self._add_example(_value(kind, value))
+
+    def _add_example(self, value: Any) -> None:
+        if isinstance(value, bool):
+            self.booleans.add(value)
+        elif isinstance(value, int | float):
+            self.numbers.add(value)
+        elif isinstance(value, str):
+            self.strings.add(value)
 
     def summary(self, name: str) -> FieldSummary:
         """What is known of the field."""
-        strings = sorted(v for _, v in self.values if isinstance(v, str))
-        booleans = sorted({v for _, v in self.values if isinstance(v, bool)})
-        numbers = sorted(
-            {v for _, v in self.values if isinstance(v, int | float) and not isinstance(v, bool)}
-        )
-        found: list[str | float | bool] = [*strings[:READ], *numbers[:READ], *booleans]
+        strings, numbers = sorted(self.strings), sorted(self.numbers)
         return FieldSummary(
             name,
             tuple(sorted(self.types)),
-            tuple(found),
+            (*strings[:READ], *numbers[:READ], *sorted(self.booleans)),
             self.complete and max(len(strings), len(numbers)) < READ,
-            (min(self.numbers), max(self.numbers)) if self.numbers else None,
+            (min(self.ends), max(self.ends)) if self.ends else None,
             self.distinct,
         )
 

@@ -250,25 +250,24 @@ class FolderView:
         self, names: Sequence[str], where: Where | None, terms: Sequence[str] | None, limit: int
     ) -> Facets:
         """How many of the documents that pass a filter have each value of some fields."""
-        from indexes.filters.facets import counted_documents, facet
+        from indexes.filters.facets import counted_documents, counted_facet, values_in
 
-        commit, matching = self._commit, None
+        commit, matching, fields = self._commit, None, {}
         if terms is not None:
             matching = BM25(self.segments, statistics=commit.statistics).query(terms).matching()
+        queried = matching is not None
+        allowed = commit.live if where is None else self.allowed(where)
         with readable(self._folder):
             counted = counted_documents(
-                self._connection,
-                self.segments,
-                commit.live if where is None else self.allowed(where),
-                matching,
-                commit.owners,
+                self._connection, self.segments, allowed, matching, commit.owners
             )
-        queried = matching is not None
-        fields = {}
-        for name in names:
-            fields[name] = facet(
-                self._connection, self._folder, counted, name, limit, commit.ranks, queried=queried
-            )
+            for name in names:
+                values = (
+                    found
+                    for one in counted
+                    for found in values_in(self._connection, one, name, commit.ranks)
+                )
+                fields[name] = counted_facet(name, values, limit, queried=queried)
         matches = sum(len(one.matches) for one in counted) if queried else None
         return Facets(sum(len(one.documents) for one in counted), matches, fields)
 

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from psycopg import sql
 
 from indexes.errors import SourceError
-from indexes.filters.columns import LONGEST, UNKEPT
-from indexes.filters.facets import READ, FieldValues, counted_facet
+from indexes.filters.facets import counted_facet
 from indexes.filters.grammar import (
     Among,
     And,
@@ -38,7 +37,7 @@ from indexes.filters.grammar import (
 )
 from indexes.folder.documents import metadata_json
 from indexes.postgres.schema import Session
-from indexes.protocol import Facets, FieldSummary
+from indexes.protocol import Facets
 
 # Values that are looked up one by one in the index over the metadata.
 _FEW_VALUES = 16
@@ -214,28 +213,6 @@ _PASSING = (
     "(SELECT DISTINCT doc FROM {passages} WHERE passage = ANY(%s)) AS m USING (doc) "
     "WHERE {where}"
 )
-# Of each field and JSON type: the least values, the greatest, and how many there are. The values
-# that are too long to be shown have no type.
-_FIELD_VALUES = """
-SELECT key, kind, value::text, place, count FROM (
-    SELECT key, kind, value, count(*) OVER (PARTITION BY key, kind) AS count,
-        row_number() OVER (PARTITION BY key, kind ORDER BY
-            CASE kind WHEN 'number' THEN value END, (value #>> ARRAY[]::text[]) COLLATE "C"
-        ) AS place
-    FROM (
-        SELECT key, value, CASE WHEN length(value::text) <= %s THEN jsonb_typeof(value) END AS kind
-        FROM {documents} AS d, jsonb_each(d.metadata)
-        WHERE value <> 'null' GROUP BY key, value
-    ) AS distinct_values
-) AS ranked WHERE place <= %s OR place = count ORDER BY key, kind, place
-"""
-_KINDS = {
-    "string": "text",
-    "number": "real",
-    "boolean": "true",
-    "array": "array",
-    "object": "object",
-}
 
 
 def facets(
@@ -268,15 +245,3 @@ def facets(
         )
         found[name] = counted_facet(name, rows, limit, queried=matching is not None)
     return Facets(documents, None if matching is None else matches, found)
-
-
-def field_summaries(session: Session) -> list[FieldSummary]:
-    """The metadata fields of the documents, ascending by name; reads all metadata."""
-    found: dict[str, FieldValues] = {}
-    for name, kind, text, place, count in session.rows(_FIELD_VALUES, LONGEST, READ):
-        one = found.setdefault(name, FieldValues())
-        one.distinct += count if place == 1 else 0
-        one.complete &= count < READ
-        value = text if kind in ("array", "object") else json.loads(text)
-        one.add(UNKEPT if kind is None else _KINDS[kind], value, example=place <= READ)
-    return [one.summary(name) for name, one in sorted(found.items()) if one.types]

@@ -5,8 +5,7 @@ little-endian. So the scores of a query need no other table, and a block is join
 writing one after the other, which the server does alone. A deleted passage keeps its postings
 until `purge`; readers pass over them, so that document frequencies and scores are exact.
 
-Blocks lie in levels by the size of the commit, or merge, that made them: a term has at most some
-tens of blocks however small the commits were, and a posting is rewritten a few times at most.
+The blocks of small commits are joined as these become many.
 """
 
 from __future__ import annotations
@@ -24,17 +23,11 @@ from indexes.postgres.connection import Connection
 from indexes.postgres.schema import Tables, alone_in_upkeep
 
 POSTING = np.dtype([("passage", "<i8"), ("frequency", "<u4"), ("length", "<u4")])
-# Passages of the largest batch of a level; batches of the last level are merged no more.
-_LEVELS = (512, 8192, 131_072)
-# Batches of a level that are merged.
-_BATCHES = (32, 8, 8)
+# Batches of fewer passages are joined, this many together. Releases before had levels 1 and 2, too.
+_SMALL, _BATCHES = 8192, 32
+_JOINED = 3
 # Blocks read together when they are rewritten.
 _REWRITTEN = 1000
-
-
-def level_of(passages: int) -> int:
-    """The level of a batch of this size."""
-    return sum(passages > size for size in _LEVELS)
 
 
 def term_key(term: str) -> bytes:
@@ -61,16 +54,20 @@ def blocks_of(
         yield term, postings[ends[number] : ends[number + 1]]
 
 
-def write_blocks(
-    connection: Connection, tables: Tables, blocks: Iterable[tuple[bytes, NDArray[Any]]], level: int
+def write_postings(
+    connection: Connection,
+    tables: Tables,
+    tokens: Sequence[Sequence[str]],
+    passages: NDArray[np.int64],
 ) -> None:
-    """Store blocks; the caller is inside a transaction."""
+    """Store the postings of new passages as a batch; the caller is inside a transaction."""
+    level = insert_batch(connection, tables.number, int(passages[0]), len(passages))
     statement = tables.statement(
         "COPY {postings} (term, first, level, data) FROM STDIN (FORMAT BINARY)"
     )
     with connection.cursor() as cursor, cursor.copy(statement) as copy:
         copy.set_types(["bytea", "int8", "int2", "bytea"])
-        for term, postings in blocks:
+        for term, postings in blocks_of(tokens, passages):
             copy.write_row((term, int(postings["passage"].min()), level, postings.tobytes()))
 
 
@@ -124,49 +121,44 @@ def all_blocks(
             yield term, first, level, np.frombuffer(data, POSTING)
 
 
-def merge_levels(connection: Connection, tables: Tables, *, all_batches: bool = False) -> int:
-    """Join the blocks of each level that has many batches, or several; how many were joined."""
-    joined = 0
-    for level, most in enumerate(_BATCHES):
-        rows = connection.execute(
-            "SELECT count(*) FROM retriever.batches WHERE number = %s AND level = %s",
-            (tables.number, level),
-        ).fetchall()
-        if rows[0][0] >= (2 if all_batches else most):
-            joined += alone_in_upkeep(
-                connection, tables.number, partial(_merge_level, connection, tables, level)
-            )
-    return joined
-
-
-def _merge_level(connection: Connection, tables: Tables, level: int) -> int:
-    batches = connection.execute(
-        "DELETE FROM retriever.batches WHERE number = %s AND level = %s RETURNING first, passages",
-        (tables.number, level),
+def join_batches(connection: Connection, tables: Tables, least: int = _BATCHES) -> int:
+    """Join the blocks of small batches if there are as many; returns how many were joined."""
+    ((count,),) = connection.execute(
+        "SELECT count(*) FROM retriever.batches WHERE number = %s AND level < %s",
+        (tables.number, _JOINED),
     ).fetchall()
-    passages = sum(row[1] for row in batches)
-    above = max(level_of(passages), level)
-    connection.execute(
-        tables.statement(
-            "WITH gone AS (DELETE FROM {postings} WHERE level = %s RETURNING term, first, data) "
-            "INSERT INTO {postings} SELECT term, min(first), %s, "
-            "string_agg(data, ''::bytea ORDER BY first) FROM gone GROUP BY term"
-        ),
-        (level, above),
-    )
+    if count < least:
+        return 0
+    return alone_in_upkeep(connection, tables.number, partial(_join, connection, tables))
+
+
+def _join(connection: Connection, tables: Tables) -> int:
+    batches = connection.execute(
+        "DELETE FROM retriever.batches WHERE number = %s AND level < %s RETURNING first, passages",
+        (tables.number, _JOINED),
+    ).fetchall()
     if batches:
-        insert_batch(connection, tables.number, min(row[0] for row in batches), passages, above)
+        firsts, counts = zip(*batches, strict=True)
+        level = insert_batch(connection, tables.number, min(firsts), sum(counts))
+        connection.execute(
+            tables.statement(
+                "WITH gone AS (DELETE FROM {postings} WHERE level < %s RETURNING term, first, data)"
+                " INSERT INTO {postings} SELECT term, min(first), %s, "
+                "string_agg(data, ''::bytea ORDER BY first) FROM gone GROUP BY term"
+            ),
+            (_JOINED, level),
+        )
     return len(batches)
 
 
-def insert_batch(
-    connection: Connection, number: int, first: int, passages: int, level: int
-) -> None:
-    """Note a group of passages whose postings lie together."""
+def insert_batch(connection: Connection, number: int, first: int, passages: int) -> int:
+    """Note a group of passages whose postings lie together; returns its level."""
+    level = 0 if passages < _SMALL else _JOINED
     connection.execute(
         "INSERT INTO retriever.batches (number, first, level, passages) VALUES (%s, %s, %s, %s)",
         (number, first, level, passages),
     )
+    return level
 
 
 def purge(connection: Connection, tables: Tables) -> int:
@@ -197,15 +189,12 @@ def _purge(connection: Connection, tables: Tables) -> int:
     return len(dead)
 
 
-def read_dead(connection: Connection, tables: Tables, after: int = -1) -> NDArray[np.int64]:
-    """(n,) int64: the passages deleted after a generation whose postings are still there."""
-    rows = connection.execute(
-        tables.statement(
-            "SELECT string_agg(int8send(passage), ''::bytea) FROM {deleted} WHERE generation > %s"
-        ),
-        (after,),
+def read_dead(connection: Connection, tables: Tables) -> NDArray[np.int64]:
+    """(n,) int64: the deleted passages whose postings are still there."""
+    ((packed,),) = connection.execute(
+        tables.statement("SELECT string_agg(int8send(passage), ''::bytea) FROM {deleted}")
     ).fetchall()
-    return ids_of(rows[0][0])
+    return ids_of(packed)
 
 
 def ids_of(packed: bytes | None) -> NDArray[np.int64]:
@@ -225,22 +214,14 @@ def passage_scores(
     """Passages that hold a term, ascending, and the sums of what each adds, in the given order."""
     passages = np.concatenate([np.empty(0, np.int64), *(one for one, _ in contributions)])
     values = np.concatenate([np.empty(0), *(one for _, one in contributions)])
-    if not len(passages):
-        return passages, values
-    least = passages.min()
-    span = int(passages.max() - least) + 1
-    if span <= 8 * len(passages):
-        places = passages - least
+    if len(passages) and (span := int(np.ptp(passages)) + 1) <= 8 * len(passages):
+        least = passages.min()
         found = np.zeros(span, np.bool_)
-        found[places] = True
+        found[passages - least] = True
         held = np.flatnonzero(found)
-        return held + least, sums(places, values, span)[held]
-    # A stable sort keeps the order of the terms, and is fast on ascending runs.
-    order = np.argsort(passages, kind="stable")
-    ordered = passages[order]
-    first = np.ones(len(ordered), np.bool_)
-    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
-    return ordered[first], sums(np.cumsum(first) - 1, values[order], 0)
+        return held + least, sums(passages - least, values, span)[held]
+    held, places = np.unique(passages, return_inverse=True)
+    return held, sums(places, values, len(held))
 
 
 def passages_of(postings: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:

@@ -8,7 +8,6 @@ those are looked up and scanned; wherever the graph finds too few, the scan answ
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -40,12 +39,9 @@ if TYPE_CHECKING:
     from indexes.postgres.view import PostgresView
 
 GRAPH = "hnsw"
-GRAPH_RECALL = 0.95
 _WHOLE, _HALF = 2000, 4000
-# Search efforts whose recall is measured, with so many queries.
-EFFORTS = (40, 80, 160, 320, 640)
-SAMPLED = 50
-_NOISE = 0.5
+# The least `hnsw.ef_search`, and the most that pgvector takes.
+_LEAST_EFFORT, _MOST_EFFORT = 200, 1000
 
 
 def copy_passages(
@@ -118,13 +114,8 @@ def distance(column: str, dimensions: int | None) -> str:
     return f"({column}::halfvec({dimensions:d})) <#> %s::vector::halfvec({dimensions:d})"
 
 
-def effort_for(efforts: Sequence[tuple[int, float]], recall: float) -> int | None:
-    """The least effort that reaches a recall; None where only a scan does."""
-    return next((effort for effort, found in efforts if found >= recall), None)
-
-
 def build_graph(connection: Connection, tables: Tables, dimensions: int, stage: Stage) -> None:
-    """Build the graph in the place of an earlier one, and measure it; other writers wait.
+    """Build the graph in the place of an earlier one; other writers wait.
 
     Not CONCURRENTLY, which waits for every reader of the database, this process's own included.
     The caller is in no transaction.
@@ -145,12 +136,10 @@ def build_graph(connection: Connection, tables: Tables, dimensions: int, stage: 
                 name=sql.Identifier(f"hnsw_{tables.number:d}"),
             )
         )
-    done(1)
-    efforts = _measured(connection, tables, dimensions, stage)
     connection.execute(
-        "UPDATE retriever.indexes SET efforts = %s WHERE number = %s",
-        (json.dumps(efforts), tables.number),
+        "UPDATE retriever.indexes SET efforts = '[]' WHERE number = %s", (tables.number,)
     )
+    done(1)
 
 
 def drop_graph(connection: Connection, tables: Tables) -> None:
@@ -173,43 +162,6 @@ def graph_is_valid(connection: Connection, tables: Tables) -> bool:
     return row is not None and bool(row[0])
 
 
-def _measured(
-    connection: Connection, tables: Tables, dimensions: int, stage: Stage
-) -> list[tuple[int, float]]:
-    """(ef_search, recall@10) against the scan, for queries that are stored vectors with noise."""
-    with connection.cursor(binary=True) as cursor:
-        cursor.execute(
-            tables.statement(
-                "SELECT embedding FROM {passages} ORDER BY passage %% 7919, passage LIMIT %s"
-            ),
-            (SAMPLED,),
-        )
-        chosen = unpacked_vectors([row[0] for row in cursor], dimensions)
-    done = stage("measuring recall", len(chosen))
-    noise = np.random.default_rng(0).standard_normal(chosen.shape)
-    noise *= _NOISE * np.linalg.norm(chosen, axis=1, keepdims=True)
-    noise /= np.linalg.norm(noise, axis=1, keepdims=True)
-    found = dict.fromkeys(EFFORTS, 0)
-    wanted = 0
-    near = tables.statement(
-        f"SELECT passage FROM {{passages}} ORDER BY {distance('embedding', dimensions)} LIMIT 10"  # noqa: S608
-    )
-    scan = tables.statement(
-        "SELECT passage FROM {passages} ORDER BY (embedding <#> %s::vector) + 0 LIMIT 10"
-    )
-    for query in (chosen + noise).astype(np.float32):
-        text = vector_text(query)
-        with connection.transaction():
-            exact = {row[0] for row in connection.execute(scan, (text,))}
-            connection.execute("SET LOCAL enable_sort = off; SET LOCAL enable_seqscan = off")
-            for effort in EFFORTS:
-                connection.execute("SELECT set_config('hnsw.ef_search', %s, true)", (str(effort),))
-                found[effort] += len(exact & {row[0] for row in connection.execute(near, (text,))})
-        wanted += len(exact)
-        done(1)
-    return [(effort, round(hits / max(wanted, 1), 4)) for effort, hits in found.items()]
-
-
 # What following the graph past one passage costs, in looked-up passages.
 _STEP_COST = 6
 # Matches that are first compared with a filter, in multiples of those wanted.
@@ -227,25 +179,31 @@ class PostgresRanking:
         self._bm25 = bm25
         self._where = where
         self._condition = EVERYTHING if where is None else condition(where.expression)
-        self._recall = GRAPH_RECALL if recall is None else recall
+        # The graph's recall is not known.
+        self._has_graph = self._session.row.has_graph and recall is None
         self._floor: float | None = None
 
     def candidates(self, queries: Sequence[Query], mode: Mode, depth: int) -> list[Candidates]:
         """The best passages for each query; see `indexes.protocol.Ranking`."""
         with database_errors(self._session.location):
-            return [self._candidates(query, mode, depth) for query in queries]
+            few = None
+            if self._where is not None and (mode != "dense" or self._has_graph):
+                few = self._few(depth)
+            return [self._candidates(query, mode, depth, few) for query in queries]
 
-    def _candidates(self, query: Query, mode: Mode, depth: int) -> Candidates:
+    def _candidates(
+        self, query: Query, mode: Mode, depth: int, few: NDArray[np.int64] | None
+    ) -> Candidates:
         matched, scores = np.empty(0, np.int64), np.empty(0)
         if mode != "dense":
             matched, scores = self._matches(query.terms)
-        best = self._best(matched, scores, depth)
+        best = self._best(matched, scores, depth, few)
         if mode == "bm25":
             everyone, none = np.ones(len(best), np.bool_), np.zeros(len(best))
             found = scores[np.searchsorted(matched, best)]
             return Candidates(best, none, found, everyone, len(best) < depth)
         vector = np.ascontiguousarray(query.vector, np.float32)
-        passages, vectors = self._nearest(vector, depth)
+        passages, vectors = self._nearest(vector, depth, few)
         complete = len(passages) < depth
         others = np.setdiff1d(best, passages)
         passages = np.concatenate([passages, others])
@@ -286,12 +244,15 @@ class PostgresRanking:
         return self._floor
 
     def _best(
-        self, passages: NDArray[np.int64], scores: NDArray[np.float64], depth: int
+        self,
+        passages: NDArray[np.int64],
+        scores: NDArray[np.float64],
+        depth: int,
+        few: NDArray[np.int64] | None,
     ) -> NDArray[np.int64]:
         """The `depth` best of some passages that pass the filter, equal scores by number."""
         if self._where is None or not len(passages):
             return _first(passages, scores, depth)
-        few = self._few(depth)
         if few is not None:
             kept = np.isin(passages, few)
             return _first(passages[kept], scores[kept], depth)
@@ -312,15 +273,7 @@ class PostgresRanking:
         They are few where looking them all up costs less than to follow the graph until `depth` of
         them have been met.
         """
-        assert self._where is not None
         limit = math.isqrt(_STEP_COST * depth * max(self._session.row.passages, 1))
-        known = self._view.known_few(self._where)
-        if known is not None:
-            passages, up_to = known
-            if len(passages) <= min(limit, up_to):
-                return passages
-            if len(passages) > limit:
-                return None
         rows = self._session.rows(
             "SELECT string_agg(int8send(x.passage), ''::bytea) FROM ("
             "SELECT p.passage FROM {documents} AS d JOIN {passages} AS p USING (doc) "
@@ -330,7 +283,6 @@ class PostgresRanking:
             where=sql.SQL(self._condition.text),
         )
         found = np.sort(ids_of(rows[0][0]))
-        self._view.known_few(self._where, (found, limit))
         return found if len(found) <= limit else None
 
     def _passing(self, passages: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -346,25 +298,18 @@ class PostgresRanking:
         return np.sort(ids_of(rows[0][0]))
 
     def _nearest(
-        self, vector: NDArray[np.float32], depth: int
+        self, vector: NDArray[np.float32], depth: int, few: NDArray[np.int64] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """The `depth` nearest passages that pass the filter, and their vectors."""
-        row = self._session.row
-        few = None
-        if row.passages and row.efforts is not None:
-            few = None if self._where is None else self._few(depth)
-            effort = effort_for(row.efforts, self._recall)
-            if few is None and effort is not None:
-                found = self._from_graph(vector, depth, effort)
-                if len(found) >= min(depth, row.passages):
-                    return self._unpacked(found)
         if few is not None:
             return self._scan(vector, depth, Condition("p.passage = ANY(%s)", (few,)))
+        if self._has_graph:
+            found = self._from_graph(vector, depth)
+            if len(found) >= min(depth, self._session.row.passages):
+                return self._unpacked(found)
         return self._scan(vector, depth, self._condition)
 
-    def _from_graph(
-        self, vector: NDArray[np.float32], depth: int, effort: int
-    ) -> list[tuple[Any, ...]]:
+    def _from_graph(self, vector: NDArray[np.float32], depth: int) -> list[tuple[Any, ...]]:
         """About the `depth` nearest, or fewer, by the HNSW graph."""
         session = self._session
         # Any other way to the rows would sort them all: these settings leave the graph alone.
@@ -372,7 +317,7 @@ class PostgresRanking:
         self._configure(
             {
                 "hnsw.iterative_scan": "relaxed_order",
-                "hnsw.ef_search": str(min(max(effort, depth), 1000)),
+                "hnsw.ef_search": str(min(max(_LEAST_EFFORT, 2 * depth), _MOST_EFFORT)),
                 **{f"enable_{one}": "off" for one in forced},
             }
         )

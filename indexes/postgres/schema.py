@@ -246,7 +246,7 @@ class IndexRow:
     passages: int
     total_length: int  # terms of all passages
     dead: int  # deleted passages whose postings are still there
-    efforts_text: str | None
+    efforts: str | None  # None without a graph
     begun_with: str | None  # of an index that is to replace another
 
     @cached_property
@@ -254,12 +254,10 @@ class IndexRow:
         """JSON values by key."""
         return dict(json.loads(self.settings_text))
 
-    @cached_property
-    def efforts(self) -> list[tuple[int, float]] | None:
-        """(ef_search, recall@10) of the graph, ascending; None without a graph."""
-        if self.efforts_text is None:
-            return None
-        return [(int(effort), float(recall)) for effort, recall in json.loads(self.efforts_text)]
+    @property
+    def has_graph(self) -> bool:
+        """Whether a graph over the vectors was built."""
+        return self.efforts is not None
 
     def setting(self, key: str, default: Any = None) -> Any:
         """The JSON value of a setting; KeyError if there is none and no default."""
@@ -335,9 +333,10 @@ _GRACE = 0.2
 def wait_for_mark(
     connection: Connection, location: Location, number: int, timeout: float, *, alone: bool
 ) -> None:
-    """Mark an index as written by this session."""
+    """Mark an index as written by this session, alone or beside others."""
     end = time.monotonic() + max(timeout, _GRACE)
-    while not _mark(connection, number, alone=alone):
+    statement = f"SELECT pg_try_advisory_lock{'' if alone else '_shared'}(%s, %s)"
+    while not _lock(connection, statement, KEY, number):
         if time.monotonic() >= end:
             who = "a writer holds it" if alone else "`reindex` or --recreate is replacing it"
             raise IndexLockedError(f"{location}: {who}; try again when that has ended")
@@ -353,13 +352,12 @@ def release(connection: Connection) -> None:
 
 def alone_in_upkeep(connection: Connection, number: int, work: Callable[[], int]) -> int:
     """What `work` returns, in the one transaction that rewrites postings; 0 if another one does."""
-    try:
-        with connection.transaction():
-            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            return work() if _lock_upkeep(connection, number) else 0
-    except errors.SerializationFailure:
-        # The other one has ended since this one began.
-        return 0
+    # One that has ended since this one began fails the serialization.
+    with suppress(errors.SerializationFailure), connection.transaction():
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        if _lock(connection, "SELECT pg_try_advisory_xact_lock(%s, %s)", KEY + 1, number):
+            return work()
+    return 0
 
 
 def drop_retired(connection: Connection) -> None:
@@ -368,23 +366,9 @@ def drop_retired(connection: Connection) -> None:
         "SELECT number FROM retriever.indexes WHERE name IS NULL AND replaces IS NULL"
     ).fetchall()
     for (number,) in rows:
-        try:
-            with connection.transaction():
-                connection.execute("SET LOCAL lock_timeout = '200ms'")
-                drop_index(connection, number)
-        except psycopg.Error as error:
-            if not isinstance(error, errors.LockNotAvailable):
-                raise
-
-
-def _mark(connection: Connection, number: int, *, alone: bool) -> bool:
-    """Try to mark the index as written by several sessions, or by this one alone."""
-    kind = "" if alone else "_shared"
-    return _lock(connection, f"SELECT pg_try_advisory_lock{kind}(%s, %s)", KEY, number)
-
-
-def _lock_upkeep(connection: Connection, number: int) -> bool:
-    return _lock(connection, "SELECT pg_try_advisory_xact_lock(%s, %s)", KEY + 1, number)
+        with suppress(errors.LockNotAvailable), connection.transaction():
+            connection.execute("SET LOCAL lock_timeout = '200ms'")
+            drop_index(connection, number)
 
 
 def _lock(connection: Connection, statement: str, *numbers: int) -> bool:

@@ -23,14 +23,7 @@ from indexes.postgres.connection import (
     parse_location,
 )
 from indexes.postgres.filters import condition, nul_error, read_metadata, stored_metadata
-from indexes.postgres.postings import (
-    blocks_of,
-    insert_batch,
-    level_of,
-    merge_levels,
-    purge,
-    write_blocks,
-)
+from indexes.postgres.postings import join_batches, purge, write_postings
 from indexes.postgres.ranking import (
     build_graph,
     check_structures,
@@ -203,8 +196,7 @@ class PostgresWriter:
             spans = np.array([span for document in documents for span in document.spans])
             columns = [ids, np.repeat(docs, counts), spans[:, 0], spans[:, 1], lengths]
             copy_passages(connection, tables, columns, vectors)
-            write_blocks(connection, tables, blocks_of(terms, ids), level_of(len(ids)))
-            insert_batch(connection, tables.number, int(ids[0]), len(ids), level_of(len(ids)))
+            write_postings(connection, tables, terms, ids)
         row = self._locked()
         names = [document.id for document in documents]
         chosen = tables.statement("SELECT doc FROM {documents} WHERE id = ANY(%s)")
@@ -267,7 +259,7 @@ class PostgresWriter:
         """Join small batches of postings; drop those of deleted passages where they are many."""
         del stage
         with database_errors(self._location):
-            joined = merge_levels(self._connection, self._tables)
+            joined = join_batches(self._connection, self._tables)
             row = self._row
             if row.dead > max(_FEW_DEAD, _DEAD_SHARE * row.passages):
                 self._purge()
@@ -280,18 +272,17 @@ class PostgresWriter:
             if 10 * added >= row.passages:
                 self._analyze("ANALYZE")
             structures = StructureSettings.from_json(row.setting("structures", {}))
-            missing_graph = row.efforts is None and wants_graph(
-                structures, row.passages, row.dimensions
-            )
-            if missing_graph and row.dimensions is not None:
-                build_graph(self._connection, self._tables, row.dimensions, stage)
-            return int(missing_graph)
+            if row.has_graph or not wants_graph(structures, row.passages, row.dimensions):
+                return 0
+            assert row.dimensions is not None
+            build_graph(self._connection, self._tables, row.dimensions, stage)
+            return 1
 
     def compact(self, stage: Stage = no_progress) -> int:
         """Join all batches, drop the postings of deleted passages, and VACUUM the tables."""
         done = stage("compacting", 3)
         with database_errors(self._location):
-            joined = merge_levels(self._connection, self._tables, all_batches=True)
+            joined = join_batches(self._connection, self._tables, least=2)
             done(1)
             purged = self._purge() if self._row.dead else 0
             done(1)

@@ -5,58 +5,34 @@ Nothing is written and no temporary table made, so that a read replica serves it
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
 from typing import Any
 from uuid import UUID
 
 import numpy as np
-from cachetools import LRUCache
 from numpy.typing import NDArray
 from psycopg import errors
 
 from indexes.bm25.formulas import BM25Settings
 from indexes.errors import DamagedIndexError, NotAnIndexError
+from indexes.filters.facets import summaries_of
 from indexes.filters.grammar import Where
 from indexes.folder.documents import document_checksum
 from indexes.postgres.connection import Location, Pool, database_errors
-from indexes.postgres.filters import facets, field_summaries, read_metadata
+from indexes.postgres.filters import facets, read_metadata
 from indexes.postgres.postings import all_blocks, ids_of, passages_of, read_dead, read_postings
 from indexes.postgres.ranking import PostgresRanking, graph_is_valid, unpacked_vectors
-from indexes.postgres.schema import FORMAT_VERSION, IndexRow, Session, check_format, find_index
+from indexes.postgres.schema import FORMAT_VERSION, Session, check_format, find_index
 from indexes.protocol import Facets, FieldSummary, FieldType, Passage, StoredDocument
 
-# Filters whose passages are remembered, where they are few.
-_FILTERS = 32
 _STREAMED = 500
 # Of streams, several of which may be read side by side.
 _CURSORS = count()
-_ATTEMPTS = 3
 # Compiling a statement takes longer than running it.
 _BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL jit = off"
-
-
-@dataclass
-class Known:
-    """What views of one index share; threads may use it side by side.
-
-    Attributes:
-        generation: of the commit that `dead` belongs to.
-        dead: ascending; deleted passages, those included whose postings have gone since.
-        few: by generation and filter, the passages that pass it, up to a number.
-    """
-
-    identity: UUID
-    generation: int = -1
-    dead: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    few: LRUCache[tuple[object, ...], tuple[NDArray[np.int64], int]] = field(
-        default_factory=lambda: LRUCache(_FILTERS)
-    )
-    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 class PostgresReader:
@@ -66,7 +42,6 @@ class PostgresReader:
         self._location = location
         self._replaces = replaces
         self._pool = Pool(location)
-        self._known: Known | None = None
         try:
             connection = self._pool.take()
             try:
@@ -90,14 +65,14 @@ class PostgresReader:
         with database_errors(self._location):
             session = self._begin()
         try:
-            yield PostgresView(session, self._shared(session.row))
+            yield PostgresView(session)
         finally:
             self._pool.give_back(session.connection)
 
     def _begin(self) -> Session:
-        """Begin a transaction that sees the index, once more where a connection was lost."""
-        for attempt in range(_ATTEMPTS):
-            connection = self._pool.take(fresh=attempt > 0)
+        """Begin a transaction that sees the index, once more where that fails."""
+        for again in (False, True):
+            connection = self._pool.take(fresh=again)
             try:
                 connection.execute(_BEGIN)
                 row = find_index(connection, self._location, self._replaces)
@@ -106,30 +81,20 @@ class PostgresReader:
                     # From here on, whoever drops the tables waits.
                     connection.execute(session.tables.statement("SELECT FROM {documents} LIMIT 0"))
                     return session
-            except errors.OperationalError:
-                # The server, or someone on it, closed the connection while it was idle.
-                self._pool.give_back(connection)
-                if attempt == _ATTEMPTS - 1:
-                    raise
-            except (errors.UndefinedTable, errors.InvalidSchemaName):
-                # There is no index, or another took its place just now.
-                self._pool.give_back(connection)
-                if attempt == _ATTEMPTS - 1:
-                    raise missing(self._location) from None
-            except BaseException:
-                self._pool.give_back(connection)
-                raise
-            else:
                 check_format(connection, self._location)
+            except BaseException as error:
+                self._pool.give_back(connection)
+                # The server, or someone on it, closed the connection while it was idle; or
+                # there is no index, or another took its place just now.
+                gone = isinstance(error, errors.UndefinedTable | errors.InvalidSchemaName)
+                if again and gone:
+                    break
+                if again or not (gone or isinstance(error, errors.OperationalError)):
+                    raise
+            else:
                 self._pool.give_back(connection)
                 break
         raise missing(self._location)
-
-    def _shared(self, row: IndexRow) -> Known:
-        known = self._known
-        if known is None or known.identity != row.identity:
-            self._known = known = Known(row.identity)
-        return known
 
 
 def missing(location: Location) -> NotAnIndexError:
@@ -143,9 +108,8 @@ def missing(location: Location) -> NotAnIndexError:
 class PostgresView:
     """One commit of an index; see `indexes.protocol.View`. It serves the thread that opened it."""
 
-    def __init__(self, session: Session, known: Known) -> None:
+    def __init__(self, session: Session) -> None:
         self.session = session
-        self._known = known
         self._row = session.row
 
     @property
@@ -165,33 +129,10 @@ class PostgresView:
 
     @cached_property
     def dead(self) -> NDArray[np.int64]:
-        """(n,) int64, ascending: deleted passages whose postings may still be there."""
-        known, generation = self._known, self.generation
-        with known.lock:
-            held, after = known.dead, known.generation
-        if after == generation:
-            return held
-        # Those of purges are remembered until they are too many; they do no harm.
-        again = after > generation or len(held) > 2 * self._row.dead + 1000
-        new = read_dead(self.session.connection, self.session.tables, -1 if again else after)
-        dead = np.unique(new if again else np.concatenate([held, new]))
-        if after < generation:
-            with known.lock:
-                known.dead, known.generation = dead, generation
-        return dead
-
-    def known_few(
-        self, where: Where, found: tuple[NDArray[np.int64], int] | None = None
-    ) -> tuple[NDArray[np.int64], int] | None:
-        """The passages that pass a filter at this commit, and how many were asked for, if known.
-
-        What is found of them is kept.
-        """
-        key = (self.generation, where.text)
-        with self._known.lock:
-            if found is not None:
-                self._known.few[key] = found
-            return self._known.few.get(key)
+        """(n,) int64: the deleted passages whose postings are still there."""
+        if not self._row.dead:
+            return np.empty(0, np.int64)
+        return read_dead(self.session.connection, self.session.tables)
 
     def ranking(
         self,
@@ -238,7 +179,8 @@ class PostgresView:
 
     def fields(self) -> list[FieldSummary]:
         """The metadata fields of the documents, ascending by name; reads all metadata."""
-        return field_summaries(self.session)
+        rows = self._streamed("SELECT metadata::text, exact FROM {documents}")
+        return summaries_of(read_metadata(*row) for row in rows)
 
     def documents_of(self, passages: Sequence[int]) -> dict[int, str]:
         """For each passage id, the user's id of its document."""
@@ -280,16 +222,17 @@ class PostgresView:
 
     def documents(self) -> Iterator[StoredDocument]:
         """Every document, as a stream in ascending order of ids (by code point)."""
-        statement = self.session.tables.statement(f"{_DOCUMENT} ORDER BY d.id")
-        name = f"documents_{next(_CURSORS)}"
+        return map(self._stored, self._streamed(f"{_DOCUMENT} ORDER BY d.id"))
+
+    def _streamed(self, text: str) -> Iterator[tuple[Any, ...]]:
+        name = f"streamed_{next(_CURSORS)}"
         with (
             database_errors(self.session.location),
             self.session.connection.cursor(name, binary=True) as cursor,
         ):
             cursor.itersize = _STREAMED
-            cursor.execute(statement)
-            for row in cursor:
-                yield self._stored(row)
+            cursor.execute(self.session.tables.statement(text))
+            yield from cursor
 
     def _stored(self, row: tuple[Any, ...]) -> StoredDocument:
         id_, title, text, metadata, exact, content_hash, checksum, *spans = row
@@ -337,10 +280,6 @@ class PostgresView:
         )
         parts = self.sizes()
         server = f"PostgreSQL {info.server_version // 10_000}.{info.server_version % 10_000}"
-        structure = "scanned"
-        if row.efforts is not None:
-            measured = ", ".join(f"{recall:.4f} ({effort})" for effort, recall in row.efforts)
-            structure = f"HNSW, recall@10 (ef_search): {measured}"
         return {
             "format_version": FORMAT_VERSION,
             "generation": self.generation,
@@ -350,7 +289,7 @@ class PostgresView:
             "parts": parts,
             "store": {
                 "server": f"{server}, pgvector {version}" + (", a read replica" if replica else ""),
-                "vectors": structure,
+                "vectors": "HNSW" if row.has_graph else "scanned",
                 "postings": f"batches: {batches:,}, deleted passages: {row.dead:,}",
             },
         }
@@ -445,7 +384,7 @@ def _problems(view: PostgresView) -> Iterator[str]:
     except DamagedIndexError as error:
         yield str(error)
     yield from _postings_problems(view)
-    if row.efforts is not None and not graph_is_valid(session.connection, session.tables):
+    if row.has_graph and not graph_is_valid(session.connection, session.tables):
         yield (
             f"{place}: the HNSW graph is missing or invalid; `retriever compact --index-type hnsw` "
             "builds it again"

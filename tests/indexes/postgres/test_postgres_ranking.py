@@ -15,7 +15,6 @@ from indexes.postgres import ranking as ranking_module
 from indexes.postgres.ranking import (
     check_structures,
     distance,
-    effort_for,
     vector_text,
     wants_graph,
 )
@@ -90,7 +89,7 @@ def test_the_graph_answers_unfiltered_queries_and_a_scan_those_that_ask_for_ever
     (query,) = queries(vectors, 1)
     view.ranking().candidates([query], "dense", TOP)
     assert asked == ["_from_graph"]
-    view.ranking(recall=1.01).candidates([query], "dense", TOP)
+    view.ranking(recall=0.5).candidates([query], "dense", TOP)
     assert asked == ["_from_graph", "_scan"]
     # The filter lets so few pass that they are looked up.
     view.ranking(where=compile_where("n = 3")).candidates([query], "dense", TOP)
@@ -186,7 +185,7 @@ def test_vectors_beyond_the_graph_of_whole_numbers_have_one_of_halves(postgres_u
         writer.commit(documents, vectors, [[]] * 30)
         writer.settle(30)
     with viewed(store) as opened:
-        assert opened.session.row.efforts is not None
+        assert opened.session.row.has_graph
         (found,) = opened.ranking().candidates([Query((), vectors[4])], "dense", 3)
         best = int(found.passages[np.argmax(found.dense)])
         assert opened.documents_of([best]) == {best: "04"}
@@ -217,6 +216,4 @@ def test_when_there_is_a_graph():
     assert [wants_graph(auto, n, 384) for n in (50_000, 50_001)] == [False, True]
     assert not wants_graph(auto, 10**6, 4001)
     assert not wants_graph(StructureSettings("flat"), 10**6, 384)
-    assert effort_for([(40, 0.9), (80, 0.96), (160, 0.99)], 0.95) == 80
-    assert effort_for([(40, 0.9)], 0.95) is None
     assert check_structures(auto, 384, None) is None

@@ -55,23 +55,23 @@ def test_postings_of_deleted_passages_are_dropped_where_they_are_many(store, mon
     assert store.verify() == []
 
 
-@pytest.mark.parametrize("job", ["merge_levels", "purge"])
+@pytest.mark.parametrize("job", ["join_batches", "purge"])
 def test_upkeep_that_another_one_overtakes_does_nothing(store, monkeypatch, job):
     with store.writer() as one, store.writer() as two:
         for number in range(3):
             one.commit(*documents([f"d{number}", f"e{number}"], seed=number))
         one.delete(["e0"])
         work = getattr(postings_module, job)
-        arguments = {"all_batches": True} if job == "merge_levels" else {}
-        original = locks_module._lock_upkeep
+        arguments = {"least": 2} if job == "join_batches" else {}
+        original = locks_module._lock
 
-        def overtaken(connection, number):
-            monkeypatch.setattr(locks_module, "_lock_upkeep", original)
+        def overtaken(connection, *statement):
+            monkeypatch.setattr(locks_module, "_lock", original)
             connection.execute("SELECT 1")
             assert work(two._connection, two._tables, **arguments) > 0
-            return original(connection, number)
+            return original(connection, *statement)
 
-        monkeypatch.setattr(locks_module, "_lock_upkeep", overtaken)
+        monkeypatch.setattr(locks_module, "_lock", overtaken)
         assert work(one._connection, one._tables, **arguments) == 0
         one._update("dead = (SELECT count(*) FROM retriever.deleted_" + f"{one._tables.number})")
     assert frequencies(store, ["apple"]) == {"apple": 10}
