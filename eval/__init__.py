@@ -54,10 +54,8 @@ from eval.papers import experiments as experiments
 from eval.progress import Progress as Progress
 from eval.qa.evaluation import rank_layers as rank_layers
 from eval.qa.evaluation import rank_systems as rank_systems
-from eval.qa.rerankers import CrossEncoderSettings as CrossEncoderSettings
 from eval.qa.rerankers import FittedCrossEncoder as FittedCrossEncoder
 from eval.qa.rerankers import FittedReranker as FittedReranker
-from eval.qa.rerankers import RerankerSettings as RerankerSettings
 from eval.qa.rerankers import fit_cross_encoder as fit_cross_encoder
 from eval.qa.rerankers import fit_reranker as fit_reranker
 from eval.qa.result import QAResult as QAResult

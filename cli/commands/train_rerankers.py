@@ -87,7 +87,7 @@ def reranker_command(
     The encoder is not changed, and encodes each text once. The epoch with the best AP on the dev
     split is kept, which may be the untrained head, and of several seeds the best one.
     """
-    from eval import HeadPlan, Loading, RerankerSettings, fit_reranker
+    from eval import HeadPlan, Loading, QASettings, fit_reranker
 
     choice = encoder.choice()
     interaction, _, kind = system.partition(":")
@@ -96,12 +96,12 @@ def reranker_command(
         result = fit_reranker(
             dataset,
             output,
-            RerankerSettings(
-                plan.of(interaction, kind or "linear"),
+            QASettings(
                 choice.encoder,
                 Loading(choice.device, choice.download, cache_folder(cache)),
                 data.settings(),
-                seeds,
+                seeds=seeds,
+                head=plan.of(interaction, kind or "linear"),
             ),
             progress=progress,
             notify=shown.notify,
@@ -157,19 +157,17 @@ def cross_encoder_command(
     The same command resumes an interrupted run from its last checkpoint. The epoch that is kept is
     the last one whose dev AP is at most --tolerance below the best before it.
     """
-    from eval import CrossEncoderSettings, CrossPlan, Loading, fit_cross_encoder
+    from eval import CrossPlan, Loading, QASettings, fit_cross_encoder
 
     training = replace(training, sampling=sampling)
     with shown.stages() as progress:
         result = fit_cross_encoder(
             dataset,
             output,
-            CrossEncoderSettings(
-                CrossPlan(
-                    transformer or MINILM, cross.max_length, replace(training, sampling=sampling)
-                ),
-                Loading(device, download),
-                data.settings(),
+            QASettings(
+                loading=Loading(device, download),
+                data=data.settings(),
+                cross=CrossPlan(transformer or MINILM, cross.max_length, training),
             ),
             restart=restart,
             progress=progress,

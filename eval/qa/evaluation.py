@@ -243,9 +243,8 @@ def _cross_encoders(system: System, resources: Resources) -> SystemResult:
     plan = replace(settings.cross, model=system.encoder or settings.cross.model)
     if system.variant:
         plan = plan.of(system.variant)
-    train = resources.training_set(
-        plan.training.sampling.negatives, unanswered=plan.training.pointwise
-    )
+    sampling = plan.training.sampling
+    train = resources.training_set(sampling.negatives, unanswered=plan.training.pointwise)
     pools, dev = resources.pools(resources.questions), resources.dev
     resources.models.mkdir(parents=True, exist_ok=True)
     scores, dev_scores, curves, chosen = [], [], [], []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from eval.metrics.comparison import percent
 from eval.progress import Done, Notify, Progress, ignore, silent
 from eval.qa.pools import DEV_MEASURE, DevScore, EmbeddedPairs
 from eval.qa.resources import Questions, Resources, open_resources
-from eval.qa.systems import CrossPlan, HeadPlan, QuestionSettings, training_only
+from eval.qa.systems import CrossPlan, HeadPlan, QASettings
 from eval.tables import Table, table_lines
 from eval.vectors import Loading, embed
 from retriever.encoders.model_folders import ModelFolder, find_model
@@ -43,29 +43,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Floats = NDArray[np.float32]
-
-
-@dataclass(frozen=True, slots=True)
-class RerankerSettings:
-    """How a head on frozen vectors is trained.
-
-    Attributes:
-        plan: the head, and its training.
-        encoder: text form; empty for the bundled model, or for the encoder of an index.
-        loading: where models come from, and where vectors are cached.
-        data: how the set is read and divided.
-        seeds: number of heads that are trained, 1 or more; the best one on dev is saved.
-    """
-
-    plan: HeadPlan = field(default_factory=HeadPlan)
-    encoder: str = ""
-    loading: Loading = field(default_factory=Loading)
-    data: QuestionSettings = field(default_factory=QuestionSettings)
-    seeds: int = 3
-
-    def __post_init__(self) -> None:
-        if self.seeds < 1:
-            raise ConfigError(f"seeds: expected 1 or more, found {self.seeds}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,15 +93,6 @@ class FittedReranker:
 
 
 @dataclass(frozen=True, slots=True)
-class CrossEncoderSettings:
-    """How a cross-encoder is fine-tuned; `loading` says where the transformer comes from."""
-
-    plan: CrossPlan = field(default_factory=CrossPlan)
-    loading: Loading = field(default_factory=Loading)
-    data: QuestionSettings = field(default_factory=QuestionSettings)
-
-
-@dataclass(frozen=True, slots=True)
 class FittedCrossEncoder:
     """A cross-encoder that was fine-tuned and saved with the weights of the epoch `kept`."""
 
@@ -168,7 +136,7 @@ class FittedCrossEncoder:
 def fit_reranker(
     questions: Questions,
     folder: Path,
-    settings: RerankerSettings | None = None,
+    settings: QASettings | None = None,
     *,
     progress: Progress = silent,
     notify: Notify = ignore,
@@ -180,7 +148,7 @@ def fit_reranker(
     Args:
         questions: a folder, or splits by their names.
         folder: where the reranker is saved.
-        settings: how it is trained; None takes the defaults.
+        settings: `head`, `encoder`, `loading`, `data` and `seeds` apply.
         progress: of long stages.
         notify: is called with lines that a person should read.
 
@@ -189,13 +157,12 @@ def fit_reranker(
         BadInputError: there is nothing to train on or to choose on.
         What `rank_systems` raises of reading and loading.
     """
-    settings = settings or RerankerSettings()
+    settings = settings or QASettings()
     check_target(folder, HEAD)
-    plan = settings.plan
-    opened = training_only(settings.data, settings.loading, settings.encoder)
-    name = f"{plan.head.interaction}:{plan.head.head}"
-    with open_resources(questions, opened, progress, notify) as resources:
-        trained = fit_heads(plan, settings.seeds, name, resources)
+    head = settings.head.head
+    name = f"{head.interaction}:{head.head}"
+    with open_resources(questions, settings.on_training_split(), progress, notify) as resources:
+        trained = fit_heads(settings.head, settings.seeds, name, resources)
         encoder, data = resources.encoder().spec, resources.questions.name
     scores = [one.curve[one.best].dev for one in trained]
     best = scores.index(max(scores))
@@ -206,7 +173,7 @@ def fit_reranker(
 def fit_cross_encoder(
     questions: Questions,
     folder: Path,
-    settings: CrossEncoderSettings | None = None,
+    settings: QASettings | None = None,
     *,
     restart: bool = False,
     progress: Progress = silent,
@@ -219,7 +186,7 @@ def fit_cross_encoder(
     Args:
         questions: a folder, or splits by their names.
         folder: where the cross-encoder is saved.
-        settings: how it is fine-tuned; None takes the defaults.
+        settings: `cross`, `loading` and `data` apply.
         restart: start over instead of resuming.
         progress: of long stages.
         notify: is called with lines that a person should read.
@@ -229,17 +196,14 @@ def fit_cross_encoder(
         BadInputError: there is nothing to train on or to choose on.
         What `rank_systems` raises of reading and loading.
     """
-    settings = settings or CrossEncoderSettings()
+    settings = settings or QASettings()
     check_target(folder, CROSS_ENCODER)
-    opened = training_only(settings.data, settings.loading)
-    with open_resources(questions, opened, progress, notify) as resources:
+    training = settings.cross.training
+    with open_resources(questions, settings.on_training_split(), progress, notify) as resources:
         curve, kept = fine_tune(
-            resources.training_set(
-                settings.plan.training.sampling.negatives,
-                unanswered=settings.plan.training.pointwise,
-            ),
+            resources.training_set(training.sampling.negatives, unanswered=training.pointwise),
             resources.dev,
-            settings.plan,
+            settings.cross,
             folder,
             settings.loading,
             restart=restart,

@@ -220,10 +220,9 @@ class QASettings:
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}: expected 1 or more, found {getattr(self, name)}")
 
-
-def training_only(data: QuestionSettings, loading: Loading, encoder: str = "") -> QASettings:
-    """The settings that open data to train on: the training split is in place of that to rank."""
-    return QASettings(encoder=encoder, loading=loading, data=data, split=data.train_split)
+    def on_training_split(self) -> QASettings:
+        """The same, with the training split in place of that to rank."""
+        return replace(self, split=self.data.train_split)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ from eval.qa.pools import (
     relevant_ids,
 )
 from eval.qa.resources import Questions, corpus_texts, open_resources, split_reader
-from eval.qa.systems import QuestionSettings, training_only
+from eval.qa.systems import QASettings, QuestionSettings
 from eval.training.corpus_pairs import CorpusPairs, TextPair
 from eval.vectors import Loading
 from retriever.documents.analyzer import Analyzer
@@ -183,7 +183,7 @@ def _of_questions(
     first = read(settings.data.train_split)
     if first.corpus and settings.data.index is None:
         return _of_corpus_questions(read, first, settings)
-    opened = training_only(settings.data, settings.loading, settings.encoder)
+    opened = QASettings(settings.encoder, settings.loading, settings.data).on_training_split()
     with open_resources(data, opened, progress, notify) as resources:
         train = resources.training_set(settings.training.sampling.negatives)
         dev = _pool_ranking(resources.dev) if settings.dev is None else None

@@ -12,7 +12,6 @@ import eval as evaluation
 import retriever.encoders.meta.fitting as meta
 import retriever.encoders.static.fitting as static
 from eval import (
-    CrossEncoderSettings,
     CrossPlan,
     EncoderFitSettings,
     HeadPlan,
@@ -22,7 +21,6 @@ from eval import (
     QASettings,
     QuestionSettings,
     RelatednessSettings,
-    RerankerSettings,
     Resampling,
     STSSettings,
     TransferProtocol,
@@ -182,7 +180,7 @@ ASKED = [
     (
         "train reranker data -o out",
         "fit_reranker",
-        RerankerSettings(HeadPlan().of("uv", "mlp"), loading=CACHED),
+        QASettings(head=HeadPlan().of("uv", "mlp"), loading=CACHED),
     ),
     (
         f"train reranker data -o out --system bilinear --seeds 2 --epochs 3 --set patience=4"
@@ -190,8 +188,8 @@ ASKED = [
         f" --set initial=random --set optimizer=sgd --set margin=0.125 {SAMPLING} {OF_SEVERAL}"
         f" --without data --without data",
         "fit_reranker",
-        RerankerSettings(
-            HeadPlan(
+        QASettings(
+            head=HeadPlan(
                 HeadSettings("bilinear", "linear", 8, 0.5, "random"),
                 HeadTrainingSettings(3, 4, 0.5, 0.25, "sgd", 0.125, sampling=SAMPLED),
             ),
@@ -200,20 +198,20 @@ ASKED = [
             seeds=2,
         ),
     ),
-    ("train cross-encoder data -o out", "fit_cross_encoder", CrossEncoderSettings()),
+    ("train cross-encoder data -o out", "fit_cross_encoder", QASettings()),
     (
         f"train cross-encoder data -o out --model m --device cpu --download --loss softmax"
         f" --set layer-decay=0.5 --set max-length=32 {TUNING} {SAMPLING} {OF_SEVERAL}"
         f" --without data --without data",
         "fit_cross_encoder",
-        CrossEncoderSettings(
-            CrossPlan(
+        QASettings(
+            cross=CrossPlan(
                 "m",
                 32,
                 CrossTrainingSettings(loss="softmax", layer_decay=0.5, sampling=SAMPLED, **TUNED),
             ),
-            CPU,
-            SEVERAL,
+            loading=CPU,
+            data=SEVERAL,
         ),
     ),
     ("train encoder data -o out", "fit_encoder", EncoderFitSettings()),

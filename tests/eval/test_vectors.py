@@ -16,12 +16,10 @@ from eval.vectors import (
     LayerEncoders,
     Loading,
     SentenceEncoders,
-    TextVectors,
     embed,
     embed_all,
     layer_form,
     named_encoders,
-    split_layers,
 )
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.meta.fitting import MetaSettings, fit_meta
@@ -60,16 +58,6 @@ def test_a_text_is_encoded_once_for_each_role_and_encoder(tmp_path):
     assert encoder.encoded == 7
     assert embed(other, WORDS, tmp_path).vectors.shape == (4, 8)
     assert len(list(tmp_path.glob("*.sqlite"))) == 2
-
-
-def test_texts_that_are_cut_are_counted_also_from_the_cache(tmp_path):
-    encoder = FakeEncoder(max_length=8)
-    texts = ["short", " ".join(["long"] * 20), " ".join(["long"] * 20)]
-    for _ in range(2):
-        assert embed(encoder, texts, tmp_path).cut == 2
-    np.testing.assert_array_equal(
-        embed(encoder, texts, tmp_path).vectors, embed(encoder, texts, None).vectors
-    )
 
 
 def test_what_was_encoded_before_an_interruption_is_kept(tmp_path):
@@ -211,18 +199,6 @@ def test_meta_embeddings_of_the_same_sources_cost_one_forward_pass(
         np.testing.assert_allclose(one.vectors, vectors, atol=2e-6)
 
 
-def test_layers_of_every_pooling_come_out_of_the_same_pass(model, tmp_path, passes):
-    poolings = ("mean", "max", "cls")
-    listed = [*(layer_form(str(model), one) for one in poolings), f"{model}::top-bottom"]
-    encoders = CPU.load_together(listed)
-    found = list(embed_all(encoders, TEXTS, tmp_path))
-    assert set(passes.values()) == {1}
-    for pooling, one, encoder in zip(poolings, found, encoders, strict=False):
-        layers = split_layers(one.vectors, encoder.depth)
-        alone = Encoder.load(f"{model}::pooling={pooling}", device="cpu").layer_vectors(TEXTS)
-        np.testing.assert_allclose(layers, alone, atol=2e-5, err_msg=pooling)
-
-
 @pytest.mark.parametrize(
     ("form", "message"),
     [
@@ -236,12 +212,6 @@ def test_a_sweep_over_layers_refuses_what_it_decides_itself(form, message):
     with pytest.raises(ConfigError, match=message) as caught:
         layer_form(form, "mean")
     assert "\n" not in str(caught.value)
-
-
-def test_vectors_are_found_by_text():
-    vectors = np.arange(6, dtype=np.float32).reshape(3, 2)
-    found = TextVectors(["a", "b", "a"], vectors[[0, 1, 0]]).of(["b", "a", "b"])
-    np.testing.assert_array_equal(found, vectors[[1, 0, 1]])
 
 
 @pytest.fixture(scope="module")
@@ -300,10 +270,12 @@ def test_what_is_fitted_is_fitted_on_each_set(tiny_models, texts, tmp_path, meth
         np.testing.assert_allclose(again.of(part), expected, atol=1e-6)
 
 
-def test_layers_are_those_of_an_encoder_for_each_layer(tiny, texts):
+def test_layers_of_every_pooling_come_out_of_one_pass(tiny, texts, passes):
     layers = LayerEncoders([tiny], ("mean", "cls", "max"), CPU)
     assert layers.depth(tiny) == 2
-    for pooling, one in zip(layers.poolings, layers.vectors(texts), strict=True):
+    found = list(layers.vectors(texts))
+    assert set(passes.values()) == {1}
+    for pooling, one in zip(layers.poolings, found, strict=True):
         states = one.of(texts)
         for layer in range(3):
             form = f"{tiny}::layers={layer}::pooling={pooling}::normalize=no"

@@ -103,11 +103,6 @@ class TestTokens:
     def test_punctuation_around_a_word_is_apart(self, text, tokens):
         assert list(tokens_of(text)) == tokens
 
-    def test_tokens_stay_as_they_are_when_split_again(self):
-        text = "\"Well,\" he said (twice): it's 3.5% of John 's -- or 'more'..."
-        again = " ".join(tokens_of(text))
-        assert " ".join(tokens_of(again)) == again
-
 
 class TestSample:
     def test_it_holds_a_random_part_of_what_is_distinct_in_any_order(self):

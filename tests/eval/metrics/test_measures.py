@@ -13,10 +13,7 @@ from eval.metrics import measures
 from eval.metrics.measures import (
     PoolMeasures,
     canonical_measures,
-    dcg,
     evaluate,
-    precision_sums,
-    reciprocal_ranks,
 )
 from retriever.errors import BadInputError, ConfigError
 
@@ -112,30 +109,6 @@ def test_how_queries_are_grouped_does_not_change_a_value(monkeypatch, cells):
     assert evaluate(run, qrels, list(REFERENCE)) == whole
 
 
-@pytest.mark.parametrize("relevant", [["d0"], ["d99"], ["d50", "d7", "d51"]])
-def test_a_constant_scorer_gets_what_the_order_of_ids_gives(relevant):
-    documents = [f"d{i}" for i in range(100)]
-    order = sorted(documents, reverse=True)
-    ranks = sorted(order.index(one) + 1 for one in relevant)
-    # The order of the run and of the judgments must not matter.
-    for listed in (documents, documents[::-1], order):
-        run = {"q": dict.fromkeys(listed, 0.25)}
-        found = evaluate(run, {"q": dict.fromkeys(relevant, 1)}, ["RR", "AP"]).means
-        assert found["RR"] == 1 / ranks[0]
-        average = sum(number / rank for number, rank in enumerate(ranks, 1)) / len(ranks)
-        assert found["AP"] == pytest.approx(average, abs=1e-12)
-
-
-def test_a_perfect_ranking_scores_exactly_one():
-    draw = np.random.default_rng(4)
-    grades = {f"q{n}": {f"d{i}": int(draw.integers(4)) for i in range(50 + n)} for n in range(40)}
-    run = {
-        query: {one: float(grade) for one, grade in row.items()} for query, row in grades.items()
-    }
-    for name, values in evaluate(run, grades, ["nDCG", "nDCG@10", "AP", "RR"]).per_query.items():
-        assert set(values.values()) == {1.0}, name
-
-
 def test_infinite_scores_rank_first_and_last():
     run = {"q": {"a": float("-inf"), "b": 0.0, "c": float("inf"), "d": -1e30, "e": 1e300}}
     for rank, document in enumerate("ecbda", 1):
@@ -166,26 +139,6 @@ def test_infinite_scores_rank_first_and_last():
 def test_values_worked_out_by_hand(grades, expected):
     run = {"q": {"a": 3.0, "b": 2.0, "c": 1.0}}
     assert evaluate(run, {"q": grades}, list(expected)).means == pytest.approx(expected)
-
-
-def test_totals_of_a_matrix_worked_out_by_hand():
-    gains = np.array([[0, 2, 0, 1], [0, 0, 0, 0], [-3, 0, 0, 4]])
-    assert reciprocal_ranks(gains).tolist() == [1 / 2, 0, 1 / 4]
-    assert reciprocal_ranks(gains, 3).tolist() == [1 / 2, 0, 0]
-    assert precision_sums(gains).tolist() == [1 / 2 + 2 / 4, 0, 1 / 4]
-    assert precision_sums(gains, 2).tolist() == [1 / 2, 0, 0]
-    expected = [2 / np.log2(3) + 1 / np.log2(5), 0, 4 / np.log2(5)]
-    np.testing.assert_allclose(dcg(gains), expected, rtol=1e-15)
-    np.testing.assert_array_equal(dcg(gains, 1), 0)
-
-
-def test_missing_queries_and_queries_without_relevant_documents_count_as_zero():
-    run = {"found": {"a": 1.0}, "none": {"a": 1.0}, "extra": {"a": 1.0}}
-    qrels = {"found": {"a": 1}, "none": {"a": 0}, "missing": {"a": 1}}
-    result = evaluate(run, qrels)
-    for name, values in result.per_query.items():
-        assert values == {"found": 1.0, "none": 0.0, "missing": 0.0}, name
-        assert result.means[name] == pytest.approx(1 / 3)
 
 
 def test_several_arrays_of_scores_are_each_measured_as_if_alone():

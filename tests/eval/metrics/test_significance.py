@@ -28,15 +28,6 @@ def test_few_queries_get_the_exact_p_value(seed):
     assert randomization_test(differences, 100, 0) == pytest.approx(by_enumeration(differences))
 
 
-def test_an_exact_p_value_is_that_of_scipy():
-    random = np.random.default_rng(0)
-    ours, theirs = random.random((2, 12))
-    expected = stats.permutation_test(
-        (ours, theirs), lambda a, b: (a - b).mean(), permutation_type="samples", n_resamples=np.inf
-    ).pvalue
-    assert randomization_test(ours - theirs, 100, 0) == pytest.approx(expected)
-
-
 def test_a_sampled_p_value_is_near_the_exact_one_and_never_zero():
     random = np.random.default_rng(1)
     differences = random.normal(0.15, 0.4, 18)
@@ -61,12 +52,6 @@ def test_the_sign_of_all_differences_and_queries_without_one_do_not_matter(value
     assert randomization_test(-differences, 100, 0) == p
     assert randomization_test(np.append(differences, [0.0, 0.0]), 100, 0) == p
     assert randomization_test(np.zeros(len(values)), 100, 0) == 1
-
-
-def test_a_true_null_hypothesis_is_rejected_at_its_rate():
-    random = np.random.default_rng(4)
-    p_values = [randomization_test(random.normal(0, 1, 25), 200, seed) for seed in range(300)]
-    assert np.mean(np.array(p_values) <= 0.1) == pytest.approx(0.1, abs=0.05)
 
 
 @given(st.lists(st.floats(0, 1), max_size=8))
@@ -154,11 +139,3 @@ def test_points_of_a_bootstrap_are_moved_out_by_students_t(units):
     low, high = percentile_interval(values, units)
     expected = stats.norm.cdf(-np.sqrt(units / (units - 1)) * stats.t.ppf(0.975, units - 1))
     assert (low, high) == pytest.approx(np.quantile(values, [expected, 1 - expected]), rel=1e-3)
-
-
-def test_a_bootstrapped_mean_of_ten_normal_values_has_the_interval_of_students_t():
-    values = stats.norm.ppf((np.arange(10) + 0.5) / 10) / 10
-    means = np.random.default_rng(4).choice(values, (100_000, 10)).mean(axis=1)
-    found = np.array(percentile_interval(means, 10))
-    assert found == pytest.approx(mean_interval(values, -1), rel=0.06)
-    assert np.quantile(means, 0.975) < 0.9 * found[1]

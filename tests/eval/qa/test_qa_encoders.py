@@ -10,7 +10,6 @@ from eval import (
     Loading,
     QASettings,
     QuestionSettings,
-    RerankerSettings,
     fit_reranker,
     rank_systems,
 )
@@ -83,8 +82,8 @@ def test_heads_on_the_hits_of_an_index_read_the_vectors_of_its_encoder(indexed, 
     splits, folder = indexed
     data = QuestionSettings(index=folder, depth=9)
     training = HeadTrainingSettings(epochs=1)
-    settings = RerankerSettings(
-        HeadPlan(training=training), loading=Loading("cpu"), data=data, seeds=1
+    settings = QASettings(
+        head=HeadPlan(training=training), loading=Loading("cpu"), data=data, seeds=1
     )
     fit_reranker(splits, tmp_path / "head", settings)
     with Index.open(folder) as index:

@@ -18,20 +18,7 @@ from tests.eval.qa.results import MEASURES, ODD, noise, qrels_of, result, runs_o
 from tests.eval.qa.samples import made_set
 
 NAMES = ("bm25", "uv:mlp@x/y", "uv-mlp-x-y", "UV:MLP@x/y", "x" * 300, "...", ODD, "_hidden")
-ONE = QuestionSet("s", "t", (Question("q", "text", ("b", "a"), {"a": 1}),), {"a": "x", "b": "y"})
-
-
-@pytest.fixture(scope="module")
-def found():
-    return result()
-
-
-@pytest.fixture(scope="module")
-def report(found, tmp_path_factory):
-    """A folder that is only read."""
-    folder = tmp_path_factory.mktemp("written") / "report"
-    found.write(folder)
-    return folder
+SYSTEMS = ("bm25", "uv:mlp")
 
 
 @pytest.fixture
@@ -44,19 +31,6 @@ def written(tmp_path, monkeypatch):
         return (tmp_path / "report/report.md").read_text()
 
     return write
-
-
-def means_of(found):
-    """Measure to system to a mean for each seed, by `evaluate`."""
-    return {
-        measure: {
-            one.name: [
-                evaluate(run, qrels_of(found), [measure]).means[measure] for run in runs_of(one)
-            ]
-            for one in found.systems
-        }
-        for measure in found.measures
-    }
 
 
 def cells(line):
@@ -83,6 +57,13 @@ def table_of(found, title):
     return table.columns, {row[0]: row[1:] for row in table.rows}
 
 
+def pair(scores, **options):
+    """A set of one question with two candidates, and a system of these scores."""
+    question = Question(options.get("id", "q"), options.get("text", "text"), ("b", "a"), {"a": 1})
+    questions = QuestionSet("s", "t", (question,), {"a": "x", "b": "y"})
+    return result([system("one", questions, np.array(scores))], questions=questions)
+
+
 @pytest.mark.parametrize(
     ("without_positive", "said"),
     [
@@ -90,17 +71,43 @@ def table_of(found, title):
         ("count", "means over 24 questions; 6 questions without a relevant passage count as zero"),
     ],
 )
-def test_the_first_table_is_systems_by_measures_as_the_metrics_say(without_positive, said):
+def test_table_json_csv_and_runs_hold_what_the_metrics_say(
+    tmp_path, written, without_positive, said
+):
     found = result(without_positive=without_positive)
-    columns, rows = table_of(found, "Means × 100")
-    assert columns == ("system", *MEASURES)
-    assert list(rows) == ["bm25", "uv:mlp"]
-    for measure, means in means_of(found).items():
-        for name, seeds in means.items():
-            spread = f" ± {100 * np.std(seeds, ddof=1):.2f}" if len(seeds) > 1 else ""
-            cell = rows[name][MEASURES.index(measure)]
-            assert cell.removesuffix("*") == f"{100 * np.mean(seeds):.2f}{spread}"
+    written(found)
     assert said in found.text()
+    columns, rows = table_of(found, "Means × 100")
+    assert (columns, tuple(rows)) == (("system", *MEASURES), SYSTEMS)
+    values = json.loads((tmp_path / "report/report.json").read_text(), parse_constant=pytest.fail)
+    assert values == json.loads(json.dumps(found.to_json()))
+    with (tmp_path / "report/per_question.csv").open(newline="", encoding="utf-8") as file:
+        lines = list(csv.DictReader(file))
+    texts = {one.id: one.text for one in found.questions.questions}
+    assert [(row["question"], row["text"]) for row in lines] == [
+        (one, texts[one]) for one in qrels_of(found)
+    ]
+    assert list(lines[0])[2:] == [f"{m} {s}" for m in MEASURES for s in SYSTEMS]
+    files = [["bm25.run"], [f"uv-mlp.seed-{seed}.run" for seed in range(3)]]
+    for one, names, listed in zip(found.systems, files, values["systems"], strict=True):
+        runs = [read_run(tmp_path / "report/runs" / name) for name in names]
+        assert runs == runs_of(one)
+        assert {len(run) for run in runs} == {24}
+        assert (listed["name"], listed["seeds"]) == (one.name, len(runs))
+        for place, measure in enumerate(MEASURES):
+            seeds = [evaluate(run, qrels_of(found), [measure]).means[measure] for run in runs]
+            mean, spread = np.mean(seeds), np.std(seeds, ddof=1) if len(seeds) > 1 else None
+            cell = f"{100 * mean:.2f}" + ("" if spread is None else f" ± {100 * spread:.2f}")
+            assert rows[one.name][place].removesuffix("*") == cell
+            score = listed["scores"][measure]
+            assert score["value"] == pytest.approx(mean, abs=1e-12)
+            assert score["spread"] == (spread and pytest.approx(spread, abs=1e-12))
+            column = [float(row[f"{measure} {one.name}"]) for row in lines]
+            assert np.mean(column) == pytest.approx(mean, abs=1e-12)
+            assert column == values["per_question"]["values"][measure][one.name]
+    assert values["systems"][1]["curves"] == [[0.1, 0.5], [0.2, 0.4, 0.6], [0.3, 0.3]]
+    assert values["statistics"]["answered"] == 18
+    assert values["counted"] == len(lines) == len(values["per_question"]["questions"])
 
 
 def test_a_mark_says_that_the_corrected_p_is_below_a_twentieth():
@@ -121,37 +128,51 @@ def test_a_mark_says_that_the_corrected_p_is_below_a_twentieth():
     assert explained in found.text()
 
 
-def test_a_report_on_few_questions_says_that_intervals_are_too_short(found):
+def test_a_report_on_few_questions_says_that_intervals_are_too_short():
     said = "intervals from fewer than 20 questions are often too short"
     many = made_set(count=20, pool=4)
     enough = result([system("one", many, noise(many, 1, 1))], questions=many)
-    for one, warned in ((found, True), (enough, False)):
+    for one, warned in ((result(), True), (enough, False)):
         remarks = [remark for section in one.report().sections for remark in section.remarks]
         assert any(remark.startswith(said) for remark in remarks) == warned
 
 
-@pytest.mark.parametrize("measure", MEASURES)
-def test_each_measure_has_a_table_of_differences(found, measure):
-    columns, rows = table_of(found, f"{measure} × 100")
-    assert columns[:3] == ("system", "value", "95% interval")
-    assert rows["bm25"][2] == "baseline"
-    one = found.comparison.scores[measure]["uv:mlp"]
-    base, head = found.comparison.values[measure]
-    spread = np.std(means_of(found)[measure]["uv:mlp"], ddof=1)
-    assert rows["uv:mlp"] == (
-        f"{100 * head.mean():.2f} ± {100 * spread:.2f}",
-        f"{100 * one.low:.2f} to {100 * one.high:.2f}",
-        f"{100 * (head - base).mean():+.2f}",
-        f"{100 * one.difference.low:+.2f} to {100 * one.difference.high:+.2f}",
-        f"{one.difference.p:.4f}",
-        f"{one.difference.adjusted:.4f}",
-        str((head > base).sum()),
-        str((head < base).sum()),
+def test_each_measure_has_a_table_of_differences_and_the_first_one_the_largest():
+    found = result()
+    for measure in MEASURES:
+        columns, rows = table_of(found, f"{measure} × 100")
+        assert columns[:3] == ("system", "value", "95% interval")
+        assert rows["bm25"][2] == "baseline"
+        one = found.comparison.scores[measure]["uv:mlp"]
+        base, head = found.comparison.values[measure]
+        assert rows["uv:mlp"] == (
+            f"{100 * head.mean():.2f} ± {100 * one.spread:.2f}",
+            f"{100 * one.low:.2f} to {100 * one.high:.2f}",
+            f"{100 * (head - base).mean():+.2f}",
+            f"{100 * one.difference.low:+.2f} to {100 * one.difference.high:+.2f}",
+            f"{one.difference.p:.4f}",
+            f"{one.difference.adjusted:.4f}",
+            str((head > base).sum()),
+            str((head < base).sum()),
+        )
+    base, head = found.comparison.values["AP"]
+    differences = zip((head - base).tolist(), found.comparison.queries, strict=True)
+    texts = {one.id: one.text for one in found.questions.questions}
+    (table,) = found.report().sections[-1].tables
+    assert table.title == "Questions with the largest differences from bm25 in AP × 100"
+    assert table.rows == tuple(
+        ("uv:mlp", f"{100 * difference:+.2f}", query, texts[query])
+        for difference, query in sorted(differences, key=lambda one: (-abs(one[0]), one[1]))[:3]
     )
+    assert "largest differences" in found.text()
+    assert "largest differences" not in result(top=0).text()
 
 
-def test_the_report_says_how_it_came_about(found, report):
-    text = (report / "report.md").read_text()
+def test_the_report_says_how_it_came_about(tmp_path):
+    found = result()
+    folder = tmp_path / "report"
+    found.write(folder)
+    text = (folder / "report.md").read_text()
     for said in (
         "# made, test",
         "\n    retriever eval qa set\n",
@@ -163,81 +184,33 @@ def test_the_report_says_how_it_came_about(found, report):
         assert said in re.sub(r"\\(.)", r"\1", text)
     lines = found.text().splitlines()
     assert lines[:2] == ["made, test", "  questions: 24, 18 of them with a relevant passage"]
-    assert ["uv:mlp", "dev", "AP", "80.00;", "3", "seeds", "12.5"] in map(str.split, lines)
-    linked = {report / one for one in re.findall(r"\]\(([^)]*)\)", text)}
-    there = {path for path in report.rglob("*") if path.is_file()}
-    assert there == linked | {report / "report.md"}
-
-
-def test_json_holds_what_the_metrics_say(found, report):
-    values = json.loads((report / "report.json").read_text(), parse_constant=pytest.fail)
-    assert values == json.loads(json.dumps(found.to_json()))
-    expected = means_of(found)
-    for one in values["systems"]:
-        for measure, score in one["scores"].items():
-            seeds = expected[measure][one["name"]]
-            assert score["value"] == pytest.approx(np.mean(seeds), abs=1e-12)
-            spread = np.std(seeds, ddof=1) if len(seeds) > 1 else None
-            assert score["spread"] == (spread and pytest.approx(spread, abs=1e-12))
-    assert [one["seeds"] for one in values["systems"]] == [1, 3]
-    assert values["systems"][1]["curves"] == [[0.1, 0.5], [0.2, 0.4, 0.6], [0.3, 0.3]]
-    assert values["statistics"]["answered"] == values["counted"] == 18
-    assert values["per_question"]["questions"] == list(qrels_of(found))
-    column = values["per_question"]["values"]["AP"]["bm25"]
-    assert np.mean(column) == pytest.approx(expected["AP"]["bm25"][0], abs=1e-12)
-
-
-def test_runs_read_back_score_the_same_and_hold_questions_without_an_answer(found, report):
-    names = ["bm25.run", *(f"uv-mlp.seed-{seed}.run" for seed in range(3))]
-    runs = [run for one in found.systems for run in runs_of(one)]
-    for run, name in zip(runs, names, strict=True):
-        assert read_run(report / "runs" / name) == run
-        assert len(run) == 24
-
-
-def test_the_csv_has_a_line_a_question_and_its_columns_average_to_the_table(found, report):
-    with (report / "per_question.csv").open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    asked = {one.id: one.text for one in found.questions.questions}
-    assert {row["question"]: row["text"] for row in rows} == {
-        one: asked[one] for one in qrels_of(found)
-    }
-    expected = means_of(found)
-    assert list(rows[0])[2:] == [f"{m} {s}" for m in MEASURES for s in ("bm25", "uv:mlp")]
-    for measure in MEASURES:
-        for name in ("bm25", "uv:mlp"):
-            column = [float(row[f"{measure} {name}"]) for row in rows]
-            assert np.mean(column) == pytest.approx(np.mean(expected[measure][name]), abs=1e-12)
-
-
-def test_latex_has_every_table_with_as_many_cells_a_row(found, report):
-    text = (report / "report.tex").read_text()
+    linked = {folder / one for one in re.findall(r"\]\(([^)]*)\)", text)}
+    there = {path for path in folder.rglob("*") if path.is_file()}
+    assert there == linked | {folder / "report.md"}
+    # LaTeX has every table, with as many cells in a row.
+    text = (folder / "report.tex").read_text()
     longtables = re.findall(r"\\begin\{longtable\}\{(\w+)\}(.*?)\\end\{longtable\}", text, re.S)
-    sections = [table for part in found.report().sections for table in part.tables]
     captions = re.findall(r"\\caption\{(.*?)\}\\label\{tab:qa-(\d)\}", text)
     assert [number for _, number in captions] == list("123456")
     assert [caption for caption, _ in captions][:2] == [r"Means $\times$ 100", "Systems"]
-    for (columns, body), table in zip(longtables, sections, strict=True):
+    tables = [table for part in found.report().sections for table in part.tables]
+    for (columns, body), table in zip(longtables, tables, strict=True):
         rows = [line for line in body.splitlines() if line.endswith(r" \\")]
         assert len(columns) == len(table.columns)
         assert [row.count(" & ") + 1 for row in rows] == [len(columns)] * (len(table.rows) + 1)
 
 
-def test_texts_with_any_character_come_back_from_the_csv(tmp_path, written):
+def test_texts_and_names_with_any_character_come_back(tmp_path, written):
     text = 'a,"b"\r\nc\rd\te;北京 \x00'
-    questions = QuestionSet("s", "t", (Question("q", text, ("b", "a"), {"a": 1}),), {"a": "x"})
-    written(result([system("one", questions, np.array([0.0, 1.0]))], questions=questions))
+    written(pair([0.0, 1.0], text=text))
     with (tmp_path / "report/per_question.csv").open(newline="", encoding="utf-8") as file:
         assert list(csv.reader(file))[1] == ["q", text, "1.0", "1.0", "1.0"]
-
-
-def test_names_with_any_character_get_files_of_their_own(tmp_path, written):
     questions = made_set(count=20, pool=6)
-    note = "note | of {}\n\x1b[31m\x1b]0;"
     systems = [
-        system(name, questions, noise(questions, place, place), note=note.format(name))
+        system(name, questions, noise(questions, place, place), note=f"| {name}\n\x1b[31m\x1b]0;")
         for place, name in enumerate(NAMES)
     ]
+    (tmp_path / "report/runs/one.run").unlink()
     found = result(systems, questions=questions)
     text = written(found)
     files = sorted(path.name for path in (tmp_path / "report/runs").iterdir())
@@ -247,30 +220,26 @@ def test_names_with_any_character_get_files_of_their_own(tmp_path, written):
     first, *rest = tables(text)
     assert [row[0] for row in first[1:]] == list(NAMES)
     assert all(len(row) == len(rows[0]) for rows in (first, *rest) for row in rows)
-    values = json.loads((tmp_path / "report/report.json").read_text())
-    assert [one["name"] for one in values["systems"]] == list(NAMES)
+    assert [one["name"] for one in found.to_json()["systems"]] == list(NAMES)
     assert all(line.isprintable() for line in found.text().splitlines())
 
 
-def test_a_seed_and_a_system_called_like_one_do_not_share_a_file(tmp_path, written):
+def test_a_seed_and_a_system_called_like_one_do_not_share_a_file():
     questions = made_set(count=6, pool=4)
     two = [noise(questions, 1, seed) for seed in (1, 2)]
     systems = [system("a.seed-0", questions, two[0]), system("a", questions, *two)]
-    written(result(systems, questions=questions))
-    files = {path.name for path in (tmp_path / "report/runs").iterdir()}
-    assert files == {"a.seed-0.run", "a-2.seed-0.run", "a-2.seed-1.run"}
+    files = set(result(systems, questions=questions).report().files) - {"per_question.csv"}
+    assert files == {"runs/a.seed-0.run", "runs/a-2.seed-0.run", "runs/a-2.seed-1.run"}
 
 
 def test_ids_with_spaces_leave_out_the_run_and_the_report_says_so(tmp_path, written):
-    question = Question("q 1", "text", ("b", "a"), {"a": 1})
-    questions = QuestionSet("s", "t", (question,), {"a": "x", "b": "y"})
-    text = written(result([system("one", questions, np.array([0.0, 1.0]))], questions=questions))
+    text = written(pair([0.0, 1.0], id="q 1"))
     assert not (tmp_path / "report/runs").exists()
     assert "runs/one.run was not written: expected as query id" in text
 
 
 def test_one_system_alone_has_no_differences():
-    found = result([system("one", ONE, np.array([0.0, 1.0]))], questions=ONE).report()
+    found = pair([0.0, 1.0]).report()
     assert set(found.figures) == {"recall", "scores"}
     assert "Largest differences" not in [section.heading for section in found.sections]
     assert not any("differs from" in one for part in found.sections for one in part.remarks)
@@ -289,20 +258,3 @@ def test_a_system_that_skips_questions_is_named():
     assert "part: ranks nothing for 3 questions, which count as zero" in found.text()
     assert not found.comparison.values["AP"][1, 5:].any()
     assert list(systems[1].run()) == [f"q{number}" for number in range(5)]
-
-
-def test_the_questions_that_differ_most_are_shown_with_their_texts(found):
-    base, head = found.comparison.values["AP"]
-    differences = sorted(
-        zip(found.comparison.queries, (head - base).tolist(), strict=True),
-        key=lambda pair: (-abs(pair[1]), pair[0]),
-    )
-    texts = {one.id: one.text for one in found.questions.questions}
-    (table,) = found.report().sections[-1].tables
-    assert table.title == "Questions with the largest differences from bm25 in AP × 100"
-    assert table.rows == tuple(
-        ("uv:mlp", f"{100 * difference:+.2f}", query, texts[query])
-        for query, difference in differences[:3]
-    )
-    assert "largest differences" in found.text()
-    assert "largest differences" not in result(top=0).text()
