@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from eval.datasets.classification import PROBING_FILES
 from retriever.errors import ConfigError, SourceError, StorageError
@@ -121,9 +121,6 @@ class Sample:
             return
         self._ranks.add(sentence.rank)
 
-    def __len__(self) -> int:
-        return len(self._heap)
-
     def sentences(self) -> list[Sentence]:
         """By ascending rank."""
         return [sentence for _, sentence in sorted(self._heap, key=lambda pair: -pair[0])]
@@ -137,15 +134,24 @@ class Instance(NamedTuple):
     text: str
 
 
+class ProbingSet(NamedTuple):
+    """A probing set: its splits "tr", "va" and "te", its number of labels, and further facts."""
+
+    task: str
+    splits: Mapping[str, list[Instance]]
+    labels: int
+    facts: Mapping[str, Any]
+
+
 def published_size(labels: int) -> int:
     """Number of instances of each label in the published splits together."""
     return math.ceil(TRAIN / labels) + 2 * math.ceil(HELD / labels)
 
 
-def balanced_splits(
-    task: str, classes: Mapping[str, Sequence[Instance]], remedy: str
-) -> dict[str, list[Instance]]:
-    """Splits "tr", "va" and "te" of the first instances of each label, as many of each.
+def balanced_set(
+    task: str, classes: Mapping[str, Sequence[Instance]], remedy: str, **facts: object
+) -> ProbingSet:
+    """Splits of the first instances of each label, as many of each.
 
     They are the largest that the rarest label allows, 10 : 1 : 1, up to the published ones.
     """
@@ -163,150 +169,123 @@ def balanced_splits(
             f"{task}: expected at least {least * (ratio + 2):,} distinct sentences of each of "
             f"{labels:,} labels, found {found:,} of {rarest}; {remedy}"
         )
-    bounds = {"te": (0, held), "va": (held, 2 * held), "tr": (2 * held, 2 * held + train)}
-    return {
+    bounds = {"tr": (2 * held, 2 * held + train), "va": (held, 2 * held), "te": (0, held)}
+    splits = {
         split: sorted(
-            (
-                instance
-                for instances in classes.values()
-                for instance in instances[slice(*bounds[split])]
-            ),
+            (instance for instances in classes.values() for instance in instances[start:stop]),
             key=lambda instance: (instance.order, instance.text),
         )
-        for split in ("tr", "va", "te")
+        for split, (start, stop) in bounds.items()
     }
+    return ProbingSet(task, splits, labels, facts)
 
 
-class ProbingSet(NamedTuple):
-    """A probing set: its splits "tr", "va" and "te", its number of labels, and further facts."""
+@dataclass(frozen=True, slots=True)
+class ProbingSettings:
+    """Which probing sets are made, and how.
 
-    task: str
-    splits: Mapping[str, list[Instance]]
-    labels: int
-    facts: Mapping[str, object]
+    Attributes:
+        tasks: some of "sentlen", "wc" and "bshift".
+        words: number of words of wc, 2 or more.
+        seed: of everything that is drawn.
+    """
 
+    tasks: tuple[str, ...] = ("sentlen", "wc", "bshift")
+    words: int = WORDS
+    seed: int = 0
 
-class _LengthMaker:
-    task, passes = "sentlen", 1
+    def __post_init__(self) -> None:
+        unknown = set(self.tasks) - set(MAKERS)
+        if unknown or not self.tasks:
+            found = ", ".join(sorted(unknown)) or "none"
+            raise ConfigError(f"task: expected {', '.join(MAKERS)}, found {found}")
+        if self.words < 2:
+            raise ConfigError(f"words: expected 2 or more, found {self.words}")
 
-    def __init__(self) -> None:
-        size = published_size(len(LENGTHS))
-        self._samples = {label: Sample(size) for label in LENGTHS}
-        self._bins = {
-            length: label
-            for label, (least, most) in LENGTHS.items()
-            for length in range(least, most + 1)
-        }
-
-    def see(self, sentence: Sentence, number: int) -> None:
-        if number == 1:
-            self._samples[self._bins[len(sentence.tokens)]].offer(sentence)
-
-    def made(self) -> ProbingSet:
-        classes = {label: instances(sample, label) for label, sample in self._samples.items()}
-        splits = balanced_splits(
-            self.task,
-            classes,
-            f"name a larger corpus (label 0 is of {LENGTHS['0'][0]} to {LENGTHS['0'][1]} tokens, 5 "
-            f"of {LENGTHS['5'][0]} to {LENGTHS['5'][1]})",
-        )
-        return ProbingSet(self.task, splits, len(classes), {})
+    @property
+    def passes(self) -> int:
+        """Number of times that the corpus is read: once for sentlen, twice for each other set."""
+        return sum(1 if task == "sentlen" else 2 for task in self.tasks)
 
 
-class WordMaker:
-    """Makes WC: a sentence contains exactly one of the words, once, in any case.
+Read = Callable[[], Iterator[Sentence]]
+"""Reads the sentences of a corpus."""
+
+
+def _by_length(read: Read, settings: ProbingSettings) -> ProbingSet:
+    samples = {label: Sample(published_size(len(LENGTHS))) for label in LENGTHS}
+    bins = {
+        length: label
+        for label, (least, most) in LENGTHS.items()
+        for length in range(least, most + 1)
+    }
+    for sentence in read():
+        samples[bins[len(sentence.tokens)]].offer(sentence)
+    (first, second), (last, longest) = LENGTHS["0"], LENGTHS["5"]
+    remedy = f"(label 0 is of {first} to {second} tokens, 5 of {last} to {longest})"
+    return balanced_set("sentlen", _classes(samples), f"name a larger corpus {remedy}")
+
+
+def _by_word(read: Read, settings: ProbingSettings) -> ProbingSet:
+    """A sentence contains exactly one of the words, once, in any case.
 
     The words are the first lower-case ones of at least four letters from rank 2,001 by frequency.
     """
-
-    task, passes = "wc", 2
-
-    def __init__(self, words: int = WORDS) -> None:
-        if words < 2:
-            raise ConfigError(f"words: expected 2 or more, found {words}")
-        self._words = words
-        self._counts: Counter[str] = Counter()
-        self._samples: dict[str, Sample] = {}
-        self._last_rank = 0
-
-    def see(self, sentence: Sentence, number: int) -> None:
-        """Count its tokens in the first pass, then offer it to the sample of its word."""
-        if number == 1:
-            self._counts.update(sentence.tokens)
-            return
-        if not self._samples:
-            self._choose()
-        found = [word for token in sentence.tokens if (word := token.lower()) in self._samples]
-        if len(found) == 1:
-            self._samples[found[0]].offer(sentence)
-
-    def _choose(self) -> None:
-        by_frequency = sorted(self._counts, key=lambda token: (-self._counts[token], token))
-        size = published_size(self._words)
-        for rank, token in enumerate(by_frequency[FIRST_RANK - 1 :], FIRST_RANK):
-            if token.isalpha() and token == token.lower() and len(token) >= _LEAST_LETTERS:
-                self._samples[token] = Sample(size)
-                self._last_rank = rank
-                if len(self._samples) == self._words:
-                    return
-        fewer = ", or fewer words with --words" if len(self._samples) > 1 else ""
+    counts = Counter(token for sentence in read() for token in sentence.tokens)
+    by_frequency = sorted(counts, key=lambda token: (-counts[token], token))
+    ranks = {
+        token: rank
+        for rank, token in enumerate(by_frequency[FIRST_RANK - 1 :], FIRST_RANK)
+        if token.isalpha() and token == token.lower() and len(token) >= _LEAST_LETTERS
+    }
+    chosen = list(ranks)[: settings.words]
+    if len(chosen) < settings.words:
+        fewer = ", or fewer words with --words" if len(chosen) > 1 else ""
         raise SourceError(
-            f"{self.task}: expected {self._words:,} words of {_LEAST_LETTERS} letters or more from "
-            f"rank {FIRST_RANK:,} of the corpus's tokens, found {len(self._samples):,} among "
+            f"wc: expected {settings.words:,} words of {_LEAST_LETTERS} letters or more from rank "
+            f"{FIRST_RANK:,} of the corpus's tokens, found {len(chosen):,} among "
             f"{len(by_frequency):,} tokens; name a larger corpus{fewer}"
         )
+    samples = {word: Sample(published_size(settings.words)) for word in chosen}
+    for sentence in read():
+        found = [word for token in sentence.tokens if (word := token.lower()) in samples]
+        if len(found) == 1:
+            samples[found[0]].offer(sentence)
+    # With fewer words than this, each word needs more sentences.
+    fewer = ", or fewer words with --words" if settings.words > LEAST_HELD else ""
+    return balanced_set(
+        "wc",
+        _classes(samples),
+        f"name a larger corpus{fewer}",
+        words=settings.words,
+        ranks=[FIRST_RANK, ranks[chosen[-1]]],
+    )
 
-    def made(self) -> ProbingSet:
-        """The set."""
-        classes = {word: instances(sample, word) for word, sample in self._samples.items()}
-        # With fewer words than this, each word needs more sentences.
-        fewer = ", or fewer words with --words" if self._words > LEAST_HELD else ""
-        splits = balanced_splits(self.task, classes, f"name a larger corpus{fewer}")
-        facts = {"words": self._words, "ranks": [FIRST_RANK, self._last_rank]}
-        return ProbingSet(self.task, splits, len(classes), facts)
 
-
-class _ShiftMaker:
-    """Makes BShift: in half of the sentences (label I) two adjacent tokens are swapped.
+def _by_shift(read: Read, settings: ProbingSettings) -> ProbingSet:
+    """In half of the sentences (label I) two adjacent tokens are swapped.
 
     A swap that makes a sentence of the corpus, or one that has been made before, is dropped.
     """
-
-    task, passes = "bshift", 2
-
-    def __init__(self) -> None:
-        size = published_size(2)
-        self._kept = Sample(size)
-        self._shifted = Sample(int(size * _SPARE))
-        self._made: dict[str, Instance] = {}
-        self._swapped = 0
-
-    def see(self, sentence: Sentence, number: int) -> None:
-        if number == 1:
-            if _places(sentence.tokens):
-                half = self._shifted if sentence.choice % 2 else self._kept
-                half.offer(sentence)
-            return
-        if not self._swapped:
-            self._swap()
-        self._made.pop(folded(sentence.tokens), None)
-
-    def _swap(self) -> None:
-        for sentence in self._shifted.sentences():
-            tokens = list(sentence.tokens)
-            places = _places(sentence.tokens)
-            place = places[(sentence.choice >> 1) % len(places)]
-            tokens[place], tokens[place + 1] = tokens[place + 1], tokens[place]
-            self._made.setdefault(
-                folded(tuple(tokens)), Instance(sentence.order, "I", " ".join(tokens))
-            )
-        self._swapped = len(self._shifted)
-
-    def made(self) -> ProbingSet:
-        classes = {"I": list(self._made.values()), "O": instances(self._kept, "O")}
-        splits = balanced_splits(self.task, classes, "name a larger corpus")
-        dropped = self._swapped - len(self._made)
-        return ProbingSet(self.task, splits, len(classes), {"dropped": dropped})
+    size = published_size(2)
+    kept, shifted = Sample(size), Sample(int(size * _SPARE))
+    for sentence in read():
+        if _places(sentence.tokens):
+            (shifted if sentence.choice % 2 else kept).offer(sentence)
+    made: dict[str, Instance] = {}
+    sources = shifted.sentences()
+    for sentence in sources:
+        tokens = list(sentence.tokens)
+        places = _places(sentence.tokens)
+        place = places[(sentence.choice >> 1) % len(places)]
+        tokens[place], tokens[place + 1] = tokens[place + 1], tokens[place]
+        instance = Instance(sentence.order, "I", " ".join(tokens))
+        made.setdefault(folded(tuple(tokens)), instance)
+    for sentence in read():
+        made.pop(folded(sentence.tokens), None)
+    classes = {"I": list(made.values()), **_classes({"O": kept})}
+    dropped = len(sources) - len(made)
+    return balanced_set("bshift", classes, "name a larger corpus", dropped=dropped)
 
 
 def _places(tokens: tuple[str, ...]) -> list[int]:
@@ -323,111 +302,20 @@ def _places(tokens: tuple[str, ...]) -> list[int]:
     ]
 
 
-def instances(sample: Sample, label: str) -> list[Instance]:
-    """The sentences of a sample as they are, by ascending rank."""
-    return [Instance(one.order, label, " ".join(one.tokens)) for one in sample.sentences()]
+def _classes(samples: Mapping[str, Sample]) -> dict[str, list[Instance]]:
+    """Label to the sentences of its sample, by ascending rank."""
+    return {
+        label: [Instance(one.order, label, " ".join(one.tokens)) for one in sample.sentences()]
+        for label, sample in samples.items()
+    }
 
 
-Maker = _LengthMaker | WordMaker | _ShiftMaker
-"""Makes one set from a corpus, all sentences of which it must see `passes` times, 1 or 2."""
-
-MAKERS: Mapping[str, Callable[[], Maker]] = {
-    "sentlen": _LengthMaker,
-    "wc": WordMaker,
-    "bshift": _ShiftMaker,
+MAKERS: Mapping[str, Callable[[Read, ProbingSettings], ProbingSet]] = {
+    "sentlen": _by_length,
+    "wc": _by_word,
+    "bshift": _by_shift,
 }
-"""Task to what makes its set with the published settings."""
-
-
-def make_sets(
-    texts: Callable[[], Iterable[str]], makers: Iterable[Maker], *, seed: int = 0
-) -> tuple[list[ProbingSet], int, int]:
-    """The sets of new makers, the number of texts, and that of sentences."""
-    makers = list(makers)
-    read = used = 0
-    for number in range(1, max(maker.passes for maker in makers) + 1):
-        active = [maker for maker in makers if number <= maker.passes]
-        read = used = 0
-        for text in texts():
-            read += 1
-            sentence = sentence_of(text, seed)
-            if sentence is None:
-                continue
-            used += 1
-            for maker in active:
-                maker.see(sentence, number)
-        if not used:
-            raise SourceError(
-                f"expected texts of {SHORTEST} to {LONGEST} tokens, each a sentence, found none "
-                f"among {read:,}; name a corpus with one sentence per line"
-            )
-    return [maker.made() for maker in makers], read, used
-
-
-def check_folder(folder: Path, tasks: Iterable[str]) -> None:
-    """Refuse a folder to which the files of these tasks cannot be written."""
-    if not folder.absolute().parent.is_dir():
-        raise ConfigError(
-            f"{folder}: expected its parent folder to exist; make the parent or change --output"
-        )
-    if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{folder}: expected a folder, found a file; change --output")
-    for file in (PROBING_FILES[task] for task in tasks):
-        if (folder / file).exists():
-            raise ConfigError(
-                f"{folder}: expected a folder without {file}, found one, which may be SentEval's "
-                "own; remove it or change --output"
-            )
-
-
-def write_sets(folder: Path, sets: Sequence[ProbingSet]) -> list[Path]:
-    """Write each set to a file; the files get their names when all of them are written."""
-    files = [folder / PROBING_FILES[made.task] for made in sets]
-    try:
-        folder.mkdir(exist_ok=True)
-        with whole_files(*files) as new:
-            for path, made in zip(new, sets, strict=True):
-                with path.open("w", encoding="utf-8", newline="") as file:
-                    file.writelines(
-                        f"{split}\t{one.label}\t{one.text}\n"
-                        for split, instances in made.splits.items()
-                        for one in instances
-                    )
-    except OSError as error:
-        raise StorageError(
-            f"{folder}: cannot write the probing sets ({error.strerror}); choose a writable folder"
-        ) from error
-    return files
-
-
-@dataclass(frozen=True, slots=True)
-class ProbingSettings:
-    """Which probing sets are made, and how.
-
-    Attributes:
-        tasks: some of "sentlen", "wc" and "bshift".
-        words: number of words of wc.
-        seed: of everything that is drawn.
-    """
-
-    tasks: tuple[str, ...] = tuple(MAKERS)
-    words: int = WORDS
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        unknown = set(self.tasks) - set(MAKERS)
-        if unknown or not self.tasks:
-            found = ", ".join(sorted(unknown)) or "none"
-            raise ConfigError(f"task: expected {', '.join(MAKERS)}, found {found}")
-
-    def makers(self) -> list[Maker]:
-        """One for each task, not used before."""
-        return [WordMaker(self.words) if one == "wc" else MAKERS[one]() for one in self.tasks]
-
-    @property
-    def passes(self) -> int:
-        """Number of times that the corpus is read."""
-        return max(maker.passes for maker in self.makers())
+"""Task to what makes its set."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -492,7 +380,57 @@ def make_probing(
         StorageError: the folder cannot be written.
     """
     settings = settings or ProbingSettings()
-    check_folder(folder, settings.tasks)
-    sets, read, used = make_sets(texts, settings.makers(), seed=settings.seed)
-    files = write_sets(folder, sets)
-    return ProbingFiles(settings, read, used, tuple(sets), tuple(files))
+    files = [folder / PROBING_FILES[task] for task in settings.tasks]
+    _check_folder(folder, files)
+    counts = Counter[str]()
+
+    def sentences() -> Iterator[Sentence]:
+        counts.clear()
+        for text in texts():
+            counts["texts"] += 1
+            sentence = sentence_of(text, settings.seed)
+            if sentence is not None:
+                counts["sentences"] += 1
+                yield sentence
+        if not counts["sentences"]:
+            raise SourceError(
+                f"expected texts of {SHORTEST} to {LONGEST} tokens, each a sentence, found none "
+                f"among {counts['texts']:,}; name a corpus with one sentence per line"
+            )
+
+    sets = tuple(MAKERS[task](sentences, settings) for task in settings.tasks)
+    _write_sets(folder, files, sets)
+    return ProbingFiles(settings, counts["texts"], counts["sentences"], sets, tuple(files))
+
+
+def _check_folder(folder: Path, files: Iterable[Path]) -> None:
+    if not folder.absolute().parent.is_dir():
+        raise ConfigError(
+            f"{folder}: expected its parent folder to exist; make the parent or change --output"
+        )
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder}: expected a folder, found a file; change --output")
+    there = next((file.name for file in files if file.exists()), None)
+    if there is not None:
+        raise ConfigError(
+            f"{folder}: expected a folder without {there}, found one, which may be SentEval's own; "
+            "remove it or change --output"
+        )
+
+
+def _write_sets(folder: Path, files: Sequence[Path], sets: Iterable[ProbingSet]) -> None:
+    """Write each set to a file; the files get their names when all of them are written."""
+    try:
+        folder.mkdir(exist_ok=True)
+        with whole_files(*files) as new:
+            for path, made in zip(new, sets, strict=True):
+                with path.open("w", encoding="utf-8", newline="") as file:
+                    file.writelines(
+                        f"{split}\t{one.label}\t{one.text}\n"
+                        for split, instances in made.splits.items()
+                        for one in instances
+                    )
+    except OSError as error:
+        raise StorageError(
+            f"{folder}: cannot write the probing sets ({error.strerror}); choose a writable folder"
+        ) from error

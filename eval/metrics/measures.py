@@ -300,26 +300,14 @@ def _sums(rows: NDArray[np.int64], terms: Values, count: int) -> Values:
     return sums
 
 
-def _cutoff(ideal: Gains, cutoff: int | None) -> Values:
-    return np.full(len(ideal), cutoff, dtype=np.float64)
-
-
-def _one(ideal: Gains, cutoff: int | None) -> Values:
-    return np.ones(len(ideal))
-
-
-def _all_relevant(ideal: Gains, cutoff: int | None) -> Values:
-    return relevant(ideal)
-
-
 # Total and divisor.
 _MEASURES: dict[str, tuple[_Total, _Total]] = {
     "nDCG": (dcg, dcg),
-    "AP": (precision_sums, _all_relevant),
-    "RR": (reciprocal_ranks, _one),
-    "P": (relevant, _cutoff),
-    "R": (relevant, _all_relevant),
-    "Success": (success, _one),
+    "AP": (precision_sums, lambda ideal, cutoff: relevant(ideal)),
+    "RR": (reciprocal_ranks, lambda ideal, cutoff: np.ones(len(ideal))),
+    "P": (relevant, lambda ideal, cutoff: np.full(len(ideal), cutoff, np.float64)),
+    "R": (relevant, lambda ideal, cutoff: relevant(ideal)),
+    "Success": (success, lambda ideal, cutoff: np.ones(len(ideal))),
 }
 _NEED_CUTOFF = ("P", "R", "Success")
 _CANONICAL = {

@@ -11,13 +11,11 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TextIO, TypeVar
+from typing import TextIO
 
-from eval.datasets.files import numbered_lines
-from retriever.errors import BadInputError, SourceError
+from eval.datasets.files import fault, numbered_lines, put_new, shown
+from retriever.errors import BadInputError
 from retriever.files import write_lines
-
-Number = TypeVar("Number", int, float)
 
 _BEIR_HEADER = ["query-id", "corpus-id", "score"]
 _QRELS_COLUMNS = "query 0 document grade"
@@ -38,7 +36,8 @@ def read_run(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
         columns = line.split()
         _check_columns(where, line, columns, "query Q0 document rank score tag")
         query, _, document, _, score, _ = columns
-        _add(run, where, query, document, _score(where, score))
+        row = run.setdefault(query, {})
+        put_new(row, where, document, _score(where, score), f"document of query {query}")
     return run
 
 
@@ -59,7 +58,8 @@ def read_qrels(path: str | os.PathLike[str]) -> dict[str, dict[str, int]]:
         columns = line.split("\t") if beir else line.split()
         _check_columns(where, line, columns, "query document grade" if beir else _QRELS_COLUMNS)
         query, document, grade = columns if beir else (columns[0], *columns[2:])
-        _add(qrels, where, query, document, _grade(where, grade))
+        row = qrels.setdefault(query, {})
+        put_new(row, where, document, _grade(where, grade), f"document of query {query}")
     return qrels
 
 
@@ -126,33 +126,20 @@ def _check_word(word: str, name: str) -> None:
 def _check_columns(where: str, line: str, columns: list[str], names: str) -> None:
     if len(columns) == len(names.split()) and all(columns):
         return
-    expected = f"{len(names.split())} columns '{names}'"
-    found = f"{len(columns)}: {line.strip()[:60]!r}"
     remedy = "correct the line"
     if names == _QRELS_COLUMNS and len(columns) == 3:
         remedy = "three columns need a first line 'query-id corpus-id score'"
-    raise SourceError(f"{where}: expected {expected}, found {found}; {remedy}")
+    expected = f"{len(names.split())} columns '{names}'"
+    raise fault(where, expected, f"{len(columns)}: {shown(line)}", remedy)
 
 
 def _score(where: str, text: str) -> float:
     if _REAL.fullmatch(text) and math.isfinite(score := float(text)):
         return score
-    expected = "a finite number as score"
-    raise SourceError(f"{where}: expected {expected}, found {text[:40]!r}; correct it")
+    raise fault(where, "a finite number as score", shown(text))
 
 
 def _grade(where: str, text: str) -> int:
     if _INTEGER.fullmatch(text.strip()):
         return int(text)
-    raise SourceError(f"{where}: expected an integer as grade, found {text[:40]!r}; correct it")
-
-
-def _add(
-    table: dict[str, dict[str, Number]], where: str, query: str, document: str, value: Number
-) -> None:
-    row = table.setdefault(query, {})
-    if document in row:
-        expected = "each document once for a query"
-        found = f"document {document} again for query {query}"
-        raise SourceError(f"{where}: expected {expected}, found {found}; remove one of the lines")
-    row[document] = value
+    raise fault(where, "an integer as grade", shown(text))

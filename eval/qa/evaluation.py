@@ -59,8 +59,6 @@ POOLINGS: tuple[Pooling, ...] = ("mean", "max", "cls", "sep")
 """What hidden states are pooled by."""
 
 _LAYER_MEASURES = ("AP", "RR")
-# Systems that rank a whole corpus, and the component of the index that does it.
-_COMPONENTS: dict[str, Mode] = {"bm25": "bm25", "cosine": "dense"}
 # Systems that rank by vectors.
 _EMBEDDED = ("cosine", "hybrid", *INTERACTIONS)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -130,15 +128,12 @@ def rank_systems(
 
 def _rank(system: System, resources: Resources) -> SystemResult:
     begin = time.perf_counter()
-    if resources.corpus is not None and system.kind in _CORPUS_RANKERS:
-        if system.encoder:
-            raise ConfigError(
-                f"system {system.text!r}: the corpus is ranked with the encoder of its index; "
-                "leave out what follows @, or name an index made with that encoder"
-            )
-        result = _CORPUS_RANKERS[system.kind](system, resources, resources.corpus)
-    else:
-        result = _RANKERS.get(system.kind, _heads)(system, resources)
+    if resources.corpus is not None and system.kind in _OF_CORPUS and system.encoder:
+        raise ConfigError(
+            f"system {system.text!r}: the corpus is ranked with the encoder of its index; "
+            "leave out what follows @, or name an index made with that encoder"
+        )
+    result = _RANKERS.get(system.kind, _heads)(system, resources)
     return replace(result, seconds=time.perf_counter() - begin)
 
 
@@ -156,29 +151,38 @@ def _pooled(
     return SystemResult(system.text, questions.questions, exact, note)
 
 
-def _bm25(system: System, resources: Resources) -> SystemResult:
-    pools = resources.pools(resources.questions)
-    return _pooled(system, pools, [resources.lexical(pools)[0]])
+def _component(system: System, resources: Resources) -> SystemResult:
+    questions = resources.questions
+    if resources.corpus is not None:
+        mode: Mode = "bm25" if system.kind == "bm25" else "dense"
+        pools, scores = resources.corpus.ranked(questions, mode)
+        return SystemResult(system.text, pools, (scores,))
+    if system.kind == "bm25":
+        return _pooled(system, questions, [resources.lexical(questions)[0]])
+    return _pooled(system, questions, [resources.pairs(questions, system.encoder).cosines()])
 
 
 def _rank_bm25(system: System, resources: Resources) -> SystemResult:
-    bm25, questions = resources.rank_bm25, resources.questions
-    return _pooled(system, questions, [bm25.scores(questions.questions)], bm25.note)
-
-
-def _cosine(system: System, resources: Resources) -> SystemResult:
-    pools = resources.pools(resources.questions)
-    return _pooled(system, pools, [resources.pairs(pools, system.encoder).cosines()])
+    bm25, asked, corpus = resources.rank_bm25, resources.questions.questions, resources.corpus
+    if corpus is None:
+        pools, scores = asked, bm25.scores(asked)
+    else:
+        pools, scores = ranked(asked, [bm25.best(one.text, corpus.depth) for one in asked])
+    return SystemResult(system.text, pools, (scores,), bm25.note)
 
 
 def _hybrid(system: System, resources: Resources) -> SystemResult:
+    if resources.corpus is not None:
+        return _corpus_hybrid(system, resources, resources.corpus)
+
     def on_dev() -> Quality:
         components = resources.components(resources.dev.questions, system.encoder)
         return _quality(components, resources.dev)
 
     fusion, note = _fusion(system, resources, on_dev)
-    pools = resources.pools(resources.questions)
-    return _pooled(system, pools, [resources.components(pools, system.encoder).fused(fusion)], note)
+    questions = resources.questions
+    components = resources.components(questions, system.encoder)
+    return _pooled(system, questions, [components.fused(fusion)], note)
 
 
 def _fusion(
@@ -201,17 +205,6 @@ def _tuned(fusion: FusionSettings, quality: Quality) -> FusionSettings:
 
 def _quality(components: Components, dev: DevScore) -> Quality:
     return lambda fusion: dev(components.fused(fusion))
-
-
-def _corpus_component(system: System, resources: Resources, corpus: CorpusSearch) -> SystemResult:
-    pools, scores = corpus.ranked(resources.questions, _COMPONENTS[system.kind])
-    return SystemResult(system.text, pools, (scores,))
-
-
-def _corpus_rank_bm25(system: System, resources: Resources, corpus: CorpusSearch) -> SystemResult:
-    bm25, asked = resources.rank_bm25, resources.questions.questions
-    pools, scores = ranked(asked, [bm25.best(one.text, corpus.depth) for one in asked])
-    return SystemResult(system.text, pools, (scores,), bm25.note)
 
 
 def _corpus_hybrid(system: System, resources: Resources, corpus: CorpusSearch) -> SystemResult:
@@ -326,21 +319,16 @@ def _chosen(epochs: Sequence[tuple[int, float]]) -> str:
     return f"dev AP {fmean(scores):.2f}{spread}, after epoch {numbers}"
 
 
+# Those that rank the whole corpus where there are no pools.
+_OF_CORPUS = ("bm25", "rank-bm25", "cosine", "hybrid")
 _RANKERS: Mapping[str, Callable[[System, Resources], SystemResult]] = {
     "run": _run,
-    "bm25": _bm25,
+    "bm25": _component,
     "rank-bm25": _rank_bm25,
-    "cosine": _cosine,
+    "cosine": _component,
     "hybrid": _hybrid,
     "cross-encoder": _cross_encoders,
     "saved reranker": _saved,
-}
-# Systems that rank the whole corpus where there are no pools.
-_CORPUS_RANKERS: Mapping[str, Callable[[System, Resources, CorpusSearch], SystemResult]] = {
-    "bm25": _corpus_component,
-    "rank-bm25": _corpus_rank_bm25,
-    "cosine": _corpus_component,
-    "hybrid": _corpus_hybrid,
 }
 
 

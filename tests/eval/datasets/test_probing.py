@@ -3,21 +3,19 @@ from __future__ import annotations
 import errno
 import random
 from collections import Counter
-from itertools import pairwise, product
+from itertools import count, pairwise, product
 
 import pytest
 
 from eval.datasets.classification import read_probing
 from eval.datasets.probing import (
-    MAKERS,
     Instance,
+    ProbingSettings,
     Sample,
-    WordMaker,
-    balanced_splits,
-    make_sets,
+    balanced_set,
+    make_probing,
     sentence_of,
     tokens_of,
-    write_sets,
 )
 from retriever.errors import ConfigError, SourceError, StorageError
 
@@ -66,9 +64,16 @@ def texts():
     ]
 
 
-def made(texts, task, *, seed=0, maker=None):
-    ((one,), read, used) = make_sets(lambda: iter(texts), [maker or MAKERS[task]()], seed=seed)
-    return one, read, used
+@pytest.fixture
+def make(tmp_path):
+    """Makes sets, each time in a new folder."""
+    numbers = count()
+
+    def make(texts, *tasks, seed=0, words=100):
+        folder = tmp_path / f"sets-{next(numbers)}"
+        return make_probing(lambda: iter(texts), folder, ProbingSettings(tasks, words, seed))
+
+    return make
 
 
 def lines(one):
@@ -136,34 +141,35 @@ class TestSample:
 )
 def test_splits_are_the_published_ones_or_of_the_same_ratio(labels, available, train, held):
     classes = {str(one): [Instance(0, str(one), "")] * available for one in range(labels)}
-    splits = balanced_splits("task", classes, "")
+    splits = balanced_set("task", classes, "").splits
     sizes = {split: len(some) for split, some in splits.items()}
     assert sizes == {"tr": train * labels, "va": held * labels, "te": held * labels}
     rarer = classes | {"0": classes["0"][:11]}
     with pytest.raises(SourceError, match="found 11 of 0"):
-        balanced_splits("task", rarer, "")
+        balanced_set("task", rarer, "")
 
 
 class TestSentLen:
-    def test_labels_are_the_bins_of_the_numbers_of_tokens(self, lengths):
-        one, read, used = made(lengths, "sentlen")
-        assert (read, used) == (1520, 1500)
+    def test_labels_are_the_bins_of_the_numbers_of_tokens(self, make, lengths):
+        found = make(lengths, "sentlen")
+        assert (found.texts, found.sentences) == (1520, 1500)
+        (one,) = found.sets
         check_balance(one, 6)
         for _, label, text in lines(one):
             least, most = BINS[label]
             assert least <= len(text.split()) <= most
             assert text in lengths
 
-    def test_a_corpus_that_is_too_small_is_refused(self, lengths):
+    def test_a_corpus_that_is_too_small_is_refused(self, make, lengths):
         with pytest.raises(SourceError) as caught:
-            made(lengths[:1300], "sentlen")
+            make(lengths[:1300], "sentlen")
         assert "expected at least 204 distinct sentences of each of 6 labels" in str(caught.value)
         assert "found 50 of 5; name a larger corpus (label 0 is of 5 to 8" in str(caught.value)
 
 
 class TestWordContent:
-    def test_labels_are_the_words_from_rank_2001_on_and_each_sentence_has_one_once(self, words):
-        one, _, _ = made(words, "wc", maker=WordMaker(100))
+    def test_labels_are_words_from_rank_2001_on_and_each_sentence_has_one_once(self, make, words):
+        (one,) = make(words, "wc").sets
         check_balance(one, 100)
         counts = Counter(token for text in words for token in text.split())
         ranked = sorted(counts, key=lambda token: (-counts[token], token))[2000:]
@@ -173,20 +179,20 @@ class TestWordContent:
         for _, label, text in lines(one):
             assert [t.lower() for t in text.split() if t.lower() in expected] == [label]
 
-    def test_too_few_words_or_sentences_of_a_word_are_refused(self, words):
+    def test_too_few_words_or_sentences_of_a_word_are_refused(self, make, words):
         with pytest.raises(SourceError, match=r"expected 1,000 words .* found 1\d\d among 2,"):
-            made(words, "wc")
+            make(words, "wc", words=1000)
         with pytest.raises(SourceError, match=r"at least 12 distinct .* fewer words with --words"):
-            made([*words, " ".join(["rare", *FILLERS[:9]])], "wc", maker=WordMaker(121))
+            make([*words, " ".join(["rare", *FILLERS[:9]])], "wc", words=121)
         with pytest.raises(SourceError, match=r"at least 24 distinct .* name a larger corpus$"):
-            made(words, "wc", maker=WordMaker(50))
+            make(words, "wc", words=50)
         with pytest.raises(ConfigError, match="expected 2 or more, found 1"):
-            WordMaker(1)
+            ProbingSettings(words=1)
 
 
 class TestBigramShift:
-    def test_half_of_the_sentences_have_one_exchange(self, texts):
-        one, _, _ = made(texts, "bshift")
+    def test_half_of_the_sentences_have_one_exchange(self, make, texts):
+        (one,) = make(texts, "bshift").sets
         check_balance(one, 2)
         corpus, sources = set(texts), []
         for _, label, text in lines(one):
@@ -208,53 +214,56 @@ class TestBigramShift:
                 sources.append(source)
         assert len(set(sources)) == len(sources)
 
-    def test_sentences_with_quotes_or_nothing_to_exchange_are_left_out(self, texts):
+    def test_sentences_with_quotes_or_nothing_to_exchange_are_left_out(self, make, texts):
         quoted = [f'{text} "' for text in texts] + ["one same same same ."] + ["a , b , c ."]
         with pytest.raises(SourceError, match="found 0 of"):
-            made(quoted, "bshift")
-        with_some, _, _ = made([*texts, *quoted], "bshift")
+            make(quoted, "bshift")
+        (with_some,) = make([*texts, *quoted], "bshift").sets
         assert not {text for _, _, text in lines(with_some)} & set(quoted)
 
-    def test_an_exchange_that_makes_a_sentence_of_the_corpus_is_dropped(self, texts):
-        one, _, _ = made(texts, "bshift")
+    def test_an_exchange_that_makes_a_sentence_of_the_corpus_is_dropped(self, make, texts):
+        (one,) = make(texts, "bshift").sets
         shifted = [text for _, label, text in lines(one) if label == "I"]
         assert one.facts == {"dropped": 0}
-        again, _, _ = made([*texts, *(text.upper() for text in shifted[:20])], "bshift")
+        (again,) = make([*texts, *(text.upper() for text in shifted[:20])], "bshift").sets
         assert again.facts["dropped"] >= 20
         assert not {text for _, label, text in lines(again) if label == "I"} & set(shifted[:20])
 
 
-@pytest.mark.parametrize("task", ["sentlen", "wc", "bshift"])
-def test_a_set_follows_from_seed_and_sentences_and_not_from_their_order(task, lengths, words):
-    texts = words if task == "wc" else lengths
-    maker = (lambda: WordMaker(100)) if task == "wc" else MAKERS[task]
-    first = lines(made(texts, task, maker=maker())[0])
+def test_sets_follow_from_seed_and_sentences_and_not_from_their_order(make, lengths, words):
+    def drawn(texts, task, seed=0):
+        return lines(make(texts, task, seed=seed).sets[0])
+
     # Word ranks follow frequency in the corpus, so repeated texts would change them.
-    again = texts if task == "wc" else texts + texts[:100]
-    shuffled = random.Random(5).sample(again, len(again))
-    assert lines(made(shuffled, task, maker=maker())[0]) == first
-    assert lines(made(texts, task, seed=1, maker=maker())[0]) != first
+    for task, texts, again in (
+        ("sentlen", lengths, lengths + lengths[:100]),
+        ("wc", words, words),
+        ("bshift", lengths, lengths + lengths[:100]),
+    ):
+        first = drawn(texts, task)
+        assert drawn(random.Random(5).sample(again, len(again)), task) == first
+        assert drawn(texts, task, seed=1) != first
 
 
-def test_texts_without_a_sentence_are_refused():
+def test_texts_without_a_sentence_are_refused(make):
     with pytest.raises(SourceError, match=r"expected texts of 5 to 28 tokens, .* none among 2"):
-        made(["too short", "this one too"], "wc")
+        make(["too short", "this one too"], "wc")
 
 
-def test_what_is_written_can_be_read(lengths, tmp_path):
-    one, _, _ = made(lengths, "sentlen")
-    (path,) = write_sets(tmp_path / "new", [one])
-    assert path == tmp_path / "new/sentence_length.txt"
-    task = read_probing(path)
-    assert task.name == "sentlen"
-    for short, split in (("tr", "train"), ("va", "dev"), ("te", "test")):
-        texts = task.splits[split]
-        assert list(zip(texts.labels, texts.left, strict=True)) == [
-            (instance.label, instance.text) for instance in one.splits[short]
-        ]
+def test_what_is_written_can_be_read_and_several_sets_are_made_of_one_corpus(make, lengths):
+    found = make(lengths, "sentlen", "bshift")
+    assert [path.name for path in found.files] == ["sentence_length.txt", "bigram_shift.txt"]
+    for path, one in zip(found.files, found.sets, strict=True):
+        task = read_probing(path)
+        assert task.name == one.task
+        for short, split in (("tr", "train"), ("va", "dev"), ("te", "test")):
+            texts = task.splits[split]
+            assert list(zip(texts.labels, texts.left, strict=True)) == [
+                (instance.label, instance.text) for instance in one.splits[short]
+            ]
 
 
-def test_a_full_disk_leaves_no_file(lengths, tmp_path, monkeypatch):
+def test_a_full_disk_leaves_no_file(make, lengths, tmp_path, monkeypatch):
     calls = []
 
     def full(path):
@@ -263,7 +272,6 @@ def test_a_full_disk_leaves_no_file(lengths, tmp_path, monkeypatch):
             raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("indexes.files.fsync_path", full)
-    sets, _, _ = make_sets(lambda: lengths, [MAKERS["sentlen"](), MAKERS["bshift"]()])
     with pytest.raises(StorageError, match="the disk is full"):
-        write_sets(tmp_path, sets)
-    assert list(tmp_path.iterdir()) == []
+        make(lengths, "sentlen", "bshift")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
