@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,8 +38,7 @@ _NUMBERED_LAYERS = 13
 _USUAL_COLORS = 10
 
 
-@dataclass(frozen=True, slots=True)
-class TextsRead:
+class TextsRead(NamedTuple):
     """Numbers of texts that were read, and cut; whether a limit ended the reading."""
 
     texts: int
@@ -52,8 +51,7 @@ class TextsRead:
         return f"{'the first ' if self.limited else ''}{self.texts:,} texts"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class InspectedText:
+class InspectedText(NamedTuple):
     """A text and its hidden states, those of the prompt first; offsets are of the text alone."""
 
     text: str
@@ -125,18 +123,6 @@ def all_states(encoder: Encoder, texts: Sequence[str]) -> Iterator[TextStates]:
         yield states
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetDiagonal:
-    """The mean cosines of layers 0 and `offset`, 1 and offset + 1, ..., and their statistics."""
-
-    offset: int
-    values: tuple[float, ...]
-    mean: float
-    deviation: float
-    lowest: float
-    highest: float
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerSimilarity:
     """(layers, layers) mean cosines over word pieces, and their population standard deviation."""
@@ -145,19 +131,19 @@ class LayerSimilarity:
     mean: NDArray[np.float64]
     deviation: NDArray[np.float64]
 
-    def diagonals(self) -> list[OffsetDiagonal]:
-        """The offset diagonals of the mean, by ascending offset from 1."""
-        diagonals = [np.diagonal(self.mean, offset) for offset in range(1, len(self.mean))]
+    def diagonals(self) -> list[dict[str, Any]]:
+        """The means of layers 0 and `offset`, 1 and offset + 1, ..., and their statistics."""
         return [
-            OffsetDiagonal(
-                offset,
-                tuple(values.tolist()),
-                float(values.mean()),
-                float(values.std()),
-                float(values.min()),
-                float(values.max()),
-            )
-            for offset, values in enumerate(diagonals, 1)
+            {
+                "offset": offset,
+                "values": values.tolist(),
+                "mean": float(values.mean()),
+                "deviation": float(values.std()),
+                "lowest": float(values.min()),
+                "highest": float(values.max()),
+            }
+            for offset in range(1, len(self.mean))
+            for values in [np.diagonal(self.mean, offset)]
         ]
 
 
@@ -186,7 +172,7 @@ class LayerInspection(ReportedResult):
                 "hidden_states": len(similarity.mean),
                 "mean": similarity.mean.tolist(),
                 "deviation": similarity.deviation.tolist(),
-                "diagonals": [asdict(diagonal) for diagonal in similarity.diagonals()],
+                "diagonals": similarity.diagonals(),
             },
             command=self.command,
             environment=environment(self.device),
@@ -205,8 +191,7 @@ class LayerInspection(ReportedResult):
         left.set_title(f"cosine between layers, mean of {self.similarity.pieces:,} word pieces")
         color_curves(right, layers - 1)
         for diagonal in self.similarity.diagonals():
-            places = range(len(diagonal.values))
-            right.plot(places, diagonal.values, ".-", label=f"offset {diagonal.offset}")
+            right.plot(diagonal["values"], ".-", label=f"offset {diagonal['offset']}")
         right.set(xlabel="lower hidden state of the two", ylabel="mean cosine")
         right.set_title("offset diagonals")
         _layer_ticks(left, layers)
@@ -227,7 +212,7 @@ class LayerInspection(ReportedResult):
         yield Table(("", *layers), tuple(rows), "mean cosine between hidden states (0: embeddings)")
         names = ("mean", "deviation", "lowest", "highest")
         diagonals = [
-            (str(one.offset), *(f"{getattr(one, name):.4f}" for name in names))
+            (str(one["offset"]), *(f"{one[name]:.4f}" for name in names))
             for one in self.similarity.diagonals()
         ]
         yield Table(("layers apart", *names), tuple(diagonals), "offset diagonals")

@@ -5,7 +5,7 @@ occurrences (Wang and Kuo 2020, Sec. III and Table I).
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING
@@ -41,25 +41,18 @@ class WordVariance:
     variance: float
 
 
-@dataclass(frozen=True, slots=True)
-class VarianceGroups:
-    """Words of the lowest, middle and highest third by variance, the last ones in reverse."""
-
-    low: tuple[WordVariance, ...]
-    middle: tuple[WordVariance, ...]
-    high: tuple[WordVariance, ...]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class WordInspection(ReportedResult):
-    """The result of `inspect_words`; `words` counts those with `min_count` occurrences."""
+    """The result of `inspect_words`; `words` counts those with `min_count` occurrences, `groups`
+    has words of the "low", "middle" and "high" third by variance, the last ones in reverse.
+    """
 
     encoder: str
     read: TextsRead
     hidden_states: int
     min_count: int
     words: int
-    groups: VarianceGroups
+    groups: Mapping[str, Sequence[WordVariance]]
     device: str | None = None
     command: str = ""
 
@@ -77,7 +70,7 @@ class WordInspection(ReportedResult):
                 "hidden_states": self.hidden_states,
                 "min_count": self.min_count,
                 "words": self.words,
-                **asdict(self.groups),
+                **{name: list(map(asdict, group)) for name, group in self.groups.items()},
             },
             command=self.command,
             environment=environment(self.device),
@@ -86,16 +79,12 @@ class WordInspection(ReportedResult):
 
     def figure(self) -> Figure:
         """The words of low, middle and high variance as bars, as in Table I."""
-        named = [
-            ("low", self.groups.low),
-            ("middle", self.groups.middle),
-            ("high", self.groups.high[::-1]),
-        ]
-        words = [word for _, group in named for word in group]
+        named = {**self.groups, "high": self.groups["high"][::-1]}
+        words = [word for group in named.values() for word in group]
         figure = new_figure(7, min(1.5 + 0.2 * len(words), WIDEST))
         axes = figure.subplots()
         first = 0
-        for name, group in named:
+        for name, group in named.items():
             places = range(first, first + len(group))
             axes.barh(places, [word.variance for word in group], label=name)
             first += len(group)
@@ -113,9 +102,8 @@ class WordInspection(ReportedResult):
     def _table(self) -> Table:
         header: list[str] = []
         columns = []
-        for name in ("low", "middle", "high"):
+        for name, group in self.groups.items():
             header += [name, "variance", "count"]
-            group: Sequence[WordVariance] = getattr(self.groups, name)
             columns.append([(one.word, f"{one.variance:.2e}", f"{one.count:,}") for one in group])
         rows = zip_longest(*columns, fillvalue=("", "", ""))
         cells = tuple(tuple(cell for part in row for cell in part) for row in rows)
@@ -219,13 +207,13 @@ def word_variances(texts: Iterable[InspectedText], min_count: int) -> list[WordV
     return sorted(found, key=lambda one: (one.variance, one.word))
 
 
-def variance_groups(words: Sequence[WordVariance], top: int) -> VarianceGroups:
+def variance_groups(words: Sequence[WordVariance], top: int) -> dict[str, Sequence[WordVariance]]:
     """At most `top` words of each third of the words, which come by ascending variance."""
     low, high = round(len(words) / 3), round(2 * len(words) / 3)
     middle = words[low:high]
     skipped = max(0, len(middle) - top) // 2
-    return VarianceGroups(
-        tuple(words[:low][:top]),
-        tuple(middle[skipped : skipped + top]),
-        tuple(words[high:][::-1][:top]),
-    )
+    return {
+        "low": words[:low][:top],
+        "middle": middle[skipped : skipped + top],
+        "high": words[high:][::-1][:top],
+    }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from contextlib import ExitStack
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +20,13 @@ from eval.layers.protocol import (
     Gain,
     LayerReport,
     LayerSearchSettings,
-    SetScore,
     ShuffledReport,
     check_division,
     search_given,
     search_shuffled,
 )
-from eval.layers.search import LayerFusion, PoolObjective, Task, encode_fused, layer_fusion
-from eval.layers.subsets import encode_pairs, layer_subsets
+from eval.layers.search import FusedPairs, LayerFusion, PoolObjective, Task, layer_fusion
+from eval.layers.subsets import PairGrams, layer_subsets, pair_grams
 from eval.metrics.comparison import interval
 from eval.metrics.correlation import CORRELATIONS, Correlation, pair_correlation
 from eval.progress import Progress, silent
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_PAIRS_AT_ONCE = 1024
+
 Cell = str | int | float | tuple[int, ...] | None
 Row = tuple[Cell, ...]
 LayerData = str | Path | Sequence[str | Path] | ScoredPairs | QuestionSet
@@ -47,17 +50,12 @@ LayerData = str | Path | Sequence[str | Path] | ScoredPairs | QuestionSet
 ``paper`` that of a similarity test), or pairs or questions that are loaded."""
 
 
-@dataclass(frozen=True, slots=True)
-class DataSource:
+class DataSource(NamedTuple):
     """The data of a search or of its test; questions without a relevant passage are left out."""
 
     name: str
     units: int
     left_out: int
-
-    def to_json(self) -> dict[str, object]:
-        """JSON values."""
-        return {"from": self.name, "units": self.units, "left_out": self.left_out}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,31 +105,27 @@ class LayerSearchResult(ReportedResult):
                     brief=True,
                 ),
             ),
-            data=self.data(),
+            data={
+                "encoder": self.encoder,
+                "objective": self.objective,
+                "unit": self.unit,
+                "protocol": self.settings.protocol,
+                "hidden_states": self.hidden_states,
+                "subsets": self.subsets,
+                "search_data": _source(self.search_data),
+                "held_out_data": self.held_out_data and _source(self.held_out_data),
+                **asdict(found),
+            },
             command=self.command,
             environment=environment(self.settings.loading.device),
             files={
                 "sets.csv": lambda: csv_lines(
                     ("layers", "search", "held_out", "held_out_rank"),
-                    [(_join(one.layers), *_objectives(one)) for one in found.top],
+                    [(_join(one.layers), *astuple(one)[1:]) for one in found.top],
                 )
             },
             figures={"effects": self.figure},
         )
-
-    def data(self) -> dict[str, object]:
-        """The result as JSON values."""
-        return {
-            "encoder": self.encoder,
-            "objective": self.objective,
-            "unit": self.unit,
-            "protocol": self.settings.protocol,
-            "hidden_states": self.hidden_states,
-            "subsets": self.subsets,
-            "search_data": self.search_data.to_json(),
-            "held_out_data": self.held_out_data and self.held_out_data.to_json(),
-            **asdict(self.found),
-        }
 
     def figure(self) -> Figure:
         """The effects of the number of layers and of leaving each one out (Hosseini et al. 2023,
@@ -172,6 +166,10 @@ class LayerSearchResult(ReportedResult):
                 questions = "question" if data.left_out == 1 else "questions"
                 left_out = f"{data.left_out:,} {questions} without a relevant passage"
                 yield f"left out of {data.name}", left_out
+
+
+def _source(data: DataSource) -> dict[str, object]:
+    return {"from": data.name, "units": data.units, "left_out": data.left_out}
 
 
 def search_layers(
@@ -261,56 +259,55 @@ def _read(
     data: LayerData, test: LayerData | None, settings: LayerSearchSettings
 ) -> tuple[_Data, _Data | None]:
     """The data to search on, and the data to test the choice on."""
-    searched = _loaded(data, settings.split, divided=settings.protocol == "paper")
-    if settings.protocol == "paper":
-        if isinstance(searched.content, QuestionSet) or test is not None:
-            raise ConfigError(
-                "protocol: paper merges and divides scored pairs; name files of pairs or the "
-                "folder of a similarity test, and no data to test on (--test)"
-            )
-        if settings.test_split is not None:
-            raise ConfigError("test-split: protocol paper divides the pairs itself; leave it out")
-        return searched, None
-    if isinstance(searched.content, ScoredPairs):
-        if settings.split is not None or settings.test_split is not None:
-            name = "test-split" if settings.split is None else "split"
-            raise ConfigError(
-                f"{name}: it names a split of a folder; for scored pairs name the file to test on "
-                "(--test)"
-            )
-        held_out = None if test is None else _loaded(test, None)
-        tested = None if held_out is None else held_out.content
-        # Pairs that are loaded may be the same: a caller who passes them twice asks for it.
-        if (
-            isinstance(test, str | Path)
-            and isinstance(tested, ScoredPairs)
-            and contained([searched.content, tested])
-        ):
-            raise ConfigError(
-                f"test: expected other pairs than those that are searched on, found {Path(test)} "
-                "again; nothing is held out of it"
-            )
-        return searched, held_out
-    if isinstance(test, QuestionSet):
-        return searched, _pools(test)
-    if test is not None:
-        raise ConfigError(
+    split, test_split, paper = settings.split, settings.test_split, settings.protocol == "paper"
+    searched = _loaded(data, split, divided=paper)
+    pairs = isinstance(searched.content, ScoredPairs)
+    of_folder = "it names a split of a folder"
+    for wrong, message in (
+        (
+            paper and (not pairs or test is not None),
+            "protocol: paper merges and divides scored pairs; name files of pairs or the folder of "
+            "a similarity test, and no data to test on (--test)",
+        ),
+        (paper and test_split, "test-split: protocol paper divides the pairs itself; leave it out"),
+        (
+            pairs and (split or test_split),
+            f"{'split' if split else 'test-split'}: {of_folder}; for scored pairs name the file to "
+            "test on (--test)",
+        ),
+        (
+            not pairs and not isinstance(test, QuestionSet | None),
             "test: it names a file of scored pairs; for a folder of questions name the split to "
-            "test on (--test-split)"
-        )
-    if settings.test_split is None:
-        return searched, None
-    if isinstance(data, QuestionSet):
-        raise ConfigError(
-            "test-split: it names a split of a folder, but the questions are loaded; load those to "
-            "test on too (test)"
-        )
-    if settings.test_split == (settings.split or "dev"):
-        raise ConfigError(
+            "test on (--test-split)",
+        ),
+        (
+            test_split and isinstance(data, QuestionSet),
+            f"test-split: {of_folder}, but the questions are loaded; load those to test on too "
+            "(test)",
+        ),
+        (
+            test_split == (split or "dev"),
             f"test-split: expected another split than the one that is searched on, found "
-            f"{settings.test_split}; nothing is held out of it"
+            f"{test_split}; nothing is held out of it",
+        ),
+    ):
+        if wrong:
+            raise ConfigError(message)
+    if test is None:
+        return searched, None if test_split is None else _loaded(data, test_split)
+    held_out = _loaded(test, None)
+    # Pairs that are loaded may be the same: a caller who passes them twice asks for it.
+    if (
+        isinstance(test, str | Path)
+        and isinstance(searched.content, ScoredPairs)
+        and isinstance(held_out.content, ScoredPairs)
+        and contained([searched.content, held_out.content])
+    ):
+        raise ConfigError(
+            f"test: expected other pairs than those that are searched on, found {Path(test)} "
+            "again; nothing is held out of it"
         )
-    return searched, _loaded(data, settings.test_split)
+    return searched, held_out
 
 
 def _loaded(data: LayerData, split: str | None, *, divided: bool = False) -> _Data:
@@ -357,20 +354,35 @@ def _task(
     cache: Path | None,
     progress: Progress,
 ) -> Task:
-    """Encode the texts of the data."""
+    """Encode the texts of the data, and keep no more vectors in memory than the fusion needs."""
     content, queries = data.content, isinstance(data.content, QuestionSet)
     pairs = content.pairs() if isinstance(content, QuestionSet) else (content.left, content.right)
-    left, right = pairs
-    total = len({*left}) + len({*right}) if queries else len({*left, *right})
-    done = progress("encoding texts", total)
+    size = _PAIRS_AT_ONCE if fusion.is_linear else max(len(pairs[0]), 1)
+    blocks = [
+        [side[start : start + size] for side in pairs] for start in range(0, len(pairs[0]), size)
+    ]
+    done = progress("encoding texts", sum(len(set(side)) for block in blocks for side in block))
+    grams = []
+    with ExitStack() as stack:
+        # A text of several blocks is encoded for the first one.
+        folder = cache or Path(stack.enter_context(TemporaryDirectory()))
 
-    def encode(texts: Sequence[str], query: bool) -> NDArray[np.float32]:
-        found = embed(encoder, texts, cache, query=query, done=done)
-        return split_layers(found.vectors, encoder.depth)
+        def layers(texts: Sequence[str], query: bool) -> NDArray[np.float32]:
+            found = embed(encoder, texts, folder, query=query, done=done)
+            return split_layers(found.vectors, encoder.depth)
 
-    if fusion.is_linear:
-        return Task(encode_pairs(encode, left, right, queries=queries), objective)
-    return Task(encode_fused(encode, left, right, fusion, queries=queries), objective)
+        for left, right in blocks:
+            if fusion.is_linear:
+                grams.append(pair_grams(layers(left, queries), layers(right, False)))
+                continue
+            sides = [list(dict.fromkeys(side)) for side in (left, right)]
+            vectors = np.concatenate([layers(sides[0], queries), layers(sides[1], False)])
+            first = {text: row for row, text in enumerate(sides[0])}
+            second = {text: row for row, text in enumerate(sides[1], len(first))}
+            rows = [[first[text] for text in left], [second[text] for text in right]]
+            return Task(FusedPairs(vectors, np.array(rows), fusion), objective)
+    triangles = np.concatenate([one.triangles for one in grams], axis=2)
+    return Task(PairGrams(encoder.depth + 1, triangles), objective)
 
 
 def _checked_encoder(form: str) -> EncoderSettings:
@@ -403,24 +415,20 @@ def _encoder_text(asked: EncoderSettings, encoder: Encoder, layers: Sequence[int
 
 def _given_tables(found: LayerReport) -> list[Table]:
     last = found.baseline
-    sets: list[Row] = [(one.layers, *_objectives(one)) for one in found.top]
-    sets.append(("last layer", *_objectives(last)))
+    sets: list[Row] = [astuple(one) for one in found.top]
+    sets.append(("last layer", *astuple(last)[1:]))
     baselines = [("last layer", last, found.gain)]
     baselines += [(one.name, one.score, one.gain) for one in found.others]
-    set_columns = ("search", "held out", "held-out rank")
-    columns = ("baseline", "layers", *set_columns, "gain", "95% interval")
+    set_columns = ("layers", "search", "held out", "held-out rank")
+    columns = ("baseline", *set_columns, "gain", "95% interval")
     rows = [
-        (name, score.layers, *_objectives(score), f"{gain.gain:+.4f}", _interval(gain))
+        (name, *astuple(score), f"{gain.gain:+.4f}", _interval(gain))
         for name, score, gain in baselines
     ]
     return [
-        _table("Best sets", ("layers", *set_columns), sets),
+        _table("Best sets", set_columns, sets),
         _table("Gain of the best set over baselines", columns, rows),
     ]
-
-
-def _objectives(score: SetScore) -> Row:
-    return score.search, score.held_out, score.held_out_rank
 
 
 def _shuffled_tables(found: ShuffledReport) -> list[Table]:
@@ -448,23 +456,11 @@ def _shuffled_tables(found: ShuffledReport) -> list[Table]:
 
 
 def _effect_tables(found: LayerReport | ShuffledReport) -> list[Table]:
+    sizes = ("number of layers", "sets", "best", "mean", "held out", "best layers")
+    layers = ("layer", "best with", "best without", "held out with", "held out without")
     return [
-        _table(
-            "Effect of the number of layers",
-            ("number of layers", "sets", "best", "mean", "held out", "best layers"),
-            [
-                (one.size, one.sets, one.best, one.mean, one.held_out, one.best_layers)
-                for one in found.sizes
-            ],
-        ),
-        _table(
-            "Effect of each layer",
-            ("layer", "best without", "best with", "held out without", "held out with"),
-            [
-                (one.layer, one.without, one.with_layer, one.held_out_without, one.held_out_with)
-                for one in found.layers
-            ],
-        ),
+        _table("Effect of the number of layers", sizes, list(map(astuple, found.sizes))),
+        _table("Effect of each layer", layers, list(map(astuple, found.layers))),
     ]
 
 

@@ -16,14 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.datasets.question_set import Question
-from eval.layers.subsets import (
-    EncodeLayers,
-    LayerSubsets,
-    Masks,
-    PairGrams,
-    SubsetCosines,
-    encode_texts,
-)
+from eval.layers.subsets import LayerSubsets, Masks, PairGrams, SubsetCosines
 from eval.metrics.correlation import RANKED_DECIMALS, Correlation, cosines
 from eval.metrics.measures import PoolMeasures
 from eval.progress import Done, ignore
@@ -94,23 +87,6 @@ class FusedPairs:
             fused = self.fusion(self.vectors[:, chosen])
             found[number] = cosines(fused[self.rows[0]], fused[self.rows[1]])
         return found
-
-
-def encode_fused(
-    encode: EncodeLayers,
-    left: Sequence[str],
-    right: Sequence[str],
-    fusion: LayerFusion,
-    *,
-    queries: bool = False,
-) -> FusedPairs:
-    """Encode pairs as `encode_pairs` does, with all layers of all texts in memory."""
-    firsts = [(text, queries) for text in left]
-    seconds = [(text, False) for text in right]
-    place = {text: row for row, text in enumerate(dict.fromkeys([*firsts, *seconds]))}
-    found = encode_texts(encode, list(place))
-    rows = [[place[text] for text in side] for side in (firsts, seconds)]
-    return FusedPairs(np.stack([found[text] for text in place]), np.array(rows), fusion)
 
 
 class PoolObjective:

@@ -10,7 +10,7 @@ indicator of pairs of layers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -21,17 +21,11 @@ from retriever.errors import ConfigError
 
 Floats = NDArray[np.float64]
 Masks = NDArray[np.int64]
-EncodeLayers = Callable[[Sequence[str], bool], NDArray[np.float32]]
-"""Distinct texts, and whether they are queries, to (texts, hidden states, width) pooled vectors."""
-# A text, and whether it is a query.
-Text = tuple[str, bool]
 
 _MOST_UNASKED = 2**21
 _MOST = 2**25
 _GRAMS_AT_ONCE = 64
 _THREADS = 2
-_PAIRS_AT_ONCE = 1024
-_KEPT_BYTES = 256 * 2**20
 # A mean over layers whose squared length is below this part of the longest layer's is rounding.
 _NOTHING = 1e-12
 
@@ -176,53 +170,6 @@ def pair_grams(left: NDArray[np.floating], right: NDArray[np.floating]) -> PairG
 def _longest(grams: Floats) -> Floats:
     squares: Floats = np.diagonal(grams, axis1=1, axis2=2).max(axis=1)
     return np.where(squares > 0, squares, 1.0)
-
-
-def encode_pairs(
-    encode: EncodeLayers,
-    left: Sequence[str],
-    right: Sequence[str],
-    *,
-    queries: bool = False,
-    pairs_at_once: int = _PAIRS_AT_ONCE,
-    kept_bytes: int = _KEPT_BYTES,
-) -> PairGrams:
-    """The products between the layers of pairs of texts, encoded a block of pairs at a time; with
-    `queries` the first texts are queries. Vectors that a later block needs are kept until then.
-    """
-    firsts = [(text, queries) for text in left]
-    seconds = [(text, False) for text in right]
-    last_use: dict[Text, int] = {}
-    for pair, both in enumerate(zip(firsts, seconds, strict=True)):
-        last_use.update(dict.fromkeys(both, pair))
-    kept: dict[Text, NDArray[np.float32]] = {}
-    parts = []
-    for start in range(0, len(left), pairs_at_once):
-        stop = min(start + pairs_at_once, len(left))
-        texts = list(dict.fromkeys([*firsts[start:stop], *seconds[start:stop]]))
-        new = [text for text in texts if text not in kept]
-        found = kept | encode_texts(encode, new)
-        sides = (firsts[start:stop], seconds[start:stop])
-        parts.append(pair_grams(*(np.stack([found[text] for text in side]) for side in sides)))
-        kept = {text: vector for text, vector in kept.items() if last_use[text] >= stop}
-        room = kept_bytes // found[texts[0]].nbytes - len(kept)
-        later = [text for text in new if last_use[text] >= stop]
-        # A copy, so that the rest of the block is released.
-        kept.update({text: found[text].copy() for text in later[: max(room, 0)]})
-    if len(parts) == 1:
-        return parts[0]
-    triangles = np.concatenate([part.triangles for part in parts], axis=2)
-    return PairGrams(parts[0].hidden_states, triangles)
-
-
-def encode_texts(encode: EncodeLayers, texts: Sequence[Text]) -> dict[Text, NDArray[np.float32]]:
-    """(hidden states, width) of each distinct text."""
-    found: dict[Text, NDArray[np.float32]] = {}
-    for query in (False, True):
-        chosen = [text for text in texts if text[1] == query]
-        if chosen:
-            found.update(zip(chosen, encode([text for text, _ in chosen], query), strict=True))
-    return found
 
 
 class SubsetCosines:

@@ -16,10 +16,8 @@ _PIECE = re.compile(r"\w{1,3}|[^\w\s]")
 
 
 class FakeStates:
-    """Up to three letters are a piece; its states depend on it and its place alone.
-
-    Attributes:
-        asked: the texts of each call of `hidden_states`.
+    """Up to three letters are a piece; its states depend on it and its place alone. `asked` has the
+    texts of each call of `hidden_states`.
     """
 
     def __init__(
@@ -45,20 +43,10 @@ class FakeStates:
         pieces = ["[CLS]", *(match.group().lower() for match in found), "[SEP]"]
         before = len(self._prompt)
         places = [(match.start() - before, match.end() - before) for match in found]
-        spans = [
-            (0, 0),
-            *((0, 0) if start < 0 else (start, stop) for start, stop in places),
-            (0, 0),
-        ]
-        states = np.stack(
-            [
-                np.random.default_rng([zlib.crc32(piece.encode()), place]).standard_normal(
-                    (self.depth + 1, 8)
-                )
-                for place, piece in enumerate(pieces)
-            ],
-            axis=1,
-        )
+        spans = [(0, 0), *((0, 0) if place[0] < 0 else place for place in places), (0, 0)]
+        seeds = [[zlib.crc32(piece.encode()), place] for place, piece in enumerate(pieces)]
+        made = [np.random.default_rng(seed).standard_normal((self.depth + 1, 8)) for seed in seeds]
+        states = np.stack(made, axis=1)
         kept = np.ones(len(pieces), np.bool_)
         kept[-1] = not self._drop_last
         return TextStates(pieces, spans, states.cumsum(axis=0).astype(np.float32), kept)

@@ -1,4 +1,8 @@
+"""Cosines between the layers of word pieces, and the states that they are computed from."""
+
 from __future__ import annotations
+
+import warnings
 
 import numpy as np
 import pytest
@@ -6,8 +10,16 @@ import scipy.spatial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eval.inspect.layers import LayerSimilarity, cosine_maps, layer_similarity
-from retriever.errors import BadInputError
+from eval.inspect.layers import (
+    Inspection,
+    LayerSimilarity,
+    TextsRead,
+    all_states,
+    cosine_maps,
+    layer_similarity,
+)
+from retriever.errors import BadInputError, ConfigError
+from tests.eval.inspect.fake_states import FakeStates
 
 
 def some_states(seed, layers=5, pieces=7, width=6):
@@ -20,13 +32,10 @@ def expected_map(states, piece):
 
 def test_each_piece_has_the_cosines_between_its_layers_and_zero_with_a_zero_vector():
     states = some_states(0).astype(np.float64)
-    before = states.copy()
     maps = cosine_maps(states)
-    np.testing.assert_array_equal(states, before)
     assert (maps.shape, maps.dtype) == ((7, 5, 5), np.float64)
     for piece in range(7):
-        expected = expected_map(states, piece)
-        np.testing.assert_allclose(maps[piece], expected, atol=1e-12)
+        np.testing.assert_allclose(maps[piece], expected_map(states, piece), atol=1e-12)
     states[2, 3] = 0
     maps = cosine_maps(states)
     assert not maps[3, 2].any()
@@ -41,12 +50,8 @@ def test_each_piece_has_the_cosines_between_its_layers_and_zero_with_a_zero_vect
 def test_mean_and_deviation_are_those_of_all_pieces_that_count_together(sizes, seed):
     random = np.random.default_rng(seed)
     texts = [(random.standard_normal((4, 7, 5)), np.arange(7) < size) for size in (*sizes, 1)]
-    maps = np.concatenate(
-        [
-            np.stack([expected_map(states, piece) for piece in np.flatnonzero(kept)])
-            for states, kept in texts
-            if kept.any()
-        ]
+    maps = np.array(
+        [expected_map(states, piece) for states, kept in texts for piece in np.flatnonzero(kept)]
     )
     found = layer_similarity(texts)
     assert found.pieces == len(maps)
@@ -58,24 +63,91 @@ def test_the_deviation_of_a_steady_layer_is_not_rounding_noise():
     states = np.ones((2, 100, 3))
     states[1, :, 0] += 1e-6 * np.arange(100)
     halves = [(states[:, rows], np.ones(50, np.bool_)) for rows in (slice(50), slice(50, None))]
-    maps = cosine_maps(states)
-    np.testing.assert_allclose(
-        layer_similarity(halves).deviation[0, 1], maps[:, 0, 1].std(), rtol=1e-3
-    )
+    expected = cosine_maps(states)[:, 0, 1].std()
+    np.testing.assert_allclose(layer_similarity(halves).deviation[0, 1], expected, rtol=1e-3)
 
 
 def test_offset_diagonals_are_those_of_the_mean():
     mean = np.arange(16, dtype=np.float64).reshape(4, 4)
-    diagonals = LayerSimilarity(1, mean, np.zeros((4, 4))).diagonals()
-    assert [one.offset for one in diagonals] == [1, 2, 3]
-    assert diagonals[0].values == (1.0, 6.0, 11.0)
-    assert diagonals[1].values == (2.0, 7.0)
-    first = diagonals[0]
-    assert (first.mean, first.lowest, first.highest) == (6.0, 1.0, 11.0)
-    assert first.deviation == pytest.approx(np.sqrt(50 / 3))
-    assert diagonals[2].deviation == 0
+    names = ("offset", "values", "mean", "deviation", "lowest", "highest")
+    expected = [
+        (1, [1.0, 6.0, 11.0], 6.0, pytest.approx(np.sqrt(50 / 3)), 1.0, 11.0),
+        (2, [2.0, 7.0], 4.5, 2.5, 2.0, 7.0),
+        (3, [3.0], 3.0, 0, 3.0, 3.0),
+    ]
+    assert LayerSimilarity(1, mean, np.zeros((4, 4))).diagonals() == [
+        dict(zip(names, one, strict=True)) for one in expected
+    ]
 
 
 def test_texts_without_word_pieces_are_refused():
     with pytest.raises(BadInputError, match="expected texts with word pieces, found none"):
         layer_similarity([(some_states(0), np.zeros(7, np.bool_))])
+
+
+def test_every_text_comes_once_with_its_own_states_shortest_first():
+    texts = ["one two three four", "one", "", "five, six"]
+    encoder, done = FakeStates(), []
+    inspection = Inspection(encoder, texts, done=done.append)
+    found = {one.text: one.states for one in inspection}
+    assert encoder.asked == [["", "one", "five, six", "one two three four"]]
+    assert (set(found), inspection.read.texts, done) == (set(texts), 4, [1, 1, 1, 1])
+    for text, states in found.items():
+        (expected,) = FakeStates().hidden_states([text])
+        np.testing.assert_array_equal(states.states, expected.states)
+        assert states.pieces == expected.pieces
+
+
+def test_no_more_texts_are_taken_than_the_limit_and_none_before_they_are_needed():
+    texts = iter([f"text {number}" for number in range(800)])
+    inspection = Inspection(FakeStates(), texts, limit=700)
+    states = iter(inspection)
+    next(states)
+    assert sum(1 for _ in states) == 699
+    assert len(list(texts)) == 100
+    assert inspection.read == TextsRead(700, 0, True)
+    assert str(inspection.read) == "the first 700 texts"
+    texts = iter(["text"] * 600)
+    next(iter(Inspection(FakeStates(), texts)))
+    assert len(list(texts)) == 600 - 512
+
+
+def test_texts_that_are_cut_are_counted_and_said():
+    said = []
+    texts = ["a b c d e f", "a b c d e f g", "a " * 99]
+    inspection = Inspection(FakeStates(max_length=8), texts, notify=said.append)
+    assert [len(one.states.pieces) for one in inspection] == [8, 8, 8]
+    assert inspection.read.cut == 2
+    assert said == [
+        "warning: 2 texts exceeded the window of 8 word pieces; the excess was not read"
+    ]
+
+
+def test_offsets_are_those_of_the_text_without_its_prompt():
+    (one,) = Inspection(FakeStates(prompt="say: "), ["some text"])
+    assert (one.text, one.states.pieces[1:3]) == ("some text", ["say", ":"])
+    shown = [one.text[a:b].lower() for a, b in one.states.spans]
+    assert shown == ["", "", "", *one.states.pieces[3:-1], ""]
+
+
+def test_a_model_without_readable_layers_is_refused():
+    encoder = FakeStates(depth=4)
+    states = list(encoder.hidden_states(["a"]))
+    encoder.hidden_states = lambda texts: iter(states)
+    encoder.depth = 5
+    with pytest.raises(ConfigError, match="whose 6 hidden states can be read one by one"):
+        list(all_states(encoder, ["a"]))
+
+
+def test_the_warning_of_the_encoder_about_cut_texts_is_not_repeated_and_others_are():
+    encoder, messages = FakeStates(), ["1 of 2 texts are longer than the window", "something else"]
+
+    def hidden_states(texts):
+        for message in messages:
+            warnings.warn(message, stacklevel=2)
+        return iter(())
+
+    encoder.hidden_states = hidden_states
+    with pytest.warns(UserWarning, match="something else") as caught:
+        assert list(all_states(encoder, ["a"])) == []
+    assert len(caught) == 1

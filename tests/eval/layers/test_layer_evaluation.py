@@ -46,14 +46,32 @@ def questions(split, pools=True):
     return QuestionSet("made", split, tuple(found), passages, corpus=not pools)
 
 
-def test_loaded_pairs_are_searched_like_their_file(model, pairs, tmp_path):
-    path = write_pairs(tmp_path / "pairs.tsv", 40, 0)
-    loaded = search_layers(pairs, asked(model))
+@pytest.mark.parametrize("form", ["", "::fusion=max"])
+def test_pairs_are_searched_like_their_file_block_by_block_and_encoded_once(
+    model, pairs, tmp_path, monkeypatch, form
+):
+    path, steps, encoded = write_pairs(tmp_path / "pairs.tsv", 40, 0), {}, []
+    loaded = search_layers(pairs, asked(f"{model}{form}"))
+    assert loaded.held_out_data is None
+    monkeypatch.setattr("eval.layers.evaluation._PAIRS_AT_ONCE", 7)
+    encode = Encoder.encode_pieces
+    monkeypatch.setattr(
+        Encoder,
+        "encode_pieces",
+        lambda self, pieces, *done: encoded.extend(pieces) or encode(self, pieces, *done),
+    )
+
+    def progress(name, total):
+        steps[name] = [total, 0]
+        return lambda count: steps[name].__setitem__(1, steps[name][1] + count)
+
     # A bare string is one path.
-    read = search_layers(str(path), asked(model))
+    read = search_layers(str(path), asked(f"{model}{form}"), progress=progress)
     assert loaded.found == read.found
     assert (loaded.search_data.name, read.search_data.name) == ("pairs", str(path))
-    assert loaded.held_out_data is None
+    assert len(encoded) == len({*pairs.left, *pairs.right})
+    assert len(steps) == 2
+    assert all(total == done for total, done in steps.values())
 
 
 def test_the_encoder_of_the_result_has_the_vectors_that_were_searched(model, pairs):

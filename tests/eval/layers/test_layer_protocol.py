@@ -1,6 +1,7 @@
 """What a layer search reports, against plain loops over all sets, and its protocols."""
 
-from dataclasses import replace
+from collections import Counter
+from dataclasses import asdict, fields, replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,11 @@ import scipy.stats
 
 from eval.datasets.question_set import Question
 from eval.layers.protocol import (
+    Gain,
+    LayerEffect,
     LayerSearchSettings,
+    SetScore,
+    SizeEffect,
     bootstrap_gain,
     search_given,
     search_shuffled,
@@ -16,12 +21,14 @@ from eval.layers.protocol import (
 from eval.layers.search import PoolObjective, Task, subset_values
 from eval.layers.subsets import layer_subsets, pair_grams
 from eval.metrics.correlation import Correlation
-from eval.metrics.significance import resampling_weights
 from retriever.errors import BadInputError, ConfigError
 
 LAYERS = 5
 SUBSETS = layer_subsets(LAYERS)
 QUICK = LayerSearchSettings(top=10, resamples=200)
+SCORE, GAIN, SIZE, LAYER = (
+    [field.name for field in fields(kind)] for kind in (SetScore, Gain, SizeEffect, LayerEffect)
+)
 
 
 def made_task(pairs=120, seed=0, name="spearman"):
@@ -40,139 +47,133 @@ def tasks():
     return made_task(seed=0), made_task(seed=1)
 
 
-@pytest.fixture(scope="module")
-def values(tasks):
-    """(subsets,) objectives on the search data and on the held-out data."""
-    return [subset_values(task, SUBSETS) for task in tasks]
+def rounded(value):
+    """A report as values that compare up to rounding."""
+    if isinstance(value, dict):
+        return {name: rounded(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(one) for one in value]
+    return round(value, 10) if isinstance(value, float) else value
 
 
-@pytest.fixture(scope="module")
-def report(tasks):
-    return search_given(*tasks, SUBSETS, QUICK)
+def mask(layers):
+    return sum(1 << layer for layer in layers)
 
 
-def test_a_report_holds_the_best_sets_and_their_held_out_objectives(report, values):
-    found, tested = values
-    best = int(np.argmax(found))
-    assert report.subsets == 31
-    assert (report.search_units, report.held_out_units) == (120, 120)
-    assert report.best.layers == SUBSETS.layers(best)
-    assert report.best.search == found[best]
-    assert report.best.held_out == tested[best]
-    assert report.best.held_out_rank == 1 + (tested > tested[best] + 1e-12).sum()
-    assert report.baseline.layers == (LAYERS - 1,)
-    assert [score.search for score in report.top] == sorted(found, reverse=True)[:10]
-    assert report.gain.held_out
-    assert report.gain.gain == tested[best] - tested[LAYERS - 1]
-    assert report.gain.low < report.gain.gain < report.gain.high
+@pytest.mark.parametrize(
+    ("tested", "ranked"), [(True, 120 * 31), (True, 120 * 31 - 1), (False, 120 * 31)]
+)
+def test_a_report_is_that_of_plain_loops_over_all_sets(tasks, monkeypatch, tested, ranked):
+    monkeypatch.setattr("eval.layers.protocol._RANKED_COSINES", ranked)
+    search, held_out = tasks[0], tasks[1] if tested else None
+    found = asdict(search_given(search, held_out, SUBSETS, QUICK))
+    sets = list(map(SUBSETS.layers, range(len(SUBSETS))))
+    values = dict(zip(sets, subset_values(search, SUBSETS).tolist(), strict=True))
+    tests = dict.fromkeys(sets)
+    if tested:
+        tests = dict(zip(sets, subset_values(held_out, SUBSETS).tolist(), strict=True))
+    order = sorted(sets, key=lambda one: -values[one])
+    last, best = (4,), order[0]
+
+    def score(layers):
+        rank = None
+        if tested and ranked == 120 * 31:
+            rank = 1 + sum(one > tests[layers] + 1e-12 for one in tests.values())
+        return dict(zip(SCORE, (layers, values[layers], tests[layers], rank), strict=True))
+
+    def gain(layers):
+        shown, task = (tests, held_out) if tested else (values, search)
+        low, high = bootstrap_gain(task, mask(best), mask(layers), 200, [0])
+        both = shown[best], shown[layers]
+        return dict(zip(GAIN, (tested, *both, both[0] - both[1], low, high, 200), strict=True))
+
+    drawn = found["others"][1]["score"]["layers"]
+    assert len(set(drawn)) == len(best)
+    effects = []
+    for size in range(1, LAYERS + 1):
+        same = [one for one in order if len(one) == size]
+        mean = float(np.mean([values[one] for one in same]))
+        effects.append((size, len(same), values[same[0]], mean, tests[same[0]], same[0]))
+    layers = []
+    for layer in range(LAYERS):
+        has = next(one for one in order if layer in one)
+        lacks = next(one for one in order if layer not in one)
+        layers.append((layer, values[has], values[lacks], tests[has], tests[lacks]))
+    assert rounded(found) == rounded(
+        {
+            "search_units": 120,
+            "held_out_units": 120 if tested else None,
+            "subsets": 31,
+            "best": score(best),
+            "baseline": score(last),
+            "top": [score(one) for one in order[:10]],
+            "gain": gain(last),
+            "others": [
+                {"name": name, "score": score(one), "gain": gain(one)}
+                for name, one in (("last 4 layers", (1, 2, 3, 4)), ("random layers", drawn))
+            ],
+            "sizes": [dict(zip(SIZE, one, strict=True)) for one in effects],
+            "layers": [dict(zip(LAYER, one, strict=True)) for one in layers],
+        }
+    )
 
 
-def test_without_held_out_data_the_gain_is_marked_as_that_of_the_search_data(tasks):
-    report = search_given(tasks[0], None, SUBSETS, QUICK)
-    assert not report.gain.held_out
-    assert report.held_out_units is None
-    assert report.best.held_out is None
-    assert report.best.held_out_rank is None
-    assert report.gain.gain == report.best.search - report.baseline.search
-
-
-def test_where_not_every_set_is_tried_on_held_out_data_the_chosen_ones_still_are(
-    tasks, report, monkeypatch
-):
-    monkeypatch.setattr("eval.layers.protocol._RANKED_COSINES", 120 * 31 - 1)
-    part = search_given(*tasks, SUBSETS, QUICK)
-    assert part.best.held_out_rank is None
-    assert part.best.held_out == pytest.approx(report.best.held_out, abs=1e-12)
-    for one, other in zip(part.sizes, report.sizes, strict=True):
-        assert one.held_out == pytest.approx(other.held_out, abs=1e-12)
-    monkeypatch.setattr("eval.layers.protocol._RANKED_COSINES", 120 * 31)
-    assert search_given(*tasks, SUBSETS, QUICK) == report
-
-
-def test_the_best_set_is_also_compared_with_the_last_four_and_with_random_layers(
-    tasks, report, values
-):
-    found, tested = values
-    last_four, random = report.others
-    assert (last_four.name, random.name) == ("last 4 layers", "random layers")
-    assert last_four.score.layers == (1, 2, 3, 4)
-    for one in report.others:
-        (place,) = (i for i in range(31) if SUBSETS.layers(i) == one.score.layers)
-        assert one.score.search == pytest.approx(found[place], abs=1e-12)
-        assert one.score.held_out == pytest.approx(tested[place], abs=1e-12)
-        assert one.score.held_out_rank == 1 + (tested > tested[place] + 1e-12).sum()
-        assert one.gain.gain == pytest.approx(report.best.held_out - tested[place], abs=1e-12)
-        assert one.gain.low <= one.gain.gain <= one.gain.high
-    # They need not be among the sets that are tried.
+def test_baselines_need_not_be_among_the_sets_that_are_tried(tasks):
     part = search_given(*tasks, layer_subsets(LAYERS, 2), QUICK).others[0].score
-    assert (part.search, part.held_out) == (last_four.score.search, last_four.score.held_out)
-    drawn = set()
-    for seed in range(30):
-        settings = LayerSearchSettings(top=1, resamples=100, seed=seed)
-        one = search_given(tasks[0], None, SUBSETS, settings).others[1]
-        assert len(one.score.layers) == len(report.best.layers)
-        drawn.add(one.score.layers)
+    whole = search_given(*tasks, SUBSETS, QUICK).others[0].score
+    assert (part.layers, part.search, part.held_out) == (
+        *(whole.layers, whole.search),
+        whole.held_out,
+    )
+    drawn = {
+        search_given(tasks[0], None, SUBSETS, replace(QUICK, seed=seed)).others[1].score.layers
+        for seed in range(9)
+    }
     assert len(drawn) > 1
 
 
-def test_effects_are_the_best_and_the_mean_of_the_sets_concerned(report, values):
-    sets = map(SUBSETS.layers, range(len(SUBSETS)))
-    objectives = dict(zip(sets, zip(*values, strict=True), strict=True))
-    for effect in report.sizes:
-        chosen = {layers: both for layers, both in objectives.items() if len(layers) == effect.size}
-        best = max(chosen, key=lambda layers: chosen[layers][0])
-        assert effect.sets == len(chosen)
-        assert effect.best_layers == best
-        assert (effect.best, effect.held_out) == chosen[best]
-        assert effect.mean == pytest.approx(np.mean([both[0] for both in chosen.values()]))
-    assert [effect.size for effect in report.sizes] == [1, 2, 3, 4, 5]
-    for effect in report.layers:
-        lacking = [both for layers, both in objectives.items() if effect.layer not in layers]
-        having = [both for layers, both in objectives.items() if effect.layer in layers]
-        assert (effect.without, effect.held_out_without) == max(lacking)
-        assert (effect.with_layer, effect.held_out_with) == max(having)
-    assert [effect.layer for effect in report.layers] == list(range(LAYERS))
+def test_the_papers_protocol_reports_means_over_shuffles_that_depend_on_the_seed(tasks):
+    settings = replace(QUICK, dev_size=40, shuffles=4)
+    report = search_shuffled(tasks[0], SUBSETS, settings)
+    shuffles = report.shuffles
+    assert (
+        search_shuffled(tasks[0], SUBSETS, replace(settings, shuffles=3)).shuffles == shuffles[:3]
+    )
+    other = search_shuffled(tasks[0], SUBSETS, replace(settings, shuffles=1, seed=1))
+    assert other.test_best != shuffles[0].gain.best
+    assert (other.gain_spread, other.others[0].gain_spread) == (0, 0)
+    assert all((one.search_units, one.held_out_units) == (40, 80) for one in shuffles)
 
+    def mean(value):
+        return pytest.approx(np.mean([value(one) for one in shuffles]))
 
-def test_the_papers_protocol_divides_the_pairs_by_seed(tasks):
-    task = tasks[0]
-    first = search_shuffled(task, SUBSETS, replace(QUICK, dev_size=40, shuffles=3))
-    assert first == search_shuffled(task, SUBSETS, replace(QUICK, dev_size=40, shuffles=3))
-    other = search_shuffled(task, SUBSETS, replace(QUICK, dev_size=40, shuffles=3, seed=1))
-    assert other.test_best != first.test_best
-    # More shuffles begin with the same ones.
-    more = search_shuffled(task, SUBSETS, replace(QUICK, dev_size=40, shuffles=4))
-    assert more.shuffles[:3] == first.shuffles
+    winners = [one.best.layers for one in shuffles]
+    assert dict(report.wins) == Counter(winners)
+    assert report.wins[0][1] == max(times for _, times in report.wins)
+    assert report.test_best == mean(lambda one: one.best.held_out)
+    for place, baseline in enumerate([report, *report.others]):
 
+        def held_out(one, place=place):
+            return (one.others[place - 1].score if place else one.baseline).held_out
 
-def test_the_papers_protocol_reports_means_over_shuffles(tasks):
-    report = search_shuffled(tasks[0], SUBSETS, replace(QUICK, dev_size=40, shuffles=4))
-    assert all((one.search_units, one.held_out_units) == (40, 80) for one in report.shuffles)
-    gains = [one.best.held_out - one.baseline.held_out for one in report.shuffles]
-    assert report.gain == pytest.approx(np.mean(gains))
-    assert report.gain_spread == pytest.approx(np.std(gains, ddof=1))
-    assert report.test_best - report.test_baseline == pytest.approx(report.gain)
-    assert sum(times for _, times in report.wins) == 4
-    winners = [one.best.layers for one in report.shuffles]
-    assert all(winners.count(layers) == times for layers, times in report.wins)
-    for value in (
-        lambda one: one.baseline.search,
-        *(lambda one, n=name: getattr(one.sizes[1], n) for name in ("best", "mean", "held_out")),
-        *(
-            lambda one, n=name: getattr(one.layers[2], n)
-            for name in ("with_layer", "without", "held_out_with", "held_out_without")
-        ),
-    ):
-        assert value(report) == pytest.approx(np.mean([value(one) for one in report.shuffles]))
-    assert (report.best.held_out, report.sizes[1].best_layers) == (None, None)
-    for place, mean in enumerate(report.others):
-        gains = [one.best.held_out - one.others[place].score.held_out for one in report.shuffles]
-        assert mean.name == report.shuffles[0].others[place].name
-        assert mean.gain == pytest.approx(np.mean(gains))
-        assert mean.gain_spread == pytest.approx(np.std(gains, ddof=1))
-        assert mean.test == pytest.approx(report.test_best - mean.gain)
-    once = search_shuffled(tasks[0], SUBSETS, replace(QUICK, dev_size=40, shuffles=1))
-    assert once.gain_spread == 0
+        gains = [one.best.held_out - held_out(one) for one in shuffles]
+        assert baseline.gain == pytest.approx(np.mean(gains))
+        assert baseline.gain_spread == pytest.approx(np.std(gains, ddof=1))
+        assert getattr(baseline, "test" if place else "test_baseline") == mean(held_out)
+    assert [one.name for one in report.others] == [one.name for one in shuffles[0].others]
+    assert report.baseline == SetScore((4,), mean(lambda one: one.baseline.search), None, None)
+    found = sorted((one.search for one in report.top), reverse=True)
+    assert [one.search for one in report.top] == found
+    assert report.top[0] == report.best
+    assert len(report.top) == 10
+    assert report.sizes[1] == SizeEffect(
+        *(2, 10),
+        *[mean(lambda one, n=n: getattr(one.sizes[1], n)) for n in ("best", "mean", "held_out")],
+        None,
+    )
+    assert report.layers[2] == LayerEffect(
+        2, *[mean(lambda one, n=n: getattr(one.layers[2], n)) for n in LAYER[1:]]
+    )
 
 
 @pytest.mark.parametrize("dev_size", [1, 119, 350])
@@ -229,7 +230,7 @@ def test_the_interval_of_a_mean_difference_is_near_the_normal_one():
     assert high == pytest.approx(middle + 1.96 * error, abs=0.006)
 
 
-def test_the_interval_of_a_correlation_is_that_of_resampled_pairs(monkeypatch):
+def test_the_interval_of_a_correlation_is_that_of_resampled_pairs():
     task = made_task(40)
     expected = bootstrap_gain(task, 0b00010, 0b10000, 150, 7)
     drawn = np.random.default_rng(7).integers(0, 40, (150, 40))
@@ -244,8 +245,3 @@ def test_the_interval_of_a_correlation_is_that_of_resampled_pairs(monkeypatch):
     ]
     level = scipy.stats.norm.cdf(-np.sqrt(40 / 39) * scipy.stats.t.ppf(0.975, 39))
     assert expected == pytest.approx(np.quantile(gains, [level, 1 - level]), rel=1e-4)
-    monkeypatch.setattr(
-        "eval.layers.protocol.resampling_weights",
-        lambda units, resamples, random: resampling_weights(units, resamples, random, 40 * 7),
-    )
-    assert bootstrap_gain(task, 0b00010, 0b10000, 150, 7) == pytest.approx(expected, abs=1e-12)

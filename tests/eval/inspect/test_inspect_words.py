@@ -1,0 +1,131 @@
+"""Variances of words over the layers, and parts of texts as they are printed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+import scipy.spatial
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eval.inspect.layers import Inspection, TextsRead
+from eval.inspect.weights import MetaInspection, MetaWord, SourceWeight
+from eval.inspect.words import (
+    WordInspection,
+    WordVariance,
+    adjacent_variance,
+    text_variances,
+    variance_groups,
+    word_variances,
+)
+from tests.eval.inspect.fake_states import FakeStates
+
+
+def expected_variance(vectors):
+    """Of one word: (layers, width)."""
+    cosines = [
+        1 - scipy.spatial.distance.cosine(vectors[layer], vectors[layer + 1])
+        for layer in range(len(vectors) - 1)
+    ]
+    return np.var(cosines)
+
+
+def inspect(text, **settings):
+    (one,) = Inspection(FakeStates(**settings), [text])
+    return one
+
+
+def test_variance_is_that_of_the_adjacent_layer_cosines():
+    vectors = np.random.default_rng(0).standard_normal((6, 4, 5)).astype(np.float32)
+    expected = [expected_variance(vectors[:, word].astype(np.float64)) for word in range(4)]
+    np.testing.assert_allclose(adjacent_variance(vectors), expected, atol=1e-14)
+    # A cosine with a zero vector is 0.
+    vectors = np.ones((3, 2, 4))
+    vectors[0, 1] = 0
+    assert adjacent_variance(vectors[:2]).tolist() == [0, 0]
+    np.testing.assert_allclose(adjacent_variance(vectors), [0, 0.25])
+
+
+def test_the_pieces_of_a_word_are_averaged():
+    one = inspect("Playing, it's")
+    assert one.states.pieces == ["[CLS]", "pla", "yin", "g", ",", "it", "'", "s", "[SEP]"]
+    states = one.states.states.astype(np.float64)
+    assert text_variances(one) == [
+        (word, pytest.approx(expected_variance(states[:, pieces].mean(axis=1)), abs=1e-14))
+        for word, pieces in (("playing", slice(1, 4)), ("it's", slice(5, 8)))
+    ]
+    one.states.kept[:] = False
+    assert text_variances(one) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [("one two", {"prompt": "Query: "}), ("one two abcdefghijklmno", {"max_length": 8})],
+    ids=["without words of the prompt", "without a word that was cut"],
+)
+def test_words_of_a_text_are(text, settings):
+    assert [word for word, _ in text_variances(inspect(text, **settings))] == ["one", "two"]
+
+
+def test_words_are_counted_in_lower_case_and_averaged_over_their_occurrences():
+    texts = ["The cat, the dog", "cat THE cat", "A bird"]
+    found = word_variances(Inspection(FakeStates(), texts), min_count=2)
+    each = defaultdict(list)
+    for text in texts:
+        for word, variance in text_variances(inspect(text)):
+            each[word].append(variance)
+    means = {word: pytest.approx(np.mean(found)) for word, found in each.items()}
+    expected = [WordVariance(word, 3, means[word]) for word in ("the", "cat")]
+    assert sorted(found, key=lambda one: one.word, reverse=True) == expected
+    assert found == sorted(found, key=lambda one: one.variance)
+
+
+@given(st.integers(0, 40), st.integers(1, 20))
+def test_groups_are_disjoint_parts_of_the_thirds(count, top):
+    words = [WordVariance(f"w{place}", 1, float(place)) for place in range(count)]
+    groups = variance_groups(words, top)
+    assert list(groups) == ["low", "middle", "high"]
+    shown = [word for part in groups.values() for word in part]
+    assert len(shown) == len(set(shown))
+    assert all(len(part) <= min(top, count // 3 + 1) for part in groups.values())
+    if top >= count:
+        assert set(shown) == set(words)
+    if count >= 3:
+        assert (groups["low"][0], groups["high"][0]) == (words[0], words[-1])
+        assert all(groups.values())
+
+
+def test_the_table_has_the_groups_beside_each_other():
+    words = [WordVariance(f"w{place}", place, float(place)) for place in range(30)]
+    found = WordInspection("m", TextsRead(1, 0, False), 7, 5, 30, variance_groups(words, 2))
+    (table,) = found.report().sections[0].tables
+    names = ("low", "middle", "high")
+    assert table.columns == tuple(one for name in names for one in (name, "variance", "count"))
+    assert [[row[place] for place in (0, 3, 6)] for row in table.rows] == [
+        ["w0", "w14", "w29"],
+        ["w1", "w15", "w28"],
+    ]
+    assert table.rows[0][6:] == ("w29", "2.90e+01", "29")
+    assert found.text().startswith("m: 1 text, 30 words that occur at least 5 times\n")
+
+
+def test_the_parts_of_a_meta_embedding_are_a_table():
+    sources = (SourceWeight("a", 0.25), SourceWeight("b", 0.75))
+    words = (MetaWord("one", 0, 3, (0.5, 1.25)), MetaWord("two", 4, 7, (0.0, 2.0)))
+    found = MetaInspection("m", "one two", True, "conc", "word", sources, words)
+    assert found.text().splitlines() == [
+        "m: conc; length of each source's part of the vector",
+        "",
+        "source  encoder  weight",
+        "1       a         0.250",
+        "2       b         0.750",
+        "",
+        "word  source 1  source 2",
+        "one      0.500     1.250",
+        "two      0.000     2.000",
+    ]
+    read = found.to_json()
+    assert (read["text"], read["cut"], read["words"][1]["lengths"]) == ("one two", True, (0.0, 2.0))
+    assert "passage" not in read
