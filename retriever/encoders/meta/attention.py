@@ -113,17 +113,10 @@ def pair_means(
     has no bound, counts up to the margin. A cosine has bounds too, but does not depend on positive
     factors of the two vectors, so that the weights of the sources would not be trained.
 
-    Args:
-        projected: per source (words, d_meta).
-        present: per source (words,) bool, whether the source has the word.
-        sentences: (words,) int64.
-        types: (words,) int64, the form of each word.
-        margin: see above.
-        block: number of consecutive words among which pairs are made.
-
-    Returns:
-        Four means, 0 without a pair: of the same word (Eq. 6), different words of a sentence
-        (Eq. 7), a word in different sentences (Eq. 8), different words of different ones (Eq. 9).
+    Per source, `projected` is (words, d_meta) and `present` (words,) bool; `types` is the form of
+    each word. Pairs are among `block` consecutive words. The four means, 0 without a pair, are of
+    the same word (Eq. 6), different words of a sentence (Eq. 7), a word in different sentences
+    (Eq. 8) and different words of different ones (Eq. 9).
     """
     import torch
 
@@ -184,7 +177,7 @@ def pool(
 
 
 def unsup_loss(model: AttentionModel, words: Words, settings: UnsupSettings) -> torch.Tensor:
-    """The loss of a batch, () (see `fit_unsup`)."""
+    """The loss of a batch, () (see `fit_attention`)."""
     pull, within, same_word, across = pair_means(
         model.projected(words), words.present, words.sentences, words.types, settings.margin
     )

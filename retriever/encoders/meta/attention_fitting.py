@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,25 +21,18 @@ from retriever.training.loop import EarlyStopping, silent
 if TYPE_CHECKING:
     import torch
 
-Batch = TypeVar("Batch")
-
 
 @dataclass(frozen=True, slots=True)
 class MetaEpoch:
-    """The result of an epoch of training.
-
-    Attributes:
-        epoch: from 1; 0 is before training.
-        loss: mean over the batches as training met them; None before training.
-        held_out: mean loss over the held-out batches; None if there are none.
-        score: the dev score; None if there is none.
-        weights: of the sources.
-    """
+    """The result of an epoch; 0 is before training. What there is not is None."""
 
     epoch: int
+    # Mean over the batches as training met them, and over the held-out batches.
     loss: float | None
     held_out: float | None
+    # On dev.
     score: float | None
+    # Of the sources.
     weights: tuple[float, ...]
 
     @property
@@ -64,34 +57,42 @@ class ScoredPairs:
     gold: NDArray[np.float32]
 
 
-def fit_unsup(
-    epochs: Callable[[int], Iterable[WordBatch]],
+Batch = WordBatch | ScoredPairs
+
+
+def fit_attention(
+    epochs: Callable[[int], Iterable[Batch]],
     widths: Sequence[int],
     settings: UnsupSettings,
     *,
-    held_out: Sequence[WordBatch],
-    score: Callable[[Projection], float] | None = None,
+    held_out: Sequence[WordBatch] = (),
+    dev: Sequence[ScoredPairs] = (),
     done: Callable[[MetaEpoch], object] = silent,
     checkpoint: Checkpoint | None = None,
 ) -> tuple[Projection, History]:
-    """Train projections and weights without labels (UNSUP).
+    """Train projections and weights, on words without labels (UNSUP) or on scored pairs (SUP).
 
-    The loss of a batch is pull + λ within + μ same_word + ν across + ξ Σ_i orthogonality, where the
-    four terms are means over pairs (`pair_means`). It is Eq. 10 with a lower bound: the
+    UNSUP: the loss of a batch is pull + λ within + μ same_word + ν across + ξ Σ_i orthogonality,
+    where the four terms are means over pairs (`pair_means`). It is Eq. 10 with a lower bound: the
     coefficients are fixed, a pushed pair costs at most the margin, the weights are n softmax, so
     that equal weights are those of Eq. 1 whatever n is, and of A Aᵀ and Aᵀ A the one of full rank
     is drawn to I. Eq. 10 as it is printed falls without bound, and the authors' code turns each
-    push into a pull.
+    push into a pull. Zero rows, words that a source lacks, are in no pair of it.
+
+    SUP: the loss is the mean of (cos(m(s), m(s')) - r)² (Eq. 15) with sentence meta-vectors pooled
+    as the settings say and r from 0 to 1. The paper scales cosines to the same range; here they are
+    as they are, so that a similarity of 0 asks for orthogonal vectors and not for opposite ones. No
+    term draws the projections to orthogonal ones.
 
     The same seed gives the same bits on the same machine and number of threads, also if training
-    was interrupted and resumes. Zero rows, words that a source lacks, are in no pair of it.
+    was interrupted and resumes.
 
     Args:
         epochs: the batches of epoch n, from 1, the same in each call.
         widths: d_j of each source.
         settings: how.
-        held_out: batches for the loss that says which epoch is best; may be empty with `score`.
-        score: higher is better; says which epoch is best, and may use labels.
+        held_out: batches for the loss that says which epoch is best; may be empty with `dev`.
+        dev: pairs whose Pearson correlation says it instead; a constant cosine has 0.
         done: called after each epoch, and first for the epochs before a checkpoint.
         checkpoint: has the state after each epoch, from which the same training resumes.
 
@@ -99,38 +100,8 @@ def fit_unsup(
         The projection of the best epoch, the first of equal ones, with means of 0 and weights of
         sum 1, and the course of the training.
     """
-    model = AttentionModel(widths, settings)
-
-    def loss(batch: WordBatch) -> torch.Tensor:
-        return unsup_loss(model, Words(batch), settings)
-
-    def evaluate() -> tuple[float | None, float | None]:
-        losses = [float(loss(batch)) for batch in held_out]
-        error = float(np.mean(losses)) if losses else None
-        return error, None if score is None else score(model.projection())
-
-    return _Training(model, settings, loss, evaluate, checkpoint).run(epochs, done)
-
-
-def fit_sup(
-    epochs: Callable[[int], Iterable[ScoredPairs]],
-    widths: Sequence[int],
-    settings: UnsupSettings,
-    *,
-    dev: Sequence[ScoredPairs],
-    done: Callable[[MetaEpoch], object] = silent,
-    checkpoint: Checkpoint | None = None,
-) -> tuple[Projection, History]:
-    """Train projections and weights on gold similarities (SUP, Eq. 15); see `fit_unsup`.
-
-    The loss is the mean of (cos(m(s), m(s')) - r)² with sentence meta-vectors pooled as the
-    settings say and r from 0 to 1. The paper scales cosines to the same range; here they are as
-    they are, so that a similarity of 0 asks for orthogonal vectors and not for opposite ones. No
-    term draws the projections to orthogonal ones. The epoch of the highest Pearson correlation on
-    all pairs of `dev` is kept; a constant cosine has 0.
-    """
-    gold = np.concatenate([batch.gold for batch in dev])
-    if len(np.unique(gold)) < 2:
+    gold = np.concatenate([batch.gold for batch in dev]) if dev else None
+    if gold is not None and len(np.unique(gold)) < 2:
         raise BadInputError(
             f"dev: expected pairs of different gold similarities, found {len(gold)} of one"
         )
@@ -142,21 +113,24 @@ def fit_sup(
         pooled = model.sentences(Words(batch.words), 2 * len(batch.gold), settings.pooling)
         return torch.nn.functional.cosine_similarity(pooled[0::2], pooled[1::2])
 
-    def loss(batch: ScoredPairs) -> torch.Tensor:
+    def loss(batch: Batch) -> torch.Tensor:
         import torch
 
+        if isinstance(batch, WordBatch):
+            return unsup_loss(model, Words(batch), settings)
         return (cosines(batch) - torch.from_numpy(batch.gold)).square().mean()
 
     def evaluate() -> tuple[float | None, float | None]:
+        error = float(np.mean([float(loss(batch)) for batch in held_out])) if held_out else None
+        if gold is None:
+            return error, None
         found = np.concatenate([cosines(batch).numpy() for batch in dev])
-        error = float(np.mean(np.square(found - gold)))
-        constant = np.ptp(found) == 0
-        return error, 0.0 if constant else float(np.corrcoef(found, gold)[0, 1])
+        return error, 0.0 if np.ptp(found) == 0 else float(np.corrcoef(found, gold)[0, 1])
 
     return _Training(model, settings, loss, evaluate, checkpoint).run(epochs, done)
 
 
-class _Training(Generic[Batch]):
+class _Training:
     """A model, its optimizer and its progress; `evaluate` gives loss and score on held-out data."""
 
     def __init__(
@@ -190,7 +164,7 @@ class _Training(Generic[Batch]):
     def run(
         self, epochs: Callable[[int], Iterable[Batch]], done: Callable[[MetaEpoch], object]
     ) -> tuple[Projection, History]:
-        """Train to the end; see `fit_unsup`."""
+        """Train to the end; see `fit_attention`."""
         stopping = self._stopping
         state = self._checkpoint.read() if self._checkpoint else None
         if state is None:

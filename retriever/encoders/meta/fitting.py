@@ -14,17 +14,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes import storage_errors
-from retriever.encoders.computing import scale_to_unit
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.given import GivenModel
-from retriever.encoders.meta.attention_fitting import MetaEpoch, ScoredPairs, fit_sup, fit_unsup
+from retriever.encoders.meta.attention_fitting import (
+    Batch,
+    History,
+    MetaEpoch,
+    ScoredPairs,
+    fit_attention,
+)
 from retriever.encoders.meta.linear import (
     Moments,
     Projection,
     average,
     concatenation,
     gcca,
-    pooled,
     svd,
 )
 from retriever.encoders.meta.model import MetaModel, MetaParts, check_target
@@ -34,7 +38,6 @@ from retriever.encoders.meta.settings import (
     MetaSettings,
     Method,
     UnsupSettings,
-    WordPooling,
 )
 from retriever.encoders.meta.sources import Source, Sources
 from retriever.encoders.meta.streaming import (
@@ -211,63 +214,79 @@ class _Fit:
     def _unsupervised(
         self, texts: list[str], dev: GoldPairs | None, provenance: dict[str, Any]
     ) -> _Found:
-        pairs = [] if dev is None else [*dev.left, *dev.right]
-        gold = [] if dev is None else dev.gold.tolist()
-        self.begin(len(texts) + len(pairs))
+        self.begin(len(texts) + (0 if dev is None else 2 * len(dev.gold)))
         words = self._stored(texts)
-        score = None
-        if dev is not None:
-            score = _score(self._stored(pairs), dev.gold, self.settings.word_pooling)
-        order = np.random.default_rng(self.settings.seed).permutation(words.sentences)
-        held = min(max(words.sentences // 10, 1), _HELD_OUT)
+        judged = () if dev is None else list(self._pairs(dev).batches())
+        order = np.random.default_rng(self.settings.seed).permutation(len(texts))
+        held = min(max(len(texts) // 10, 1), _HELD_OUT)
         held_out, train = np.sort(order[:held]), np.sort(order[held:])
-        training = self._training()
-        projection, history = fit_unsup(
+        projection, history = self._trained(
             lambda epoch: words.batches(self._shuffled(train, epoch), _batch_size(len(train))),
-            self.sources.widths,
-            training,
+            texts,
+            [] if dev is None else [dev],
             held_out=list(words.batches(held_out, _BATCH)),
-            score=score,
-            done=self.epoch,
-            checkpoint=self._checkpoint(training, [*texts, *pairs], gold),
+            dev=judged,
         )
         provenance |= {
             "words": len(words.types),
             "stopped_by": "loss on held-out texts" if dev is None else "dev Pearson",
-            "epoch": history.best,
-            "epochs": len(history.curve) - 1,
+            **_course(history),
         }
-        return projection, _facts(training, ()), provenance
+        return projection, _facts(self.settings.training, ()), provenance
 
     def supervised(self, train: GoldPairs, dev: GoldPairs) -> _Found:
         """SUP."""
         self._make_work()
-        texts = [[*one.left, *one.right] for one in (train, dev)]
-        self.begin(sum(map(len, texts)))
-        words = self._stored(texts[0])
-        scored = _PairWords(words, _scaled(train.gold))
-        judged = _PairWords(self._stored(texts[1]), _scaled(dev.gold))
-        training = self._training()
+        self.begin(2 * (len(train.gold) + len(dev.gold)))
+        scored = self._pairs(train)
+        judged = list(self._pairs(dev).batches())
         everything = np.arange(len(train.gold))
-        projection, history = fit_sup(
+        projection, history = self._trained(
             lambda epoch: scored.batches(self._shuffled(everything, epoch)),
-            self.sources.widths,
-            training,
-            dev=list(judged.batches(np.arange(len(dev.gold)))),
-            done=self.epoch,
-            checkpoint=self._checkpoint(training, [*texts[0], *texts[1]], [*train.gold, *dev.gold]),
+            [],
+            [train, dev],
+            dev=judged,
         )
         provenance = {
             "pairs": len(train.gold),
             "dev_pairs": len(dev.gold),
-            "words": len(words.types),
-            "epoch": history.best,
-            "epochs": len(history.curve) - 1,
+            "words": len(scored.words.types),
+            **_course(history),
             "dev_pearson": history.curve[history.best].score,
             "seed": self.settings.seed,
         }
         unused = ("lambda_", "mu", "nu", "xi", "margin")
-        return projection, _facts(training, unused), provenance
+        return projection, _facts(self.settings.training, unused), provenance
+
+    def _trained(
+        self,
+        epochs: Callable[[int], Iterable[Batch]],
+        texts: Sequence[str],
+        pairs: Sequence[GoldPairs],
+        **judges: Any,
+    ) -> tuple[Projection, History]:
+        """Train on batches; a checkpoint is in a folder of this training alone."""
+        settings = self.settings
+        training = replace(
+            settings.training,
+            dimensions=settings.dimensions,
+            pooling=settings.word_pooling,
+            seed=settings.seed,
+        )
+        read = [text for one in pairs for text in (*one.left, *one.right)]
+        gold = [score for one in pairs for score in one.gold.tolist()]
+        key = corpus_key(self.sources, [*texts, *read])
+        content = json.dumps([settings.method, asdict(training), key, gold])
+        digest = hashlib.sha256(content.encode()).hexdigest()
+        checkpoint = Checkpoint(self.work / f"training-{digest}", {"training": digest})
+        return fit_attention(
+            epochs,
+            self.sources.widths,
+            training,
+            done=self.epoch,
+            checkpoint=checkpoint,
+            **judges,
+        )
 
     def _make_work(self) -> None:
         with storage_errors(self.work.parent):
@@ -276,24 +295,11 @@ class _Fit:
     def _stored(self, texts: Sequence[str]) -> StoredWords:
         return store_words(self.sources, texts, self.work, self.done)
 
-    def _training(self) -> UnsupSettings:
-        """The settings of training, with those that all methods share."""
-        settings = self.settings
-        return replace(
-            settings.training,
-            dimensions=settings.dimensions,
-            pooling=settings.word_pooling,
-            seed=settings.seed,
-        )
-
-    def _checkpoint(
-        self, training: UnsupSettings, texts: Sequence[str], gold: Sequence[float]
-    ) -> Checkpoint:
-        """In a folder of this training alone, so that another one's is not in its way."""
-        key = corpus_key(self.sources, texts)
-        content = json.dumps([self.settings.method, asdict(training), key, list(gold)])
-        digest = hashlib.sha256(content.encode()).hexdigest()
-        return Checkpoint(self.work / f"training-{digest}", {"training": digest})
+    def _pairs(self, pairs: GoldPairs) -> _PairWords:
+        """Gold scores are brought to [0, 1]."""
+        low, span = pairs.gold.min(), np.ptp(pairs.gold)
+        gold = np.asarray((pairs.gold - low) / (span or 1.0), np.float32)
+        return _PairWords(self._stored([*pairs.left, *pairs.right]), gold)
 
     def _shuffled(self, rows: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
         return np.random.default_rng([self.settings.seed, epoch]).permutation(rows)
@@ -306,8 +312,9 @@ class _PairWords:
     words: StoredWords
     gold: NDArray[np.float32]
 
-    def batches(self, pairs: NDArray[np.int64]) -> Iterator[ScoredPairs]:
-        """Half as many pairs as a batch of sentences has sentences, in each."""
+    def batches(self, pairs: NDArray[np.int64] | None = None) -> Iterator[ScoredPairs]:
+        """Half as many pairs as a batch of sentences has sentences, in each; by default of all."""
+        pairs = np.arange(len(self.gold)) if pairs is None else pairs
         size = _batch_size(2 * len(pairs)) // 2
         for start in range(0, len(pairs), size):
             rows = pairs[start : start + size]
@@ -371,32 +378,12 @@ def _known(moments: Moments) -> list[float]:
     return counts
 
 
-def _score(
-    words: StoredWords, gold: NDArray[np.float64], pooling: WordPooling
-) -> Callable[[Projection], float]:
-    """Pearson's correlation of cosines and gold scores, of pairs stored as in `_PairWords`."""
-
-    def score(projection: Projection) -> float:
-        parts = []
-        for start in range(0, words.sentences, _BATCH):
-            rows = np.arange(start, min(start + _BATCH, words.sentences))
-            batch = words.batch(rows)
-            parts.append(pooled(batch.vectors, batch.sentences, len(rows), projection, pooling))
-        vectors = scale_to_unit(np.concatenate(parts))
-        cosines = (vectors[: len(gold)] * vectors[len(gold) :]).sum(axis=1)
-        return 0.0 if np.ptp(cosines) == 0 else float(np.corrcoef(cosines, gold)[0, 1])
-
-    return score
-
-
 def _batch_size(sentences: int) -> int:
     return min(_BATCH, max(_SMALLEST_BATCH, sentences // _STEPS))
 
 
-def _scaled(gold: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Gold scores brought to [0, 1]."""
-    low, span = gold.min(), np.ptp(gold)
-    return np.asarray((gold - low) / (span or 1.0), np.float32)
+def _course(history: History) -> dict[str, int]:
+    return {"epoch": history.best, "epochs": len(history.curve) - 1}
 
 
 def _facts(training: UnsupSettings, unused: Sequence[str]) -> dict[str, Any]:

@@ -157,17 +157,15 @@ class Moments:
 
     def covariance(self, means: Sequence[Doubles]) -> Doubles:
         """(sum of d_j, likewise) float64, over all words; what a source lacks is at its mean."""
-        blocks = self._blocks()
-        parts = []
-        for (left, left_ones), m in zip(blocks, means, strict=True):
-            row = []
-            for (right, right_ones), n in zip(blocks, means, strict=True):
-                both = self.gram[left_ones, right_ones]
-                centered = self.gram[left, right] - np.outer(self.gram[left, right_ones], n)
-                centered -= np.outer(m, self.gram[left_ones, right])
-                row.append(centered + both * np.outer(m, n))
-            parts.append(row)
-        found = np.block(parts) / max(self.words, 1)
+        # Takes from each component its mean where the source has the word.
+        centering = np.zeros((sum(self.widths), len(self.gram)))
+        start = 0
+        for (block, ones), mean in zip(self._blocks(), means, strict=True):
+            rows = slice(start, start + len(mean))
+            centering[rows, block] = np.eye(len(mean))
+            centering[rows, ones] = -mean
+            start = rows.stop
+        found = centering @ self.gram @ centering.T / max(self.words, 1)
         return (found + found.T) / 2
 
     def _blocks(self) -> list[tuple[slice, int]]:

@@ -71,27 +71,19 @@ _OWN = ("model", "normalize", "max_length")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MetaParts:
-    """What a meta-embedding consists of.
-
-    Attributes:
-        method: how the map was found.
-        level: whether it maps words, which are then pooled, or texts.
-        pooling: of words; texts are not pooled.
-        projection: the map.
-        sources: the specification of each source, in the order of the map's parts.
-        parameters: the settings of the method, for a person; they decide nothing.
-        provenance: what it was fitted on, likewise.
-        places: of sources on this disk, their paths from the folder's parent, so that they are
-            found from any working folder and move together; None for the others.
-    """
+    """What a meta-embedding consists of; parameters and provenance are for a person."""
 
     method: Method
     level: Level
+    # Of words; texts are not pooled.
     pooling: WordPooling
     projection: Projection
+    # In the order of the map's parts.
     sources: tuple[EncoderSpec, ...]
     parameters: Mapping[str, Any]
     provenance: Mapping[str, Any]
+    # Of sources on this disk, their paths from the folder's parent, so that they are found from any
+    # working folder and move together; None for the others.
     places: tuple[str | None, ...] = ()
 
     def identity(self) -> str:

@@ -1,18 +1,16 @@
 """A corpus read word by word under several encoders, resumed where it was killed.
 
-Sums of products, from which covariances follow, or the words themselves are committed to disk every
-few seconds under a key that names texts and sources. The same run resumes after the last commit
-and, since texts are read in the same groups, ends with the same bits.
+Sums of products, from which covariances follow, or the words themselves are committed to disk under
+a key that names texts and sources. The same run resumes after the last commit and, since texts are
+read in the same groups, ends with the same bits.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import operator
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import fsync_path, storage_errors, whole_files
+from indexes import storage_errors
 from retriever.encoders.computing import BATCH_PIECES, filled_batches
 from retriever.encoders.meta.linear import Floats, Integers, Moments
 from retriever.encoders.meta.sources import MetaPieces, Sources, WordBatch, word_types
-from retriever.training.checkpoint import Checkpoint, TrainingState, damaged
+from retriever.training.checkpoint import Checkpoint, TrainingState
 from retriever.training.sampling import Reservoir
 
 Done = Callable[[int, int], None]
@@ -54,11 +52,7 @@ def corpus_key(sources: Sources, texts: Sequence[str]) -> str:
 
 
 def read_moments(
-    sources: Sources,
-    texts: Sequence[str],
-    work: Path,
-    done: Done,
-    seconds: float = _SECONDS,
+    sources: Sources, texts: Sequence[str], work: Path, done: Done, seconds: float = _SECONDS
 ) -> Moments:
     """Sums over the words of all texts."""
     import torch
@@ -91,11 +85,6 @@ class StoredWords:
     types: Integers
     starts: Integers
 
-    @property
-    def sentences(self) -> int:
-        """Number of sentences."""
-        return len(self.starts) - 1
-
     def batch(self, sentences: Integers) -> WordBatch:
         """The words of some sentences, numbered 0, 1, ... in this order."""
         counts = self.starts[sentences + 1] - self.starts[sentences]
@@ -113,47 +102,41 @@ class StoredWords:
             yield self.batch(sentences[start : start + size])
 
 
-def store_words(
-    sources: Sources,
-    texts: Sequence[str],
-    work: Path,
-    done: Done,
-    seconds: float = _SECONDS,
-) -> StoredWords:
-    """Write the words of all texts to disk."""
-    work = work / f"words-{corpus_key(sources, texts)}"
-    with storage_errors(work):
+def store_words(sources: Sources, texts: Sequence[str], work: Path, done: Done) -> StoredWords:
+    """Write the words of all texts to disk, group by group; the counts come last and commit it."""
+    work = work / f"stored-{corpus_key(sources, texts)}"
+    # Bytes of a row.
+    sizes = {f"vectors.{j}": 4 * width for j, width in enumerate(sources.widths)}
+    sizes |= {"types": 8, "counts": 8}
+    with storage_errors(work), ExitStack() as stack:
         work.mkdir(exist_ok=True)
-    record = work / "words.json"
-    kinds = [(f"vectors.{j}", "<f4", width) for j, width in enumerate(sources.widths)]
-    kinds += [("types", "<i8", 1), ("counts", "<i8", 1)]
-    first, words = _committed(record)
-    rows = {name: first if name == "counts" else words for name, _, _ in kinds}
-    done(first, 0)
-    with storage_errors(work):
-        files = [(work / name).open("r+b" if first else "w+b") for name, _, _ in kinds]
-        try:
-            for file, (name, dtype, width) in zip(files, kinds, strict=True):
-                file.truncate(rows[name] * width * np.dtype(dtype).itemsize)
-                file.seek(0, os.SEEK_END)
-            committed = time.monotonic()
-            for start in range(first, len(texts), _GROUP):
-                group = texts[start : start + _GROUP]
-                vectors, types, counts = _words_of(sources, group, done)
-                for file, part in zip(files, (*vectors, types, counts), strict=True):
-                    file.write(np.ascontiguousarray(part).tobytes())
-                words += len(types)
-                stop = start + len(group)
-                if time.monotonic() - committed >= seconds or stop == len(texts):
-                    for file in files:
-                        file.flush()
-                        os.fsync(file.fileno())
-                    _commit(record, stop, words)
-                    committed = time.monotonic()
-        finally:
-            for file in files:
-                file.close()
-    return _open_words(work, sources.widths, words)
+        files = [stack.enter_context((work / name).open("a+b")) for name in sizes]
+        committed = np.fromfile(work / "counts", "<i8")
+        first = len(committed)
+        if first < len(texts):
+            # A part of a group may have been written.
+            first -= first % _GROUP
+        words = int(committed[:first].sum())
+        done(first, 0)
+        for file, (name, size) in zip(files, sizes.items(), strict=True):
+            file.truncate(size * (first if name == "counts" else words))
+        for start in range(first, len(texts), _GROUP):
+            vectors, types, counts = _words_of(sources, texts[start : start + _GROUP], done)
+            for file, part in zip(files, (*vectors, types, counts), strict=True):
+                file.write(np.ascontiguousarray(part).tobytes())
+                file.flush()
+                os.fsync(file.fileno())
+            words += len(types)
+
+        def mapped(name: str, dtype: str, *shape: int) -> NDArray[Any]:
+            if not words:
+                # An empty file cannot be mapped.
+                return np.empty(shape, dtype)
+            return np.memmap(work / name, dtype, "r", shape=shape)
+
+        vectors = [mapped(f"vectors.{j}", "<f4", words, d) for j, d in enumerate(sources.widths)]
+        starts = np.cumsum([0, *np.fromfile(work / "counts", "<i8")])
+        return StoredWords(tuple(vectors), mapped("types", "<i8", words), starts)
 
 
 def _words_of(
@@ -186,32 +169,3 @@ def _batches(
     pieces = sources.tokenize(texts, sources.window)
     for rows in filled_batches(pieces, BATCH_PIECES["float32"]):
         yield rows, [pieces[row] for row in rows]
-
-
-def _committed(record: Path) -> tuple[int, int]:
-    """The texts and words that are on disk."""
-    if not record.exists():
-        return 0, 0
-    try:
-        texts, words = map(operator.index, json.loads(record.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        raise damaged(record.parent, error) from error
-    return texts, words
-
-
-def _commit(record: Path, texts: int, words: int) -> None:
-    with whole_files(record) as (new,):
-        new.write_text(json.dumps([texts, words]))
-    fsync_path(record.parent)
-
-
-def _open_words(work: Path, widths: Sequence[int], words: int) -> StoredWords:
-    def mapped(name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
-        # An empty file cannot be mapped.
-        if not words:
-            return np.zeros(shape, dtype)
-        return np.memmap(work / name, dtype, "r", shape=shape)
-
-    vectors = tuple(mapped(f"vectors.{j}", "<f4", (words, d)) for j, d in enumerate(widths))
-    counts = np.fromfile(work / "counts", "<i8")
-    return StoredWords(vectors, mapped("types", "<i8", (words,)), np.cumsum([0, *counts]))

@@ -77,7 +77,8 @@ def read_layout(head: bytes, name: str) -> Layout:
             f"{name}:1: expected the number of words and of dimensions, found {count} and "
             f"{dimensions}; download the file again"
         )
-    text = _is_text(head, header.end(), count, dimensions)
+    first = head[header.end() :].partition(b"\n")[0]
+    text = trailing_numbers(first) >= dimensions
     kind: VectorFormat = "word2vec-text" if text else "word2vec-binary"
     return Layout(kind, dimensions, count, header.end())
 
@@ -104,36 +105,6 @@ def trailing_numbers(line: bytes) -> int:
         if not NUMBER.fullmatch(field.lower()):
             return count
     return len(fields)
-
-
-def _is_text(head: bytes, header: int, count: int, dimensions: int) -> bool:
-    """Whether what follows a header is text."""
-    body = head[header:]
-    line, ended, _ = body.partition(b"\n")
-    if ended and trailing_numbers(line) >= dimensions:
-        return True
-    if len(head) < HEAD and _fills(body, count, 4 * dimensions):
-        return False
-    record = body.partition(b" ")[2][: 4 * dimensions]
-    if _CONTROL.search(record):
-        return False
-    try:
-        # The head can end within a character.
-        record[:-4].decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _fills(body: bytes, count: int, width: int) -> bool:
-    """Whether words that a space and `width` bytes follow are all that there is."""
-    start = 0
-    for _ in range(count):
-        space = body.find(b" ", start)
-        if space < 0 or len(body) < space + 1 + width:
-            return False
-        start = space + 1 + width
-    return not body[start:].strip()
 
 
 @dataclass(frozen=True, slots=True)

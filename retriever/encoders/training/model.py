@@ -142,12 +142,7 @@ def _write_json(path: Path, value: object) -> None:
 class TrainableEncoder:
     """An encoder that was loaded for training; make one with `load`.
 
-    Attributes:
-        spec: of the encoder before training.
-        base: the model's folder.
-        backbone: of the model.
-        dimensions: components of a vector.
-        classifier: the softmax classifier of the objective ``nli``, None without it.
+    `spec` is that before training, `classifier` the softmax classifier of the objective ``nli``.
     """
 
     def __init__(self, spec: EncoderSpec, model: TransformerModel, base: ModelFolder) -> None:

@@ -1,4 +1,4 @@
-"""Terms against sums over pairs one by one, gradients against finite differences."""
+"""Terms against sums over pairs one by one."""
 
 from __future__ import annotations
 
@@ -58,15 +58,6 @@ def test_means_are_those_over_the_pairs(margin, block):
     np.testing.assert_allclose([float(term) for term in found], expected, rtol=1e-12)
 
 
-def test_a_word_that_a_source_lacks_is_in_no_pair_of_it():
-    projected, present = _projected(), _present()
-    changed = [one.clone() for one in projected]
-    changed[0][1] += 100
-    changed[1][6] += 100
-    means = [pair_means(one, present, SENTENCES, TYPES, 6.0) for one in (projected, changed)]
-    assert means[0] == means[1]
-
-
 def test_terms_without_a_pair_are_zero():
     projected = [one[:3] for one in _projected(2)]
     present = [one[:3] for one in _present(2)]
@@ -85,31 +76,18 @@ def test_terms_without_a_pair_are_zero():
     assert [float(term) for term in empty] == [0, 0, 0, 0]
 
 
-@pytest.mark.parametrize("term", range(4))
-def test_gradients_of_the_terms_equal_finite_differences(term):
-    def mean(*projected: torch.Tensor) -> torch.Tensor:
-        return pair_means(projected, _present(), SENTENCES, TYPES, 6.0)[term]
-
-    inputs = [one.requires_grad_() for one in _projected()]
-    assert torch.autograd.gradcheck(mean, inputs)
-
-
 @pytest.mark.parametrize("shape", [(3, 5), (5, 3)])
-def test_orthogonality_and_its_gradient(shape):
+def test_orthogonality(shape):
     matrix = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     a = matrix.numpy()
     gram = a @ a.T if shape[0] < shape[1] else a.T @ a
     expected = np.linalg.norm(gram - np.eye(len(gram)), "fro") ** 2
     assert float(orthogonality(matrix)) == pytest.approx(expected)
-    assert torch.autograd.gradcheck(orthogonality, [matrix.requires_grad_()])
-
-
-def test_a_projection_on_fewer_dimensions_can_have_no_loss():
-    assert orthogonality(torch.eye(5, dtype=torch.float64)[:3]) == 0
+    assert orthogonality(torch.eye(5, dtype=torch.float64)[: shape[0], : shape[1]]) == 0
 
 
 @pytest.mark.parametrize("pooling", ["mean", "max"])
-def test_pooling_and_its_gradient(pooling):
+def test_pooling(pooling):
     words = _projected(1)[0]
     sentences = torch.tensor([0, 0, 0, 2, 2, 3, 3, 3])
     found = pool(words, sentences, 5, pooling)
@@ -119,6 +97,3 @@ def test_pooling_and_its_gradient(pooling):
         # Not what padding with zeros would give: the maximum of negative components is negative.
         expected = reduce(rows, 0) if len(rows) else np.zeros(4)
         np.testing.assert_allclose(found[sentence].numpy(), expected, rtol=1e-12)
-    assert torch.autograd.gradcheck(
-        lambda one: pool(one, sentences, 5, pooling), [words.requires_grad_()]
-    )

@@ -14,7 +14,7 @@ from retriever.encoders.meta.linear import svd
 from retriever.encoders.meta.settings import MetaSettings, UnsupSettings
 from retriever.encoders.meta.streaming import draw_texts
 from retriever.encoders.static.fitting import fit_static
-from retriever.errors import ConfigError, ModelError, SourceError
+from retriever.errors import ConfigError, SourceError
 from tests.crash.forked import in_child
 from tests.retriever.encoders.static.static_samples import write_vectors
 
@@ -68,19 +68,6 @@ def test_svd_of_a_stream_is_that_of_all_words_at_once(make, sources):
     assert provenance["known"][2] == pytest.approx(rows[:, 32:].any(axis=1).mean())
 
 
-def test_memory_does_not_hold_the_words(make, monkeypatch):
-    """What is kept of a corpus has the size of the sources' widths."""
-    seen = []
-    read = streaming.read_moments
-    monkeypatch.setattr(
-        "retriever.encoders.meta.fitting.read_moments",
-        lambda *args: seen.append(read(*args)) or seen[-1],
-    )
-    make("svd", texts=CORPUS[:40])
-    make("svd", texts=CORPUS)
-    assert seen[0].gram.shape == seen[1].gram.shape == (16 + 16 + 5 + 3,) * 2
-
-
 @pytest.mark.parametrize(
     ("method", "moment"), [("gcca", "reading"), ("unsup", "reading"), ("unsup", "training")]
 )
@@ -88,8 +75,7 @@ def test_a_killed_run_resumes_and_ends_with_the_same_bits(
     make, tmp_path, method, moment, one_thread, monkeypatch
 ):
     # A commit after each group.
-    for function in (streaming.read_moments, streaming.store_words):
-        monkeypatch.setattr(function, "__defaults__", (0.0,))
+    monkeypatch.setattr(streaming.read_moments, "__defaults__", (0.0,))
     make(method, output="whole", training=QUICK)
     read = []
 
@@ -122,8 +108,7 @@ def test_a_killed_run_resumes_and_ends_with_the_same_bits(
 
 @pytest.mark.parametrize("method", ["svd", "unsup"])
 def test_what_another_corpus_left_is_not_used(make, monkeypatch, method):
-    for function in (streaming.read_moments, streaming.store_words):
-        monkeypatch.setattr(function, "__defaults__", (0.0,))
+    monkeypatch.setattr(streaming.read_moments, "__defaults__", (0.0,))
 
     def interrupt(one):
         raise KeyboardInterrupt
@@ -139,34 +124,6 @@ def test_what_another_corpus_left_is_not_used(make, monkeypatch, method):
         make(method, texts=CORPUS[::-1], training=QUICK, done=done, epoch=interrupt)
     expected = make(method, output="first", training=QUICK)
     assert make(method, training=QUICK).spec.weights == expected.spec.weights
-
-
-@pytest.mark.parametrize("content", ["", "[512", "[512]", '["a", "b"]', "3", "\x00"])
-@pytest.mark.parametrize(
-    ("method", "record"), [("gcca", "moments-*/state.json"), ("unsup", "words-*/words.json")]
-)
-def test_a_damaged_checkpoint_is_named_in_one_line(
-    make, tmp_path, monkeypatch, method, record, content
-):
-    for function in (streaming.read_moments, streaming.store_words):
-        monkeypatch.setattr(function, "__defaults__", (0.0,))
-    read = []
-
-    def done(texts, pieces):
-        read.append(texts)
-        if sum(read) > 600:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        make(method, done=done)
-    (path,) = (tmp_path / ".both.fitting").glob(record)
-    path.write_text(content)
-    with pytest.raises(ModelError) as caught:
-        make(method)
-    message = str(caught.value)
-    assert f"{path.parent.name}: the checkpoint cannot be read (" in message
-    assert message.endswith("; remove the folder to start over")
-    assert len(message.splitlines()) == 1
 
 
 def test_a_seed_decides_all(make):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from retriever.encoders.meta.attention import AttentionModel, Words, unsup_loss
-from retriever.encoders.meta.attention_fitting import History, MetaEpoch, fit_unsup
+from retriever.encoders.meta.attention_fitting import History, MetaEpoch, fit_attention
 from retriever.encoders.meta.linear import Projection
 from retriever.encoders.meta.settings import UnsupSettings
 from retriever.encoders.meta.sources import WordBatch
@@ -40,7 +40,7 @@ def _words(*levels: float) -> SharedSignal:
 @cache
 def _fitted(settings: UnsupSettings, *levels: float) -> tuple[Projection, History]:
     words = _words(*levels)
-    return fit_unsup(words.epochs, WIDTHS, settings, held_out=words.held_out)
+    return fit_attention(words.epochs, WIDTHS, settings, held_out=words.held_out)
 
 
 def _same(a: Projection, b: Projection) -> bool:
@@ -60,7 +60,7 @@ def _nearest(projection: Projection, words: SharedSignal) -> float:
 def test_it_finds_what_two_rotated_noisy_sources_share(levels):
     words = _words(*levels)
     projection, history = _fitted(TOY, *levels)
-    untrained, _ = fit_unsup(
+    untrained, _ = fit_attention(
         words.epochs, WIDTHS, replace(TOY, epochs=1, learning_rate=1e-12), held_out=words.held_out
     )
     assert _nearest(untrained, words) < 0.05
@@ -73,100 +73,63 @@ def test_it_finds_what_two_rotated_noisy_sources_share(levels):
     assert history.curve[history.best].held_out < history.curve[0].held_out / 2
 
 
-def test_projections_become_orthogonal():
+def test_equal_sources_have_orthogonal_projections_and_about_equal_weights_of_sum_one():
     projection, _ = _fitted(TOY)
     for matrix in projection.matrices:
         np.testing.assert_allclose(matrix @ matrix.T, np.eye(SIGNAL), atol=0.1)
+    assert projection.weights.sum() == pytest.approx(1)
+    np.testing.assert_allclose(projection.weights, 0.5, atol=0.02)
 
 
-def test_equal_sources_have_about_equal_weights_of_sum_one():
-    weights = _fitted(TOY)[0].weights
-    assert weights.sum() == pytest.approx(1)
-    np.testing.assert_allclose(weights, 0.5, atol=0.02)
-
-
-def test_the_noisier_source_has_the_lower_weight_with_the_default_margin():
-    assert _fitted(TOY, 0.3, 1.0)[0].weights[1] < 0.45
-    assert _fitted(TOY, 1.0, 0.3)[0].weights[0] < 0.45
-
-
-def test_with_a_small_margin_weights_equalize_lengths_and_say_nothing_of_noise():
-    # The noisier source has the shorter projections, all of them of unit vectors.
-    narrow = replace(TOY, margin=1.0)
-    assert _fitted(narrow, 0.3, 1.0)[0].weights[1] > 0.5
-    assert _fitted(narrow, 1.0, 0.3)[0].weights[0] > 0.5
+@pytest.mark.parametrize(("levels", "noisier"), [((0.3, 1.0), 1), ((1.0, 0.3), 0)])
+def test_the_noisier_source_has_the_lower_weight_unless_the_margin_is_small(levels, noisier):
+    assert _fitted(TOY, *levels)[0].weights[noisier] < 0.45
+    # It has the shorter projections, all of them of unit vectors.
+    assert _fitted(replace(TOY, margin=1.0), *levels)[0].weights[noisier] > 0.5
 
 
 def test_without_weights_all_sources_count_alike():
     projection, history = _fitted(replace(SHORT, weights=False))
-    assert len(set(projection.weights.tolist())) == 1
-    assert {epoch.weights for epoch in history.curve} == {history.curve[0].weights}
+    assert projection.weights.tolist() == [0.5, 0.5]
+    assert {epoch.weights for epoch in history.curve} == {(0.5, 0.5)}
 
 
-def _model_and_loss(
-    weights: bool, dtype: torch.dtype
-) -> tuple[AttentionModel, Callable[[], torch.Tensor]]:
-    """A model with arbitrary values, and its loss on a batch."""
+@pytest.mark.parametrize("trained", [True, False])
+def test_the_loss_is_its_definition(trained):
+    """Eqs. 6 to 10 pair by pair, of two sources."""
     settings = UnsupSettings(
-        weights=weights, dimensions=6, margin=2.0, lambda_=0.5, mu=2.0, nu=3.0, xi=0.25
+        weights=trained, dimensions=6, margin=2.0, lambda_=0.5, mu=2.0, nu=3.0, xi=0.25
     )
-    model = AttentionModel(WIDTHS, settings)
-    batch = _words().held_out[0]
+    model, batch = AttentionModel(WIDTHS, settings), _words().held_out[0]
     words = Words(batch)
-    words.vectors = [one.to(dtype) for one in words.vectors]
+    words.vectors = [one.double() for one in words.vectors]
     chance = torch.Generator().manual_seed(3)
     for name, tensor in model.tensors.items():
-        value = torch.empty(tensor.shape, dtype=dtype).uniform_(-0.4, 0.5, generator=chance)
-        model.tensors[name] = value.requires_grad_()
-    return model, lambda: unsup_loss(model, words, settings)
-
-
-@pytest.mark.parametrize("weights", [True, False])
-def test_the_gradient_of_the_whole_loss_equals_finite_differences(weights):
-    model, loss = _model_and_loss(weights, torch.float64)
-    loss().backward()
-    chance = np.random.default_rng(0)
-    for tensor in model.tensors.values():
-        direction = torch.from_numpy(chance.standard_normal(tensor.shape))
-        step = 1e-6 * direction
-        with torch.no_grad():
-            tensor += step
-            above = loss().item()
-            tensor -= 2 * step
-            below = loss().item()
-            tensor += step
-        slope = float((tensor.grad * direction).sum())
-        assert slope == pytest.approx((above - below) / 2e-6, rel=1e-5, abs=1e-8)
-
-
-def _plain_terms(batch: WordBatch, matrices, factors):
-    """Eqs. 6 to 9 pair by pair, of two sources."""
+        value = torch.empty(tensor.shape, dtype=torch.float64)
+        model.tensors[name] = value.uniform_(-0.4, 0.5, generator=chance)
+    powers = np.exp(model.tensors["weights"].numpy()) if trained else np.ones(2)
+    matrices = [one.numpy() for one in model.matrices]
     left, right = (
         factor * x @ matrix.T
-        for factor, x, matrix in zip(factors, batch.vectors, matrices, strict=True)
+        for factor, x, matrix in zip(
+            2 * powers / powers.sum(), batch.vectors, matrices, strict=True
+        )
     )
     gaps = ((left[:, None] - right[None]) ** 2).sum(2)
     sentence = batch.sentences[:, None] == batch.sentences
     form = batch.types[:, None] == batch.types
-    masks = (np.eye(len(gaps), dtype=bool), sentence & ~form, ~sentence & form, ~sentence & ~form)
-    return gaps, masks
-
-
-def test_the_loss_is_its_definition():
-    model, loss = _model_and_loss(True, torch.float64)
-    a, b = (one.detach().numpy() for one in model.matrices)
-    weights = np.exp(model.tensors["weights"].detach().numpy())
-    gaps, masks = _plain_terms(_words().held_out[0], (a, b), 2 * weights / weights.sum())
-    pull = gaps[masks[0]].mean()
-    pushes = [np.maximum(0, 2.0 - gaps[mask]).mean() for mask in masks[1:]]
-    orthogonal = sum(np.linalg.norm(one @ one.T - np.eye(6)) ** 2 for one in (a, b))
-    pushed = np.dot([0.5, 2.0, 3.0], pushes)
-    assert loss().item() == pytest.approx(pull + pushed + 0.25 * orthogonal, rel=1e-9)
+    pushes = [
+        np.maximum(0, 2.0 - gaps[mask]).mean()
+        for mask in (sentence & ~form, ~sentence & form, ~sentence & ~form)
+    ]
+    orthogonal = sum(np.linalg.norm(one @ one.T - np.eye(6)) ** 2 for one in matrices)
+    expected = np.diag(gaps).mean() + np.dot([0.5, 2.0, 3.0], pushes) + 0.25 * orthogonal
+    assert unsup_loss(model, words, settings).item() == pytest.approx(expected, rel=1e-9)
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_one_others():
     words = _words()
-    again = fit_unsup(words.epochs, WIDTHS, SHORT, held_out=words.held_out)
+    again = fit_attention(words.epochs, WIDTHS, SHORT, held_out=words.held_out)
     assert _same(again[0], _fitted(SHORT)[0])
     assert again[1] == _fitted(SHORT)[1]
     assert not _same(_fitted(replace(SHORT, seed=1))[0], again[0])
@@ -184,7 +147,7 @@ def test_an_interrupted_training_resumes_to_the_same_bits(tmp_path: Path, place)
             yield batch
 
     with pytest.raises(KeyboardInterrupt):
-        fit_unsup(interrupted, WIDTHS, settings, held_out=words.held_out, checkpoint=checkpoint)
+        fit_attention(interrupted, WIDTHS, settings, held_out=words.held_out, checkpoint=checkpoint)
     begun: list[int] = []
     seen: list[MetaEpoch] = []
 
@@ -192,45 +155,18 @@ def test_an_interrupted_training_resumes_to_the_same_bits(tmp_path: Path, place)
         begun.append(number)
         return words.epochs(number)
 
-    projection, history = fit_unsup(
+    projection, history = fit_attention(
         rest, WIDTHS, settings, held_out=words.held_out, checkpoint=checkpoint, done=seen.append
     )
     assert begun == list(range(place, 5))
     assert tuple(seen) == history.curve
     assert history == _fitted(settings)[1]
     assert _same(projection, _fitted(settings)[0])
-
-
-def test_a_finished_training_gives_its_result_again(tmp_path: Path):
-    words = _words()
-    checkpoint = Checkpoint(tmp_path / "checkpoint", {})
-    first = fit_unsup(words.epochs, WIDTHS, SHORT, held_out=words.held_out, checkpoint=checkpoint)
-
-    def none(number: int) -> Iterator[WordBatch]:
-        raise AssertionError
-
-    again = fit_unsup(none, WIDTHS, SHORT, held_out=words.held_out, checkpoint=checkpoint)
-    assert again[1] == first[1]
-    assert _same(again[0], first[0])
-
-
-def test_the_score_says_which_epoch_is_kept_and_when_training_stops():
-    words = _words()
-    scores = iter([0.1, 0.3, 0.5, 0.5, 0.4, 0.2, 0.9])
-    kept: list[Projection] = []
-
-    def score(projection: Projection) -> float:
-        kept.append(projection)
-        return next(scores)
-
-    projection, history = fit_unsup(
-        words.epochs, WIDTHS, replace(TOY, patience=3), held_out=[], score=score
+    # A finished training gives its result again.
+    again = fit_attention(
+        pytest.fail, WIDTHS, settings, held_out=words.held_out, checkpoint=checkpoint
     )
-    # The first of the two equal ones, and three epochs after it.
-    assert [epoch.score for epoch in history.curve] == [0.1, 0.3, 0.5, 0.5, 0.4, 0.2]
-    assert history.best == 2
-    assert _same(projection, kept[2])
-    assert [epoch.held_out for epoch in history.curve] == [None] * 6
+    assert _same(again[0], projection)
 
 
 def test_without_a_score_the_held_out_loss_stops_training():
@@ -266,7 +202,7 @@ def test_odd_batches_train(case):
         "empty": WordBatch(tuple(x[:0] for x in whole.vectors), none, none),
     }[case]
     settings = replace(SHORT, pooling="max")
-    projection, history = fit_unsup(
+    projection, history = fit_attention(
         lambda _: [batch, whole], WIDTHS, settings, held_out=[batch, whole]
     )
     assert all(np.isfinite(matrix).all() for matrix in projection.matrices)
@@ -280,7 +216,7 @@ def test_more_sources_and_a_meta_space_wider_than_one_of_them():
         for one in batches:
             yield WordBatch((*one.vectors, one.vectors[0][:, :5]), one.sentences, one.types)
 
-    projection, history = fit_unsup(
+    projection, history = fit_attention(
         lambda number: three(words.epochs(number)),
         (*WIDTHS, 5),
         replace(SHORT, dimensions=None, margin=1.0),
@@ -295,4 +231,4 @@ def test_a_training_that_diverges_is_an_error(rate):
     words = _words()
     settings = replace(SHORT, learning_rate=rate)
     with pytest.raises(ConfigError, match="learning_rate: the training diverged"):
-        fit_unsup(words.epochs, WIDTHS, settings, held_out=words.held_out)
+        fit_attention(words.epochs, WIDTHS, settings, held_out=words.held_out)
