@@ -316,9 +316,9 @@ def sif_weights(probabilities: NDArray[np.float64], a: float) -> Floats:
 def usif_a(probabilities: NDArray[np.float64], length: float) -> float:
     """The parameter that uSIF derives (Ethayarajh) and SIF takes as a setting.
 
-    ``a = (1 - alpha) / (alpha Z)`` with ``Z = |V| / 2`` and alpha the part of the vocabulary V whose
-    probability is above ``1 - (1 - 1/|V|)^n``, n the mean number of words of a text; infinite where
-    no word is so probable.
+    ``a = (1 - alpha) / (alpha Z)`` with ``Z = |V| / 2`` and alpha the part of the vocabulary V of a
+    probability above ``1 - (1 - 1/|V|)^n``, n the mean number of words of a text; infinite where no
+    word is so probable.
     """
     size = len(probabilities)
     threshold = 1 - (1 - 1 / size) ** length
