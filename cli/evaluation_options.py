@@ -33,23 +33,14 @@ if TYPE_CHECKING:
 
 def data_set(path: Path) -> Path:
     """The path of a data set, or the same path below $RETRIEVER_DATA if it is only there."""
-    folder = os.environ.get("RETRIEVER_DATA")
-    below = Path(folder, path) if folder else None
-    for one in (path, below):
-        if one is not None and os.path.exists(one):
+    for one in (path, Path(os.environ.get("RETRIEVER_DATA", ""), path)):
+        if os.path.exists(one):
             return one
     from retriever.errors import SourceError
 
-    if path.is_absolute():
-        raise SourceError(f"{path}: no such file or folder; check the path")
-    if below is None:
-        raise SourceError(
-            f"{path}: no such file or folder; check the path, or let RETRIEVER_DATA name the "
-            "folder that holds the data sets"
-        )
     raise SourceError(
-        f"{path}: no such file or folder, and no {below} in the folder that RETRIEVER_DATA names; "
-        "check the path"
+        f"{path}: no such file or folder; check the path, or let RETRIEVER_DATA name the folder "
+        "that holds the data sets"
     )
 
 

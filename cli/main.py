@@ -68,24 +68,6 @@ _GROUP_HELP = {
     "inspect": "Look inside a model: its layers, words and SBERT-WK weights.",
     "make": "Make data sets from a corpus.",
 }
-# Commands of the previous release, and what has taken their place.
-_FORMER = {
-    "add": "`retriever index --existing`",
-    "rebuild": "`retriever compact --index-type auto`",
-    "fit": "`retriever train static`",
-    "tune": "`retriever eval layers`",
-    "eval run": "`retriever eval compare`",
-    "eval categories": "`retriever reproduce ma table-2`",
-    "inspect sensitivity": "`retriever reproduce sbert-wk figure-3`",
-}
-# Options that belong to another command now.
-_MOVED = {
-    "eval qa": {
-        **dict.fromkeys(("negatives", "count", "margin", "epochs", "initial"), "train reranker"),
-        **dict.fromkeys(("loss", "layer-decay", "cross-epochs"), "train cross-encoder"),
-        "without": "train",
-    }
-}
 _INTERRUPTED = 130
 _REFUSED = 2
 
@@ -115,12 +97,9 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the subcommand that the arguments name, or suggest the present name or near ones."""
+        """Find the subcommand that the arguments name, or suggest near ones."""
         name = args[0]
         if name not in self._tree and not name.startswith("-"):
-            path = " ".join([*ctx.command_path.split()[1:], name])
-            if path in _FORMER:
-                raise click.UsageError(f"`retriever {path}` is now {_FORMER[path]}", ctx)
             from difflib import get_close_matches
 
             near = get_close_matches(name, self._tree) or _deeper(self._tree, name)
@@ -218,9 +197,6 @@ def _in_place_of(error: click.NoSuchOption) -> str:
             return ": it is part of --model, give it as `--model MODEL::NAME`"
         if key.removeprefix("no-") in keys:
             return f": it is part of --model, give it as `--model MODEL::{_as_setting(key)}`"
-    path = " ".join(context.command_path.split()[1:])
-    if (moved := _MOVED.get(path, {}).get(key)) is not None:
-        return f": it belongs to `retriever {moved}`"
     return _did_you_mean(error.possibilities or ())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import click
 
@@ -17,6 +17,7 @@ from cli.options import (
     option,
     quiet_option,
 )
+from cli.output.progress import EncodingProgress, ShardsProgress, warn_metadata, warn_reader
 from cli.output.text import counted, say
 from cli.source_options import (
     AnalyzerOptions,
@@ -29,7 +30,6 @@ from cli.source_options import (
 
 if TYPE_CHECKING:
     from retriever.documents.reader import CorpusReader
-    from retriever.encoders.encoder import ModelChoice
 
 # Options that the other form of output does not have, by parameter.
 _SHARDS_ALONE = ("shard_size", "workers", "ray", "language", "stemming", "stop_words", "types")
@@ -118,92 +118,29 @@ def encode_command(
     shards are kept: the same command resumes after an interruption, and checks the shards that
     exist. Settings that you leave out are then those of the folder.
     """
+    from retriever import encode_shards
+
     if (output is None) == (shards is None):
         raise click.UsageError("expected either --output or --shards", context)
     reader = source.reader(sources)
-    if shards is not None:
-        if as_queries:
-            raise click.UsageError("--as-queries: shards hold passages; use --output", context)
-        _encode_shards(
-            reader,
-            shards,
-            encoder.choice(),
-            analyzer,
-            on_long=on_long,
-            shard_size=shard_size,
-            workers=workers,
-            ray=ray,
-            quiet=quiet,
+    if output is not None:
+        for name in _SHARDS_ALONE:
+            if is_given(name):
+                raise click.UsageError(f"{flag_of(name)}: needs --shards", context)
+        if on_long == "split":
+            raise click.UsageError("--on-long split: a row is a document; use --shards", context)
+        _encode_to_file(
+            reader, output, encoder, on_long or "truncate", as_queries=as_queries, quiet=quiet
         )
         return
-    assert output is not None
-    for name in _SHARDS_ALONE:
-        if is_given(name):
-            raise click.UsageError(f"{flag_of(name)}: needs --shards", context)
-    if on_long == "split":
-        raise click.UsageError("--on-long split: a row is a document; use --shards", context)
-    _encode_to_file(
-        reader,
-        output,
-        encoder.choice(),
-        on_long=on_long or "truncate",
-        as_queries=as_queries,
-        quiet=quiet,
-    )
-
-
-def _encode_to_file(
-    reader: CorpusReader,
-    output: Path,
-    choice: ModelChoice,
-    *,
-    on_long: Literal["truncate", "error"],
-    as_queries: bool,
-    quiet: bool,
-) -> None:
-    from cli.output.progress import EncodingProgress, warn_reader
-    from retriever.index.export import check_output, encode_to_file
-
-    check_output(output, ".npy")
-    loaded = choice.load()
-    with EncodingProgress(reader, quiet=quiet) as progress:
-        written = encode_to_file(
-            reader, loaded, output, on_long=on_long, progress=progress, queries=as_queries
-        )
-    warn_reader(reader, say)
-    if written.truncated:
-        say(
-            f"warning: {counted(written.truncated, 'text')} truncated to the encoder's window of "
-            f"{loaded.spec.max_length} word pieces"
-        )
-    if not quiet:
-        say(
-            f"{output}: {counted(written.rows, 'vector')} of {loaded.spec.dimensions} dimensions; "
-            f"ids in {written.ids_file}",
-            err=False,
-        )
-
-
-def _encode_shards(
-    reader: CorpusReader,
-    shards: Path,
-    choice: ModelChoice,
-    analyzer: AnalyzerOptions,
-    *,
-    on_long: OnLong | None,
-    shard_size: int | None,
-    workers: int | None,
-    ray: str | None,
-    quiet: bool,
-) -> None:
-    from cli.output.progress import ShardsProgress, warn_metadata, warn_reader
-    from retriever import encode_shards
-
+    if as_queries:
+        raise click.UsageError("--as-queries: shards hold passages; use --output", context)
+    choice = encoder.choice()
     try:
         with ShardsProgress(reader, quiet=quiet) as progress:
             done = encode_shards(
                 reader,
-                shards,
+                cast("Path", shards),
                 choice.encoder,
                 device=choice.device,
                 download=choice.download,
@@ -229,5 +166,36 @@ def _encode_shards(
             f"{counted(done.documents, 'document')}, {counted(done.passages, 'passage')} of "
             f"{done.dimensions} dimensions"
             + (f" ({counted(done.split, 'document')} split)" if done.split else ""),
+            err=False,
+        )
+
+
+def _encode_to_file(
+    reader: CorpusReader,
+    output: Path,
+    encoder: EncoderOptions,
+    on_long: Literal["truncate", "error"],
+    *,
+    as_queries: bool,
+    quiet: bool,
+) -> None:
+    from retriever.index.export import check_output, encode_to_file
+
+    check_output(output, ".npy")
+    loaded = encoder.choice().load()
+    with EncodingProgress(reader, quiet=quiet) as progress:
+        written = encode_to_file(
+            reader, loaded, output, on_long=on_long, progress=progress, queries=as_queries
+        )
+    warn_reader(reader, say)
+    if written.truncated:
+        say(
+            f"warning: {counted(written.truncated, 'text')} truncated to the encoder's window of "
+            f"{loaded.spec.max_length} word pieces"
+        )
+    if not quiet:
+        say(
+            f"{output}: {counted(written.rows, 'vector')} of {loaded.spec.dimensions} dimensions; "
+            f"ids in {written.ids_file}",
             err=False,
         )

@@ -90,5 +90,4 @@ def layers_command(
     )
     with shown.stages() as progress:
         result = search_layers(data, settings, test=test, progress=progress, command=command_line())
-    shown.draw(result)
     shown.write(result)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from contextlib import ExitStack
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -169,23 +170,13 @@ def _summarize(
     size = open_store(folder).size()
     if as_json:
         summary = {
-            "added": report.added,
-            "updated": report.updated,
-            "unchanged": report.unchanged,
-            "deleted": report.deleted,
+            **asdict(report),
+            "merge_seconds": round(report.merge_seconds, 3),
             "skipped": reader.skipped,
             "empty": reader.empty,
             "identical": reader.duplicates,
-            "doubled": report.doubled,
             "columns": reader.columns,
             "left_out": {name: count.records for name, count in reader.left_out.items()},
-            "passages": report.passages,
-            "repeated": report.repeated,
-            "pieces": report.pieces,
-            "split": report.split,
-            "truncated": report.truncated,
-            "merged_segments": report.merged_segments,
-            "merge_seconds": round(report.merge_seconds, 3),
             "seconds": seconds,
             "bytes": size,
         }

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import click
 
@@ -23,11 +21,6 @@ from cli.output.results import ResultOptions, command_line, result_options
 from cli.output.text import say
 from cli.source_options import SourceOptions, corpus_texts, source_options, sources_argument
 from retriever.settings import setting
-from retriever.terminal import on_one_line
-
-if TYPE_CHECKING:
-    from eval import WeightInspection
-
 
 limit_option = option(
     "--limit",
@@ -37,20 +30,6 @@ limit_option = option(
     help="Maximum number of texts to read.",
     section="Input",
 )
-
-
-def text_of_file(path: Path) -> str:
-    """The content of a file without white space around it."""
-    from retriever.errors import SourceError
-
-    try:
-        text = path.read_text(encoding="utf-8-sig").strip()
-    except UnicodeDecodeError as error:
-        raise SourceError(
-            f"{path}: expected UTF-8, found byte {error.object[error.start]:#04x} at offset "
-            f"{error.start}; convert the file"
-        ) from error
-    return checked_text(text, str(path))
 
 
 def checked_text(text: str, name: str) -> str:
@@ -109,7 +88,6 @@ def layers_command(
         )
     if reader:
         warn_reader(reader, say)
-    shown.draw(result)
     shown.write(result)
 
 
@@ -167,13 +145,7 @@ def words_command(
             command=command_line(),
         )
     warn_reader(reader, say)
-    shown.draw(result)
     shown.write(result)
-
-
-# Of the 256 colors of a terminal: white to red, each light enough for black letters.
-_SHADES = (231, 224, 217, 210, 203, 196)
-_BLACK = 16
 
 
 @click.command("weights", cls=Command)
@@ -203,8 +175,7 @@ def weights_command(
 ) -> None:
     """Show the weight of each word of TEXT in its SBERT-WK vector; the weights sum to 1.
 
-    On a terminal a word with a greater weight has a darker background; elsewhere its weight follows
-    it. --json adds the weights of the layers in each word.
+    Each word is followed by its weight. --json adds the weights of the layers in each word.
 
     If --model is a meta-embedding, show the weights of its sources, and the length of each source's
     part of each word's vector.
@@ -213,47 +184,16 @@ def weights_command(
 
     if (text is None) == (text_file is None):
         raise click.UsageError("give either TEXT or --text-file FILE")
-    read = text_of_file(text_file) if text_file else checked_text(text or "", "TEXT")
-    if is_meta((encoder.model or "").partition("::")[0]):
-        asked = encoder.choice()
-        loading = Loading(asked.device, asked.download)
-        parts = inspect_meta(read, asked.encoder, loading=loading, notify=shown.notify)
-        shown.draw(parts)
-        shown.show(parts)
+    if text_file is not None:
+        # Other bytes become what `checked_text` refuses.
+        text = text_file.read_text(encoding="utf-8-sig", errors="surrogateescape").strip()
+    read = checked_text(text or "", str(text_file or "TEXT"))
+    meta = is_meta((encoder.model or "").partition("::")[0])
+    asked = encoder if meta else replace(encoder, model=sbert_wk_form(encoder.model or ""))
+    choice = asked.choice()
+    loading = Loading(choice.device, choice.download)
+    if meta:
+        shown.show(inspect_meta(read, choice.encoder, loading=loading, notify=shown.notify))
         return
-    choice = replace(encoder, model=sbert_wk_form(encoder.model or "")).choice()
-    result = inspect_weights(
-        read,
-        choice.encoder,
-        unit=unit,
-        loading=Loading(choice.device, choice.download),
-        notify=shown.notify,
-    )
-    shown.draw(result)
-    if not shown.as_json and sys.stdout.isatty() and "NO_COLOR" not in os.environ:
-        click.echo(_shaded(result), color=True)
-    else:
-        shown.show(result)
-
-
-def _shaded(found: WeightInspection) -> str:
-    """The text, each word on a background as dark as its share of the greatest weight."""
-    greatest = max(word.weight for word in found.words)
-    parts: list[str] = []
-    last = 0
-    for word in found.words:
-        if word.start is not None and word.stop is not None:
-            gap = found.passage[last : word.start] if word.start > last else ""
-            last = max(last, word.stop)
-        else:
-            gap = " " if parts else ""
-        parts += [on_one_line(gap), _shade(on_one_line(word.text), word.weight / greatest)]
-        if word.start is None:
-            parts.append(" ")
-    scale = "".join(_shade("  ", step / (len(_SHADES) - 1)) for step in range(len(_SHADES)))
-    return f"{''.join(parts).rstrip()}\n\n0 {scale} {greatest:.3f}"
-
-
-def _shade(text: str, share: float) -> str:
-    background = _SHADES[min(int(share * len(_SHADES)), len(_SHADES) - 1)]
-    return click.style(text, fg=_BLACK, bg=background)
+    result = inspect_weights(read, choice.encoder, unit=unit, loading=loading, notify=shown.notify)
+    shown.show(result)

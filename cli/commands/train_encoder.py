@@ -113,5 +113,4 @@ def encoder_command(
         )
     if reader is not None:
         warn_reader(reader, say)
-    shown.draw(result)
     shown.show(result)

@@ -106,7 +106,6 @@ def reranker_command(
             progress=progress,
             notify=shown.notify,
         )
-    shown.draw(result)
     shown.show(result)
 
 
@@ -173,5 +172,4 @@ def cross_encoder_command(
             progress=progress,
             notify=shown.notify,
         )
-    shown.draw(result)
     shown.show(result)

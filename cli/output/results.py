@@ -6,9 +6,9 @@ import json
 import shlex
 import sys
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,23 +17,7 @@ from cli.output.text import say
 from retriever.terminal import without_controls
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from cli.output.progress import Stages
-
-
-class _Result(Protocol):
-    def text(self) -> str: ...
-
-    def to_json(self) -> dict[str, object]: ...
-
-
-class _DrawnResult(_Result, Protocol):
-    def figure(self) -> Figure: ...
-
-
-class _ReportedResult(_Result, Protocol):
-    def write(self, folder: Path) -> list[Path]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,29 +40,26 @@ class ResultOptions:
         if not self.quiet or line.startswith(("note: ", "warning: ")):
             say(line)
 
-    def draw(self, result: _DrawnResult) -> None:
-        """Draw the figure, if a file is given."""
+    def show(self, result: Any) -> None:
+        """Draw the figure, if a file is given, and print the result; if quiet, only JSON."""
         if self.plot is not None:
             from eval import save_figure
 
             save_figure(result.figure(), self.plot)
-
-    def show(self, result: _Result) -> None:
-        """Print the result; nothing if quiet, except JSON."""
         if self.as_json:
             click.echo(json.dumps(result.to_json(), allow_nan=False))
         elif not self.quiet:
             click.echo(without_controls(result.text()))
 
-    def write(self, result: _ReportedResult) -> None:
-        """Write the report, if a folder is given, and print the result, also if quiet."""
+    def write(self, result: Any) -> None:
+        """Write the report, if a folder is given; draw, and print the result, also if quiet."""
         if self.report is not None:
             names = [path.relative_to(self.report) for path in result.write(self.report)]
             files = sorted(name.name for name in names if len(name.parts) == 1)
             folders = Counter(name.parts[0] for name in names if len(name.parts) > 1)
             counts = [f"{count} {folder}" for folder, count in sorted(folders.items())]
             say(f"{self.report}: {', '.join([*files, *counts])}")
-        ResultOptions(as_json=self.as_json).show(result)
+        replace(self, quiet=False).show(result)
 
 
 def _check_figure(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:

@@ -226,10 +226,10 @@ def _described(index: Index) -> dict[str, Any]:
 
 def _reference_page(description: dict[str, Any], address: str) -> str:
     """The routes of an OpenAPI description as HTML, with examples that call an address."""
-    schemas = description.get("components", {}).get("schemas", {})
+    schemas = description["components"]["schemas"]
     title = escape(f"{description['info']['title']} {description['info']['version']}")
     routes = [
-        _route(method, address.rstrip("/") + path, path, operation, schemas)
+        _route(method.upper(), address.rstrip("/"), path, operation, schemas)
         for path, operations in description["paths"].items()
         for method, operation in operations.items()
     ]
@@ -245,62 +245,32 @@ def _reference_page(description: dict[str, Any], address: str) -> str:
 
 
 def _route(
-    method: str, url: str, path: str, operation: dict[str, Any], schemas: dict[str, Any]
+    method: str, address: str, path: str, operation: dict[str, Any], schemas: dict[str, Any]
 ) -> str:
-    fields = [
-        (one["name"], one.get("required", False), {"description": "", **one["schema"], **one})
-        for one in operation.get("parameters", [])
-    ]
+    fields = {one["name"]: one for one in operation.get("parameters", [])}
     example = ""
     for kind, content in operation.get("requestBody", {}).get("content", {}).items():
-        schema = _resolved(content.get("schema", {}), schemas)
-        required = schema.get("required", [])
-        fields += [
-            (name, name in required, one) for name, one in schema.get("properties", {}).items()
-        ]
-        body = content.get("example") or json.dumps(
-            {
-                name: one["examples"][0]
-                for name, one in schema.get("properties", {}).items()
-                if name in ("query", "text", "title", "input", "documents", "k")
-                and one.get("examples")
-            }
-        )
-        example = (
-            f"curl -X {method.upper()} '{url}' -H 'Content-Type: {kind}' --data-binary '{body}'"
-        )
+        schema = content["schema"]
+        schema = schemas.get(schema.get("$ref", "").rpartition("/")[2], schema)
+        fields |= schema.get("properties", {})
+        given = {name: one["examples"][0] for name, one in fields.items() if "examples" in one}
+        body = content.get("example") or json.dumps(given)
+        url = address + path
+        example = f"curl -X {method} '{url}' -H 'Content-Type: {kind}' --data-binary '{body}'"
     rows = "".join(
-        f"<tr><th scope=row><code>{escape(name)}</code></th><td>{_kind(one, schemas)}"
-        f"{', required' if required else ''}</td><td>{_prose(one.get('description', ''))}</td></tr>"
-        for name, required, one in fields
+        f"<tr><th scope=row><code>{escape(name)}</code></th>"
+        f"<td>{_prose(one.get('description', ''))}</td></tr>"
+        for name, one in fields.items()
     )
     table = f"<table><tbody>{rows}</tbody></table>" if rows else ""
     shown = f'<pre tabindex="0">{escape(example)}</pre>' if example else ""
     return (
-        f"<section><h2><code>{method.upper()} {escape(path)}</code></h2>"
-        f"<p><strong>{escape(operation.get('summary', ''))}.</strong> "
-        f"{_prose(operation.get('description', ''))}</p>{table}{shown}</section>"
+        f"<section><h2><code>{method} {escape(path)}</code></h2>"
+        f"<p><strong>{escape(operation['summary'])}.</strong> "
+        f"{_prose(operation['description'])}</p>{table}{shown}</section>"
     )
 
 
 def _prose(text: str) -> str:
     """Text whose names are in backquotes."""
     return re.sub(r"`(.+?)`", r"<code>\1</code>", escape(text))
-
-
-def _resolved(schema: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
-    resolved: dict[str, Any] = schemas.get(schema.get("$ref", "").rpartition("/")[2], schema)
-    return resolved
-
-
-def _kind(schema: dict[str, Any], schemas: dict[str, Any]) -> str:
-    """The type of a value, with the values that it can have."""
-    parts = [_kind(one, schemas) for one in schema.get("anyOf", []) if one.get("type") != "null"]
-    if parts:
-        return " or ".join(parts)
-    schema = _resolved(schema, schemas)
-    if "enum" in schema:
-        return escape(", ".join(map(str, schema["enum"])))
-    if schema.get("type") == "array":
-        return f"list of {_kind(schema.get('items', {}), schemas)}"
-    return escape(str(schema.get("type", "")))

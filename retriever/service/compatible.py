@@ -22,9 +22,7 @@ from retriever.service.limits import Catalog, ServiceError, check_number
 Scores = NDArray[np.float32]
 _Model = Annotated[
     str,
-    Field(
-        description="An index, or the encoder of one; the first index by default.", examples=[""]
-    ),
+    Field(description="An index, or the encoder of one; the first index by default."),
 ]
 
 

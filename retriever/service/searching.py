@@ -102,7 +102,6 @@ class Ranking(_Request):
         [],
         max_length=32,
         description="Metadata fields whose values are counted over the whole result.",
-        examples=[["lang"]],
     )
     facet_limit: int = Field(10, ge=1, le=1_000, description="Maximum number of values of a field.")
 
@@ -120,8 +119,8 @@ class SearchRequest(Ranking):
     )
     where: str | Filters | None = Field(
         None,
-        description="Rank only documents that match this filter, or all of several.",
-        examples=['year >= 2020 and lang = "en"'],
+        description="Rank only documents that match this filter, or all of several, such as "
+        '`year >= 2020 and lang = "en"`.',
     )
 
 
@@ -140,7 +139,6 @@ class SearchParameters(Ranking):
     where: Filters = Field(
         [],
         description="Rank only documents that match this filter; all of several.",
-        examples=[['year >= 2020 and lang = "en"']],
     )
 
 

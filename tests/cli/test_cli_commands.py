@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
+import io
 import json
 import re
 import sqlite3
@@ -62,10 +62,6 @@ def test_index_json_is_one_object_of_counts(retriever, corpus, write_jsonl):
     assert done.err == ""
 
 
-def test_quiet_indexing_prints_nothing(retriever, corpus):
-    assert retriever("index", corpus, "--quiet") == (0, "", "")
-
-
 def test_recreating_drops_what_the_sources_do_not_hold(retriever, indexed, write_jsonl):
     done = retriever("index", write_jsonl(RECORDS[0], name="less.jsonl"), "--recreate")
     assert "1 added, 0 updated, 0 unchanged, 0 deleted, 0 skipped" in done.out
@@ -87,38 +83,12 @@ def test_the_index_folder_is_an_option_a_variable_or_the_default(
     assert retriever("info", "-i", "by-option").out.split()[1] == str(tmp_path / "by-option")
 
 
-@pytest.mark.parametrize("kind", ["csv", "tsv", "txt", "jsonl.gz", "parquet", "folder", "stdin"])
-def test_every_kind_of_source_is_indexed(retriever, tmp_path, monkeypatch, kind):
-    texts = ["Apples are red.", "Stones are grey."]
-    source = tmp_path / f"source.{kind}"
-    if kind in ("csv", "tsv"):
-        mark = "," if kind == "csv" else "\t"
-        rows = [f"id{mark}text", *(f"{i}{mark}{text}" for i, text in enumerate(texts))]
-        source.write_text("\n".join(rows) + "\n")
-    elif kind == "txt":
-        source.write_text("\n".join(texts) + "\n")
-    elif kind == "jsonl.gz":
-        with gzip.open(source, "wt") as file:
-            file.writelines(json.dumps({"text": text}) + "\n" for text in texts)
-    elif kind == "parquet":
-        pa = pytest.importorskip("pyarrow")
-        pq = pytest.importorskip("pyarrow.parquet")
-        pq.write_table(pa.table({"id": ["0", "1"], "text": texts}), source)
-    elif kind == "folder":
-        source.mkdir()
-        for i, text in enumerate(texts):
-            (source / f"{i}.md").write_text(f"# Title {i}\n\n{text}\n")
-    else:
-        import io
-
-        content = "".join(json.dumps({"id": i, "text": t}) + "\n" for i, t in enumerate(texts))
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
-        source = "-"
-    done = retriever("index", source, "--json")
+def test_standard_input_is_a_source(retriever, monkeypatch):
+    content = b'{"text": "Apples are red."}\n{"text": "Stones are grey."}\n'
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+    done = retriever("index", "-", "--json")
     assert json.loads(done.out)["added"] == 2
-    assert "apples" in retriever("query", "apples", "--mode", "bm25").out.lower()
-    noted = "note: ids are" in done.err
-    assert noted == (kind in ("txt", "jsonl.gz", "folder"))
+    assert done.err.startswith("note: ids are")
 
 
 @pytest.fixture
@@ -170,30 +140,12 @@ def test_query_json_is_one_object_a_hit_with_every_component(retriever, indexed)
     assert hits[0]["metadata"] == {"year": 2020}
 
 
-@pytest.mark.parametrize(
-    ("options", "how"),
-    [
-        (["--alpha", "0.3"], "score = 0.3 * dense + 0.7 * bm25, both min-max normalized over"),
-        (
-            ["--alpha", "0.25", "--set", "normalization=z-score"],
-            "score = 0.25 * dense + 0.75 * bm25",
-        ),
-        (
-            ["--fusion", "rrf", "--set", "rrf-k=10"],
-            "score = 1/(10 + dense rank) + 1/(10 + bm25 rank)",
-        ),
-        (["--mode", "bm25"], "score = bm25"),
-        (["--mode", "dense"], "score = dense"),
-    ],
-)
-def test_explain_shows_how_the_score_was_made(retriever, indexed, options, how):
-    done = retriever("query", "apples", "--explain", *options)
-    assert done.code == 0
-    assert how in done.out
+def test_explain_shows_how_the_score_was_made(retriever, indexed):
+    done = retriever("query", "apples", "--explain", "--fusion", "rrf", "--set", "rrf-k=10")
     table = done.out[done.out.index("score = ") :].splitlines()
+    assert table[0] == "score = 1/(10 + dense rank) + 1/(10 + bm25 rank)"
     assert table[1].split() == ["rank", "score", "dense", "rank", "bm25", "rank", "id"]
     assert table[2].split()[0] == "1"
-    assert ("-" in table[2].split()) == ("--mode" in options)
 
 
 def test_a_filter_narrows_the_hits(retriever, indexed):
@@ -242,13 +194,6 @@ def test_a_field_that_no_document_has_is_named_with_the_nearest(retriever, index
     with pytest.warns(UserWarning, match="no document has the field 'yeer'; did you mean 'year'"):
         assert retriever("query", "red", "--where", "yeer > 3").out == ""
     refused(retriever("delete", "--where", "yeer > 3"), "'yeer'", "did you mean 'year'")
-
-
-def test_a_type_that_a_field_does_not_have_is_named(retriever, indexed):
-    says = "filter: the field 'year' has numbers and no strings"
-    with pytest.warns(UserWarning, match=says):
-        assert retriever("query", "red", "--where", "year = '2020'").out == ""
-    refused(retriever("delete", "--where", "not year = '2020'"), says, "nothing was deleted")
 
 
 def test_an_empty_index_says_so(retriever, indexed):
@@ -307,7 +252,7 @@ def test_queries_a_line_get_numbers_as_ids(retriever, indexed, tmp_path):
     assert done.err.startswith("note: ids are generated from the order")
 
 
-def test_a_run_is_read_by_trec_eval_and_scored_alike(retriever, indexed, queries, tmp_path):
+def test_a_run_is_read_by_trec_eval(retriever, indexed, queries):
     done = retriever("query", "--queries", queries, "--run", "out.run", "-k", "3")
     assert (done.code, done.out) == (0, "")
     assert done.err == "out.run: 4 queries, 12 hits\n"
@@ -318,15 +263,6 @@ def test_a_run_is_read_by_trec_eval_and_scored_alike(retriever, indexed, queries
         f"q{i}": {hit["id"]: hit["score"] for hit in hits if hit["query"] == f"q{i}"}
         for i in range(4)
     }
-    qrels = {"q0": {"a": 2, "d": 1}, "q1": {"b": 1}, "q2": {"c": 1}}
-    lines = [f"{q} 0 {doc} {grade}\n" for q, docs in qrels.items() for doc, grade in docs.items()]
-    (tmp_path / "qrels").write_text("".join(lines))
-    done = retriever("eval", "compare", "out.run", "--qrels", "qrels", "--json", "-m", "nDCG@10")
-    found = json.loads(done.out)
-    expected = pytrec_eval.RelevanceEvaluator(qrels, {"ndcg_cut.10"}).evaluate(run)
-    mean = np.mean([values["ndcg_cut_10"] for values in expected.values()])
-    assert found["scores"]["nDCG@10"]["out.run"]["value"] == pytest.approx(mean, abs=1e-9)
-    assert found["queries"] == 3
 
 
 def test_delete_by_id_and_by_filter(retriever, indexed):

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from retriever.encoders.encoder import Encoder
+from tests.cli.error_cases import refused
 
 TEXTS = {"a": "w1 w2 w3", "b": "w4 w5", "c": "w6 w7 w8 w9 w10", "d": "w11"}
 RECORDS = [{"id": id_, "text": text} for id_, text in TEXTS.items()]
@@ -66,15 +67,6 @@ def index(retriever, corpus, bert):
         assert (done.code, done.out, done.err) == (0, "", "")
 
     return make
-
-
-def refused(outcome, *parts, code=2):
-    """The command ended with `code` and one line on stderr that holds `parts`."""
-    assert (outcome.code, outcome.out) == (code, "")
-    assert outcome.err.startswith("retriever: ")
-    assert outcome.err.count("\n") == 1
-    for part in parts:
-        assert part in outcome.err
 
 
 def information(retriever):
@@ -162,15 +154,6 @@ def test_an_impossible_request_is_one_line_and_leaves_nothing(
     for command in (["index"], ["encode", "-o", "v.npy"]):
         refused(retriever(*command, corpus, "--model", bert + form, *options), reason)
     assert [path.name for path in tmp_path.iterdir()] == [corpus.name]
-
-
-def test_a_model_of_many_layers_of_another_architecture_is_taken_too(
-    retriever, corpus, tiny_models
-):
-    roberta = tiny_models["roberta"]
-    assert retriever("index", corpus, "--model", f"{roberta}::lc:0,1", "--quiet").code == 0
-    refused(retriever("query", "w4", "--model", f"{roberta}::layers=2"), "layers=2")
-    assert retriever("query", "w4", "--model", f"{roberta}::layers=0..1").code == 0
 
 
 def test_encode_puts_the_query_prompt_before_queries_alone(retriever, tiny_models, write_jsonl):

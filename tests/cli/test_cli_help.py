@@ -258,7 +258,6 @@ def test_settings_are_listed_with_their_meaning_and_source(retriever):
             "'--rrf-k': it is a setting, give it as `--set rrf-k=VALUE`",
         ),
         (["index", "x", "--no-stemming"], "give it as `--set stemming=no`"),
-        (["eval", "qa", "x", "--loss", "x"], "it belongs to `retriever train cross-encoder`"),
     ],
 )
 def test_former_options_name_what_has_taken_their_place(retriever, command, said):

@@ -12,7 +12,6 @@ from cli.main import run
 from eval.inspect.layers import layer_similarity
 from retriever.encoders.encoder import Encoder
 
-ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 WORDS = "w1 w2 w3 w4 w5"
 
 
@@ -101,7 +100,7 @@ class TestWords:
 
 
 class TestWeights:
-    def test_elsewhere_than_on_a_terminal_the_weight_follows_the_word(self, inspect):
+    def test_the_weight_follows_the_word(self, inspect):
         found = read(inspect("weights", WORDS, "--json"))
         assert [one["text"] for one in found["words"]] == ["[CLS]", *WORDS.split(), "[SEP]"]
         assert sum(one["weight"] for one in found["words"]) == pytest.approx(1)
@@ -125,35 +124,6 @@ class TestWeights:
         (tmp_path / "text.txt").write_text(f"\ufeff{WORDS}\n", encoding="utf-8")
         from_file = inspect("weights", "--text-file", tmp_path / "text.txt")
         assert from_file.out == inspect("weights", WORDS).out
-
-    @pytest.mark.parametrize("no_color", [False, True])
-    def test_on_a_terminal_words_are_shaded_by_weight(
-        self, inspect, tiny_models, monkeypatch, no_color
-    ):
-        class Terminal(io.StringIO):
-            def isatty(self):
-                return True
-
-        monkeypatch.delenv("NO_COLOR", raising=False)
-        if no_color:
-            monkeypatch.setenv("NO_COLOR", "1")
-        out = Terminal()
-        with contextlib.redirect_stdout(out):
-            run(["inspect", "weights", "w1  w2,\tw3", "--model", str(tiny_models["bert"])])
-        if no_color:
-            assert out.getvalue() == inspect("weights", "w1  w2,\tw3").out
-            return
-        line, _, scale = out.getvalue().splitlines()
-        assert ESCAPE.sub("", line) == "[CLS] w1  w2, w3 [SEP]"
-        found = read(inspect("weights", "w1  w2,\tw3", "--json"))["words"]
-        greatest = max(found, key=lambda one: one["weight"])
-        assert f"\x1b[48;5;196m{greatest['text']}\x1b[0m" in line
-        shades = [int(shade) for shade in re.findall(r"48;5;(\d+)m", line)]
-        order = [231, 224, 217, 210, 203, 196]
-        assert [order.index(shade) for shade in shades] == [
-            min(int(6 * one["weight"] / greatest["weight"]), 5) for one in found
-        ]
-        assert scale.endswith(f"{greatest['weight']:.3f}")
 
     def test_a_text_cannot_steer_the_terminal(self, minilm, retriever):
         outcome = retriever("inspect", "weights", "a\x1b[31m\x9bred\r\nword", "--device", "cpu")

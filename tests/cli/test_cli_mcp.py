@@ -69,10 +69,6 @@ def test_http_is_served_on_this_machine_alone_by_default(retriever, served, fold
     assert served["http"] == ("::", 8766, "secret")
 
 
-def test_a_folder_without_an_index_is_refused(retriever, served, tmp_path):
-    assert retriever("mcp", tmp_path).code == 2
-
-
 def test_the_encoder_and_how_it_computes_can_be_named(retriever, served, folders):
     refused = retriever("mcp", folders[0], "--model", "another")
     assert refused.code == 2

@@ -107,7 +107,10 @@ REFUSED = [
     ("inspect weights w1 --text-file x", "give either TEXT or --text-file FILE"),
     ("inspect weights ''", "TEXT: expected a text, found only white space"),
     ("inspect weights --text-file missing.txt", "missing.txt: No such file"),
-    ("inspect weights --text-file bytes.txt", "expected UTF-8, found byte 0xff at offset 3"),
+    (
+        "inspect weights --text-file bytes.txt",
+        "bytes.txt: expected UTF-8, found another byte at character 4",
+    ),
     ("inspect weights w1 --model MODEL::last", "fusion: expected sbert-wk, found mean"),
     ("inspect weights w1 --model MODEL::layers=0,1", "layers: SBERT-WK fuses from start-layer"),
     ("inspect weights w1 --model MODEL::static=sif", "static"),

@@ -38,8 +38,11 @@ def test_a_path_that_exists_is_taken_first(sets):
 def test_without_the_variable_only_the_path_counts(sets, monkeypatch):
     monkeypatch.delenv("RETRIEVER_DATA")
     assert data_set(Path("both")) == Path("both")
-    with pytest.raises(SourceError, match=r"^stsb: no such file or folder; check the path, or let"):
-        data_set(Path("stsb"))
+    for folder in (None, ""):
+        if folder is not None:
+            monkeypatch.setenv("RETRIEVER_DATA", folder)
+        with pytest.raises(SourceError, match=r"^stsb: no such file or folder; check the path, or"):
+            data_set(Path("stsb"))
 
 
 @pytest.mark.parametrize(

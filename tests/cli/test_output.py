@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import unicodedata
 
+import pytest
 import wcwidth
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.output.hits import _wrapped, explanation, hit_text
-from retriever.search import SearchSettings
+from retriever.search import SearchSettings, search_settings
 from retriever.search.engine import Hit
 
 
@@ -67,6 +68,20 @@ def test_an_explanation_is_one_aligned_table():
         "rank   score  first   dense  rank  bm25  rank  id",
         "   1  0.5000      7  0.2500     1     -     -  文書",
     ]
+
+
+@pytest.mark.parametrize(
+    ("given", "how"),
+    [
+        ({"mode": "bm25"}, "bm25"),
+        ({"mode": "dense"}, "dense"),
+        ({"alpha": 0.3}, "0.3 * dense + 0.7 * bm25, both min-max normalized over the candidates"),
+        ({"fusion": "rrf"}, "1/(60 + dense rank) + 1/(60 + bm25 rank)"),
+    ],
+)
+def test_an_explanation_says_how_the_score_is_made(given, how):
+    settings = search_settings(None, given)
+    assert explanation([hit("x")], settings).splitlines()[0] == f"score = {how}"
 
 
 @given(st.text(st.sampled_from("abc de-,'…"), max_size=200), st.integers(12, 60))

@@ -111,25 +111,6 @@ def test_links_of_a_made_page_lead_to_files_and_headings(maker):
     assert not list(broken_links(page, ROOT / "docs"))
 
 
-@pytest.mark.parametrize(
-    ("link", "broken"),
-    [
-        ("README.md#what-to-expect", False),
-        ("README.md#what-to-eat", True),
-        ("#first", False),
-        ("#first-1", False),
-        ("#first-2", True),
-        ("#second", True),
-        ("LICENSE", False),
-        ("docs/missing.md", True),
-        ("https://example.org/#second", False),
-    ],
-)
-def test_a_broken_link_is_found(link, broken):
-    page = f"# First\n[a]({link})\n# First\n```\n# Second\n```\n"
-    assert list(broken_links(page, ROOT)) == [link] * broken
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_files_that_a_page_names_exist(page):
     named = re.findall(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import threading
 from contextlib import contextmanager
 
 import numpy as np
@@ -15,27 +14,15 @@ from retriever import Index
 
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
-import uvicorn
-
-from retriever.service import ServiceSettings, create_app
-from retriever.service.serving import bound_socket
+from tests.retriever.service.servers import running
 
 TEXTS = ["red apples", "sailing boats need wind"]
 
 
 @contextmanager
 def serving(index, **settings):
-    """A service in a thread of this process; gives its address."""
-    app = create_app({"fruit": index}, ServiceSettings(**settings))
-    with bound_socket("127.0.0.1", 0) as listening:
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            thread.join()
+    with running(index, **settings) as (_, port):
+        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture
@@ -52,12 +39,12 @@ def test_openais_client_gets_embeddings_in_both_formats(index):
         openai.OpenAI(base_url=f"{address}/v1", api_key="s3cret", max_retries=0) as client,
     ):
         expected = index.encoder.encode(TEXTS)
-        found = client.embeddings.create(input=TEXTS, model="fruit", encoding_format="float")
+        found = client.embeddings.create(input=TEXTS, model="index", encoding_format="float")
         np.testing.assert_allclose([one.embedding for one in found.data], expected, atol=1e-7)
         # Without a format the client asks for base64 and decodes it.
-        (only,) = client.embeddings.create(input=TEXTS[0], model="fruit").data
+        (only,) = client.embeddings.create(input=TEXTS[0], model="index").data
         np.testing.assert_allclose(only.embedding, expected[0], atol=1e-7)
-        assert [one.id for one in client.models.list()] == ["fruit"]
+        assert [one.id for one in client.models.list()] == ["index"]
         with pytest.raises(openai.NotFoundError, match="there is no model 'gpt'"):
             client.embeddings.create(input="a", model="gpt")
         with pytest.raises(openai.AuthenticationError, match="token"):
@@ -70,7 +57,7 @@ def test_coheres_client_reranks(index, version):
     httpx = pytest.importorskip("httpx", reason="cohere's client needs httpx")
     with serving(index) as address, httpx.Client() as transport:
         client = getattr(cohere, version)("any", base_url=address, httpx_client=transport)
-        found = client.rerank(model="fruit", query="wind in sails", documents=TEXTS, top_n=1)
+        found = client.rerank(model="index", query="wind in sails", documents=TEXTS, top_n=1)
     assert [one.index for one in found.results] == [1]
     scores = index.encoder.encode(TEXTS) @ index.encoder.encode(["wind in sails"], query=True)[0]
     assert found.results[0].relevance_score == pytest.approx(float(scores[1]))

@@ -112,15 +112,6 @@ def test_other_machines_are_served_only_with_a_token(retriever, tmp_path, fake_e
     assert "--token" in done.err
 
 
-def test_two_indexes_of_one_name_are_refused(retriever, tmp_path, fake_encoder):
-    for parent in "ab":
-        (tmp_path / parent).mkdir()
-        Index.create(tmp_path / parent / "index").close()
-    done = retriever("serve", tmp_path / "a/index", tmp_path / "b/index")
-    assert done.code == 2
-    assert "two indexes are called 'index'" in done.err
-
-
 def test_a_port_in_use_is_named(retriever, tmp_path, fake_encoder):
     Index.create(tmp_path / "index").close()
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 import pytest
 
@@ -14,7 +14,8 @@ from retriever import Index
 
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
-from retriever.service import ServiceSettings, create_app, serving
+from retriever.service import serving
+from tests.retriever.service.servers import running
 
 HEAD = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 BODY = b"Host: localhost\r\nContent-Type: application/json\r\nContent-Length: 150\r\n\r\n"
@@ -25,22 +26,6 @@ def index(tmp_path, fake_encoder):
     with Index.create(tmp_path / "index") as index:
         index.add([{"id": "a", "text": "apples"}])
         yield index
-
-
-@contextmanager
-def running(index, server=None, **settings):
-    """A server in a thread of this process, and its port."""
-    app = create_app({"index": index}, ServiceSettings(**settings))
-    server = serving.server_of(app, **(server or {}))
-    with serving.bound_socket("127.0.0.1", 0) as listening:
-        port = listening.getsockname()[1]
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        try:
-            yield server, port
-        finally:
-            server.should_exit = True
-            thread.join()
 
 
 def connected(stack, port, data=b""):
