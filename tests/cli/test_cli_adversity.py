@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
 import shutil
-import subprocess
 import traceback
 import warnings
 from pathlib import Path
@@ -44,38 +42,6 @@ def test_a_disk_that_fills_up_is_one_line_and_loses_nothing(
         refused(retriever("index", source), "the disk is full", "run the same command again")
         refused(retriever("index", source, "--recreate"), "the disk is full")
     assert retriever("index", source).code == 0
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of 400 kB, where this process may mount one."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = shutil.which("mount")
-    options = ["-t", "tmpfs", "-o", "size=400k", "tmpfs", str(place)]
-    if mount is None or subprocess.run([mount, *options], capture_output=True).returncode:
-        pytest.skip("needs the right to mount a file system")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
-
-
-def test_a_really_full_disk_is_one_line_and_loses_nothing(retriever, write_jsonl, small_disk):
-    folder = small_disk / "index"
-    first = [{"id": f"a{i}", "text": f"Apples number {i}."} for i in range(50)]
-    assert retriever("index", write_jsonl(*first), "-i", folder).code == 0
-    much = [{"id": f"b{i}", "text": f"Pears {i} " * 20} for i in range(3000)]
-    source = write_jsonl(*much, name="much.jsonl")
-    refused(retriever("index", source, "-i", folder), "the disk is full")
-    refused(retriever("index", source, "-i", folder, "--recreate"), "the disk is full")
-    with contextlib.suppress(OSError), (small_disk / "filler").open("wb", buffering=0) as file:
-        while True:
-            file.write(b"x" * 1024)
-    refused(retriever("index", source, "-i", folder), "the disk is full")
-    refused(retriever("encode", source, "-o", small_disk / "v.npy"), "the disk is full")
-    (small_disk / "filler").unlink()
-    assert retriever("verify", "-i", folder).code == 0
-    hits = retriever("query", "apples", "-i", folder, "--mode", "bm25", "--json", "-k", "99").out
-    assert len(hits.splitlines()) == 50
 
 
 def as_an_ordinary_user(retriever, *arguments):

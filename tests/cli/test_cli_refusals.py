@@ -53,7 +53,7 @@ REFUSED = [
     ("transfer texts.tsv --protocol bert-lc --set folds=3", "only --protocol senteval"),
     ("transfer texts.tsv --layers-search --set folds=3", "only --protocol senteval"),
     ("probe pairs", "expected the file of a probing task, found a folder"),
-    ("probe nodev.txt", "va (dev)"),
+    ("probe nodev.txt", "found none of va"),
     ("layers pairs.tsv --objective map", "expected spearman or pearson for scored pairs"),
     ("layers pairs.tsv other.tsv", "found 2; name the file to test on with --test"),
     ("layers set --test pairs.tsv", "name the split to test on (--test-split)"),

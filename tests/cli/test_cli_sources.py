@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from retriever.documents.delimited import SAMPLE_ROWS
 from tests.cli.error_cases import refused
 
 pytestmark = pytest.mark.usefixtures("in_a_folder")
@@ -56,16 +55,6 @@ def test_a_column_of_different_types_in_two_sources_is_named(retriever):
     done = retriever("index", "a.csv", "b.csv", "--types", "zip=string")
     assert "warning" not in done.err
     assert ids(retriever, 'zip in ("90210", "01234")') == ["1", "2"]
-
-
-def test_a_cell_that_does_not_fit_later_loses_neither_the_document_nor_the_run(retriever):
-    rows = [f"{i},text,{i}" for i in range(SAMPLE_ROWS)] + ["late,text,n/a"]
-    Path("c.csv").write_text("\n".join(["id,text,year", *rows]) + "\n")
-    done = retriever("index", "c.csv")
-    assert f"{SAMPLE_ROWS + 1:,} added" in done.out
-    assert f"the first at c.csv:{SAMPLE_ROWS + 2}: 'n/a'" in done.err
-    assert ids(retriever, 'year = "n/a"') == ["late"]
-    assert ids(retriever, "year = 7") == ["7"]
 
 
 @pytest.mark.parametrize("given", ["zip", "=string", "zip=", "zip=string,zip=date", "zip=string,,"])
@@ -117,34 +106,6 @@ def test_files_that_cannot_be_opened_are_skipped_on_demand(retriever):
         [f"skipped: {name}: no such file or folder" for name in ("c.csv", "texts/b.txt")],
     )
     assert "1 added, 0 updated, 0 unchanged, 2 skipped" in done.out
-
-
-def test_a_link_out_of_a_folder_is_not_indexed(retriever):
-    Path("secret.txt").write_text("secret")
-    Path("texts").mkdir()
-    Path("texts/a.txt").write_text("text")
-    Path("texts/b.txt").symlink_to("../secret.txt")
-    done = retriever("index", "texts")
-    assert "skipped: texts/b.txt: a link that leads out of the source" in done.err
-    assert "1 added, 0 updated, 0 unchanged, 1 skipped" in done.out
-
-
-def test_rows_that_get_ids_of_their_own_are_said_to_be_doubled(retriever):
-    Path("c.csv").write_text("key,text,heading\na,one,x\nb,two,y\n")
-    assert "twice" not in retriever("index", "c.csv").err
-    named = ("--id-field", "key")
-    twice = "^2 documents are in the index twice, under the id given now and, from before, under"
-    with pytest.warns(UserWarning, match=twice):
-        done = retriever("index", "c.csv", *named, "--json")
-    assert json.loads(done.out).items() >= {"added": 2, "doubled": 2}.items()
-    # Without a warning, which would be an error here.
-    done = retriever("index", "c.csv", *named, "--json")
-    assert json.loads(done.out).items() >= {"unchanged": 2, "doubled": 0}.items()
-    assert retriever("index", "c.csv", *named, "--recreate").code == 0
-    assert json.loads(retriever("info", "--json").out)["documents"] == 2
-    retriever("index", "c.csv", "-i", "titled")
-    with pytest.warns(UserWarning, match=twice):
-        retriever("index", "c.csv", "--title-field", "heading", "-i", "titled")
 
 
 def printed(retriever, *arguments):

@@ -130,15 +130,6 @@ def test_a_document_is_read_in_parts_by_following_the_answers(index, limit):
     assert text == LONG
 
 
-def test_metadata_that_is_larger_than_the_budget_is_left_out(tmp_path, fake_encoder):
-    with Index.create(tmp_path / "index") as index:
-        index.add([{"id": "1", "text": "apples " * 20, "notes": "x" * 5000}])
-        found = answer(index, "search", query="apples", max_tokens=200)
-        assert tokens(found) <= 200
-        assert found["hits"][0]["metadata_left_out"]
-        assert answer(index, "get", id="1", max_tokens=200)["metadata_left_out"]
-
-
 @pytest.mark.filterwarnings("ignore:filter. no document")
 @pytest.mark.parametrize("where", [None, "not (unknown = 1)"])
 def test_an_answer_that_is_too_long_leads_to_the_next_hit(tmp_path, fake_encoder, where):
@@ -162,6 +153,7 @@ def test_an_answer_that_is_too_long_leads_to_the_next_hit(tmp_path, fake_encoder
             assert more is None or int(more[1]) > offset
             offset = int(more[1]) if more and int(more[1]) < 4 else None
         title = answer(index, "get", id="title", max_tokens=200)
+        fields = answer(index, "get", id="text", max_tokens=200)
     # An id is never cut, and no answer of that size can hold this one.
     assert {hit["id"] for hit in found} == {"title", "only title", "text"}
     for hit in found:
@@ -169,6 +161,7 @@ def test_an_answer_that_is_too_long_leads_to_the_next_hit(tmp_path, fake_encoder
         assert ("title_cut" in hit) == ("title" in hit)
     assert tokens(title) <= 200
     assert (title["text"], title["truncated"], title["title_cut"]) == ("wind", False, True)
+    assert fields["metadata_left_out"]
 
 
 @pytest.mark.parametrize("limit", [200, 300, 500, 700, 1500])
@@ -254,17 +247,6 @@ def test_several_indexes_are_distinguished_by_name(index, tmp_path):
 )
 def test_calls_that_cannot_be_answered_say_why(index, name, arguments, message):
     assert message in refusal(index, name, **arguments)
-
-
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
-def test_clients_of_older_and_newer_protocols_are_served(index, mode):
-    async def run():
-        async with Client(make_server({"fruit": index}), mode=mode) as client:
-            names = [tool.name for tool in (await client.list_tools()).tools]
-            found = await client.call_tool("search", {"query": "apples and pears", "k": 1})
-            return names, found.structured_content["hits"][0]["id"]
-
-    assert anyio.run(run) == (["search", "get", "status"], "note")
 
 
 def over_http(app, headers, mode, call):

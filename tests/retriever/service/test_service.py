@@ -224,14 +224,6 @@ def test_one_faulty_request_of_a_batch_leaves_the_others(index):
     assert [one.status_code for one in answers] == [200, 400, 200]
 
 
-def test_a_commit_of_another_process_is_seen_by_the_next_query(client, index):
-    with Index.open(index.folder) as other:
-        other.add([{"id": "new", "text": "zebras"}])
-        assert hits_of(client.post("/search", json={"query": "zebras", "mode": "bm25"}))
-        other.delete(["new"])
-    assert not hits_of(client.post("/search", json={"query": "zebras", "mode": "bm25"}))
-
-
 def test_documents_are_read_with_their_passages(client, index):
     answer = client.get("/documents/d/e")
     assert answer.json() == {
