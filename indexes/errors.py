@@ -1,22 +1,5 @@
 """The tree of errors that this project raises on purpose.
 
-::
-
-    RetrieverError                 exit code 1
-    ├── BadInputError              exit code 2   something the caller gave is wrong
-    │   ├── SourceError            a corpus or query file: names file and line
-    │   ├── FilterError            a metadata filter: points at the character
-    │   ├── ConfigError            a setting that does not exist or has an impossible value
-    │   ├── ModelError             a model that is missing, altered or of a kind not supported
-    │   ├── EncoderMismatchError   an index made with another encoder: names both
-    │   ├── NotAnIndexError        a folder or database that holds no index
-    │   ├── FormatVersionError     an index written by a newer release
-    │   ├── IndexLockedError       another writer or program holds the index: says which
-    │   ├── ClosedIndexError       an index object that was closed before
-    │   ├── StorageError           the disk is full, or a folder or server refuses
-    │   └── MissingExtraError      an optional dependency is not installed
-    └── DamagedIndexError          exit code 3   a file of an index or a shard is missing or altered
-
 Every message is one line that says what was expected, what was found and what to do.
 `exit_code` is what the command line exits with.
 """

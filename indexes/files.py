@@ -439,8 +439,6 @@ class GrowingArray:
 
     def append(self, part: NDArray[Any]) -> None:
         """Add rows."""
-        if part.shape[1:] != self._columns:
-            raise ValueError(f"expected rows of shape {self._columns}, found {part.shape[1:]}")
         self._file.write(np.ascontiguousarray(part, self._dtype).data)
         self._rows += len(part)
 

@@ -22,7 +22,6 @@ from synthetic import BLOCK, blocks, memory, percentiles, queries, size_of, time
 
 from indexes.folder.writer import FolderWriter
 from indexes.protocol import NewDocument, StructureSettings
-from indexes.vectors.structure import search_vectors
 
 COMMITTED = 6 * BLOCK
 DEPTH = 100
@@ -110,18 +109,18 @@ def search(folder: Path, threads: int, count: int) -> dict[str, Any]:
     reader = index._opened
     found: dict[str, Any] = {"open_ms": 1000 * opened, "memory_before": before}
     with reader.view() as view:
-        first = partial(BM25, view.segments, None, view.statistics)
+        first = partial(BM25, view.segments, None, view.commit.statistics)
         found["first_bm25_ms"] = (
             1000 * timed(lambda: first().query(asked[0].terms).search(DEPTH))[0]
         )
         found["memory_open"] = memory()
-        found["passages"] = view.statistics.passages
+        found["passages"] = view.commit.statistics.passages
         found["structure"] = [live.segment.structure.name for live in view.segments]
-        bm25 = BM25(view.segments, None, view.statistics)
+        bm25 = BM25(view.segments, None, view.commit.statistics)
         found |= _rankings("bm25", asked, lambda query: bm25.query(query.terms).search(DEPTH))
         whole = len(view.segments) == 1
         if whole:
-            live, allowed = view.segments[0], view.live[0]
+            live, allowed = view.segments[0], view.commit.live[0]
             found |= _rankings("dense", asked, lambda query: _nearest(live, query, allowed))
     whole = whole and threads == 1
     found |= _modes(reader, asked, FILTERS if whole else {})
@@ -145,7 +144,7 @@ def _rankings(name: str, asked: list[Any], ask: Callable[[Any], object]) -> dict
 def _nearest(live: Any, query: Any, allowed: Any) -> Any:
     segment = live.segment
     vector = query.vector[None]
-    return search_vectors(segment.structure, segment.vectors, vector, TOP, allowed)[0][0]
+    return segment.structure.search(segment.vectors, vector, TOP, allowed)[0][0]
 
 
 def _modes(reader: Any, asked: list[Any], filters: dict[str, int]) -> dict[str, Any]:
@@ -196,7 +195,7 @@ def _recall(view: Any, asked: list[Any], path: Path) -> dict[str, float]:
     (live,) = view.segments
     vectors = np.stack([query.vector for query in asked])
     for share, width in {"": 1000, **FILTERS}.items():
-        (allowed,) = view.live
+        (allowed,) = view.commit.live
         if share:
             (allowed,) = view.allowed(compile_where(_filter(0, width)))
         exact = [row[0] for row in search_flat(live.segment.vectors, vectors, TOP, allowed)]

@@ -282,8 +282,8 @@ def _show_plan(plan: Any, settings: StructureSettings, *, dry_run: bool, as_json
     if dry_run and as_json:
         facts = {
             "index_type": settings.index_type,
-            "structure": plan.spec.name,
-            "factory": plan.spec.factory,
+            "structure": plan.name,
+            "factory": plan.factory,
             "reasons": plan.reasons,
             "memory_bytes": plan.memory_bytes,
             "build_bytes": plan.build_bytes,
@@ -293,10 +293,10 @@ def _show_plan(plan: Any, settings: StructureSettings, *, dry_run: bool, as_json
     for reason in plan.reasons:
         say(reason, err=not dry_run)
     if not plan.build_bytes:
-        say(f"{plan.spec.factory}: nothing to build", err=not dry_run)
+        say(f"{plan.factory}: nothing to build", err=not dry_run)
     elif dry_run:
         say(
-            f"{plan.spec.factory}: about {human_bytes(plan.memory_bytes)}; building it takes "
+            f"{plan.factory}: about {human_bytes(plan.memory_bytes)}; building it takes "
             f"up to {human_bytes(plan.build_bytes)} of memory",
             err=False,
         )

@@ -41,6 +41,14 @@ COUNTS = "postings.counts.npy"
 POSITIONS = "postings.positions.npy"
 FREQUENCIES = "postings.frequencies.npy"
 LENGTHS = "postings.lengths.npy"
+TERMS = "postings.terms.utf8"
+OFFSETS = "postings.offsets.npy"
+
+# Cached terms that a search begins with; a fixed number, so that the first query stays fast.
+_FENCES = 1024
+_UNKNOWN, _UNSEEN = -1, -2
+# Terms whose place is cached after a lookup.
+_REMEMBERED = 65_536
 
 
 class Read(NamedTuple):
@@ -96,16 +104,17 @@ class Postings:
         guards: Mapping[str, BlockGuard] | None = None,
     ) -> None:
         self._files = files
-        terms, offsets = files[TERMS], files[OFFSETS]
-        guard = defaultdict(lambda: UNGUARDED, guards or {})
-        self._vocabulary = Vocabulary(terms, offsets, folder, guard[TERMS], guard[OFFSETS])
-        self._offsets: NDArray[np.int64] = offsets
+        self._guards = defaultdict(lambda: UNGUARDED, guards or {})
+        self._terms: bytes | mmap.mmap = files[TERMS]
+        self._offsets: NDArray[np.int64] = files[OFFSETS]
         self._positions: NDArray[np.uint32] = files[POSITIONS]
         self._frequencies: NDArray[np.unsignedinteger] = files[FREQUENCIES]
         self.lengths: NDArray[np.uint32] = files[LENGTHS]
         self.total_length = total_length
-        self._offsets_guard, self._lengths_guard = guard[OFFSETS], guard[LENGTHS]
-        self._positions_guard, self._frequencies_guard = guard[POSITIONS], guard[FREQUENCIES]
+        # A memoryview returns single numbers several times faster than an array.
+        self._steps = self._offsets.reshape(-1).data
+        self._fences: list[bytes] | None = None
+        self._found: dict[str, int | None] = {}
         self._folder = folder
 
     @classmethod
@@ -165,7 +174,7 @@ class Postings:
 
     def write(self, folder: Path) -> None:
         """Write the files into an existing folder; no fsync is done."""
-        counts = [len(self), len(self._vocabulary), len(self._positions), self.total_length]
+        counts = [len(self), len(self._offsets) - 1, len(self._positions), self.total_length]
         for name, values in {**self._files, COUNTS: np.array(counts, "<i8")}.items():
             if name == TERMS:
                 (folder / name).write_bytes(values[:])
@@ -185,11 +194,12 @@ class Postings:
         self, first: int, last: int
     ) -> tuple[NDArray[np.uint32], NDArray[np.unsignedinteger], NDArray[np.int64]]:
         """The postings of the terms `first` to `last` - 1, in the order of `vocabulary`."""
-        starts = self._vocabulary.starts(first, last)
+        self._guards[OFFSETS].check_range(first, last + 1)
+        starts = self._offsets[first : last + 1, 1]
         if not 0 <= starts[0] <= starts[-1] <= len(self._positions) or (np.diff(starts) < 1).any():
             raise self._damaged(OFFSETS, "postings offsets do not ascend")
-        self._positions_guard.check_range(int(starts[0]), int(starts[-1]))
-        self._frequencies_guard.check_range(int(starts[0]), int(starts[-1]))
+        self._guards[POSITIONS].check_range(int(starts[0]), int(starts[-1]))
+        self._guards[FREQUENCIES].check_range(int(starts[0]), int(starts[-1]))
         positions = self._positions[starts[0] : starts[-1]]
         if len(positions) and int(positions.max()) >= len(self):
             raise self._damaged(POSITIONS, f"a position of {len(self)} or more")
@@ -197,12 +207,11 @@ class Postings:
 
     def postings_of(self, index: int) -> int:
         """How many passages hold the term with this place in `vocabulary`, once that was read."""
-        start, stop = self._vocabulary.postings_of(index)
-        return stop - start
+        return int(self._steps[2 * index + 3] - self._steps[2 * index + 1])
 
     def read(self, terms: Iterable[str]) -> Read:
         """The postings of some terms, each given once, in their order; to be checked by `check`."""
-        places = [self._vocabulary.find(term) for term in terms]
+        places = [self._find(term) for term in terms]
         ranges = [(0, 0) if place is None else self._range(place) for place in places]
         return Read(
             self._positions, self._frequencies, np.array(ranges, np.int64).reshape(len(ranges), 2)
@@ -237,27 +246,29 @@ class Postings:
     def check_lengths(self, positions: NDArray[np.integer] | Read | None = None) -> None:
         """Check the lengths of these passages, of those of some postings, or of all."""
         if isinstance(positions, Read):
-            positions = None if self._lengths_guard.complete else positions.joined().positions
+            positions = None if self._guards[LENGTHS].complete else positions.joined().positions
         if positions is None:
-            self._lengths_guard.check_all()
-        elif not self._lengths_guard.complete:
+            self._guards[LENGTHS].check_all()
+        elif not self._guards[LENGTHS].complete:
             if positions.max(initial=0) >= len(self):
                 raise self._damaged(POSITIONS, f"a position of {len(self)} or more")
-            self._lengths_guard.check_rows(positions)
+            self._guards[LENGTHS].check_rows(positions)
 
     def vocabulary(self) -> Iterator[bytes]:
         """Every term as UTF-8, ascending."""
-        return iter(self._vocabulary)
+        self._guards[OFFSETS].check_all()
+        self._guards[TERMS].check_all()
+        return map(self._spelling, range(len(self._offsets) - 1))
 
     def document_frequencies(self, live: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
         """(t,) the number of passages that hold each term, in the order of `vocabulary`."""
-        self._offsets_guard.check_all()
+        self._guards[OFFSETS].check_all()
         starts = self._offsets[:, 1]
         if any(low >= high for low, high in pairwise(starts.tolist())):
             raise self._damaged(OFFSETS, "postings offsets do not ascend")
         if live is None or not len(self._positions):
             return np.diff(starts)
-        self._positions_guard.check_all()
+        self._guards[POSITIONS].check_all()
         if int(self._positions.max()) >= len(self):
             raise self._damaged(POSITIONS, f"a position of {len(self)} or more")
         counted = live[self._positions].astype(np.int64)
@@ -266,64 +277,14 @@ class Postings:
 
     def _range(self, place: int) -> tuple[int, int]:
         """Where the postings of a term begin and end, checked with them."""
-        start, stop = self._vocabulary.postings_of(place)
+        start, stop = self._steps[2 * place + 1], self._steps[2 * place + 3]
         if not 0 <= start < stop <= len(self._positions):
             raise self._damaged(OFFSETS, f"term {place} has postings {start} to {stop}")
-        self._positions_guard.check_range(start, stop)
-        self._frequencies_guard.check_range(start, stop)
+        self._guards[POSITIONS].check_range(start, stop)
+        self._guards[FREQUENCIES].check_range(start, stop)
         return start, stop
 
-    def _damaged(self, name: str, problem: str) -> DamagedIndexError:
-        return damaged(self._folder / name if self._folder else Path(name), problem)
-
-
-def narrowest(largest: int) -> np.dtype[np.unsignedinteger]:
-    """The smallest type of unsigned little-endian numbers that holds `largest`, a uint32."""
-    return np.min_scalar_type(largest).newbyteorder("<")
-
-
-TERMS = "postings.terms.utf8"
-OFFSETS = "postings.offsets.npy"
-
-# Cached terms that a search begins with; a fixed number, so that the first query stays fast.
-_FENCES = 1024
-_UNKNOWN, _UNSEEN = -1, -2
-# Terms whose place is cached after a lookup.
-_REMEMBERED = 65_536
-
-
-class Vocabulary:
-    """Immutable; in memory or memory-mapped."""
-
-    def __init__(
-        self,
-        terms: bytes | mmap.mmap,
-        offsets: NDArray[np.int64],
-        folder: Path | None = None,
-        terms_guard: BlockGuard = UNGUARDED,
-        offsets_guard: BlockGuard = UNGUARDED,
-    ) -> None:
-        self._terms = terms
-        self._offsets = offsets
-        # A memoryview returns single numbers several times faster than an array.
-        self._steps = offsets.reshape(-1).data
-        self._folder = folder
-        self._terms_guard = terms_guard
-        self._offsets_guard = offsets_guard
-        self._fences: list[bytes] | None = None
-        self._found: dict[str, int | None] = {}
-
-    def __len__(self) -> int:
-        """The number of terms t."""
-        return len(self._offsets) - 1
-
-    def __iter__(self) -> Iterator[bytes]:
-        """Every term as UTF-8, ascending."""
-        self._offsets_guard.check_all()
-        self._terms_guard.check_all()
-        return map(self._spelling, range(len(self)))
-
-    def find(self, term: str) -> int | None:
+    def _find(self, term: str) -> int | None:
         """The place of a term among all terms, from 0; None if it is not there."""
         # In one step: another thread may clear the cache.
         found = self._found.get(term, _UNSEEN)
@@ -335,17 +296,8 @@ class Vocabulary:
         self._found[term] = place
         return place
 
-    def postings_of(self, place: int) -> tuple[int, int]:
-        """Where the postings of a term begin and end; call `find` or `starts` first."""
-        return self._steps[2 * place + 1], self._steps[2 * place + 3]
-
-    def starts(self, first: int, last: int) -> NDArray[np.int64]:
-        """(last - first + 1,) int64: where the postings of the terms `first` to `last` begin."""
-        self._offsets_guard.check_range(first, last + 1)
-        return self._offsets[first : last + 1, 1]
-
     def _search(self, wanted: bytes) -> int | None:
-        size = len(self)
+        size = len(self._offsets) - 1
         step = size // _FENCES + 1
         if self._fences is None:
             self._fences = self._spellings(np.arange(0, size, step))
@@ -353,34 +305,38 @@ class Vocabulary:
         low, high = max(0, (fence - 1) * step), min(size, fence * step)
         if low == high:
             return None
-        self._offsets_guard.check_range(low, high + 1)
+        self._guards[OFFSETS].check_range(low, high + 1)
         begin, end = self._steps[2 * low], self._steps[2 * high]
         if not 0 <= begin <= end <= len(self._terms):
-            raise self._damaged(low)
-        self._terms_guard.check_range(begin, end)
-        place = _find(self._terms, self._offsets, low, high, wanted)
+            raise self._damaged(OFFSETS, f"impossible bytes of term {low}")
+        self._guards[TERMS].check_range(begin, end)
+        place = find_term(self._terms, self._offsets, low, high, wanted)
         if place < _UNKNOWN:
-            raise self._damaged(_UNKNOWN - 1 - place)
+            raise self._damaged(OFFSETS, f"impossible bytes of term {_UNKNOWN - 1 - place}")
         return None if place == _UNKNOWN else place
 
     def _spellings(self, places: NDArray[np.int64]) -> list[bytes]:
         """Many terms at once: checking their bytes together is faster."""
-        self._offsets_guard.check_rows(np.concatenate([places, places + 1]))
+        self._guards[OFFSETS].check_rows(np.concatenate([places, places + 1]))
         starts, stops = self._offsets[places, 0], self._offsets[places + 1, 0]
         held = (starts >= 0) & (starts < stops) & (stops <= len(self._terms))
         # What a longer term than a block has between its ends is checked where it is compared.
-        self._terms_guard.check_rows(np.concatenate([starts[held], stops[held] - 1]))
+        self._guards[TERMS].check_rows(np.concatenate([starts[held], stops[held] - 1]))
         return [self._spelling(place) for place in places.tolist()]
 
     def _spelling(self, place: int) -> bytes:
         start, stop = self._steps[2 * place], self._steps[2 * place + 2]
         if not 0 <= start <= stop <= len(self._terms):
-            raise self._damaged(place)
+            raise self._damaged(OFFSETS, f"impossible bytes of term {place}")
         return self._terms[start:stop]
 
-    def _damaged(self, place: int) -> DamagedIndexError:
-        path = self._folder / OFFSETS if self._folder else Path(OFFSETS)
-        return damaged(path, f"impossible bytes of term {place}")
+    def _damaged(self, name: str, problem: str) -> DamagedIndexError:
+        return damaged(self._folder / name if self._folder else Path(name), problem)
+
+
+def narrowest(largest: int) -> np.dtype[np.unsignedinteger]:
+    """The smallest type of unsigned little-endian numbers that holds `largest`, a uint32."""
+    return np.min_scalar_type(largest).newbyteorder("<")
 
 
 def find_by_python(
@@ -405,7 +361,7 @@ def find_by_python(
     return _UNKNOWN
 
 
-_find = find_by_python if compiled is None else compiled.find
+find_term = find_by_python if compiled is None else compiled.find
 
 
 # Postings of a block; a single term can have more.

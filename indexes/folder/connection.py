@@ -10,8 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -55,16 +54,35 @@ Identity = tuple[int, ...]
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
 class Session:
-    """A connection that reads an index."""
+    """A connection that reads an index; works in a folder that cannot be written.
 
-    folder: Path
-    connection: sqlite3.Connection
-    identity: Identity
-    # Whether SQLite's locks keep a writer from changing what a transaction reads. They are in
-    # `index.sqlite-shm`: where that is missing and cannot be made, there are none.
-    locked: bool
+    `locked` says whether SQLite's locks keep a writer from changing what a transaction reads. They
+    are in `index.sqlite-shm`: where that is missing and cannot be made, there are none.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._connect()
+
+    def _connect(self) -> None:
+        while True:
+            # Before the log is looked at: a writer that alters the file later is noticed.
+            before = _identity(self.folder, locked=False)
+            _require_index(self.folder)
+            try:
+                with storage_errors(self.folder):
+                    connection, locked = _connect_reader(self.folder)
+            except (DamagedIndexError, StorageError):
+                # SQLite calls it an error of the disk where its log goes while it opens the file.
+                if before == _identity(self.folder, locked=False):
+                    raise
+                continue
+            identity = before[:2] if locked else before
+            if identity == _identity(self.folder, locked):
+                self.connection, self.locked, self.identity = connection, locked, identity
+                return
+            connection.close()
 
     def is_current(self) -> bool:
         """Whether the folder holds the file that is read, which is unaltered if it has no locks."""
@@ -74,30 +92,52 @@ class Session:
         """Connect again if the folder holds another file now, or another state of it."""
         if not self.is_current() or (not self.locked and _log(self.folder).exists()):
             # Where nothing can be opened now, the old connection stays for the next attempt.
-            fresh = open_reader(self.folder)
-            self.close()
-            self.connection = fresh.connection
-            self.identity, self.locked = fresh.identity, fresh.locked
+            old = self.connection
+            self._connect()
+            old.close()
 
     def close(self) -> None:
         """Close the connection."""
         self.connection.close()
 
+    def generation(self) -> int:
+        """The number of the commit."""
+        with storage_errors(self.folder), readable(self.folder):
+            return int(read_setting(self.connection, "generation"))
+
     @contextmanager
-    def undisturbed(self) -> Iterator[None]:
-        """A block that reads; an error of it does not hold if a writer altered the file."""
-        failure = None
-        try:
-            yield
-        except Exception as error:
-            failure = error
-        if not self.locked and not self.is_current():
-            raise StorageError(
-                f"{self.folder}: the index changed while it was read without locks, since "
-                f"{DATABASE_FILE}-shm was missing and could not be made; run the same command again"
-            ) from failure
-        if failure is not None:
-            raise failure
+    def commit(self, read: Callable[[Session], T]) -> Iterator[T]:
+        """What `read` finds in one commit, whose transaction lasts for the block.
+
+        If it fails, and a writer has changed the index since, it reads a later commit.
+        """
+        with storage_errors(self.folder), ExitStack() as stack:
+            while True:
+                try:
+                    with storage_errors(self.folder), readable(self.folder):
+                        stack.enter_context(transaction(self.connection, "DEFERRED"))
+                        found = read(self)
+                    # Files of a folder that was replaced meanwhile belong to another database.
+                    if self.is_current():
+                        break
+                except (DamagedIndexError, StorageError):
+                    if self.is_current():
+                        seen = self.generation()
+                        stack.close()
+                        if self.generation() == seen:
+                            raise
+                stack.close()
+                self.follow()
+            try:
+                yield found
+            finally:
+                # An error of the block does not hold either.
+                if not self.locked and not self.is_current():
+                    raise StorageError(
+                        f"{self.folder}: the index changed while it was read without locks, since "
+                        f"{DATABASE_FILE}-shm was missing and could not be made; run the same "
+                        "command again"
+                    )
 
 
 def require_vacant(folder: Path) -> None:
@@ -168,26 +208,6 @@ def close_writer(connection: sqlite3.Connection, folder: Path) -> None:
     connection.close()
 
 
-def open_reader(folder: Path) -> Session:
-    """Open an existing index for reading alone; works in a folder that cannot be written."""
-    while True:
-        # Before the log is looked at: a writer that alters the file later is noticed.
-        before = _identity(folder, locked=False)
-        _require_index(folder)
-        try:
-            with storage_errors(folder):
-                connection, locked = _connect_reader(folder)
-        except (DamagedIndexError, StorageError):
-            # SQLite calls it an error of the disk where its log goes while it opens the file.
-            if before == _identity(folder, locked=False):
-                raise
-            continue
-        session = Session(folder, connection, before[:2] if locked else before, locked)
-        if session.is_current():
-            return session
-        session.close()
-
-
 @contextmanager
 def transaction(connection: sqlite3.Connection, kind: str = "IMMEDIATE") -> Iterator[None]:
     """A block that is committed as a whole or, if it raises, not at all; ``DEFERRED`` to read."""
@@ -201,39 +221,6 @@ def transaction(connection: sqlite3.Connection, kind: str = "IMMEDIATE") -> Iter
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-
-
-def read_commit(
-    folder: Path,
-    read: Callable[[sqlite3.Connection], T],
-    is_doubtful: Callable[[T], bool] = lambda found: False,
-) -> T:
-    """What `read` finds in one commit.
-
-    If it fails or is doubtful, and a writer has changed the index since, a later commit is read.
-    """
-    while True:
-        with closing(open_reader(folder)) as session:
-            connection = session.connection
-            generation = read_generation(connection, folder)
-            try:
-                with storage_errors(folder), readable(folder), transaction(connection, "DEFERRED"):
-                    found = read(connection)
-            except (DamagedIndexError, StorageError):
-                if session.is_current() and read_generation(connection, folder) == generation:
-                    raise
-                continue
-            # Files of a folder that was replaced meanwhile belong to another database.
-            if session.is_current() and not (
-                is_doubtful(found) and read_generation(connection, folder) != generation
-            ):
-                return found
-
-
-def read_generation(connection: sqlite3.Connection, folder: Path) -> int:
-    """The number of the commit."""
-    with storage_errors(folder), readable(folder):
-        return int(read_setting(connection, "generation"))
 
 
 def _begin_reading(connection: sqlite3.Connection) -> None:
@@ -476,29 +463,34 @@ def _store(connection: sqlite3.Connection, key: str, value: Any) -> None:
     )
 
 
+# Of all pools: held while this process forks.
+_LOCK = threading.Lock()
+_POOLS: WeakSet[ConnectionPool] = WeakSet()
+
+
 class ConnectionPool:
     """Connections to one index folder, for threads side by side and for forked children."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._lock = threading.Lock()
         self._closed = False
         self._in_use = 0
         # Whether a connection was in use when this process was forked.
         self._torn = False
-        self._idle = [open_reader(folder)]
-        _POOLS.add(self)
+        self._idle = [Session(folder)]
+        with _LOCK:
+            _POOLS.add(self)
 
     def close(self) -> None:
         """Close what is idle now, and the others when they are given back."""
-        with self._lock:
+        with _LOCK:
             self._closed = True
             self._close_idle()
 
     @contextmanager
     def session(self) -> Iterator[Session]:
         """A session of the caller alone, to the folder that has the name now."""
-        with self._lock:
+        with _LOCK:
             if self._closed:
                 raise ClosedIndexError(
                     f"{self._folder}: the index object is closed; open another with Index.open"
@@ -513,64 +505,46 @@ class ConnectionPool:
             self._in_use += 1
         try:
             if session is None:
-                session = open_reader(self._folder)
+                session = Session(self._folder)
             else:
                 session.follow()
             yield session
         finally:
             self._give_back(session)
 
-    def before_fork(self) -> None:
-        """Close what is idle, and keep others from opening more until `after_fork`."""
-        # SQLite in the child would take the parent's connections for its own, and lock nothing.
-        self._lock.acquire()
-        self._close_idle()
-
-    def after_fork(self, *, in_child: bool) -> None:
-        """Open connections again when they are needed."""
-        if in_child:
-            self._torn = self._torn or self._in_use > 0
-        self._lock.release()
-
     def _give_back(self, session: Session | None) -> None:
-        with self._lock:
+        with _LOCK:
             self._in_use -= 1
-            if session is None:
-                return
-            if not self._closed:
+            if session is not None:
                 self._idle.append(session)
-                return
-        session.close()
+            if self._closed:
+                self._close_idle()
 
     def _close_idle(self) -> None:
         for session in self._idle:
             session.close()
         self._idle = []
 
+    @staticmethod
+    def before_fork() -> None:
+        """Close what is idle, and keep others from opening more until `after_fork`."""
+        # SQLite in the child would take the parent's connections for its own, and lock nothing.
+        _LOCK.acquire()
+        for pool in _POOLS:
+            pool._close_idle()
 
-_POOLS: WeakSet[ConnectionPool] = WeakSet()
-
-
-# Those that are locked while this process forks.
-_FORKING: list[ConnectionPool] = []
-
-
-def _before_fork() -> None:
-    _FORKING[:] = _POOLS
-    for pool in _FORKING:
-        pool.before_fork()
-
-
-def _after_fork(*, in_child: bool) -> None:
-    for pool in _FORKING:
-        pool.after_fork(in_child=in_child)
-    _FORKING.clear()
+    @staticmethod
+    def after_fork(*, in_child: bool) -> None:
+        """Open connections again when they are needed."""
+        for pool in _POOLS if in_child else ():
+            pool._torn = pool._torn or pool._in_use > 0
+        _LOCK.release()
 
 
 # Not on Windows.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=_before_fork,
-        after_in_parent=partial(_after_fork, in_child=False),
-        after_in_child=partial(_after_fork, in_child=True),
+        before=ConnectionPool.before_fork,
+        after_in_parent=partial(ConnectionPool.after_fork, in_child=False),
+        after_in_child=partial(ConnectionPool.after_fork, in_child=True),
     )

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25.postings import Postings, merge_postings, merged_positions
+from indexes.bm25.postings import Postings, merge_postings
 from indexes.bm25.scoring import SearchableSegment
 from indexes.files import (
     GrowingArray,
@@ -123,16 +123,6 @@ def contained(ids: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.b
 def segment_folder(index: Path, number: int) -> Path:
     """The folder of segment `number` in the index folder `index`."""
     return index / SEGMENTS_FOLDER / f"{number:06d}"
-
-
-def memory_segment(
-    index: Path,
-    ids: NDArray[np.int64],
-    vectors: NDArray[np.float32],
-    tokens: Iterable[Sequence[str]],
-) -> Segment:
-    """A segment of passages that wait in the database."""
-    return Segment(PENDING, index, "", ids, vectors, Postings.build(tokens), FLAT_STRUCTURE)
 
 
 def write_segment(
@@ -293,7 +283,8 @@ def live_segments(
     live = [_live(segment, tombstones) for segment in segments]
     waiting = read_waiting(connection) if has_table(connection, "pending") else None
     if waiting is not None:
-        segment = memory_segment(folder, waiting.ids, waiting.vectors, waiting.terms)
+        ids, vectors, postings = waiting.ids, waiting.vectors, Postings.build(waiting.terms)
+        segment = Segment(PENDING, folder, "", ids, vectors, postings, FLAT_STRUCTURE)
         live.append(_live(segment, tombstones[:0]))
     return tuple(live)
 
@@ -403,20 +394,12 @@ def faster_merge(
     return best
 
 
-class Merged(NamedTuple):
-    """A segment that was merged from others."""
-
-    passages: int
-    manifest: str  # its SHA-256, in hexadecimal
-    positions: list[NDArray[np.int64]]  # new ones by old ones, for each old segment; -1 for deleted
-
-
 def merge_segments(
     folder: Path,
     live: Sequence[LiveSegment],
     structures: StructureSettings,
     stage: Stage = no_progress,
-) -> Merged:
+) -> str:
     """Write a segment of the live passages of others and flush it to the disk."""
     segments, masks = [one.segment for one in live], [one.live for one in live]
     ids = np.concatenate(
@@ -443,6 +426,4 @@ def merge_segments(
 
         return build_structure(new, stored, structures, stage)
 
-    manifest = make_segment(folder, len(ids), dimensions, write)
-    sizes = [len(segment.ids) for segment in segments]
-    return Merged(len(ids), manifest, merged_positions(sizes, masks))
+    return make_segment(folder, len(ids), dimensions, write)

@@ -26,11 +26,9 @@ from indexes.files import (
 )
 from indexes.folder.connection import (
     DATABASE_FILE,
+    Session,
     foreign_files,
     is_index,
-    open_reader,
-    read_commit,
-    read_setting,
     refuse_remains,
     require_vacant,
 )
@@ -188,26 +186,29 @@ def snapshot_index(folder: str | Path, target: str | Path, progress: Stage = no_
         StorageError: the disk is full or cannot be written.
         NotAnIndexError, FormatVersionError
     """
-    from indexes.folder.verify import verify
-
     folder, target = Path(folder), Path(target).resolve()
-    with closing(open_reader(folder)):
-        _check_target(folder, target)
     # The segments copied, by number and SHA-256 of the manifest: files linked, and files copied. Of
     # what was copied of one commit, a later one keeps what it names too.
     done: dict[tuple[int, str], tuple[int, int]] = {}
-    with whole_folder(target, replace=False) as new:
-        made = read_commit(
-            folder, lambda connection: _copy_commit(folder, connection, new, done, progress)
-        )
-        try:
-            problems = verify(new)
-        except DamagedIndexError as error:
-            problems = [str(error)]
-        if problems:
-            found = problems[0].replace(str(new), str(folder))
-            raise DamagedIndexError(f"{found}; no snapshot was made: restore the index first")
+    with closing(Session(folder)) as session:
+        _check_target(folder, target)
+        with whole_folder(target, replace=False) as new:
+            with session.commit(lambda session: _copy_commit(session, new, done, progress)) as made:
+                pass
+            _check_copy(new, folder)
     return made
+
+
+def _check_copy(new: Path, folder: Path) -> None:
+    from indexes.folder.verify import verify
+
+    try:
+        problems = verify(new)
+    except DamagedIndexError as error:
+        problems = [str(error)]
+    if problems:
+        found = problems[0].replace(str(new), str(folder))
+        raise DamagedIndexError(f"{found}; no snapshot was made: restore the index first")
 
 
 def _check_target(folder: Path, target: Path) -> None:
@@ -233,13 +234,9 @@ def _check_target(folder: Path, target: Path) -> None:
 
 
 def _copy_commit(
-    folder: Path,
-    connection: sqlite3.Connection,
-    new: Path,
-    done: dict[tuple[int, str], tuple[int, int]],
-    progress: Stage,
+    session: Session, new: Path, done: dict[tuple[int, str], tuple[int, int]], progress: Stage
 ) -> Backup:
-    generation = int(read_setting(connection, "generation"))
+    folder, connection = session.folder, session.connection
     (documents,) = connection.execute("SELECT count(*) FROM documents").fetchone()
     named = connection.execute("SELECT segment, manifest FROM segments").fetchall()
     for number, manifest in set(done) - set(named):
@@ -253,7 +250,7 @@ def _copy_commit(
         copied(1)
     _copy_database(connection, new / DATABASE_FILE, progress)
     linked, whole = (sum(counts[i] for counts in done.values()) for i in (0, 1))
-    return Backup(generation, documents, len(named), linked, whole)
+    return Backup(session.generation(), documents, len(named), linked, whole)
 
 
 def _copy_segment(source: Path, manifest_hash: str, into: Path) -> tuple[int, int]:

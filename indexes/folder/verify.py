@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,9 @@ from indexes.filters.columns import VALUES_SINCE, Value, collected_values, one_z
 from indexes.folder.checksums import SegmentSums
 from indexes.folder.connection import (
     DATABASE_FILE,
+    Session,
     check_settings,
     format_version,
-    read_commit,
     read_setting,
 )
 from indexes.folder.documents import document_checksum, read_waiting
@@ -46,7 +47,24 @@ def verify(folder: Path) -> list[str]:
         NotAnIndexError, FormatVersionError: there is nothing to check.
         DamagedIndexError: the database is too damaged to be read at all.
     """
-    return read_commit(folder, lambda connection: list(_problems(folder, connection)), bool)
+    with closing(Session(folder)) as session:
+        try:
+            with session.commit(_check):
+                return []
+        except _UnsoundError as error:
+            return error.problems
+
+
+class _UnsoundError(DamagedIndexError):
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__()
+        self.problems = problems
+
+
+def _check(session: Session) -> None:
+    if problems := list(_problems(session.folder, session.connection)):
+        # What a writer has changed meanwhile is no problem: a later commit is checked then.
+        raise _UnsoundError(problems)
 
 
 def _problems(folder: Path, connection: sqlite3.Connection) -> Iterator[str]:
@@ -200,8 +218,10 @@ def _files(folder: Path) -> list[Path]:
         return []
 
 
-def _column(connection: sqlite3.Connection, query: str) -> NDArray[np.int64]:
-    return np.fromiter((row[0] for row in connection.execute(query)), np.int64)
+def _column(
+    connection: sqlite3.Connection, query: str, parameters: tuple[int, ...] = ()
+) -> NDArray[np.int64]:
+    return np.fromiter((row[0] for row in connection.execute(query, parameters)), np.int64)
 
 
 _UNREADABLE = (AttributeError, TypeError, ValueError)
@@ -232,7 +252,8 @@ def metadata_problems(
         for name in expected.keys() - numbers.keys():
             yield f"{database}: the metadata field {name!r} is not registered"
         live = np.zeros(len(segment.ids), np.bool_)
-        live[segment.positions_of(_passages(connection, segment))] = True
+        own = "SELECT passage FROM passages WHERE passage BETWEEN ? AND ? ORDER BY passage"
+        live[segment.positions_of(_column(connection, own, segment.ends))] = True
         stored: dict[str, int] = {}
         wrong: dict[str, str] = {}
         rows = connection.execute(
@@ -270,10 +291,3 @@ def _digest(key: Value, positions: NDArray[np.int64]) -> int:
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return int((mixed ^ (mixed >> np.uint64(31))).sum(dtype=np.uint64))
-
-
-def _passages(connection: sqlite3.Connection, segment: Segment) -> NDArray[np.int64]:
-    rows = connection.execute(
-        "SELECT passage FROM passages WHERE passage BETWEEN ? AND ? ORDER BY passage", segment.ends
-    )
-    return np.fromiter((row[0] for row in rows), np.int64)

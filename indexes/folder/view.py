@@ -7,7 +7,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from indexes.bm25.formulas import BM25Settings
 from indexes.bm25.scoring import BM25, CorpusStatistics
-from indexes.errors import DamagedIndexError, StorageError
 from indexes.files import damaged_database, readable, set_read_ahead, storage_errors, unique
 from indexes.folder.connection import (
     ConnectionPool,
@@ -26,13 +25,11 @@ from indexes.folder.connection import (
     Session,
     check_settings,
     format_version,
-    read_generation,
     read_setting,
-    transaction,
 )
 from indexes.folder.documents import document_checksum
 from indexes.folder.lock import recover_for_reading, remains
-from indexes.folder.segment import PENDING, LiveSegment, Segment, contained, live_segments
+from indexes.folder.segment import PENDING, LiveSegment, contained, live_segments
 from indexes.protocol import (
     Candidates,
     Facets,
@@ -61,71 +58,37 @@ class FolderReader:
         self.folder = folder
         recover_for_reading(folder)
         self._pool = ConnectionPool(folder)
-        self._commit: Commit | None = None
+        self._commit = Commit((), -1, ())
 
     def close(self) -> None:
         """Release the database and the mapped files."""
         self._pool.close()
-        self._commit = None
+        self._commit = Commit((), -1, ())
 
     @contextmanager
     def view(self) -> Iterator[FolderView]:
         """One consistent view of the latest commit, valid inside the `with` block."""
-        with storage_errors(self.folder), self._pool.session() as session, ExitStack() as stack:
-            view = self._pin(session, stack)
-            with session.undisturbed():
-                yield view
-
-    def _pin(self, session: Session, stack: ExitStack) -> FolderView:
-        """Begin a read transaction that ends with `stack`, and return what it sees."""
-        while True:
-            with ExitStack() as attempt:
-                try:
-                    with storage_errors(self.folder), readable(self.folder):
-                        attempt.enter_context(transaction(session.connection, "DEFERRED"))
-                        commit = self._current(session)
-                except (DamagedIndexError, StorageError):
-                    # A writer may have replaced the whole folder, or merged segments and removed
-                    # them, while their files were opened.
-                    if session.is_current():
-                        seen = read_generation(session.connection, self.folder)
-                        attempt.close()
-                        if read_generation(session.connection, self.folder) == seen:
-                            raise
-                else:
-                    stack.enter_context(attempt.pop_all())
-                    return FolderView(self.folder, session.connection, commit)
-            session.follow()
+        with self._pool.session() as session, session.commit(self._current) as commit:
+            yield FolderView(self.folder, session.connection, commit)
 
     def _current(self, session: Session) -> Commit:
-        generation = read_generation(session.connection, self.folder)
-        known = self._commit
-        if known is not None and known.identity != session.identity:
-            known = None
-        if known is not None and known.generation == generation:
+        generation, known = session.generation(), self._commit
+        if known.identity != session.identity:
+            known = Commit(session.identity, -1, ())
+        if known.generation == generation:
             return known
-        opened: dict[tuple[int, str], Segment] = {}
-        owners: Owners = {}
-        if known is not None:
-            opened = {
-                (one.segment.number, one.segment.manifest): one.segment for one in known.segments
-            }
-            # A copy at once: other threads add to it. Passages in files keep their documents.
-            owners = {key: held for key, held in known.owners.copy().items() if key in opened}
-            owners.pop((PENDING, ""), None)
-        commit = Commit(
-            session.identity,
-            generation,
-            live_segments(self.folder, session.connection, opened),
-            owners,
-        )
-        for live in commit.segments:
+        opened = {(one.segment.number, one.segment.manifest): one.segment for one in known.segments}
+        # A copy at once: other threads add to it. Passages in files keep their documents.
+        owners = {key: held for key, held in known.owners.copy().items() if key in opened}
+        owners.pop((PENDING, ""), None)
+        live = live_segments(self.folder, session.connection, opened)
+        commit = Commit(session.identity, generation, live, owners)
+        for one in commit.segments:
             # Through a structure, a search reads the vectors of its candidates.
-            if live.segment.structure.name != FLAT:
-                set_read_ahead(live.segment.vectors, False)
+            if one.segment.structure.name != FLAT:
+                set_read_ahead(one.segment.vectors, False)
         # Not locked: where threads race, the next one opens the segments again.
-        latest = self._commit
-        if latest is None or latest.identity != commit.identity or latest.generation < generation:
+        if self._commit.identity != commit.identity or self._commit.generation < generation:
             self._commit = commit
         return commit
 
@@ -186,24 +149,14 @@ class FolderView:
     def __init__(self, folder: Path, connection: sqlite3.Connection, commit: Commit) -> None:
         self._folder = folder
         self._connection = connection
-        self._commit = commit
+        self.commit = commit
         self.identity, self.generation = commit.identity, commit.generation
         self.segments = commit.segments
 
     @property
-    def statistics(self) -> CorpusStatistics:
-        """Counts over live passages, for BM25."""
-        return self._commit.statistics
-
-    @property
-    def live(self) -> list[Allowed | None]:
-        """For each segment the passages that are not deleted; None if none was."""
-        return self._commit.live
-
-    @property
     def passage_count(self) -> int:
         """Number of live passages."""
-        return self._commit.statistics.passages
+        return self.commit.statistics.passages
 
     def ranking(
         self,
@@ -213,25 +166,25 @@ class FolderView:
     ) -> FolderRanking:
         """Ranks passages of documents that match."""
         allowed = None if where is None else self.allowed(where)
-        return FolderRanking(self._commit, allowed, bm25, recall)
+        return FolderRanking(self.commit, allowed, bm25, recall)
 
     def document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
         """For each term, the number of live passages that hold it."""
-        bm25 = BM25(self.segments, statistics=self._commit.statistics)
+        bm25 = BM25(self.segments, statistics=self.commit.statistics)
         return bm25.document_frequencies(terms)
 
     def allowed(self, where: Where) -> list[Allowed]:
         """For each segment: the live passages that belong to documents that match; remembered."""
-        with self._commit.lock:
-            found = self._commit.allowed.get(where.text)
+        with self.commit.lock:
+            found = self.commit.allowed.get(where.text)
         if found is None:
             from indexes.filters.evaluation import allowed_passages
 
             found = allowed_passages(
-                self._connection, self._folder, self.segments, where, self._commit.ranks
+                self._connection, self._folder, self.segments, where, self.commit.ranks
             )
-            with self._commit.lock:
-                self._commit.allowed[where.text] = found
+            with self.commit.lock:
+                self.commit.allowed[where.text] = found
         return found
 
     def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:
@@ -252,7 +205,7 @@ class FolderView:
         """How many of the documents that pass a filter have each value of some fields."""
         from indexes.filters.facets import counted_documents, counted_facet, values_in
 
-        commit, matching, fields = self._commit, None, {}
+        commit, matching, fields = self.commit, None, {}
         if terms is not None:
             matching = BM25(self.segments, statistics=commit.statistics).query(terms).matching()
         queried = matching is not None
@@ -295,7 +248,7 @@ class FolderView:
             (json.dumps(list(passages)),),
         )
         found = {}
-        verified = self._commit.verified
+        verified = self.commit.verified
         with readable(self._folder):
             for passage, start, stop, *document in rows:
                 _, id_, title, text, metadata, *_ = document
@@ -368,11 +321,6 @@ class FolderView:
             raise ValueError(f"the document {id_!r} was altered")
         return passages
 
-    @property
-    def format_version(self) -> int:
-        """The format of the index."""
-        return format_version(self._connection)
-
     def count_documents(self) -> int:
         """How many documents the index holds."""
         return int(self._connection.execute("SELECT count(*) FROM documents").fetchone()[0])
@@ -387,21 +335,18 @@ class FolderView:
 
     def describe(self) -> dict[str, Any]:
         """The folder, its format, commit, segments and size, as JSON values; sizes in bytes."""
+        (deleted,) = self._connection.execute("SELECT count(*) FROM tombstones").fetchone()
         return {
             "folder": str(self._folder.absolute()),
-            "format_version": self.format_version,
+            "format_version": format_version(self._connection),
             "generation": self.generation,
-            "deleted_passages": self.count_tombstones(),
+            "deleted_passages": deleted,
             "waiting_passages": sum(len(one.postings) for one in self.segments if one.is_pending),
             "segments": [_describe_segment(one) for one in self.segments if not one.is_pending],
-            "mean_passage_terms": round(self._commit.statistics.mean_length, 3),
+            "mean_passage_terms": round(self.commit.statistics.mean_length, 3),
             "bytes": size_on_disk(self._folder),
             "remains": {str(path): what for path, what in remains(self._folder).items()},
         }
-
-    def count_tombstones(self) -> int:
-        """How many deleted passages the segments still hold."""
-        return int(self._connection.execute("SELECT count(*) FROM tombstones").fetchone()[0])
 
     def has_document(self, id_: str) -> bool:
         """Whether the index holds a document with that id."""
@@ -477,21 +422,12 @@ class FolderRanking:
 
     def _nearest(self, queries: Sequence[Query], depth: int) -> list[list[NDArray[np.int64]]]:
         """For each query and segment, the positions of the `depth` nearest passages of all."""
-        from indexes.vectors.structure import search_vectors
-
         vectors = np.stack([query.vector for query in queries if query.vector is not None])
-        found = [
-            search_vectors(
-                live.segment.structure,
-                live.segment.vectors,
-                vectors,
-                depth,
-                allowed,
-                self._recall,
-                live.segment.vectors_guard,
-            )
-            for live, allowed in zip(self._segments, self._allowed, strict=True)
-        ]
+        found = []
+        for live, allowed in zip(self._segments, self._allowed, strict=True):
+            own, guard = live.segment.vectors, live.segment.vectors_guard
+            how = live.segment.structure
+            found.append(how.search(own, vectors, depth, allowed, self._recall, guard))
         return [self._best(parts, depth) for parts in zip(*found, strict=True)]
 
     def _best(self, parts: Sequence[Nearest], depth: int) -> list[NDArray[np.int64]]:

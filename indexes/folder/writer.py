@@ -18,6 +18,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.bm25.postings import merged_positions
 from indexes.files import readable, storage_errors
 from indexes.filters import columns
 from indexes.filters.allowed import RanksCache
@@ -207,8 +208,8 @@ class FolderWriter:
             return 0
         started, read = time.monotonic(), f"{len(chosen)} segment{'s' * (len(chosen) > 1)}"
         choice = self.replace(chosen, stage=stage)
-        if choice.spec.name != FLAT:
-            took, name = time.monotonic() - started, choice.spec.name
+        if choice.name != FLAT:
+            took, name = time.monotonic() - started, choice.name
             LOG.info("%s: %s merged into one (%s) in %.1f s", self.folder, read, name, took)
         return len(chosen)
 
@@ -228,7 +229,7 @@ class FolderWriter:
         live = self.segments()
         needed = len(live) > 1 or any(one.deleted for one in live)
         if not needed and live and not live[0].segment.structure.reasons:
-            needed = _choice(live, self.structures).spec.name != FLAT
+            needed = _choice(live, self.structures).name != FLAT
         if needed:
             self.replace(live, stage=stage)
         with storage_errors(self.folder):
@@ -259,16 +260,16 @@ class FolderWriter:
         number = int(self.setting("next_segment"))
         choice = _choice(live, structures or self.structures)
         passages = _live_passages(live)
-        if choice.spec.name != FLAT:
+        if choice.name != FLAT:
             LOG.info(
                 "%s: merging %s passages and building their search structure (%s), which takes up "
                 "to %s of memory",
-                *(self.folder, f"{passages:,}", choice.spec.name, choice.build_size),
+                *(self.folder, f"{passages:,}", choice.name, choice.build_size),
             )
-        merged = None
+        manifest = None
         if passages:
             folder = segment_folder(self.folder, number)
-            merged = merge_segments(folder, live, structures or self.structures, stage)
+            manifest = merge_segments(folder, live, structures or self.structures, stage)
         old = [one.segment.number for one in live]
         with storage_errors(self.folder), readable(self.folder):
             with transaction(self._connection):
@@ -279,9 +280,13 @@ class FolderWriter:
                     "DELETE FROM tombstones WHERE passage BETWEEN ? AND ?",
                     [one.segment.ends for one in live if one.deleted],
                 )
-                if merged is not None:
-                    self._name_segment(number, merged.passages, merged.manifest)
-                    sources = dict(zip(old, merged.positions, strict=True))
+                if manifest is not None:
+                    self._name_segment(number, passages, manifest)
+                    sizes, masks = (
+                        [len(one.segment.ids) for one in live],
+                        [one.live for one in live],
+                    )
+                    sources = dict(zip(old, merged_positions(sizes, masks), strict=True))
                     columns.merge_values(self._connection, number, sources)
                 columns.drop_values(self._connection, old)
                 if structures is not None:
@@ -296,7 +301,7 @@ class FolderWriter:
 
         def is_scanned(passages: int) -> bool:
             dimensions = live[0].segment.vectors.shape[1]
-            return buildable_choice(structures, passages, dimensions).spec.name == FLAT
+            return buildable_choice(structures, passages, dimensions).name == FLAT
 
         parts = [
             Part(_live_passages([one]), one.segment.structure.structure is None) for one in live
@@ -332,8 +337,6 @@ class FolderWriter:
         first = int(self.setting("next_passage"))
         number = int(self.setting("next_segment"))
         ids = np.arange(first, first + len(vectors), dtype=np.int64)
-        if len(terms) != len(ids):
-            raise ValueError(f"expected terms of {len(ids)} passages, found {len(terms)}")
         manifest = None
         with storage_errors(self.folder), readable(self.folder):
             waiting = rows.read_waiting(self._connection, {document.id for document in documents})

@@ -48,18 +48,11 @@ _LIST_ENTRY = 8 + 4
 
 
 @dataclass(frozen=True, slots=True)
-class StructureSpec:
-    """A structure that can be built."""
-
-    name: str  # one of `NAMES` but `auto`, or the factory string
-    factory: str  # FAISS's factory string, for inner products
-
-
-@dataclass(frozen=True, slots=True)
 class Choice:
     """A structure for n passages, why, and what it is expected to cost."""
 
-    spec: StructureSpec
+    name: str  # one of `NAMES` but `auto`, or the factory string
+    factory: str  # FAISS's factory string, for inner products
     reasons: tuple[str, ...]  # sentences for a person, in the order of the decisions
     # What a search can touch, apart from the few vectors that are read to score candidates.
     memory_bytes: int
@@ -120,21 +113,20 @@ def training_size(n: int, lists: int) -> int:
 def _choice(name: str, n: int, d: int, reasons: tuple[str, ...]) -> Choice:
     """A named kind at its cost; n must suffice to train it."""
     if name == FLAT:
-        return Choice(StructureSpec(FLAT, "Flat"), reasons, 4 * n * d, 0)
-    if name == "hnsw":
-        spec = StructureSpec(name, f"HNSW{_HNSW_LINKS},Flat")
-        return _priced(spec, n, d, reasons, FactoryFacts(4 * d, 0, 0, _HNSW_LINKS, False))
+        return Choice(FLAT, "Flat", reasons, 4 * n * d, 0)
     lists = list_count(n)
     product = -(-d // _PQ_WIDTH)
     padding = f"Pad{product * _PQ_WIDTH}," if d % _PQ_WIDTH else ""
-    factory, code = {
-        "ivf": (f"IVF{lists},Flat", 4 * d),
-        "ivf-sq8": (f"IVF{lists},SQ8", d),
-        "ivf-pq": (f"{padding}IVF{lists},PQ{product}", product),
+    factory, facts = {
+        "hnsw": (f"HNSW{_HNSW_LINKS},Flat", FactoryFacts(4 * d, links=_HNSW_LINKS)),
+        "ivf": (f"IVF{lists},Flat", FactoryFacts(4 * d, lists)),
+        "ivf-sq8": (f"IVF{lists},SQ8", FactoryFacts(d, lists)),
+        "ivf-pq": (
+            f"{padding}IVF{lists},PQ{product}",
+            FactoryFacts(product, lists, _PQ_CENTROIDS),
+        ),
     }[name]
-    centroids = _PQ_CENTROIDS if name == "ivf-pq" else 0
-    facts = FactoryFacts(code, lists, centroids, 0, False)
-    return _priced(StructureSpec(name, factory), n, d, reasons, facts)
+    return _priced(name, factory, n, d, reasons, facts)
 
 
 def _custom(name: str, n: int, d: int, facts: FactoryFacts, given: str) -> Choice:
@@ -150,11 +142,11 @@ def _custom(name: str, n: int, d: int, facts: FactoryFacts, given: str) -> Choic
             f"FAISS advises {LEAST_TRAINING} vectors for each of {least:,} centroids, "
             f"{LEAST_TRAINING * least:,} in all; there are {n:,}"
         )
-    return _priced(StructureSpec(name, name), n, d, tuple(reasons), facts)
+    return _priced(name, name, n, d, tuple(reasons), facts)
 
 
 def _priced(
-    spec: StructureSpec, n: int, d: int, reasons: tuple[str, ...], facts: FactoryFacts
+    name: str, factory: str, n: int, d: int, reasons: tuple[str, ...], facts: FactoryFacts
 ) -> Choice:
     sample = training_size(n, facts.lists)
     entry = facts.code_bytes
@@ -163,9 +155,8 @@ def _priced(
     if facts.links:
         # Both directions at the bottom, an upper level for one in `links`, level and offset.
         entry += 4 * (2 * facts.links + 1) + 12
-    fixed = 4 * d * (facts.lists + facts.centroids)
-    memory = n * entry + fixed
-    return Choice(spec, reasons, memory, memory + 4 * d * sample)
+    memory = n * entry + 4 * d * (facts.lists + facts.centroids)
+    return Choice(name, factory, reasons, memory, memory + 4 * d * sample)
 
 
 def _size(count: int) -> str:
@@ -183,10 +174,10 @@ class FactoryFacts:
     """What a structure keeps and trains; 0 for what it does not have."""
 
     code_bytes: int  # of each vector
-    lists: int
-    centroids: int  # of each part of a product quantizer
-    links: int  # of each node of a graph, for one direction
-    is_flat: bool  # the vectors themselves, which need no file
+    lists: int = 0
+    centroids: int = 0  # of each part of a product quantizer
+    links: int = 0  # of each node of a graph, for one direction
+    is_flat: bool = False  # the vectors themselves, which need no file
 
 
 def inspect_factory(name: str, d: int) -> FactoryFacts:

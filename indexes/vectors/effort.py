@@ -1,13 +1,19 @@
-"""What a segment's manifest says of its structure, and the effort that a recall takes."""
+"""How a segment is searched: what its manifest says of its structure, and what effort suffices."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from indexes.errors import ConfigError
+from indexes.folder.checksums import UNGUARDED, BlockGuard
 
 if TYPE_CHECKING:
+    from indexes.filters.allowed import Allowed
+    from indexes.vectors.flat import Nearest
     from indexes.vectors.structure import Structure
 
 FLAT = "flat"
@@ -22,20 +28,6 @@ class Measured(NamedTuple):
     recall: float
 
 
-def cheapest(measured: Sequence[Measured], target: float) -> int:
-    """The least effort whose recall is `target` or more."""
-    if not 0 < target <= 1:
-        raise ConfigError(f"--recall {target}: expected a number above 0 and at most 1")
-    enough = [one.effort for one in measured if one.recall >= target]
-    if not enough:
-        best = max(measured, key=lambda one: one.recall)
-        raise ConfigError(
-            f"--recall {target}: the best that this structure reaches is {best.recall:.4f}, at "
-            f"effort {best.effort}; ask for less, or `retriever compact` with another --index-type"
-        )
-    return min(enough)
-
-
 class SegmentStructure(NamedTuple):
     """What a segment's manifest says of its structure."""
 
@@ -44,14 +36,39 @@ class SegmentStructure(NamedTuple):
     recall: tuple[Measured, ...] = ()  # @10, efforts ascending; empty for ``flat``
     structure: Structure | None = None  # None for ``flat``
 
+    def search(
+        self,
+        vectors: NDArray[np.float32],
+        queries: NDArray[np.float32],
+        k: int,
+        allowed: Allowed | None = None,
+        recall: float | None = None,
+        guard: BlockGuard = UNGUARDED,
+    ) -> list[Nearest]:
+        """The best vectors of a segment, exactly or through its structure."""
+        if self.structure is None:
+            from indexes.vectors.flat import search_flat
+
+            return search_flat(vectors, queries, k, allowed, guard)
+        searcher, effort = self.structure.searcher, self.effort(recall)
+        return searcher.search(vectors, queries, k, allowed, effort, guard)
+
     def effort(self, recall: float | None) -> int | None:
         """The least effort that reaches a recall@10; None if there is nothing to choose."""
         if not self.recall:
             return None
+        best = max(self.recall, key=lambda one: one.recall)
         if recall is None:
-            best = max(one.recall for one in self.recall)
-            return cheapest(self.recall, min(USUAL_RECALL, best) or 1.0)
-        return cheapest(self.recall, recall)
+            recall = min(USUAL_RECALL, best.recall)
+        elif not 0 < recall <= 1:
+            raise ConfigError(f"--recall {recall}: expected a number above 0 and at most 1")
+        elif recall > best.recall:
+            raise ConfigError(
+                f"--recall {recall}: the best that this structure reaches is {best.recall:.4f}, at "
+                f"effort {best.effort}; ask for less, or `retriever compact` with another "
+                "--index-type"
+            )
+        return min(one.effort for one in self.recall if one.recall >= recall)
 
     @classmethod
     def recorded(cls, manifest: Mapping[str, Any], structure: Structure | None) -> SegmentStructure:

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.errors import MissingExtraError, SourceError
-from indexes.files import damaged, unique
 
 _DISTRIBUTIONS = ("faiss-cpu", "faiss-gpu")
 _OF_THREAD = threading.local()
@@ -71,10 +70,6 @@ def _is_installed(distribution: str) -> bool:
     return True
 
 
-# Candidates re-scored for each result.
-WHOLE, BYTES, COARSE = 1, 2, 10
-
-
 def unwrap(index: Any) -> tuple[tuple[Any, ...], Any]:
     """The transforms before the part of a FAISS index that finds candidates, and that part."""
     faiss = load_faiss()
@@ -95,36 +90,6 @@ def code_bytes(core: Any) -> int:
     """Bytes that a FAISS index without wrappers keeps of a vector; 0 if it does not say."""
     holder = load_faiss().downcast_index(core.storage) if hasattr(core, "storage") else core
     return int(getattr(holder, "code_size", 0))
-
-
-class Unwrapped:
-    """The `core` of a FAISS index, which finds `oversampling` candidates for each result."""
-
-    def __init__(self, index: Any, path: Path) -> None:
-        self._index = index  # owns what the core points to
-        self._path = path
-        self._transforms, self.core = unwrap(index)
-        self.n, self.d = int(index.ntotal), int(index.d)
-        # By how much of a vector the codes keep.
-        kept = code_bytes(self.core)
-        is_reduced = any(transform.d_out < transform.d_in for transform in self._transforms)
-        if is_reduced or kept < self.d:
-            self.oversampling = COARSE
-        else:
-            self.oversampling = WHOLE if kept >= 4 * self.d else BYTES
-
-    def transformed(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
-        """(q, d) queries as the core takes them, C-contiguous."""
-        for transform in self._transforms:
-            queries = transform.apply(queries)
-        return np.ascontiguousarray(queries)
-
-    def positions(self, row: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The positions that FAISS returned, ascending, each once, without -1."""
-        positions = unique(row[row != -1])
-        if len(positions) and (positions[0] < 0 or positions[-1] >= self.n):
-            raise damaged(self._path, "it holds a passage that its segment does not have")
-        return positions
 
 
 Metric = Literal["ip", "l2"]

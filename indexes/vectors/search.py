@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import threading
 import warnings
+from abc import ABC, abstractmethod
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,10 +19,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.files import unique
+from indexes.files import damaged, unique
 from indexes.folder.checksums import UNGUARDED, BlockGuard
 from indexes.vectors.flat import Nearest, rescored, search_flat
-from indexes.vectors.library import COARSE, WHOLE, Unwrapped, faiss_reason, load_faiss
+from indexes.vectors.library import code_bytes, faiss_reason, load_faiss, unwrap
 
 if TYPE_CHECKING:
     from indexes.filters.allowed import Allowed
@@ -33,6 +34,98 @@ def sizes_of(core: Any) -> NDArray[np.int64]:
     """(lists,) int64: how many vectors each inverted list of a FAISS index holds."""
     inverted = core.invlists
     return np.array([inverted.list_size(number) for number in range(core.nlist)], np.int64)
+
+
+# Candidates re-scored for each result, by how much of a vector the codes keep.
+WHOLE, BYTES, COARSE = 1, 2, 10
+
+
+class Searcher(ABC):
+    """A FAISS index over the vectors of one segment, ready to be searched by several threads."""
+
+    efforts: tuple[int, ...]
+    default_effort: int
+
+    def __init__(self, index: Any, path: Path) -> None:
+        self._owner = index  # of what the core points to
+        self._path = path
+        self._warned = False
+        self._transforms, self._core = unwrap(index)
+        self.n, self.d = int(index.ntotal), int(index.d)
+        kept = code_bytes(self._core)
+        is_reduced = any(transform.d_out < transform.d_in for transform in self._transforms)
+        if is_reduced or kept < self.d:
+            self._oversampling = COARSE
+        else:
+            self._oversampling = WHOLE if kept >= 4 * self.d else BYTES
+
+    def search(
+        self,
+        vectors: NDArray[np.float32],
+        queries: NDArray[np.float32],
+        k: int,
+        allowed: Allowed | None = None,
+        effort: int | None = None,
+        guard: BlockGuard = UNGUARDED,
+    ) -> list[Nearest]:
+        """About the `k` vectors of largest inner product for each query."""
+        if queries.ndim != 2 or queries.shape[1] != self.d:
+            raise ValueError(f"expected queries of shape (q, {self.d}), found {queries.shape}")
+        queries = np.ascontiguousarray(queries, np.float32)
+        if not len(queries):
+            return []
+        try:
+            candidates = self._candidates(queries, k, allowed, effort or self.default_effort)
+        except RuntimeError as error:
+            candidates = None
+            if not self._warned:
+                self._warned = True
+                warnings.warn(
+                    f"{self._path}: FAISS cannot search this type of structure "
+                    f"({faiss_reason(error)}); all vectors are scanned instead, which is slower",
+                    stacklevel=2,
+                )
+        if candidates is None:
+            return search_flat(vectors, queries, k, allowed, guard)
+        for positions in candidates:
+            guard.check_rows(positions)
+        found = [
+            rescored(vectors, positions, query, k)
+            for query, positions in zip(queries, candidates, strict=True)
+        ]
+        # They may be all allowed ones, which only the exact scan can confirm.
+        short = [i for i, (ids, _) in enumerate(found) if len(ids) < min(k, len(vectors))]
+        if short:
+            exact = search_flat(vectors, queries[short], k, allowed, guard)
+            for i, answer in zip(short, exact, strict=True):
+                found[i] = answer
+        return found
+
+    @abstractmethod
+    def _candidates(
+        self, queries: NDArray[np.float32], k: int, allowed: Allowed | None, effort: int
+    ) -> list[NDArray[np.int64]] | None:
+        """Candidates for the `k` best of each query; None where the exact scan is to answer.
+
+        None for a query are too few as well. RuntimeError if the type of structure cannot do it.
+        """
+
+    def _candidates_wanted(self, k: int) -> int:
+        """How many candidates to ask for."""
+        return self._oversampling * (k if self._oversampling == WHOLE else max(k, 10))
+
+    def _transformed(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
+        """(q, d) queries as the core takes them, C-contiguous."""
+        for transform in self._transforms:
+            queries = transform.apply(queries)
+        return np.ascontiguousarray(queries)
+
+    def _positions(self, row: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The positions that FAISS returned, ascending, each once, without -1."""
+        positions = unique(row[row != -1])
+        if len(positions) and (positions[0] < 0 or positions[-1] >= self.n):
+            raise damaged(self._path, "it holds a passage that its segment does not have")
+        return positions
 
 
 class ListMembers:
@@ -116,30 +209,32 @@ class _Ranked(NamedTuple):
     met: NDArray[np.int64]  # allowed vectors in each and those before it
 
 
-class ListSearch:
+class ListSearcher(Searcher):
     """Finds candidates in inverted lists; an effort is a number of lists to read (nprobe)."""
 
-    def __init__(self, index: Unwrapped, guard: ListGuard | None) -> None:
-        self._index, self._core, self._guard = index, index.core, guard
+    def __init__(self, index: Any, path: Path, guard: ListGuard | None) -> None:
+        super().__init__(index, path)
+        self._guard = guard
         self._lists = int(self._core.nlist)
         powers = (2**exponent for exponent in range(self._lists.bit_length()))
         self.efforts = (*(power for power in powers if power < self._lists), self._lists)
         self.default_effort = min(self._lists, math.ceil(2 * math.sqrt(self._lists)))
 
-    def candidates(
+    def _candidates(
         self, queries: NDArray[np.float32], k: int, allowed: Allowed | None, effort: int
     ) -> list[NDArray[np.int64]] | None:
-        """Candidates for the `k` best of each query."""
-        wanted = self._candidates_wanted(k, allowed)
+        wanted = self._candidates_wanted(k)
+        if allowed is not None and self._oversampling == COARSE:
+            wanted *= _MORE_OF_COARSE
         met, probes = self._vectors_met(wanted, effort)
         if self._prefers_scan(wanted, met, allowed):
             return None
-        turned = self._index.transformed(queries)
+        turned = self._transformed(queries)
         found: list[NDArray[np.int64]] = []
         if allowed is None and self._guard is None:
             parameters = load_faiss().SearchParametersIVF(nprobe=probes)
             rows = self._core.search(turned, wanted, params=parameters)[1]
-            found.extend(self._index.positions(row) for row in rows)
+            found.extend(self._positions(row) for row in rows)
         else:
             for start in range(0, len(turned), _QUERY_BLOCK):
                 block = turned[start : start + _QUERY_BLOCK]
@@ -148,34 +243,26 @@ class ListSearch:
                     rows = self._read(block, wanted, order, nearness)[0]
                 else:
                     rows = self._read_behind(block, wanted, allowed, probes)
-                found.extend(self._index.positions(row) for row in rows)
+                found.extend(self._positions(row) for row in rows)
         if allowed is None:
             # Of the lists near to many equal vectors, one holds all of them and others nothing.
             short = [i for i, positions in enumerate(found) if len(positions) < k]
-            more = self.candidates(queries[short], k, None, 4 * probes) if short else None
+            more = self._candidates(queries[short], k, None, 4 * probes) if short else None
             for i, positions in zip(short, more or (), strict=False):
                 found[i] = positions
         elif not all(allowed.at(positions).all() for positions in found):
             raise RuntimeError("this type ignores filters")
         return found
 
-    def _candidates_wanted(self, k: int, allowed: Allowed | None) -> int:
-        """How many candidates to ask for."""
-        oversampling = self._index.oversampling
-        wanted = oversampling * (k if oversampling == WHOLE else max(k, 10))
-        if allowed is not None and oversampling == COARSE:
-            wanted *= _MORE_OF_COARSE
-        return wanted
-
     def _vectors_met(self, wanted: int, effort: int) -> tuple[int, int]:
         """How many vectors a search without a filter meets, and in how many lists."""
-        n, lists = self._index.n, self._lists
+        n, lists = self.n, self._lists
         met = max(math.ceil(min(effort, lists) * n / lists), 2 * wanted)
         return met, min(lists, max(effort, math.ceil(met * lists / n)))
 
     def _prefers_scan(self, wanted: int, met: int, allowed: Allowed | None) -> bool:
         """Whether scanning all allowed vectors is cheaper than reading lists."""
-        n = self._index.n
+        n = self.n
         if allowed is None:
             return n <= met
         # Among n vectors, an allowed one costs n / count ids.
@@ -192,7 +279,7 @@ class ListSearch:
         positions = np.full((len(queries), kept), -1, np.int64)
         scores = np.full((len(queries), kept), -np.inf, np.float32)
         # Of codes that keep little of a vector, a reading says less.
-        probes = min(self._lists, 2 * probes if self._index.oversampling == COARSE else probes)
+        probes = min(self._lists, 2 * probes if self._oversampling == COARSE else probes)
         ranked = self._ranked(queries, allowed, 2 * _first_reading(wanted), 2 * probes)
         start = np.zeros(len(queries), np.int64)
         reach = start.copy()
@@ -261,7 +348,7 @@ class ListSearch:
             return positions, scores
         selector = None
         if allowed is not None:
-            selector = faiss.IDSelectorBitmap(allowed.bits[: -(-self._index.n // 8)])
+            selector = faiss.IDSelectorBitmap(allowed.bits[: -(-self.n // 8)])
         queries = np.ascontiguousarray(queries)
         # The Python form of this method takes no list numbers.
         self._core.search_preassigned_c(
@@ -283,15 +370,13 @@ class ListSearch:
             self._guard.check_ids()
         inverted = self._core.invlists
         parts = [
-            self._index.positions(faiss.rev_swig_ptr(inverted.get_ids(number), size)).astype(
-                np.int32
-            )
+            self._positions(faiss.rev_swig_ptr(inverted.get_ids(number), size)).astype(np.int32)
             if size
             else np.empty(0, np.int32)
             for number, size in enumerate(sizes_of(self._core).tolist())
         ]
         members = np.concatenate(parts)
-        if len(members) != self._index.n or (np.bincount(members) != 1).any():
+        if len(members) != self.n or (np.bincount(members) != 1).any():
             # Only a type that stores equal vectors once omits some.
             raise RuntimeError("not every position is in one list")
         return ListMembers(members, np.array([len(part) for part in parts], np.int64))
@@ -309,31 +394,29 @@ _GRAPH_EFFORTS, _GRAPH_DEFAULT = (16, 32, 64, 128, 256, 512, 1024), 128
 _OTHER_EFFORTS, _OTHER_DEFAULT = (1, 2, 4, 8, 16), 4
 
 
-class NeighborSearch:
+class NeighborSearcher(Searcher):
     """Finds candidates by their number; a filter chooses among more than wanted.
 
     An effort is efSearch of a graph; for any other type, a multiple of the candidates re-scored.
     A filter inside the walk through a graph would lose neighbors far from the query.
     """
 
-    def __init__(self, index: Unwrapped) -> None:
-        self._index = index
-        self._graph = isinstance(index.core, load_faiss().IndexHNSW)
-        self.efforts: tuple[int, ...] = _GRAPH_EFFORTS if self._graph else _OTHER_EFFORTS
+    def __init__(self, index: Any, path: Path) -> None:
+        super().__init__(index, path)
+        self._graph = isinstance(self._core, load_faiss().IndexHNSW)
+        self.efforts = _GRAPH_EFFORTS if self._graph else _OTHER_EFFORTS
         self.default_effort = _GRAPH_DEFAULT if self._graph else _OTHER_DEFAULT
 
-    def candidates(
+    def _candidates(
         self, queries: NDArray[np.float32], k: int, allowed: Allowed | None, effort: int
     ) -> list[NDArray[np.int64]] | None:
-        """As `ListSearch.candidates`; none for a query whose best may not be among them."""
-        n = self._index.n
+        n = self.n
         permitted = n if allowed is None else allowed.count
         if permitted == n:
             allowed = None
         if not permitted:
             return None
-        oversampling = self._index.oversampling
-        wanted = oversampling * (k if oversampling == WHOLE else max(k, 10))
+        wanted = self._candidates_wanted(k)
         if not self._graph:
             # The effort was measured without a filter.
             wanted *= effort if allowed is None else max(effort, self.default_effort)
@@ -343,9 +426,9 @@ class NeighborSearch:
         parameters = None
         if self._graph:
             parameters = load_faiss().SearchParametersHNSW(efSearch=max(effort, asked))
-        turned = self._index.transformed(queries)
-        rows = self._index.core.search(turned, asked, params=parameters)[1]
-        found = [self._index.positions(row) for row in rows]
+        turned = self._transformed(queries)
+        rows = self._core.search(turned, asked, params=parameters)[1]
+        found = [self._positions(row) for row in rows]
         if allowed is None:
             return found
         chosen = [positions[allowed.at(positions)] for positions in found]
@@ -353,66 +436,8 @@ class NeighborSearch:
         return [positions if len(positions) >= wanted else positions[:0] for positions in chosen]
 
 
-class Searcher:
-    """A FAISS index over the vectors of one segment, ready to be searched by several threads."""
-
-    def __init__(self, index: Any, path: Path, list_guard: ListGuard | None = None) -> None:
-        self._path = path
-        self._index = Unwrapped(index, path)
-        self._warned = False
-        self._structure: ListSearch | NeighborSearch
-        if isinstance(self._index.core, load_faiss().IndexIVF):
-            self._structure = ListSearch(self._index, list_guard)
-        else:
-            self._structure = NeighborSearch(self._index)
-        self.efforts = self._structure.efforts
-        self.default_effort = self._structure.default_effort
-
-    def search(
-        self,
-        vectors: NDArray[np.float32],
-        queries: NDArray[np.float32],
-        k: int,
-        allowed: Allowed | None = None,
-        effort: int | None = None,
-        guard: BlockGuard = UNGUARDED,
-    ) -> list[Nearest]:
-        """About the `k` vectors of largest inner product for each query."""
-        d = self._index.d
-        if queries.ndim != 2 or queries.shape[1] != d:
-            raise ValueError(f"expected queries of shape (q, {d}), found {queries.shape}")
-        queries = np.ascontiguousarray(queries, np.float32)
-        if not len(queries):
-            return []
-        candidates = self._candidates(queries, k, allowed, effort or self.default_effort)
-        if candidates is None:
-            return search_flat(vectors, queries, k, allowed, guard)
-        for positions in candidates:
-            guard.check_rows(positions)
-        found = [
-            rescored(vectors, positions, query, k)
-            for query, positions in zip(queries, candidates, strict=True)
-        ]
-        # They may be all allowed ones, which only the exact scan can confirm.
-        short = [i for i, (ids, _) in enumerate(found) if len(ids) < min(k, len(vectors))]
-        if short:
-            exact = search_flat(vectors, queries[short], k, allowed, guard)
-            for i, answer in zip(short, exact, strict=True):
-                found[i] = answer
-        return found
-
-    def _candidates(
-        self, queries: NDArray[np.float32], k: int, allowed: Allowed | None, effort: int
-    ) -> list[NDArray[np.int64]] | None:
-        """As those of the structure; None too, with a warning, if the type cannot do it."""
-        try:
-            return self._structure.candidates(queries, k, allowed, effort)
-        except RuntimeError as error:
-            if not self._warned:
-                self._warned = True
-                warnings.warn(
-                    f"{self._path}: FAISS cannot search this type of structure "
-                    f"({faiss_reason(error)}); all vectors are scanned instead, which is slower",
-                    stacklevel=3,
-                )
-            return None
+def open_searcher(index: Any, path: Path, guard: ListGuard | None) -> Searcher:
+    """The searcher of a FAISS index whose inverted lists, if it has any, `guard` checks."""
+    if isinstance(unwrap(index)[1], load_faiss().IndexIVF):
+        return ListSearcher(index, path, guard)
+    return NeighborSearcher(index, path)

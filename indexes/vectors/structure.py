@@ -26,16 +26,16 @@ from numpy.typing import NDArray
 
 from indexes.errors import ConfigError, FormatVersionError, MissingExtraError
 from indexes.files import damaged, storage_errors
-from indexes.folder.checksums import UNGUARDED, BlockGuard, unguarded
+from indexes.folder.checksums import BlockGuard, unguarded
 from indexes.protocol import Stage, StructureSettings, no_progress
-from indexes.vectors.choice import AUTO, Choice, StructureSpec, resolve, training_size
+from indexes.vectors.choice import AUTO, Choice, resolve, training_size
 from indexes.vectors.effort import FLAT, Measured, SegmentStructure
 from indexes.vectors.flat import Nearest, search_flat
 from indexes.vectors.library import code_bytes, count_gpus, faiss_reason, load_faiss, unwrap
-from indexes.vectors.search import ID_BYTES, ListGuard, Searcher, sizes_of
+from indexes.vectors.search import ID_BYTES, ListGuard, Searcher, open_searcher, sizes_of
 
 if TYPE_CHECKING:
-    from indexes.filters.allowed import Allowed
+    pass
 
 STRUCTURE_FILE = "structure.faiss"
 _TRAILER_BYTES = 1024
@@ -101,7 +101,7 @@ class Structure:
             ) from error
         expected = (self.facts.passages, self.facts.dimensions)
         _require_shape(self.path, expected, (index.ntotal, index.d))
-        return Searcher(index, self.path, self._guarded(faiss, index))
+        return open_searcher(index, self.path, self._guarded(faiss, index))
 
     def _guarded(self, faiss: Any, index: Any) -> ListGuard | None:
         """What checks inverted lists before they are read; other structures are checked."""
@@ -122,30 +122,23 @@ class Structure:
 def write_structure(
     path: Path,
     vectors: NDArray[np.float32],
-    spec: StructureSpec,
+    choice: Choice,
     seed: int = 0,
     stage: Stage = no_progress,
 ) -> None:
     """Build a structure from the vectors of a segment and write it; not flushed to the disk."""
-    if spec.name == FLAT:
-        raise ValueError("flat has no file: the vectors themselves are scanned")
     faiss = load_faiss()
-    index = build_index(vectors, spec, seed, stage)
-    with storage_errors(path):
-        try:
-            with path.open("wb") as file:
-                # FAISS's own writer loses the reason when the disk is full.
-                faiss.write_index(index, faiss.PyCallbackIOWriter(file.write, _CHUNK))
-                size = file.tell()
-            (n, d), guarded = vectors.shape, size - _unguarded(faiss, index)
-            facts = StructureFacts(spec.name, spec.factory, n, d, size, guarded, faiss.__version__)
-            with path.open("r+b") as file:
-                trailer = {**asdict(facts), "crc32": _crc32(file.fileno(), facts)}
-                file.seek(0, os.SEEK_END)
-                file.write(json.dumps(trailer).encode().ljust(_TRAILER_BYTES))
-        except OSError:
-            path.unlink(missing_ok=True)
-            raise
+    index = build_index(vectors, choice, seed, stage)
+    with path.open("w+b") as file:
+        # FAISS's own writer loses the reason when the disk is full.
+        faiss.write_index(index, faiss.PyCallbackIOWriter(file.write, _CHUNK))
+        size = file.tell()
+        guarded = size - _unguarded(faiss, index)
+        (n, d), name = vectors.shape, choice.name
+        facts = StructureFacts(name, choice.factory, n, d, size, guarded, faiss.__version__)
+        file.flush()
+        trailer = {**asdict(facts), "crc32": _crc32(file.fileno(), facts)}
+        file.write(json.dumps(trailer).encode().ljust(_TRAILER_BYTES))
 
 
 def open_structure(
@@ -221,11 +214,11 @@ _ON_GPUS = ("IndexIVFFlat", "IndexIVFPQ", "IndexIVFScalarQuantizer")
 
 
 def build_index(
-    vectors: NDArray[np.float32], spec: StructureSpec, seed: int, stage: Stage = no_progress
+    vectors: NDArray[np.float32], choice: Choice, seed: int, stage: Stage = no_progress
 ) -> Any:
     """A FAISS index over all vectors, by inner product, at positions 0 to n - 1."""
     faiss = load_faiss()
-    index = _empty(faiss, vectors.shape[1], spec, seed)
+    index = _empty(faiss, vectors.shape[1], choice, seed)
     sample = _sample(vectors, int(getattr(unwrap(index)[1], "nlist", 0)), seed)
     if count_gpus(faiss) and type(unwrap(index)[1]).__name__ in _ON_GPUS:
         try:
@@ -235,23 +228,23 @@ def build_index(
         except RuntimeError as error:
             # A size of code that GPUs do not have, or too little memory there.
             warnings.warn(
-                f"FAISS cannot build {spec.name} on the GPU ({faiss_reason(error)}); the CPU does "
-                "it",
+                f"FAISS cannot build {choice.name} on the GPU ({faiss_reason(error)}); the CPU "
+                "does it",
                 stacklevel=2,
             )
-            index = _empty(faiss, vectors.shape[1], spec, seed)
+            index = _empty(faiss, vectors.shape[1], choice, seed)
     try:
         _fill(index, sample, vectors, stage)
     except RuntimeError as error:
         raise ConfigError(
-            f"index type {spec.name!r}: FAISS cannot build it from {len(vectors):,} vectors "
+            f"index type {choice.name!r}: FAISS cannot build it from {len(vectors):,} vectors "
             f"({faiss_reason(error)}); choose another, such as auto"
         ) from error
     return index
 
 
-def _empty(faiss: Any, d: int, spec: StructureSpec, seed: int) -> Any:
-    index = faiss.index_factory(d, spec.factory, faiss.METRIC_INNER_PRODUCT)
+def _empty(faiss: Any, d: int, choice: Choice, seed: int) -> Any:
+    index = faiss.index_factory(d, choice.factory, faiss.METRIC_INNER_PRODUCT)
     core = unwrap(index)[1]
     for holder in (core, getattr(core, "pq", None)):
         clustering = getattr(holder, "cp", None)
@@ -362,18 +355,18 @@ def build_structure(
 ) -> SegmentStructure:
     """Choose a structure for the vectors of a new segment, write it and measure it."""
     choice = buildable_choice(settings, *vectors.shape)
-    if choice.spec.name == FLAT:
+    if choice.name == FLAT:
         return SegmentStructure(FLAT, choice.reasons)
-    write_structure(folder / STRUCTURE_FILE, vectors, choice.spec, stage=stage)
+    write_structure(folder / STRUCTURE_FILE, vectors, choice, stage=stage)
     structure = open_structure(folder / STRUCTURE_FILE, *vectors.shape)
     measured = measure(structure.searcher, vectors, *sample_queries(vectors))
-    return SegmentStructure(choice.spec.name, choice.reasons, tuple(measured), structure)
+    return SegmentStructure(choice.name, choice.reasons, tuple(measured), structure)
 
 
 def buildable_choice(settings: StructureSettings, passages: int, dimensions: int) -> Choice:
     """The structure that `build_structure` builds for this number of vectors."""
     choice = settings.choice(passages, dimensions)
-    if choice.spec.name != FLAT:
+    if choice.name != FLAT:
         try:
             load_faiss()
         except MissingExtraError:
@@ -383,18 +376,3 @@ def buildable_choice(settings: StructureSettings, passages: int, dimensions: int
             reasons = (*choice.reasons, "FAISS is not installed: flat")
             return replace(resolve(FLAT, passages, dimensions, None), reasons=reasons)
     return choice
-
-
-def search_vectors(
-    how: SegmentStructure,
-    vectors: NDArray[np.float32],
-    queries: NDArray[np.float32],
-    k: int,
-    allowed: Allowed | None = None,
-    recall: float | None = None,
-    guard: BlockGuard = UNGUARDED,
-) -> list[Nearest]:
-    """The best vectors of a segment, exactly or through its structure."""
-    if how.structure is None:
-        return search_flat(vectors, queries, k, allowed, guard)
-    return how.structure.searcher.search(vectors, queries, k, allowed, how.effort(recall), guard)

@@ -1,4 +1,4 @@
-"""The answers of a workload's index, checked against its expected content."""
+"""The index that is damaged and killed, and its answers, checked against its expected content."""
 
 from __future__ import annotations
 
@@ -6,12 +6,30 @@ from dataclasses import dataclass
 
 import pytest
 import workload
-from workload import Contents
+from forked import in_child
+from workload import LIFE, Contents, states
 
+from indexes.folder.verify import verify
 from retriever.index import Index
 from retriever.search import SearchSettings
 
 EVERYTHING = SearchSettings(mode="dense", k=1000)
+
+
+def make(folder):
+    """Make the index of `LIFE`, in a process of its own."""
+
+    def live():
+        for operation in LIFE:
+            operation.perform(folder)
+
+    assert in_child(live) == (0, None)
+    assert verify(folder) == []
+
+
+def before():
+    """What it holds."""
+    return states(LIFE)[-1][-1]
 
 
 def contents(index):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import workload
-from structured import make
+from answers import make
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def hash_encoder():
 
 @pytest.fixture(scope="module")
 def template(hash_encoder, tmp_path_factory):
-    """The index of `structured`, made once; copy it, and change the copy."""
+    """The index of `make`, made once; copy it, and change the copy."""
     folder = tmp_path_factory.mktemp("template") / "index"
     make(folder)
     return folder

@@ -8,9 +8,9 @@ import io
 import json
 import os
 
-from answers import contents
+from answers import before, contents
 from forked import in_child
-from structured import SWEPT, before
+from workload import SWEPT
 
 from cli.main import run
 from indexes.folder.verify import verify
@@ -51,15 +51,9 @@ def write_sources(place):
 
 
 def attempt(place, name, arrange):
-    """Run a command in `place`.
+    """Run a command in `place`, after `arrange`.
 
-    Args:
-        place: the folder.
-        name: of the command.
-        arrange: called in the process before.
-
-    Returns:
-        The exit code, what it said on stderr, and the length in the end of what `arrange` gave.
+    Returns the exit code, what it said on stderr, and the length in the end of what `arrange` gave.
     """
 
     def command():
@@ -88,11 +82,8 @@ def check_refusal(code, said):
 def check_index(place, name, left=0):
     """The index is unchanged, or as the command leaves it, and holds no useless files.
 
-    Args:
-        place: the folder.
-        name: of the command.
-        left: number of complete segments that the next writer may have to remove: if SQLite could
-            not commit, it is unknown whether it finds the commit when it reopens its log.
+    The next writer may have to remove `left` complete segments: if SQLite could not commit, it is
+    unknown whether it finds the commit when it reopens its log.
     """
     assert verify(place / "index") == []
     with Index.open(place / "index") as index:

@@ -13,14 +13,10 @@ from indexes.vectors.library import load_faiss
 
 
 def in_child(action):
-    """Run `action` in a forked process.
+    """Run `action`, which returns JSON, in a forked process.
 
-    Args:
-        action: what it returns must be JSON.
-
-    Returns:
-        The exit status (0, 1 for an exception, minus the number of a signal), and what `action`
-        returned, the text of the exception, or None where the process was killed.
+    Returns the exit status (0, 1 for an exception, minus the number of a signal), and what `action`
+    returned, the text of the exception, or None where the process was killed.
     """
     receive, send = os.pipe()
     with warnings.catch_warnings():

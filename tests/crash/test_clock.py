@@ -7,16 +7,13 @@ from itertools import count
 
 import pytest
 from answers import assert_equal, contents, final
-from structured import LIFE, SWEPT
-from workload import Operation
+from workload import LIFE, LIVED, SWEPT
 
 from indexes.folder.store import snapshot_index
 from indexes.folder.verify import verify
 from retriever.index import Index
 
 pytestmark = pytest.mark.usefixtures("hash_encoder")
-
-LIVED = [*LIFE, *SWEPT.values(), Operation("stream", {f"d{i}": (f"word{i}", 7) for i in range(30)})]
 
 
 def live(folder):

@@ -1,4 +1,4 @@
-"""Killed before any step that changes the disk, an index is intact and usable.
+"""Killed before any step that changes the disk, or interrupted anywhere, an index is usable.
 
 Merging and rebuilding build FAISS structures here.
 """
@@ -6,18 +6,28 @@ Merging and rebuilding build FAISS structures here.
 import os
 import shutil
 import signal
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import steps
-from answers import contents
+import workload
+from answers import before, check_answers, contents
 from forked import in_child
-from structured import OLD, SWEPT, YOUNG, before, check
+from workload import OLD, SWEPT, YOUNG, Operation, short
 
+import indexes.files
+import retriever.index.add
+from indexes.folder.connection import is_index
+from indexes.folder.lock import recover_replacement
 from indexes.folder.verify import verify
 from retriever.index import Index
 
 pytestmark = pytest.mark.usefixtures("hash_encoder")
+
+# The first starts without an index.
+KILLED = {"create": Operation("add", YOUNG), **SWEPT}
 
 
 def told_of_steps(perform):
@@ -41,51 +51,147 @@ def killed_before_step(perform, number):
     step("end", "")
 
 
+def check(folder, allowed, other, *, is_new):
+    """The index is sound, holds what it may, and finds it: its contents, and its segments."""
+    if is_new and {} in allowed and not is_index(folder):
+        return {}, None
+    assert verify(folder) == []
+    with Index.open(folder) as index:
+        held = contents(index)
+        assert held in allowed
+        if held:
+            some = {id_: held[id_] for id_ in sorted(held)[::50]}
+            dead = {id_: other[id_] for id_ in other if held.get(id_) != other[id_]}
+            check_answers(index, some, dead)
+        facts = index.info()
+    wanted = facts["structures"]["index_type"]
+    # What is said of the structures and what they are changes in one step.
+    kinds = {segment["structure"] for segment in facts["segments"]}
+    assert kinds <= {wanted, "flat"}
+    assert is_new or wanted in kinds
+    return held, None if is_new else (len(facts["segments"]), wanted)
+
+
 @pytest.mark.parametrize(
-    "kind",
+    ("kind", "exchange"),
     [
-        pytest.param(kind, marks=[pytest.mark.soak] * (kind not in ("small", "delete")))
-        for kind in SWEPT
+        pytest.param(
+            kind,
+            exchange,
+            marks=[pytest.mark.soak] * (kind not in ("small", "delete", "create")),
+        )
+        for kind, exchange in [*((kind, True) for kind in KILLED), ("recreate", False)]
     ],
 )
-def test_killed_before_each_step(template, tmp_path, kind):
-    operation = SWEPT[kind]
-    held = before()
+def test_killed_before_each_step(template, tmp_path, monkeypatch, kind, exchange):
+    if not exchange:
+        monkeypatch.setattr(indexes.files, "_exchange", lambda new, current: False)
+    operation, is_new = KILLED[kind], kind in ("create", "recreate")
+    held = {} if kind == "create" else before()
     allowed = [held, operation.steps(held)[-1]]
     everything = {**OLD, **YOUNG, **operation.put}
-    whole = tmp_path / "whole"
-    shutil.copytree(template, whole)
+
+    def copied(name):
+        folder = tmp_path / str(name) / "index"
+        folder.parent.mkdir()
+        if held:
+            shutil.copytree(template, folder)
+        return folder
+
+    whole = copied("whole")
     status, told = in_child(lambda: told_of_steps(lambda: operation.perform(whole)))
     assert status == 0, told
     kinds = Counter(step.split()[0] for step in told)
     assert kinds["sql"] > 2, told
     assert kind in ("small", "delete") or kinds["fsync"] > 8, told
-    final = check(whole, allowed[-1:], everything)
+    final = check(whole, allowed[-1:], everything, is_new=is_new)
     seen = []
     for number in range(len(told) + 1):
-        folder = tmp_path / str(number) / "index"
-        shutil.copytree(template, folder)
+        folder = copied(number)
 
         def perform(folder=folder):
             operation.perform(folder)
 
         status, said = in_child(lambda at=number, do=perform: killed_before_step(do, at))
         assert status == -signal.SIGKILL, said
-        seen.append(check(folder, allowed, everything))
-        if number % 3 and number < len(told):
-            shutil.rmtree(folder.parent)
-            continue
-        assert in_child(perform) == (0, None)
-        assert verify(folder) == []
-        with Index.open(folder) as index:
-            assert contents(index) == final[0]
+        recover_replacement(folder)
+        seen.append(check(folder, allowed, everything, is_new=is_new))
+        if number % 3 == 0 or number == len(told):
+            assert in_child(perform) == (0, None)
             # A merge that was interrupted is done by the run that follows.
-            assert len(index.info()["segments"]) == final[1][0]
-            live = {f"{segment['segment']:06d}" for segment in index.info()["segments"]}
-        assert {path.name for path in (folder / "segments").iterdir()} == live
-        assert [path.name for path in folder.parent.iterdir()] == ["index"]
+            assert check(folder, allowed[-1:], everything, is_new=is_new) == final
+            with Index.open(folder) as index:
+                live = {f"{segment['segment']:06d}" for segment in index.info()["segments"]}
+            assert {path.name for path in (folder / "segments").iterdir()} == live
+            assert [path.name for path in folder.parent.iterdir()] == ["index"]
         shutil.rmtree(folder.parent)
     # Both sides of each moment of commit were met: a merge at the end of an addition has its own.
-    assert seen[0] == check(template, allowed, everything)
+    assert seen[0] == (
+        (held, None) if is_new else check(template, allowed, everything, is_new=False)
+    )
     assert seen[-1] == final
     assert len({str(state) for state in seen}) == (3 if kind == "add" else 2)
+
+
+def interrupted(operation, folder, at):
+    """Perform an operation in a forked process, with Ctrl-C before a line that handles an index.
+
+    Returns the exit status, and the number of lines that it ran, or -1 if Ctrl-C ended it.
+    """
+    storage = (str(Path(indexes.files.__file__).parent), str(retriever.index.add.__file__))
+    lines = 0
+
+    def trace(frame, event, _):
+        nonlocal lines
+        if not frame.f_code.co_filename.startswith(storage):
+            return None
+        if event == "line":
+            lines += 1
+            if lines == at:
+                raise KeyboardInterrupt
+        return trace
+
+    def perform():
+        sys.settrace(trace)
+        try:
+            operation.perform(folder)
+        except KeyboardInterrupt:
+            return -1
+        finally:
+            sys.settrace(None)
+        return lines
+
+    return in_child(perform)
+
+
+@pytest.mark.soak
+def test_interrupted_at_every_so_many_lines(tmp_path):
+    """Ctrl-C keeps what was encoded; it never tears a commit."""
+    old = short(range(4))
+    operation = Operation("stream", short(range(2 * workload.GROUP), 2))
+    # Of a window whose vectors are there, some documents may not have theirs yet.
+    written = list(operation.put.items())
+    states = [{**old, **dict(written[:n])} for n in range(len(written) + 1)]
+    template = tmp_path / "template"
+    Operation("add", old).perform(template)
+    shutil.copytree(template, tmp_path / "whole")
+    status, lines = interrupted(operation, tmp_path / "whole", -1)
+    assert status == 0
+    seen = []
+    for at in range(1, lines, lines // 50):
+        folder = tmp_path / str(at)
+        shutil.copytree(template, folder)
+        assert interrupted(operation, folder, at) == (0, -1), at
+        assert verify(folder) == [], at
+        with Index.open(folder) as index:
+            held = contents(index)
+            assert held in states, at
+            seen.append(states.index(held))
+            check_answers(index, held, {})
+        operation.perform(folder)
+        with Index.open(folder) as index:
+            assert contents(index) == states[-1]
+        shutil.rmtree(folder)
+    # What is encoded is kept, even where the commit itself was interrupted.
+    assert seen == sorted(seen)
+    assert {0, workload.GROUP, len(written)} <= set(seen)

@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 import steps
+from answers import make
 from disk_commands import (
     COMMANDS,
     attempt,
@@ -18,7 +19,6 @@ from disk_commands import (
     check_refusal,
     write_sources,
 )
-from structured import make
 
 pytestmark = pytest.mark.usefixtures("hash_encoder")
 
@@ -51,6 +51,19 @@ def failing_at(number, code, kinds):
     return arrange
 
 
+def is_refused(place, name, arrange, left=0, *, cleared=lambda: None):
+    """Attempt a command and, where it is refused, once more after `cleared`; the steps met."""
+    code, said, met = attempt(place, name, arrange)
+    cleared()
+    check_outputs(place, name)
+    if code:
+        check_refusal(code, said.replace("the file would be too large", "the disk"))
+        check_index(place, name, left)
+        assert attempt(place, name, lambda: None)[0] == 0
+    check_done(place, name)
+    return code != 0, met
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -67,17 +80,8 @@ def test_a_step_that_the_disk_refuses(template, tmp_path, name, kinds):
         number += 1
         place = tmp_path / str(number)
         shutil.copytree(template, place)
-        code, said, met = attempt(place, name, failing_at(number, CODES[number % 2], kinds))
-        check_outputs(place, name)
-        if code == 0:
-            check_done(place, name)
-        else:
-            failed += 1
-            check_refusal(code, said)
-            check_index(place, name)
-            if number % 3 == 1:
-                assert attempt(place, name, lambda: None)[0] == 0
-                check_done(place, name)
+        refused, met = is_refused(place, name, failing_at(number, CODES[number % 2], kinds))
+        failed += refused
         shutil.rmtree(place)
     # These open the lock alone by themselves: the rest is SQLite's.
     assert failed > 2 or name in ("small", "delete")
@@ -91,26 +95,16 @@ def test_a_step_that_the_disk_refuses(template, tmp_path, name, kinds):
 )
 def test_files_that_may_not_grow(template, tmp_path, name, limits):
     """The limit replaces a full disk where no small one can be mounted."""
-
-    def limited(to):
-        def arrange():
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (to, to))
-
-        return arrange
-
     failed = 0
     for limit in limits:
         place = tmp_path / str(limit)
         shutil.copytree(template, place)
-        code, said, _ = attempt(place, name, limited(limit))
-        check_outputs(place, name)
-        if code:
-            failed += 1
-            check_refusal(code, said.replace("the file would be too large", "the disk"))
-            check_index(place, name, left=1)
-            assert attempt(place, name, lambda: None)[0] == 0
-        check_done(place, name)
+
+        def arrange(to=limit):
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (to, to))
+
+        failed += is_refused(place, name, arrange, left=1)[0]
     assert failed > 1
 
 
@@ -144,14 +138,6 @@ def test_a_full_disk(template, small_disk, name, frees):
         place = small_disk / str(free)
         shutil.copytree(template, place)
         filler.write_bytes(bytes(max(shutil.disk_usage(small_disk).free - free, 0)))
-        code, said, _ = attempt(place, name, lambda: None)
-        filler.unlink()
-        check_outputs(place, name)
-        if code:
-            failed += 1
-            check_refusal(code, said)
-            check_index(place, name, left=1)
-            assert attempt(place, name, lambda: None)[0] == 0
-        check_done(place, name)
+        failed += is_refused(place, name, lambda: None, left=1, cleared=filler.unlink)[0]
         shutil.rmtree(place)
     assert failed > 1

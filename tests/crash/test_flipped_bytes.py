@@ -12,11 +12,11 @@ from dataclasses import replace
 import pytest
 from damage import asked, examined, files
 from forked import in_child
-from structured import LIFE, SWEPT
+from workload import LIFE, SWEPT
 
 from indexes.files import SMALL
 from indexes.folder.checksums import SUMS_FILE
-from indexes.folder.connection import open_reader
+from indexes.folder.connection import Session
 
 pytestmark = pytest.mark.usefixtures("hash_encoder")
 
@@ -191,7 +191,7 @@ def logged(template, folder):
     work = folder.with_name("work")
     shutil.copytree(template, work)
     # While a reader has it open, the log is not moved into the database.
-    reader = open_reader(work).connection
+    reader = Session(work).connection
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM documents").fetchone()
     SWEPT["delete"].perform(work)

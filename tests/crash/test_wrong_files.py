@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from damage import asked, examined, files
-from structured import LIFE, SWEPT
+from workload import LIFE, SWEPT
 
 from indexes.folder.connection import DATABASE_FILE
 from retriever.errors import DamagedIndexError

@@ -29,11 +29,7 @@ STRUCTURES = ("IVF4,Flat", "hnsw", "flat", "IVF2,SQ8")
 
 
 class Clock:
-    """The time that is left, and the resident memory of the process meanwhile.
-
-    Attributes:
-        resident: bytes after a third of the time, and at the end; 0 if it is unknown.
-    """
+    """The time that is left, and the resident memory after a third of it and at the end."""
 
     def __init__(self, seconds):
         self._began = time.monotonic()
@@ -50,7 +46,7 @@ class Clock:
 
 
 def resident():
-    """Bytes of this process that are in memory and no file's."""
+    """Bytes of this process that are in memory and no file's; 0 if it is unknown."""
     try:
         pages, shared = map(int, Path("/proc/self/statm").read_text().split()[1:3])
     except FileNotFoundError:
@@ -97,19 +93,15 @@ def write(folder, clock, kinds):
                 index.rebuild(StructureSettings(STRUCTURES[version // 25 % len(STRUCTURES)]))
                 done["rebuilt"] += 1
                 continue
-            if group not in live:
+            if group not in live or chance.random() < 0.4:
                 index.add(members(group, version))
+                done["rewritten" if group in live else "added"] += 1
                 live.add(group)
-                done["added"] += 1
-            elif chance.random() < 0.4:
-                index.add(members(group, version))
-                done["rewritten"] += 1
-            elif chance.random() < 0.5:
-                assert index.delete([f"{group}-{item}" for item in range(SIZE)]) == SIZE
-                live.remove(group)
-                done["deleted"] += 1
             else:
-                assert index.delete_where(f"group = {group}") == SIZE
+                if chance.random() < 0.5:
+                    assert index.delete([f"{group}-{item}" for item in range(SIZE)]) == SIZE
+                else:
+                    assert index.delete_where(f"group = {group}") == SIZE
                 live.remove(group)
                 done["deleted"] += 1
             done["merged"] += len(index.info()["segments"]) < segments

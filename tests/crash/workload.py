@@ -1,7 +1,7 @@
 """Deterministic operations on an index, to be killed at any moment, and its possible states then.
 
-Run as ``workload.py FOLDER JOURNAL [FIRST]``: performs the operations from number FIRST on and
-writes a line with number and time to the journal, flushed to the disk, after each of them.
+Run as ``workload.py FOLDER JOURNAL [FIRST]``: performs the operations of `LIVED` from number FIRST
+on and writes a line with number and time to the journal, flushed to the disk, after each of them.
 """
 
 from __future__ import annotations
@@ -75,11 +75,7 @@ class HashEncoder:
 
 
 def install(replace=setattr):
-    """Let every index of this process use a `HashEncoder`, and groups and segments be small.
-
-    Args:
-        replace: like `setattr`.
-    """
+    """Let every index of this process use a `HashEncoder`, and groups and segments be small."""
     encoder = HashEncoder()
     replace(Encoder, "load", lambda *_, **__: encoder)
     replace(Encoder, "from_spec", lambda *_, **__: encoder)
@@ -91,19 +87,12 @@ def install(replace=setattr):
 
 @dataclass(frozen=True)
 class Operation:
-    """One step of the workload.
+    """One step of the workload."""
 
-    Attributes:
-        kind: ``add``, ``stream``, ``delete``, ``where``, ``compact``, ``rebuild`` or ``recreate``.
-        put: documents that it writes.
-        gone: ids that it deletes.
-        structure: the search structure that it builds.
-    """
-
-    kind: str
-    put: Contents = field(default_factory=dict)
-    gone: tuple[str, ...] = ()
-    structure: str = "auto"
+    kind: str  # add, stream, delete, where, compact, rebuild or recreate
+    put: Contents = field(default_factory=dict)  # documents that it writes
+    gone: tuple[str, ...] = ()  # ids that it deletes
+    structure: str = "auto"  # the search structure that it builds
 
     def steps(self, before):
         """What the index may hold while it runs, `before` first, the result last."""
@@ -145,50 +134,54 @@ class Operation:
         ]
 
 
-def operations():
-    """The workload: the same in every process."""
-    chance = random.Random(2024)
-    planned = []
-    contents = {}
-    version = 0
+CHANCE = random.Random(3)
+OLD = {f"d{i}": (f"onlyd{i}v1 " + " ".join(CHANCE.choices(VOCABULARY, k=5)), 1) for i in range(120)}
 
-    def texts(ids):
-        return {
-            id_: (f"only{id_}v{version} " + " ".join(chance.choices(VOCABULARY, k=7)), version)
-            for id_ in ids
-        }
 
-    def plan(kind, count, *, new=False):
-        nonlocal version, contents
-        version += 1
-        first = 1 + max((int(id_[1:]) for id_ in contents), default=0)
-        if new:
-            operation = Operation(kind, texts([f"d{first + i}" for i in range(count)]))
-        elif kind in ("delete", "where"):
-            operation = Operation(kind, gone=tuple(chance.sample(sorted(contents), count)))
-        else:
-            operation = Operation(kind, texts(chance.sample(sorted(contents), count)))
-        planned.append(operation)
-        contents = operation.steps(contents)[-1]
+def short(numbers, version=1):
+    return {f"d{i}": (f"onlyd{i}v{version} word{i % 50}", version) for i in numbers}
 
-    plan("add", 10, new=True)
-    for _ in range(3):
-        plan("stream", 6 * GROUP, new=True)
-        plan("add", 9)
-        plan("stream", 4 * GROUP)
-        plan("delete", 7)
-        plan("where", 5)
-        # Metadata alone changes for some, the text too for others.
-        version += 1
-        mixed = {
-            id_: (text if i % 2 else f"only{id_}v{version} mixed", version)
-            for i, (id_, (text, _)) in enumerate(sorted(contents.items())[:12])
-        }
-        planned.append(Operation("add", mixed))
-        contents = planned[-1].steps(contents)[-1]
-        planned.append(Operation("compact"))
-        plan("recreate", len(contents) // 2)
-    return planned
+
+YOUNG = short(range(120, 140))
+# A FAISS structure, a segment without one, and deleted passages in both.
+LIFE = (
+    Operation("add", OLD),
+    Operation("rebuild", structure="IVF4,Flat"),
+    Operation("add", YOUNG),
+    Operation("delete", gone=("d0", "d7", "d119", "d120", "d139")),
+)
+SWEPT = {
+    "small": Operation("add", short((1, 121, 300), 2)),
+    "add": Operation("add", short((1, 121, *range(300, 312)), 2)),
+    "delete": Operation("delete", gone=("d2", "d122", "d138")),
+    # More than half of the younger segment, which is therefore rewritten.
+    "merge": Operation("delete", gone=tuple(f"d{i}" for i in range(121, 135))),
+    "compact": Operation("compact"),
+    "rebuild": Operation("rebuild", structure="IVF8,SQ8"),
+    "recreate": Operation("recreate", short(range(4, 30), 3)),
+}
+LIVED = (
+    *LIFE,
+    *SWEPT.values(),
+    Operation("stream", short(range(20, 80), 4)),
+    Operation("where", gone=("d5", "d21", "d79")),
+    # Metadata alone changes for some, the text too for others.
+    Operation(
+        "add",
+        {**short(range(30, 40), 5), **{f"d{i}": (f"onlyd{i}v4 word{i}", 5) for i in (40, 41)}},
+    ),
+    Operation("recreate", short(range(50, 90), 6)),
+    Operation("stream", short(range(90, 130), 7)),
+)
+
+
+def states(operations):
+    """For each operation, what the index may hold while it runs; in the end what is left."""
+    allowed, held = [], {}
+    for operation in operations:
+        allowed.append(operation.steps(held))
+        held = allowed[-1][-1]
+    return [*allowed, [held]]
 
 
 def main():
@@ -198,7 +191,7 @@ def main():
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     with journal.open("a") as file:
-        for number, operation in enumerate(operations()):
+        for number, operation in enumerate(LIVED):
             if number < first:
                 continue
             operation.perform(folder)

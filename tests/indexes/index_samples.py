@@ -6,6 +6,9 @@ import sqlite3
 import subprocess
 import sys
 import zlib
+from contextlib import closing, contextmanager
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +16,7 @@ import numpy as np
 from indexes.bm25.scoring import BM25
 from indexes.folder.view import FolderReader
 from indexes.folder.writer import FolderWriter, NewDocument
+from tests.crash import forked
 
 DIMENSIONS = 6
 LISTED_FILES = [
@@ -88,28 +92,27 @@ def texts_in(view):
     return {passage.id: passage.text for passage in stored.values()}
 
 
+@contextmanager
+def viewing(folder):
+    """A view of an index, by a reader of its own."""
+    with closing(FolderReader(folder)) as reader, reader.view() as view:
+        yield view
+
+
 def texts(folder):
-    reader = FolderReader(folder)
-    try:
-        with reader.view() as view:
-            return texts_in(view)
-    finally:
-        reader.close()
+    with viewing(folder) as view:
+        return texts_in(view)
 
 
 def metadata(folder):
-    reader = FolderReader(folder)
-    try:
-        with reader.view() as view:
-            stored = view.passages(live_passages(view))
-            return {passage.id: passage.metadata for passage in stored.values()}
-    finally:
-        reader.close()
+    with viewing(folder) as view:
+        stored = view.passages(live_passages(view))
+        return {passage.id: passage.metadata for passage in stored.values()}
 
 
 def found_by(view, term):
     """Ids of the documents that BM25 finds for a term."""
-    matches = BM25(view.segments, None, view.statistics).query([term]).search(1000)
+    matches = BM25(view.segments, None, view.commit.statistics).query([term]).search(1000)
     passages = [
         int(view.segments[segment].segment.ids[position])
         for segment, position in zip(matches.segments, matches.positions, strict=True)
@@ -139,28 +142,24 @@ def in_child(code, *arguments):
 
 def in_fork(action):
     """Run `action` in a forked process that ends without any cleaning up; its exit status."""
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            action()
-            status = 0
-        finally:
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return forked.in_child(lambda: bool(action()))[0]
 
 
-class DyingConnection(sqlite3.Connection):
-    """Ends the process in place of its `dies_at`-th statement."""
+def dying_at(number, action):
+    """As `in_fork`; the process ends in place of its statement of SQLite's with this number."""
 
-    dies_at = 0
-    executed = 0
+    class Dying(sqlite3.Connection):
+        def execute(self, *arguments):
+            if next(executed) == number:
+                os._exit(9)
+            return super().execute(*arguments)
 
-    def execute(self, *arguments):
-        if DyingConnection.executed == DyingConnection.dies_at:
-            os._exit(9)
-        DyingConnection.executed += 1
-        return super().execute(*arguments)
+    def perform():
+        sqlite3.connect = partial(connect, factory=Dying)
+        action()
+
+    executed, connect = count(), sqlite3.connect
+    return in_fork(perform)
 
 
 def flip(path, position):

@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 import sqlite3
+from contextlib import closing
 
 import pytest
 from index_samples import commit, document, make_index, texts
@@ -45,10 +46,8 @@ def write(index):
 
 
 def change(index, statement, *values):
-    connection = sqlite3.connect(index / DATABASE_FILE)
-    connection.execute(statement, values)
-    connection.commit()
-    connection.close()
+    with closing(sqlite3.connect(index / DATABASE_FILE, isolation_level=None)) as connection:
+        connection.execute(statement, values)
 
 
 @pytest.mark.parametrize(
@@ -102,11 +101,8 @@ def test_a_manifest_that_names_files_elsewhere_is_refused(index, outside, name):
     manifest["files"][name] = {"bytes": 4, "sha256": hashlib.sha256(b"kept").hexdigest()}
     content = json.dumps(manifest).encode()
     path.write_bytes(content)
-    change(
-        index,
-        "UPDATE segments SET manifest = ? WHERE segment = 1",
-        hashlib.sha256(content).hexdigest(),
-    )
+    digest = hashlib.sha256(content).hexdigest()
+    change(index, "UPDATE segments SET manifest = ? WHERE segment = 1", digest)
     with pytest.raises(DamagedIndexError, match="expected names of files of its own folder"):
         texts(index)
     assert any("of its own folder" in problem for problem in verify(index))

@@ -1,4 +1,4 @@
-"""Postings against a Counter of each passage, on disk and in memory, whole and damaged."""
+"""Postings against a Counter of each passage, on disk, in memory and merged, whole and damaged."""
 
 import tempfile
 from collections import Counter
@@ -6,11 +6,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from index_samples import lookup
 
-from indexes.bm25.postings import COUNTS, FREQUENCIES, LENGTHS, OFFSETS, POSITIONS, TERMS, Postings
+import indexes.bm25.postings
+from indexes.bm25.postings import (
+    COUNTS,
+    FREQUENCIES,
+    LENGTHS,
+    OFFSETS,
+    POSITIONS,
+    TERMS,
+    Postings,
+    merge_postings,
+)
 from indexes.errors import DamagedIndexError
 
 NAMES = [COUNTS, FREQUENCIES, LENGTHS, OFFSETS, POSITIONS, TERMS]
@@ -20,6 +30,7 @@ ANY_TERM = st.text(st.characters(codec=None), max_size=4)
 TOKEN_LISTS = st.lists(
     st.lists(st.one_of(st.sampled_from(["a", "ab", "b", "é"]), ANY_TERM), max_size=8), max_size=8
 )
+SEGMENTS = st.lists(TOKEN_LISTS, min_size=1, max_size=4)
 
 
 def expected(passages, term):
@@ -69,44 +80,33 @@ def test_frequencies_take_the_width_they_need(repetitions, tmp_path):
     assert found(postings, "a") == [(0, repetitions), (1, 1)]
 
 
-@pytest.mark.parametrize("passages", [[], [[]], [[], [], []], [[""]]])
-def test_segments_without_passages_or_without_words_can_be_stored(passages, tmp_path):
-    postings = stored(passages, tmp_path)
-    assert len(postings) == len(passages)
-    assert found(postings, "a") == []
-    assert found(postings, "") == expected(passages, "")
+@pytest.fixture
+def written(tmp_path):
+    Postings.build(PASSAGES).write(tmp_path)
+    return tmp_path
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_missing_file_is_named(name, tmp_path):
-    Postings.build(PASSAGES).write(tmp_path)
-    (tmp_path / name).unlink()
+def test_a_file_that_is_missing_or_of_another_size_is_named_at_opening(name, written):
+    content = (written / name).read_bytes()
+    for changed in (content[:-1], content + b"\0", b""):
+        (written / name).write_bytes(changed)
+        # What disagrees with the offsets may be the offsets: either file may be named.
+        with pytest.raises(DamagedIndexError, match=rf"{name}|offsets") as error:
+            Postings.open(written)
+        assert "\n" not in str(error.value)
+    (written / name).unlink()
     with pytest.raises(DamagedIndexError, match=rf"{name}: the file is missing"):
-        Postings.open(tmp_path)
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("change", ["one byte less", "one byte more", "empty"])
-def test_a_file_of_another_size_is_refused_at_opening(name, change, tmp_path):
-    Postings.build(PASSAGES).write(tmp_path)
-    content = (tmp_path / name).read_bytes()
-    changed = {"one byte less": content[:-1], "one byte more": content + b"\0", "empty": b""}
-    (tmp_path / name).write_bytes(changed[change])
-    with pytest.raises(DamagedIndexError) as error:
-        Postings.open(tmp_path)
-    assert "\n" not in str(error.value)
-    # What disagrees with the offsets may be the offsets: either file may be named.
-    assert name in str(error.value) or "offsets" in str(error.value)
+        Postings.open(written)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.endswith(".npy")])
-def test_another_type_shape_or_order_is_refused_at_opening(name, tmp_path):
-    Postings.build(PASSAGES).write(tmp_path)
-    values = np.load(tmp_path / name)
+def test_another_type_shape_or_order_is_refused_at_opening(name, written):
+    values = np.load(written / name)
     for other in (values.astype(np.float32), values[..., None], np.array([{}], dtype=object)):
-        np.save(tmp_path / name, other)
+        np.save(written / name, other)
         with pytest.raises(DamagedIndexError, match=name):
-            Postings.open(tmp_path)
+            Postings.open(written)
 
 
 def damage(folder, name, change):
@@ -129,31 +129,36 @@ def damage(folder, name, change):
         ("postings.offsets.npy", (1, 0), -1),
     ],
 )
-def test_impossible_values_are_found_by_the_lookup_that_meets_them(name, index, value, tmp_path):
-    Postings.build(PASSAGES).write(tmp_path)
-    damage(tmp_path, name, lambda values: values.__setitem__(index, value))
-    postings = Postings.open(tmp_path)
+def test_impossible_values_are_found_by_the_lookup_that_meets_them(name, index, value, written):
+    damage(written, name, lambda values: values.__setitem__(index, value))
+    postings = Postings.open(written)
     with pytest.raises(DamagedIndexError, match=name):
         _ = [lookup(postings, term) for term in ("a", "b", "é", "日本")]
 
 
-def test_a_passage_shorter_than_its_terms_is_found(tmp_path):
-    Postings.build(PASSAGES).write(tmp_path)
-    damage(tmp_path, "postings.lengths.npy", lambda values: values.__setitem__(0, 1))
-    postings = Postings.open(tmp_path)
-    with pytest.raises(DamagedIndexError, match=r"postings\.lengths\.npy"):
+def test_a_passage_shorter_than_its_terms_is_found(written):
+    damage(written, LENGTHS, lambda values: values.__setitem__(0, 1))
+    postings = Postings.open(written)
+    with pytest.raises(DamagedIndexError, match=LENGTHS):
         postings.lengths_of(*lookup(postings, "a"))
+
+
+@pytest.mark.parametrize(("name", "value"), [(POSITIONS, 2**32 - 1), (OFFSETS, -5)])
+def test_impossible_postings_are_not_merged(written, name, value):
+    damage(written, name, lambda values: values.reshape(-1).__setitem__(3, value))
+    (written / "new").mkdir()
+    with pytest.raises(DamagedIndexError, match=name):
+        merge_postings([Postings.open(written)], [None], written / "new")
 
 
 # A larger total length is possible: only reading every length could tell.
 @pytest.mark.parametrize(
     ("index", "value"), [(i, v) for i in range(4) for v in (-1, 1 << 62) if (i, v) != (3, 1 << 62)]
 )
-def test_impossible_counts_are_refused_at_opening(index, value, tmp_path):
-    Postings.build(PASSAGES).write(tmp_path)
-    damage(tmp_path, "postings.counts.npy", lambda values: values.__setitem__(index, value))
+def test_impossible_counts_are_refused_at_opening(index, value, written):
+    damage(written, "postings.counts.npy", lambda values: values.__setitem__(index, value))
     with pytest.raises(DamagedIndexError):
-        Postings.open(tmp_path)
+        Postings.open(written)
 
 
 @given(st.sampled_from(NAMES), st.integers(0, 10_000), st.integers(1, 255))
@@ -182,3 +187,50 @@ def complaint(folder):
     except DamagedIndexError as error:
         return str(error)
     return None
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("block", [1, 3, 10**6])
+def test_merged_is_as_built_anew(block, monkeypatch):
+    monkeypatch.setattr(indexes.bm25.postings, "_BLOCK", block)
+
+    @settings(max_examples=80, deadline=None)
+    @given(SEGMENTS, st.randoms(use_true_random=False))
+    # Once two bytes are needed for a frequency, and once the passage that needed them is gone.
+    @example([[["a"] * 300, ["b"]], [["a"]]], None)
+    @example([[["a"] * 300, ["b"]], [["a"]]], False)
+    def check(segments, random):
+        masks = []
+        for number, passages in enumerate(segments):
+            if random is None or (random and random.random() < 0.3):
+                masks.append(None)
+            elif random is False:
+                masks.append(np.array([i > 0 or number > 0 for i in range(len(passages))]))
+            else:
+                drawn = [random.random() < 0.6 for _ in passages]
+                masks.append(np.array(drawn, np.bool_))
+        with tempfile.TemporaryDirectory() as place:
+            sources = []
+            for number, passages in enumerate(segments):
+                folder = Path(place) / str(number)
+                folder.mkdir()
+                Postings.build(passages).write(folder)
+                sources.append(Postings.open(folder))
+            merged, anew = Path(place) / "merged", Path(place) / "anew"
+            merged.mkdir()
+            anew.mkdir()
+            merge_postings(sources, masks, merged)
+            live = [
+                passage
+                for passages, mask in zip(segments, masks, strict=True)
+                for i, passage in enumerate(passages)
+                if mask is None or mask[i]
+            ]
+            Postings.build(live).write(anew)
+            assert files(merged) == files(anew)
+            assert len(Postings.open(merged)) == len(live)
+
+    check()

@@ -6,6 +6,7 @@ import os
 import random
 from itertools import islice, pairwise
 from pathlib import Path
+from statistics import fmean
 
 import bm25s
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rank_bm25 import BM25Okapi
 
+from indexes.bm25.formulas import mean_okapi_idf
 from indexes.bm25.postings import Postings
 from indexes.bm25.scoring import BM25, BM25Settings, CorpusStatistics, SearchableSegment
 from indexes.errors import ConfigError, DamagedIndexError
@@ -163,19 +165,6 @@ def test_search_over_segments_and_deletions_equals_sorting_a_fresh_index(
         assert match.tolist() == matches[first + positions].tolist()
 
 
-@pytest.mark.parametrize(
-    ("k1", "b", "epsilon"), [(1.5, 0.75, 0.25), (0.9, 0.4, 0.1), (2.0, 1.0, 0.0)]
-)
-def test_okapi_equals_rank_bm25_on_random_corpora(k1, b, epsilon):
-    corpus = random_corpus(1)
-    reference = BM25Okapi(corpus, k1=k1, b=b, epsilon=epsilon)
-    chosen = BM25Settings("okapi", k1=k1, b=b, epsilon=epsilon)
-    for cuts in ((), (100, 200)):
-        for query in random_corpus(2, n=20):
-            scores, _ = flat_scores(corpus, chosen, query, cuts)
-            np.testing.assert_allclose(scores, reference.get_scores(query), rtol=0, atol=1e-9)
-
-
 def test_okapi_equals_rank_bm25_on_real_sentences():
     if "RETRIEVER_DATA" not in os.environ:
         pytest.skip("RETRIEVER_DATA is not set: no real sentences to compare on")
@@ -291,3 +280,14 @@ def test_impossible_positions_are_named_with_and_without_deletions(alive, positi
     engine = BM25([SearchableSegment(postings, alive)])
     with pytest.raises(DamagedIndexError, match="do not ascend below n"):
         engine.query(["a"]).search(1)
+
+
+def test_the_mean_idf_of_a_vocabulary_does_not_depend_on_the_order_of_its_terms():
+    chance = np.random.default_rng(0)
+    df = chance.integers(1, 900, 50)
+    orders = [chance.permutation(df) for _ in range(20)]
+    # Added in their order, they differ in the last bits.
+    assert len({float(np.log((1000 - one + 0.5) / (one + 0.5)).mean()) for one in orders}) > 1
+    assert len({mean_okapi_idf(one, 1000) for one in orders}) == 1
+    plain = fmean(math.log((1000 - one + 0.5) / (one + 0.5)) for one in df.tolist())
+    assert mean_okapi_idf(df, 1000) == pytest.approx(plain, rel=1e-12)

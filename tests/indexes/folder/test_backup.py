@@ -6,7 +6,7 @@ import shutil
 import threading
 
 import pytest
-from index_samples import SETTINGS, commit, document, make_index
+from index_samples import SETTINGS, commit, document, make_index, viewing
 
 import indexes.folder.store
 from indexes.errors import ConfigError, DamagedIndexError, NotAnIndexError, StorageError
@@ -14,24 +14,15 @@ from indexes.files import replace_folder
 from indexes.folder.segment import read_manifest
 from indexes.folder.store import snapshot_index
 from indexes.folder.verify import verify
-from indexes.folder.view import FolderReader
 from indexes.folder.writer import FolderWriter
 
 
 def stored(folder):
-    reader = FolderReader(folder)
-    try:
-        with reader.view() as view:
-            return {
-                one.id: (
-                    one.text,
-                    one.metadata,
-                    view.vectors([p for p, *_ in one.passages]).tolist(),
-                )
-                for one in view.documents()
-            }
-    finally:
-        reader.close()
+    with viewing(folder) as view:
+        return {
+            one.id: (one.text, one.metadata, view.vectors([p for p, *_ in one.passages]).tolist())
+            for one in view.documents()
+        }
 
 
 def files(folder):

@@ -1,35 +1,33 @@
 """Creating and opening the database: what is an index, and the messages for what is not."""
 
 import fcntl
-import json
+import multiprocessing
 import os
+import resource
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import closing, contextmanager, nullcontext
 
 import pytest
 from index_samples import (
     SETTINGS,
-    DyingConnection,
     commit,
     document,
+    dying_at,
     in_child,
     in_fork,
     make_index,
     texts,
+    texts_in,
 )
 
-import indexes.folder.connection
-from indexes.errors import FormatVersionError, NotAnIndexError, StorageError
+from indexes.errors import FormatVersionError, NotAnIndexError, RetrieverError, StorageError
 from indexes.folder.connection import (
     DATABASE_FILE,
     FORMAT_VERSION,
+    Session,
     is_index,
-    open_reader,
     open_writer,
     read_setting,
     transaction,
@@ -40,134 +38,98 @@ from indexes.folder.verify import verify
 from indexes.folder.view import FolderReader
 from indexes.folder.writer import FolderWriter
 
+WAYS_IN = (
+    Session,
+    open_writer,
+    verify,
+    FolderReader,
+    lambda folder: FolderWriter(folder).__enter__(),
+)
+
 
 @pytest.fixture
 def index(tmp_path):
     return make_index(tmp_path / "index", [document("a", "apple")], [document("b", "banana")])
 
 
-def test_settings_are_json_values_that_come_back(tmp_path):
-    settings = {"text": "ü", "number": 1.5, "list": [1, None, True], "nested": {"b": {"a": 1}}}
-    create_database(tmp_path, settings)
-    connection = open_reader(tmp_path).connection
-    assert {key: read_setting(connection, key) for key in settings} == settings
-    with pytest.raises(KeyError):
-        read_setting(connection, "none")
-    connection.close()
-
-
-def test_a_transaction_that_raises_leaves_everything_as_it_was(tmp_path):
-    create_database(tmp_path, {"key": "before"})
-    connection = open_writer(tmp_path)
-
-    def interrupted():
-        with transaction(connection):
-            write_setting(connection, "key", "after")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert read_setting(connection, "key") == "before"
-    with transaction(connection):
-        write_setting(connection, "key", "later")
-    assert read_setting(connection, "key") == "later"
-    connection.close()
+def test_a_transaction_that_raises_leaves_everything_as_it_was(index):
+    with closing(open_writer(index)) as connection:
+        for error, left in ((KeyboardInterrupt, pytest.raises(KeyError)), (None, nullcontext())):
+            with pytest.raises(error) if error else nullcontext(), transaction(connection):
+                write_setting(connection, "key", [1, {"ü": None}])
+                if error:
+                    raise error
+            with left:
+                assert read_setting(connection, "key") == [1, {"ü": None}]
 
 
 def test_a_reader_cannot_write(index):
-    connection = open_reader(index).connection
-    with pytest.raises(sqlite3.OperationalError, match="readonly"):
-        write_setting(connection, "key", 1)
-    connection.close()
+    refused = pytest.raises(sqlite3.OperationalError, match="readonly")
+    with closing(Session(index)) as session, refused:
+        write_setting(session.connection, "key", 1)
 
 
-def test_a_folder_with_other_files_is_refused_and_left_alone(tmp_path):
-    (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(NotAnIndexError, match=r"thesis\.txt") as caught:
-        create_database(tmp_path, {})
-    assert "\n" not in str(caught.value)
-    with pytest.raises(NotAnIndexError), FolderWriter(tmp_path, create=SETTINGS):
-        pass
-    assert (tmp_path / "thesis.txt").read_text() == "mine"
-    assert not (tmp_path / DATABASE_FILE).exists()
-    assert not is_index(tmp_path)
-
-
-def test_a_database_of_another_program_is_no_index(tmp_path):
-    with sqlite3.connect(tmp_path / DATABASE_FILE) as other:
+def of_another_program(folder):
+    with closing(sqlite3.connect(folder / DATABASE_FILE)) as other:
         other.execute("CREATE TABLE photos (name TEXT)")
-    other.close()
-    assert not is_index(tmp_path)
-    for opening in (open_reader, open_writer):
-        with pytest.raises(NotAnIndexError):
-            opening(tmp_path)
 
 
-@pytest.mark.parametrize("content", [b"", b"short", b"no database at all" * 100])
-def test_a_file_that_only_bears_the_name_is_no_index(tmp_path, content):
-    (tmp_path / DATABASE_FILE).write_bytes(content)
-    with pytest.raises(NotAnIndexError, match=str(tmp_path)):
-        open_reader(tmp_path)
-
-
-@pytest.mark.parametrize("exists", [True, False])
-def test_without_an_index_the_message_says_how_to_make_one(tmp_path, exists):
+@pytest.mark.parametrize(
+    ("arrange", "message", "is_free"),
+    [
+        (lambda folder: folder.rmdir(), "retriever index", True),
+        (lambda folder: None, "retriever index", True),
+        (lambda folder: (folder.rmdir(), folder.write_text("mine")), "found a file", False),
+        (lambda folder: (folder / "thesis.txt").write_text("mine"), "not an index", False),
+        (of_another_program, "not an index", True),
+        *(
+            (lambda folder, held=held: (folder / DATABASE_FILE).write_bytes(held), "no", True)
+            for held in (b"", b"short", b"no database at all" * 100)
+        ),
+    ],
+)
+def test_what_is_no_index_is_refused_and_left_as_it_is(tmp_path, arrange, message, is_free):
     folder = tmp_path / "index"
-    if exists:
-        folder.mkdir()
-    for opening in (open_reader, open_writer, FolderReader, verify):
-        with pytest.raises(NotAnIndexError, match="retriever index"):
+    folder.mkdir()
+    arrange(folder)
+
+    def state():
+        return {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
+
+    before = state()
+    assert not is_index(folder)
+    for opening in WAYS_IN:
+        with pytest.raises(NotAnIndexError, match=message) as caught:
             opening(folder)
-    with pytest.raises(NotAnIndexError), FolderWriter(folder):
-        pass
-    # Asking leaves nothing behind.
-    assert folder.exists() == exists
-    assert not exists or list(folder.iterdir()) == []
-
-
-def test_a_file_in_place_of_the_folder_is_no_index(tmp_path):
-    (tmp_path / "index").write_text("")
-    with pytest.raises(NotAnIndexError):
-        open_reader(tmp_path / "index")
+        assert str(folder) in str(caught.value)
+        assert "\n" not in str(caught.value)
+    if not is_free:
+        with pytest.raises((NotAnIndexError, StorageError)), FolderWriter(folder, create=SETTINGS):
+            pass
+        (folder / "writer.lock").unlink(missing_ok=True) if folder.is_dir() else None
+    assert state() == before
 
 
 def test_a_newer_format_is_refused_with_both_versions(index):
-    connection = sqlite3.connect(index / DATABASE_FILE)
-    connection.execute(f"PRAGMA user_version={FORMAT_VERSION + 6}")
-    connection.close()
-    for opening in (open_reader, open_writer, verify, FolderReader):
-        with pytest.raises(FormatVersionError) as caught:
+    with closing(sqlite3.connect(index / DATABASE_FILE)) as connection:
+        connection.execute(f"PRAGMA user_version={FORMAT_VERSION + 6}")
+    message = f"version {FORMAT_VERSION + 6}, .* up to {FORMAT_VERSION}; .*pip install -U"
+    for opening in WAYS_IN:
+        with pytest.raises(FormatVersionError, match=message):
             opening(index)
-        message = str(caught.value)
-        assert f"version {FORMAT_VERSION + 6}" in message
-        assert f"up to {FORMAT_VERSION}" in message
-        assert "pip install -U" in message
-    with pytest.raises(FormatVersionError), FolderWriter(index, create=SETTINGS):
-        pass
 
 
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.soak)])
-def test_a_creation_cut_short_at_any_statement_is_done_again(tmp_path, monkeypatch, every):
-    connect = sqlite3.connect
-
-    def dying(*arguments, **options):
-        return connect(*arguments, **options, factory=DyingConnection)
-
+def test_a_creation_cut_short_at_any_statement_is_done_again(tmp_path, every):
     complete = []
     for statement in range(200):
         folder = tmp_path / str(statement)
         folder.mkdir()
-
-        def create(at=statement, place=folder):
-            DyingConnection.dies_at = at
-            monkeypatch.setattr(indexes.folder.connection.sqlite3, "connect", dying)
-            create_database(place, SETTINGS)
-
-        status = in_fork(create)
+        status = dying_at(statement, lambda place=folder: create_database(place, SETTINGS))
         complete.append(is_index(folder))
         if not complete[-1]:
             with pytest.raises(NotAnIndexError):
-                open_reader(folder)
+                Session(folder)
         if status == 0 or statement % every == 0:
             with FolderWriter(folder, create=SETTINGS) as writer:
                 commit(writer, document("a", "apple"))
@@ -182,112 +144,84 @@ def test_a_creation_cut_short_at_any_statement_is_done_again(tmp_path, monkeypat
 
 
 def test_an_index_whose_header_is_in_the_log_alone_is_found(tmp_path):
-    outcome = in_child(
-        """
-import os, sqlite3, sys
-from pathlib import Path
-import indexes.folder.connection
-import indexes.folder.documents
+    class Dying(sqlite3.Connection):
+        def close(self):
+            os._exit(9)
 
-class Dying(sqlite3.Connection):
-    def close(self):
-        os._exit(9)
+    def create():
+        connect = sqlite3.connect
+        sqlite3.connect = lambda *rest, **options: connect(*rest, **options, factory=Dying)
+        create_database(tmp_path, {"key": 5})
 
-connect = sqlite3.connect
-indexes.folder.connection.sqlite3.connect = lambda *a, **o: connect(*a, **o, factory=Dying)
-indexes.folder.documents.create_database(Path(sys.argv[1]), {"key": 5})
-""",
-        tmp_path,
-    )
-    assert outcome.returncode == 9, outcome.stderr
+    assert in_fork(create) == 9
     assert b"RTRV" not in (tmp_path / DATABASE_FILE).read_bytes()[:100]
     assert is_index(tmp_path)
-    connection = open_reader(tmp_path).connection
-    assert read_setting(connection, "key") == 5
-    connection.close()
+    with closing(Session(tmp_path)) as session:
+        assert read_setting(session.connection, "key") == 5
 
 
-BECOME_ANOTHER_USER = """
-import os, sys, json
-from pathlib import Path
-from index_samples import texts, texts_in, commit, document
-from indexes.errors import RetrieverError
-from indexes.folder.lock import writer_lock
-from indexes.folder.view import FolderReader
-from indexes.folder.verify import verify
-from indexes.folder.writer import FolderWriter
-import filelock, indexes.bm25.scoring, pyroaring
+def write(folder):
+    with FolderWriter(folder) as writer:
+        commit(writer, document("new", "word"))
 
-folder = Path(sys.argv[1])
-if os.geteuid() == 0:
-    os.setgroups([])
-    os.setgid(65534)
-    os.setuid(65534)
-"""
-READ_ONLY = (
-    BECOME_ANOTHER_USER
-    + """
-print(json.dumps([texts(folder), verify(folder)]))
-for create in (None, {"encoder": {}}):
-    try:
-        with FolderWriter(folder, create=create) as writer:
-            commit(writer, document("new", "word"))
-        print("written")
-    except RetrieverError as error:
-        print(type(error).__name__, error)
-print(sorted(p.name for p in folder.iterdir()))
-"""
-)
-FOLLOW = (
-    BECOME_ANOTHER_USER
-    + """
-reader = FolderReader(folder)
-for line in sys.stdin:
-    try:
-        with reader.view() as view:
-            found = texts_in(view)
-            if line == "begin\\n":
-                print("begun", flush=True)
-                sys.stdin.readline()
+
+ACTIONS = {
+    "texts": texts,
+    "verify": verify,
+    "write": write,
+    "create": lambda folder: FolderWriter(folder, create=SETTINGS).__enter__(),
+    "fill the disk": lambda _: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)),
+}
+
+
+def answer_requests(folder, pipe, user):
+    if user is not None and os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(user)
+        os.setuid(user)
+    reader = None
+    while True:
+        request = pipe.recv()
+        try:
+            if request in ACTIONS:
+                pipe.send(ACTIONS[request](folder))
+                continue
+            reader = reader or FolderReader(folder)
+            with reader.view() as view:
                 found = texts_in(view)
-        print(json.dumps([found, verify(folder)]), flush=True)
-    except RetrieverError as error:
-        print(json.dumps(f"{type(error).__name__}: {error}"), flush=True)
-"""
-)
+                if request == "begin":
+                    pipe.send("begun")
+                    pipe.recv()
+                    found = texts_in(view)
+            pipe.send([found, verify(folder)])
+        except RetrieverError as error:
+            pipe.send(f"{type(error).__name__}: {error}")
 
 
 @contextmanager
-def reader_of_another_user(folder):
-    """A process of a user who cannot write, with one reader; asks it and returns its answer.
+def another_process(folder, user=65534):
+    """A process, by default of a user who cannot write; asks it and returns its answer.
 
-    ``read``: what a view holds and what is damaged. ``begin`` begins a view and ``end`` reads in
-    it again.
+    ``read``: what a view of its one reader holds and what is damaged. ``begin`` begins a view and
+    ``end`` reads in it again. The others are `ACTIONS`.
     """
-    if os.geteuid() != 0:
+    if user is not None and os.geteuid() != 0 and os.access(folder, os.W_OK):
         pytest.skip("only root can become another user")
-    process = subprocess.Popen(
-        [sys.executable, "-c", FOLLOW, str(folder)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[3],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=answer_requests, args=(folder, theirs, user))
+    process.start()
 
     def ask(request):
-        process.stdin.write(f"{request}\n")
-        process.stdin.flush()
-        answer = process.stdout.readline()
-        return answer if request == "begin" else json.loads(answer)
+        ours.send(request)
+        assert ours.poll(30)
+        return ours.recv()
 
-    with process:
-        try:
-            yield ask
-        finally:
-            process.kill()
+    try:
+        yield ask
+    finally:
+        process.kill()
+        process.join()
 
 
 def without_log(folder):
@@ -297,50 +231,44 @@ def without_log(folder):
     return folder
 
 
-def read_only(folder):
-    """What another process reads in a folder that it cannot write, and how writing fails."""
-    before = sorted(path.name for path in folder.iterdir())
-    for path in [folder, *folder.rglob("*")]:
-        path.chmod(0o555 if path.is_dir() else 0o444)
-    outcome = in_child(READ_ONLY, folder)
-    if "Operation not permitted" in outcome.stderr:
-        pytest.skip("root cannot become another user here")
-    assert outcome.returncode == 0, outcome.stderr
-    *lines, names = outcome.stdout.splitlines()
-    assert names == str(before)
-    return lines
-
-
-def test_a_folder_that_cannot_be_written_can_be_read(open_to_all):
+@pytest.fixture
+def shared(open_to_all):
+    """An index that another user can read, and that has an empty log."""
     folder = make_index(open_to_all / "index", [document("a", "apple")])
-    found, *refusals = read_only(folder)
-    assert found == '[{"a": "apple"}, []]'
-    assert len(refusals) == 2
-    for refusal in refusals:
-        assert refusal.startswith("StorageError")
-        assert "permission denied" in refusal
-        assert "choose another" in refusal
+    assert verify(folder) == []
+    assert (folder / f"{DATABASE_FILE}-wal").stat().st_size == 0
+    return folder
+
+
+def test_a_folder_that_cannot_be_written_can_be_read(shared):
+    before = sorted(path.name for path in shared.iterdir())
+    for path in [shared, *shared.rglob("*")]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    with another_process(shared) as ask:
+        assert ask("read") == [{"a": "apple"}, []]
+        for action in ("write", "create"):
+            assert ask(action).startswith(f"StorageError: {shared}")
+            assert "permission denied: make the folder writable or choose another" in ask(action)
+    assert sorted(path.name for path in shared.iterdir()) == before
 
 
 @pytest.mark.parametrize("log", [True, False])
-def test_a_user_who_cannot_write_sees_every_commit(open_to_all, log):
-    folder = make_index(open_to_all / "index", [document("a", "apple")])
-    assert (folder / f"{DATABASE_FILE}-wal").stat().st_size == 0
+def test_a_user_who_cannot_write_sees_every_commit(shared, log):
     if not log:
-        without_log(folder)
-    with reader_of_another_user(folder) as ask:
+        without_log(shared)
+    with another_process(shared) as ask:
         assert ask("read") == [{"a": "apple"}, []]
-        with FolderWriter(folder, pending_limit=0) as writer:
+        with FolderWriter(shared, pending_limit=0) as writer:
             commit(writer, document("b", "banana"))
             assert ask("read") == [{"a": "apple", "b": "banana"}, []]
             writer.delete(["a"])
             assert ask("read") == [{"b": "banana"}, []]
         assert ask("read") == [{"b": "banana"}, []]
-        with FolderWriter(folder) as writer:
+        with FolderWriter(shared) as writer:
             commit(writer, document("c", "cherry"))
             writer.compact()
         assert ask("read") == [{"b": "banana", "c": "cherry"}, []]
-        assert texts(folder) == {"b": "banana", "c": "cherry"}
+        assert texts(shared) == {"b": "banana", "c": "cherry"}
 
 
 @pytest.mark.parametrize("log", [True, False])
@@ -349,8 +277,8 @@ def test_a_view_of_a_user_who_cannot_write_is_one_commit_or_an_error(open_to_all
     folder = make_index(open_to_all / "index", [document(id_, many[id_]) for id_ in many])
     if not log:
         without_log(folder)
-    with reader_of_another_user(folder) as ask:
-        assert ask("begin") == "begun\n"
+    with another_process(folder) as ask:
+        assert ask("begin") == "begun"
         with FolderWriter(folder) as writer:
             writer.delete(list(many)[1:])
             writer.compact()
@@ -364,18 +292,14 @@ def test_a_view_of_a_user_who_cannot_write_is_one_commit_or_an_error(open_to_all
         assert ask("read") == [{"000": "text 0"}, []]
 
 
-def test_a_user_who_cannot_write_waits_for_a_writer_that_is_opening_the_index(open_to_all):
+def test_a_user_who_cannot_write_waits_for_a_writer_that_is_opening_the_index(shared):
     """It has SQLite's shared memory open, and has not filled it yet."""
-    folder = make_index(open_to_all / "index", [document("a", "apple")])
 
     def go_on():
-        with FolderWriter(folder) as writer:
+        with FolderWriter(shared) as writer:
             writer.record("key", 1)
 
-    with (
-        reader_of_another_user(folder) as ask,
-        (folder / f"{DATABASE_FILE}-shm").open("r+b") as memory,
-    ):
+    with another_process(shared) as ask, (shared / f"{DATABASE_FILE}-shm").open("r+b") as memory:
         assert ask("read") == [{"a": "apple"}, []]
         memory.write(bytes(136))
         memory.flush()
@@ -389,111 +313,66 @@ def test_a_user_who_cannot_write_waits_for_a_writer_that_is_opening_the_index(op
         going_on.join()
 
 
-def test_a_user_who_can_write_the_folder_alone_leaves_no_files_in_the_writers_way(open_to_all):
-    folder = without_log(make_index(open_to_all / "index", [document("a", "apple")]))
-    folder.chmod(0o777)
-    before = sorted(folder.iterdir())
-    with reader_of_another_user(folder) as ask:
+def test_a_user_who_can_write_the_folder_alone_leaves_no_files_in_the_writers_way(shared):
+    without_log(shared).chmod(0o777)
+    before = sorted(shared.iterdir())
+    with another_process(shared) as ask:
         assert ask("read") == [{"a": "apple"}, []]
-        assert sorted(folder.iterdir()) == before
-        with FolderWriter(folder) as writer:
+        assert sorted(shared.iterdir()) == before
+        with FolderWriter(shared) as writer:
             commit(writer, document("b", "banana"))
         assert ask("read") == [{"a": "apple", "b": "banana"}, []]
-
-
-UNREADABLE = (
-    BECOME_ANOTHER_USER
-    + """
-for use in (texts, verify, FolderWriter):
-    try:
-        with use(folder):
-            pass
-    except RetrieverError as error:
-        print(type(error).__name__, error)
-"""
-)
 
 
 @pytest.mark.parametrize("name", [DATABASE_FILE, "."])
-def test_an_index_that_may_not_be_read_is_not_called_damaged(open_to_all, name):
-    if os.geteuid() != 0:
-        pytest.skip("only root can become another user")
-    folder = make_index(open_to_all / "index", [document("a", "apple")])
-    (folder / name).chmod(0o600)
-    outcome = in_child(UNREADABLE, folder)
-    refusals = outcome.stdout.splitlines()
-    assert len(refusals) == 3, outcome.stderr
-    for refusal in refusals:
-        assert refusal.startswith(f"StorageError {folder}")
-        assert "permission denied" in refusal
+def test_an_index_that_may_not_be_read_is_not_called_damaged(shared, name):
+    (shared / name).chmod(0o600)
+    with another_process(shared) as ask:
+        for action in ("texts", "verify", "write"):
+            assert ask(action).startswith(f"StorageError: {shared}")
+            assert "permission denied" in ask(action)
 
 
-@pytest.mark.parametrize("unreadable", ["-shm", "-wal"])
-def test_the_log_of_a_writer_that_was_killed_is_read_or_the_error_says_who_can(
-    open_to_all, unreadable
-):
-    if os.geteuid() != 0:
-        pytest.skip("only root can become another user")
-    folder = make_index(open_to_all / "index", [document("a", "apple")])
-
+def kill_a_writer(folder):
     def killed():
         with FolderWriter(folder) as writer:
-            commit(writer, document("b", "banana"))
-            os._exit(9)
-
-    assert in_fork(killed) == 9
-    with reader_of_another_user(folder) as ask:
-        assert ask("read") == [{"a": "apple", "b": "banana"}, []]
-    (folder / f"{DATABASE_FILE}{unreadable}").chmod(0o600)
-    outcome = in_child(UNREADABLE, folder)
-    assert f"StorageError {folder / DATABASE_FILE}-wal: a writer was killed" in outcome.stdout
-    assert "as a user who can write" in outcome.stdout
-    assert texts(folder) == {"a": "apple", "b": "banana"}
-
-
-WITHOUT_SPACE = """
-import resource, sys
-from pathlib import Path
-from index_samples import texts
-from indexes.errors import StorageError
-from indexes.folder.verify import verify
-
-folder = Path(sys.argv[1])
-resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-try:
-    print([texts(folder), verify(folder)])
-except StorageError as error:
-    print(error)
-"""
-
-
-def test_an_index_can_be_read_where_there_is_no_space_left(index):
-    outcome = in_child(WITHOUT_SPACE, without_log(index))
-    assert outcome.stdout == "[{'a': 'apple', 'b': 'banana'}, []]\n", outcome.stderr
-
-
-def test_without_space_the_log_of_a_writer_that_was_killed_is_not_passed_over(index):
-    def killed():
-        with FolderWriter(index) as writer:
             commit(writer, document("c", "cherry"))
             os._exit(9)
 
     assert in_fork(killed) == 9
-    (index / f"{DATABASE_FILE}-shm").unlink()
-    outcome = in_child(WITHOUT_SPACE, index)
-    assert outcome.stdout.startswith(f"{index / DATABASE_FILE}-wal: a writer was killed")
-    assert "free some space" in outcome.stdout
+
+
+@pytest.mark.parametrize("unreadable", ["-shm", "-wal"])
+def test_the_log_of_a_writer_that_was_killed_is_read_or_the_error_says_who_can(shared, unreadable):
+    kill_a_writer(shared)
+    with another_process(shared) as ask:
+        assert ask("texts") == {"a": "apple", "c": "cherry"}
+        (shared / f"{DATABASE_FILE}{unreadable}").chmod(0o600)
+        answer = ask("texts")
+    assert answer.startswith(f"StorageError: {shared / DATABASE_FILE}-wal: a writer was killed")
+    assert "as a user who can write" in answer
+    assert texts(shared) == {"a": "apple", "c": "cherry"}
+
+
+def test_without_space_an_index_is_read_and_the_log_of_a_killed_writer_not_passed_over(index):
+    with another_process(index, user=None) as ask:
+        ask("fill the disk")
+        without_log(index)
+        assert ask("texts") == {"a": "apple", "b": "banana"}
+        assert ask("verify") == []
+        kill_a_writer(index)
+        (index / f"{DATABASE_FILE}-shm").unlink()
+        answer = ask("texts")
+    assert answer.startswith(f"StorageError: {index / DATABASE_FILE}-wal: a writer was killed")
+    assert "free some space" in answer
     assert texts(index) == {"a": "apple", "b": "banana", "c": "cherry"}
 
 
 @pytest.mark.parametrize("below", ["", "index"])
 def test_a_file_where_the_index_is_to_be_made_is_in_the_way(tmp_path, below):
     (tmp_path / "notes.txt").write_text("mine")
-    folder = tmp_path / "notes.txt" / below
-    with (
-        pytest.raises(StorageError, match=r"notes\.txt.*a file is in the way"),
-        FolderWriter(folder, {}),
-    ):
+    refused = pytest.raises(StorageError, match=r"notes\.txt.*a file is in the way")
+    with refused, FolderWriter(tmp_path / "notes.txt" / below, {}):
         pass
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
@@ -510,26 +389,16 @@ with FolderWriter(Path(sys.argv[1])) as writer:
 """
 
 
-@pytest.mark.parametrize(
-    "look",
-    [
-        is_index,
-        verify,
-        texts,
-        lambda index: FolderWriter(index).__enter__().__exit__(None, None, None),
-    ],
-    ids=["is_index", "verify", "texts", "writer"],
-)
+@pytest.mark.parametrize("look", [is_index, verify, texts, write])
 def test_looking_at_an_index_leaves_the_locks_of_its_readers(index, look):
     """A process that opens and closes the file itself drops its own connections' locks."""
-    reader = FolderReader(index)
-    with reader.view():
-        pass
-    look(index)
-    outcome = in_child(WRITE, index)
-    assert outcome.returncode == 0, outcome.stderr
-    # The other process was not the last to close the database, so the log is still there.
-    assert (index / f"{DATABASE_FILE}-wal").exists()
-    with reader.view() as view:
-        assert view.count_documents() == 2
-    reader.close()
+    with closing(FolderReader(index)) as reader:
+        with reader.view():
+            pass
+        look(index)
+        outcome = in_child(WRITE, index)
+        assert outcome.returncode == 0, outcome.stderr
+        # The other process was not the last to close the database, so the log is still there.
+        assert (index / f"{DATABASE_FILE}-wal").exists()
+        with reader.view() as view:
+            assert view.count_documents() == 2 + (look is write)

@@ -7,10 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexes import Query
+from indexes.bm25.postings import Postings
 from indexes.bm25.scoring import BM25
 from indexes.filters.allowed import Allowed
-from indexes.folder.segment import LiveSegment, memory_segment
+from indexes.folder.segment import LiveSegment, Segment
 from indexes.folder.view import Commit, FolderRanking
+from indexes.vectors.effort import FLAT_STRUCTURE
 
 WORDS = ["apple", "pear", "plum"]
 
@@ -48,7 +50,10 @@ def test_candidates_are_those_of_sorting_by_score_and_number(case):
     parts = [slice(*ends) for ends in zip(case["cuts"], case["cuts"][1:], strict=False)]
     segments = []
     for part in parts:
-        segment = memory_segment(Path(), ids[part], case["vectors"][part], case["terms"][part])
+        postings = Postings.build(case["terms"][part])
+        segment = Segment(
+            *(0, Path(), "", ids[part], case["vectors"][part], postings, FLAT_STRUCTURE)
+        )
         alive = None if case["alive"][part].all() else case["alive"][part]
         segments.append(
             LiveSegment(postings=segment.postings, live=alive, segment=segment, deleted=())

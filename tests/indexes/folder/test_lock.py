@@ -38,33 +38,18 @@ def held_elsewhere(folder):
             process.kill()
 
 
-def test_a_lock_held_by_another_process_is_refused_with_its_pid(tmp_path):
-    with held_elsewhere(tmp_path) as process:
-        with pytest.raises(IndexLockedError) as caught, writer_lock(tmp_path):
-            pass
-        message = str(caught.value)
-        assert f"process {process.pid} on {socket.gethostname()}" in message
-        assert str(tmp_path) in message
-        assert " since " in message
-        assert "\n" not in message
-
-
-def test_the_death_of_its_holder_frees_the_lock(tmp_path):
-    with held_elsewhere(tmp_path) as process:
+def test_a_lock_held_by_another_process_is_refused_with_its_pid_until_it_dies(tmp_path):
+    folder = make_index(tmp_path / "index", [document("a", "apple")])
+    with held_elsewhere(folder) as process:
+        holder = f"process {process.pid} on {socket.gethostname()}"
+        for writer in (writer_lock(folder), FolderWriter(folder), FolderWriter(folder, SETTINGS)):
+            with pytest.raises(IndexLockedError, match=rf"^{folder}: .*{holder} .* since "), writer:
+                pass
+        assert texts(folder) == {"a": "apple"}
         process.send_signal(signal.SIGKILL)
         process.wait()
-        with writer_lock(tmp_path):
-            assert str(os.getpid()) in (tmp_path / LOCK_FILE).read_text()
-
-
-def test_a_writer_refuses_an_index_that_another_process_writes(tmp_path):
-    folder = make_index(tmp_path / "index", [document("a", "apple")])
-    with held_elsewhere(folder):
-        with pytest.raises(IndexLockedError), FolderWriter(folder):
-            pass
-        with pytest.raises(IndexLockedError), FolderWriter(folder, create=SETTINGS):
-            pass
-        assert texts(folder) == {"a": "apple"}
+        with writer_lock(folder):
+            assert str(os.getpid()) in (folder / LOCK_FILE).read_text()
 
 
 def test_two_writers_of_one_process_exclude_each_other(tmp_path):
@@ -73,16 +58,11 @@ def test_two_writers_of_one_process_exclude_each_other(tmp_path):
         with pytest.raises(IndexLockedError, match=f"process {os.getpid()}"), FolderWriter(folder):
             pass
         commit(first, document("b", "banana"))
+    with pytest.raises(ZeroDivisionError), FolderWriter(folder):
+        raise ZeroDivisionError
     with FolderWriter(folder) as second:
         commit(second, document("c", "cherry"))
     assert set(texts(folder)) == {"a", "b", "c"}
-
-
-def test_a_block_that_raises_frees_the_lock(tmp_path):
-    with pytest.raises(ZeroDivisionError), writer_lock(tmp_path):
-        raise ZeroDivisionError
-    with writer_lock(tmp_path):
-        pass
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"pid": 1}', b"\xff\xfe"])

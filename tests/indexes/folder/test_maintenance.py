@@ -2,7 +2,6 @@
 
 import random
 import shutil
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -15,63 +14,36 @@ from index_samples import (
     texts,
     texts_in,
     vector_of,
+    viewing,
 )
 
 import indexes.folder.segment
 import indexes.folder.view
-from indexes.bm25.scoring import BM25
 from indexes.errors import DamagedIndexError
 from indexes.folder.verify import verify
-from indexes.folder.view import FolderReader
 from indexes.folder.writer import FolderWriter
-from indexes.vectors.flat import search_flat
+from indexes.protocol import Query
 
 WORDS = [f"w{i}" for i in range(40)]
 
 
-@contextmanager
-def reading(folder):
-    reader = FolderReader(folder)
-    try:
-        with reader.view() as view:
-            yield view
-    finally:
-        reader.close()
-
-
-def answers(folder, terms):
-    """What searches find: BM25 scores by document, documents in the order of inner products."""
-    with reading(folder) as view:
-        matches = BM25(view.segments, None, view.statistics).query(terms).search(10**6)
-        passages = [
-            int(view.segments[segment].segment.ids[position])
-            for segment, position in zip(matches.segments, matches.positions, strict=True)
+def answers(folder, queries):
+    """For each query its passages: their document, and their scores by vectors and by BM25."""
+    with viewing(folder) as view:
+        asked = [Query(words, vector_of(" ".join(words))) for words in queries]
+        found = view.ranking().candidates(asked, "hybrid", 10**6)
+        return [
+            sorted(
+                zip(
+                    map(view.documents_of(one.passages.tolist()).get, one.passages.tolist()),
+                    one.dense.tolist(),
+                    one.bm25.round(6).tolist(),
+                    one.matches.tolist(),
+                    strict=True,
+                )
+            )
+            for one in found
         ]
-        names = view.documents_of(passages)
-        bm25 = {}
-        for passage, score in zip(passages, matches.scores, strict=True):
-            bm25.setdefault(names[passage], []).append(float(score))
-        query = vector_of(" ".join(terms))[None]
-        dense = []
-        for live, allowed in zip(view.segments, view.live, strict=True):
-            ((positions, scores),) = search_flat(live.segment.vectors, query, 10**6, allowed)
-            held = live.segment.ids[positions].tolist()
-            owners = view.documents_of(held)
-            dense += [
-                (-round(float(score), 6), owners[passage])
-                for passage, score in zip(held, scores, strict=True)
-            ]
-        return {
-            "bm25": {id_: sorted(scores) for id_, scores in sorted(bm25.items())},
-            "dense": sorted(dense),
-        }
-
-
-def same(found, expected):
-    assert found["bm25"].keys() == expected["bm25"].keys()
-    for id_, scores in expected["bm25"].items():
-        np.testing.assert_allclose(found["bm25"][id_], scores, rtol=0, atol=1e-6)
-    assert found["dense"] == expected["dense"]
 
 
 def sample(chance, id_):
@@ -92,7 +64,7 @@ def test_compacting_drops_what_is_deleted_from_the_disk(tmp_path):
         assert only.live is None
     assert [path.name for path in (folder / "segments").iterdir()] == ["000003"]
     assert verify(folder) == []
-    with reading(folder) as view:
+    with viewing(folder) as view:
         assert found_by(view, "common") == {f"d{i}" for i in range(3, 20)}
         assert live_passages(view) == sorted(live_passages(view))
 
@@ -126,7 +98,7 @@ def test_small_commits_are_merged_and_ids_stay_in_order(tmp_path):
 
 def test_a_reader_goes_on_with_segments_that_are_merged_away(tmp_path):
     folder = make_index(tmp_path, [document("a", "one")], [document("b", "two")])
-    with reading(folder) as view:
+    with viewing(folder) as view:
         with FolderWriter(folder) as writer:
             writer.delete(["a"])
             writer.compact()
@@ -148,7 +120,7 @@ def test_segments_merged_while_a_reader_opens_them_are_read_anew(tmp_path, monke
         return real(*arguments)
 
     monkeypatch.setattr(indexes.folder.view, "live_segments", slow)
-    with reading(folder) as view:
+    with viewing(folder) as view:
         assert texts_in(view) == {"a": "one", "b": "two"}
     assert len(calls) == 2
 
@@ -156,7 +128,7 @@ def test_segments_merged_while_a_reader_opens_them_are_read_anew(tmp_path, monke
 def test_a_segment_that_is_really_gone_is_damage(tmp_path):
     folder = make_index(tmp_path, [document("a", "one")], [document("b", "two")])
     shutil.rmtree(folder / "segments" / "000001")
-    with pytest.raises(DamagedIndexError, match="000001"), reading(folder):
+    with pytest.raises(DamagedIndexError, match="000001"), viewing(folder):
         pass
     with pytest.raises(DamagedIndexError, match="000001"), FolderWriter(folder) as writer:
         writer.compact()
@@ -172,20 +144,14 @@ def test_a_settled_index_answers_as_before(tmp_path, monkeypatch):
         commit(writer, sample(chance, "waiting"))
         writer.delete(["d0-1", "d2-50"])
         queries = [[word] for word in WORDS[:5]] + [chance.choices(WORDS, k=4)]
-        expected = [answers(folder, query) for query in queries]
+        expected = answers(folder, queries)
         assert writer.settle(400) == 5
         assert writer.settle(0) == 0
         (only,) = writer.segments()
         assert only.segment.structure.name == "ivf-sq8"
-        assert len(only.segment.ids) == len(live_passages_of(folder))
+        assert only.live is None
     assert verify(folder) == []
-    for query, before in zip(queries, expected, strict=True):
-        same(answers(folder, query), before)
-
-
-def live_passages_of(folder):
-    with reading(folder) as view:
-        return live_passages(view)
+    assert answers(folder, queries) == expected
 
 
 def test_a_large_segment_is_left_alone_by_a_small_addition(tmp_path, monkeypatch):

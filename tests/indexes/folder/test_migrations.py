@@ -1,4 +1,4 @@
-"""Indexes of earlier formats: read as they are, and brought to the newest by the first writer."""
+"""Indexes of earlier formats: read, changed, merged, rebuilt, and brought to the newest format."""
 
 import json
 import sqlite3
@@ -9,15 +9,19 @@ from pathlib import Path
 import pytest
 import sqlite_utils
 from column_samples import allowed, allowed_by_documents, documents_refused
-from index_samples import DyingConnection, commit, document, in_fork, make_index
+from index_samples import commit, document, dying_at, make_index
 
-import indexes.folder.connection
 from indexes.errors import DamagedIndexError
 from indexes.filters.grammar import compile_where
 from indexes.folder.connection import FORMAT_VERSION
+from indexes.folder.store import snapshot_index
 from indexes.folder.verify import verify
 from indexes.folder.view import FolderReader
 from indexes.folder.writer import FolderWriter
+from indexes.protocol import StructureSettings
+from retriever import Document, Index, SearchSettings
+
+pytestmark = pytest.mark.usefixtures("fake_encoder")
 
 SAMPLES = Path(__file__).parent / "data"
 FILTERS = [
@@ -35,14 +39,28 @@ def sample(format_, folder):
     return folder
 
 
-@pytest.fixture(params=range(1, FORMAT_VERSION))
+ANSWERS = json.loads((SAMPLES / "answers.json").read_text("utf-8"))
+
+
+@pytest.fixture(params=range(1, FORMAT_VERSION + 1))
 def made_by(request):
+    """The format of the index."""
     return int(request.param)
 
 
 @pytest.fixture
 def folder(tmp_path, made_by):
     return sample(made_by, tmp_path / "index")
+
+
+@pytest.fixture(params=range(1, FORMAT_VERSION))
+def older(request):
+    return int(request.param)
+
+
+@pytest.fixture
+def old_folder(tmp_path, older):
+    return sample(older, tmp_path / "index")
 
 
 def version(folder):
@@ -58,26 +76,26 @@ def schema(folder):
         return {name: " ".join(sql.split()) for name, sql in rows}
 
 
-def test_reading_answers_by_documents_and_changes_nothing(folder):
-    before = (folder / "index.sqlite").read_bytes()
+def test_reading_answers_by_documents_and_changes_nothing(old_folder):
+    before = (old_folder / "index.sqlite").read_bytes()
     for text in FILTERS:
-        assert allowed(folder, text) == allowed_by_documents(folder, text)
-    assert verify(folder) == []
-    assert (folder / "index.sqlite").read_bytes() == before
+        assert allowed(old_folder, text) == allowed_by_documents(old_folder, text)
+    assert verify(old_folder) == []
+    assert (old_folder / "index.sqlite").read_bytes() == before
 
 
-def test_a_writer_brings_it_to_the_newest_format_which_answers_the_same(folder):
-    before = [allowed(folder, text) for text in FILTERS]
-    with FolderWriter(folder):
-        assert version(folder) == FORMAT_VERSION
-    assert [allowed(folder, text) for text in FILTERS] == before
+def test_a_writer_brings_it_to_the_newest_format_which_answers_the_same(old_folder):
+    before = [allowed(old_folder, text) for text in FILTERS]
+    with FolderWriter(old_folder):
+        assert version(old_folder) == FORMAT_VERSION
+    assert [allowed(old_folder, text) for text in FILTERS] == before
     with documents_refused():
-        assert allowed(folder, FILTERS[0]) == before[0] != []
-    assert verify(folder) == []
+        assert allowed(old_folder, FILTERS[0]) == before[0] != []
+    assert verify(old_folder) == []
 
 
-def test_it_ends_with_the_columns_of_a_new_index(folder, tmp_path):
-    with FolderWriter(folder):
+def test_it_ends_with_the_columns_of_a_new_index(old_folder, tmp_path):
+    with FolderWriter(old_folder):
         pass
     new = make_index(tmp_path / "new")
 
@@ -85,47 +103,34 @@ def test_it_ends_with_the_columns_of_a_new_index(folder, tmp_path):
         database = sqlite_utils.Database(folder / "index.sqlite")
         return {table.name: [column.name for column in table.columns] for table in database.tables}
 
-    assert columns(folder) == columns(new)
-    assert schema(folder)["corpus"] == schema(new)["corpus"]
+    assert columns(old_folder) == columns(new)
+    assert schema(old_folder)["corpus"] == schema(new)["corpus"]
 
 
-def test_a_reader_that_has_it_open_sees_the_format_of_its_commit(folder, made_by):
+def test_a_reader_that_has_it_open_sees_the_format_of_its_commit(old_folder, older):
     where = compile_where("year >= 2000")
-    with closing(FolderReader(folder)) as reader:
+    with closing(FolderReader(old_folder)) as reader:
         with reader.view() as view:
             before = [some.positions.tolist() for some in view.allowed(where)]
-            with FolderWriter(folder):
+            with FolderWriter(old_folder):
                 pass
             # Inside its transaction nothing has changed.
-            assert view.format_version == made_by
+            assert view.describe()["format_version"] == older
             other = compile_where("year >= 2000.0")
             assert [some.positions.tolist() for some in view.allowed(other)] == before
         with reader.view() as view, documents_refused():
-            assert view.format_version == FORMAT_VERSION
+            assert view.describe()["format_version"] == FORMAT_VERSION
             other = compile_where("year > 1999")
             assert [some.positions.tolist() for some in view.allowed(other)] == before
 
 
-def test_an_upgrade_cut_short_at_any_statement_leaves_the_format(
-    folder, made_by, tmp_path, monkeypatch
-):
-    connect, before = sqlite3.connect, [allowed(folder, text) for text in FILTERS]
-
-    def dying(*arguments, **options):
-        return connect(*arguments, **options, factory=DyingConnection)
-
+def test_an_upgrade_cut_short_at_any_statement_leaves_the_format(old_folder, older, tmp_path):
+    before = [allowed(old_folder, text) for text in FILTERS]
     versions = []
     # Statements between those are of the same transaction.
     for statement in range(0, 600, 4):
-        copy = sample(made_by, tmp_path / str(statement))
-
-        def write(at=statement, place=copy):
-            DyingConnection.dies_at = at
-            monkeypatch.setattr(indexes.folder.connection.sqlite3, "connect", dying)
-            with FolderWriter(place):
-                pass
-
-        status = in_fork(write)
+        copy = sample(older, tmp_path / str(statement))
+        status = dying_at(statement, lambda place=copy: FolderWriter(place).__enter__())
         versions.append(version(copy))
         assert ("metadata_values" in schema(copy)) == (versions[-1] == FORMAT_VERSION)
         assert [allowed(copy, text) for text in FILTERS] == before
@@ -138,20 +143,20 @@ def test_an_upgrade_cut_short_at_any_statement_leaves_the_format(
     assert status == 0
     assert len(versions) > 8
     assert versions == sorted(versions)
-    assert set(versions) == {made_by, FORMAT_VERSION}
+    assert set(versions) == {older, FORMAT_VERSION}
 
 
-def test_an_upgrade_that_cannot_read_metadata_leaves_the_format(folder, made_by):
-    with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
+def test_an_upgrade_that_cannot_read_metadata_leaves_the_format(old_folder, older):
+    with closing(sqlite3.connect(old_folder / "index.sqlite")) as connection:
         connection.execute("UPDATE documents SET metadata = ? WHERE id = 'a'", (json.dumps([1]),))
         connection.commit()
     with (
         pytest.raises(DamagedIndexError, match=r"index\.sqlite: .*restore it"),
-        FolderWriter(folder),
+        FolderWriter(old_folder),
     ):
         pass
-    assert version(folder) == made_by
-    assert "metadata_values" not in schema(folder)
+    assert version(old_folder) == older
+    assert "metadata_values" not in schema(old_folder)
 
 
 def test_other_programs_read_documents_through_a_view(tmp_path):
@@ -163,3 +168,74 @@ def test_other_programs_read_documents_through_a_view(tmp_path):
         {"id": "a", "title": None, "text": "three", "metadata": "{}", "passages": 1},
         {"id": "b", "title": None, "text": "one two", "metadata": '{"n":1}', "passages": 2},
     ]
+
+
+def check_answers(folder):
+    """Every query finds what the code that made the index found."""
+    with Index.open(folder) as index:
+        for answer in ANSWERS:
+            settings = SearchSettings(mode=answer["mode"], k=20)
+            hits = index.search(answer["query"], settings, where=answer["where"])
+            found = [(hit.id, hit.title, hit.passage, hit.metadata) for hit in hits]
+            assert found == [
+                (hit["id"], hit["title"], hit["passage"], hit["metadata"]) for hit in answer["hits"]
+            ]
+            scores = [hit["score"] for hit in answer["hits"]]
+            assert [hit.score for hit in hits] == pytest.approx(scores, rel=1e-9)
+
+
+def test_it_is_sound_and_answers_as_it_did(folder, made_by):
+    assert verify(folder) == []
+    check_answers(folder)
+    with Index.open(folder) as index:
+        facts = index.info()
+    assert (facts["format_version"], facts["documents"]) == (made_by, 5)
+    assert len(facts["segments"]) == 2
+    assert facts["deleted_passages"] == 2
+
+
+def test_documents_are_known_again_changed_added_and_deleted(folder):
+    with Index.open(folder) as index:
+        new = Document("new", "A harbour of today.", None, {"year": 2026})
+        known = Document("a", "Harbour lights in the fog.", "Ships", {"year": 1990, "tag": "a"})
+        report = index.add([known, new])
+        assert (report.unchanged, report.added, report.updated) == (1, 1, 0)
+        assert {hit.id for hit in index.search("harbour", SearchSettings(mode="bm25"))} == {
+            *("a", "f", "new")
+        }
+        assert index.delete(["new"]) == 1
+    assert verify(folder) == []
+    check_answers(folder)
+
+
+def test_merged_it_answers_as_it_did(folder, made_by):
+    # The sample of format 3 is of a release that kept an order of passages in each segment.
+    assert len(list(folder.rglob("order.npy"))) == (2 if made_by == 3 else 0)
+    with Index.open(folder) as index:
+        assert index.compact() == 2
+        assert len(index.info()["segments"]) == 1
+    assert not list(folder.rglob("order.npy"))
+    assert verify(folder) == []
+    check_answers(folder)
+
+
+def test_rebuilt_and_given_another_structure_it_answers_as_it_did(folder):
+    with Index.open(folder) as index:
+        index.rebuild(StructureSettings("IVF2,Flat"))
+        assert index.info()["segments"][0]["structure"] == "IVF2,Flat"
+    assert verify(folder) == []
+    check_answers(folder)
+
+
+def test_a_snapshot_of_it_answers_as_it_did(folder, tmp_path):
+    snapshot_index(folder, tmp_path / "copy")
+    check_answers(tmp_path / "copy")
+
+
+@pytest.mark.parametrize("version", [0, -1])
+def test_a_version_that_never_was_is_damage(tmp_path, version):
+    folder = make_index(tmp_path / "index")
+    with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
+        connection.execute(f"PRAGMA user_version={version}")
+    with pytest.raises(DamagedIndexError, match="expected format version 1 or more"):
+        verify(folder)

@@ -34,12 +34,9 @@ def settled(sizes, dead=None):
     return sizes, written
 
 
-@pytest.mark.parametrize(
-    ("passages", "expected"),
-    [(1, 0), (FLOOR, 0), (FLOOR + 1, 1), (FLOOR * FACTOR, 1), (FLOOR * FACTOR + 1, 2)],
-)
-def test_a_tier_is_so_many_times_the_one_below(passages, expected):
-    assert tier(passages) == expected
+def test_a_tier_is_so_many_times_the_one_below():
+    sizes = [1, FLOOR, FLOOR + 1, FLOOR * FACTOR, FLOOR * FACTOR + 1]
+    assert [tier(size) for size in sizes] == [0, 0, 1, 1, 2]
 
 
 @given(SIZES)
@@ -147,17 +144,19 @@ def test_which_merge_is_worth_its_cost(parts, added, expected):
 
 @pytest.mark.parametrize("batch", [600, 5000, 60_000])
 def test_faster_merges_write_a_passage_a_few_times(batch):
-    parts = []
-    written = 0
+    parts, written = [], 0
+
+    def merge(chosen):
+        nonlocal parts, written
+        written += sum(part.passages for part in parts[chosen.start : chosen.stop])
+        parts = after(parts, chosen)
+
     for _ in range(150):
         parts.append(Part(batch, True))
         while (due := next_merge([part.passages for part in parts], [0] * len(parts))) is not None:
-            written += sum(part.passages for part in parts[due.start : due.stop])
-            parts = after(parts, due)
-        chosen = faster_merge(parts, batch, is_scanned)
-        if chosen is not None:
-            written += sum(part.passages for part in parts[chosen.start : chosen.stop])
-            parts = after(parts, chosen)
+            merge(due)
+        if (chosen := faster_merge(parts, batch, is_scanned)) is not None:
+            merge(chosen)
         # A scan of all would cost up to nine millions.
         assert sum(map(query_cost, parts)) <= 150_000
     assert written <= 8 * 150 * batch

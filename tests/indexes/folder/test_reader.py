@@ -17,6 +17,7 @@ from index_samples import (
     texts,
     texts_in,
     vector_of,
+    viewing,
 )
 
 import indexes.folder.segment
@@ -52,16 +53,16 @@ def other_index(tmp_path):
 
 def test_a_view_stays_as_it_is_while_a_writer_commits(index, reader):
     with reader.view() as view:
-        before = (texts_in(view), view.generation, view.statistics)
+        before = (texts_in(view), view.generation, view.commit.statistics)
         allowed = view.allowed(compile_where("n = 2"))
         with FolderWriter(index) as writer:
             commit(writer, document("a", "avocado"), document("d", "dates"))
             writer.delete(["b", "c"])
-        assert (texts_in(view), view.generation, view.statistics) == before
+        assert (texts_in(view), view.generation, view.commit.statistics) == before
         assert found_by(view, "cherry") == {"c"}
         assert found_by(view, "avocado") == set()
         assert view.count_documents() == 3
-        assert view.count_tombstones() == 0
+        assert view.describe()["deleted_passages"] == 0
         # Of the same commit, whether it was judged before the writer's or is now.
         for some in (allowed, view.allowed(compile_where("n = 2.0"))):
             assert [mask_of(one) for one in some] == [[False, True, True], [False]]
@@ -78,12 +79,8 @@ def test_what_was_deleted_of_a_segment_without_gaps_is_known_without_its_ids(ind
         raise AssertionError("ids are read")
 
     monkeypatch.setattr(Segment, "all_ids", refuse)
-    fresh = FolderReader(index)
-    with fresh.view() as view:
-        live = view.segments[0].live
-        assert live is not None
-        assert live.tolist() == [True, False, False]
-    fresh.close()
+    with viewing(index) as view:
+        assert view.segments[0].live.tolist() == [True, False, False]
 
 
 def test_what_a_filter_allows_is_found_out_once_for_each_commit(index, reader, monkeypatch):
@@ -102,26 +99,16 @@ def test_what_a_filter_allows_is_found_out_once_for_each_commit(index, reader, m
         assert not any(some.count for some in view.allowed(compile_where("n = 2")))
 
 
-def test_passages_know_their_document(reader):
+def test_passages_know_their_document_and_without_one_are_damage(reader):
     with reader.view() as view:
         ids = live_passages(view)
         stored = view.passages(ids)
-        assert [stored[id_].text[stored[id_].start : stored[id_].stop] for id_ in ids] == [
-            "apple",
-            "bread",
-            "crumbs",
-            "cherry",
-        ]
+        found = [stored[id_].text[stored[id_].start : stored[id_].stop] for id_ in ids]
+        assert found == ["apple", "bread", "crumbs", "cherry"]
         owners = view.documents_of(ids)
         assert [owners[id_] for id_ in ids] == ["a", "b", "b", "c"]
-        assert owners[ids[1]] == owners[ids[2]]
-        assert view.passages([]) == {}
-        assert view.documents_of([]) == {}
-
-
-def test_a_passage_without_a_document_is_damage(reader):
-    with reader.view() as view:
         for ask in (view.passages, view.documents_of):
+            assert ask([]) == {}
             with pytest.raises(DamagedIndexError, match=r"index\.sqlite: passage 1000000"):
                 ask([1, 10**6])
 
@@ -148,12 +135,10 @@ def test_rows_that_nobody_wrote_are_damage_of_the_database(index, statement):
     with closing(sqlite3.connect(index / "index.sqlite")) as connection:
         connection.execute(statement)
         connection.commit()
-    reader = FolderReader(index)
-    with pytest.raises(DamagedIndexError) as caught, reader.view() as view:
-        texts_in(view)
+    with pytest.raises(DamagedIndexError) as caught:
+        texts(index)
     assert str(index) in str(caught.value)
     assert "\n" not in str(caught.value)
-    reader.close()
 
 
 @pytest.mark.parametrize(
@@ -173,14 +158,12 @@ def test_an_altered_document_is_never_shown(index, statement):
         statement = statement.replace("passage = 1", f"passage = {first}")
         assert connection.execute(statement).rowcount == 1
         connection.commit()
-    reader = FolderReader(index)
-    with reader.view() as view:
+    with viewing(index) as view:
         others = [passage for passage in live_passages(view) if passage > first + 2]
         assert len(view.passages(others)) == len(others) > 0
         for _ in range(2):
             with pytest.raises(DamagedIndexError, match=r"index\.sqlite: .*(altered|another)"):
                 view.passages([first])
-    reader.close()
 
 
 def test_a_document_is_checked_once(index, reader):
@@ -192,30 +175,22 @@ def test_a_document_is_checked_once(index, reader):
 
 
 def test_segments_stay_mapped_from_commit_to_commit(index, reader):
-    with reader.view() as view:
-        before = [live.segment for live in view.segments]
+    with reader.view() as first, reader.view() as second:
+        assert first.segments is second.segments
+    with reader.view() as third:
+        assert third.segments is first.segments
     with FolderWriter(index) as writer:
         commit(writer, document("d", "dates"))
     with reader.view() as view:
         after = [live.segment for live in view.segments]
     assert len(after) == 3
-    assert all(one is other for one, other in zip(before, after[:2], strict=True))
-
-
-def test_an_unchanged_index_is_opened_once(reader):
-    with reader.view() as first, reader.view() as second:
-        assert first.segments is second.segments
-    with reader.view() as third:
-        assert third.segments is first.segments
+    assert all(one.segment is two for one, two in zip(first.segments, after[:2], strict=True))
 
 
 def test_an_empty_index_has_an_empty_view(tmp_path):
-    reader = FolderReader(make_index(tmp_path / "index"))
-    with reader.view() as view:
-        assert view.segments == ()
-        assert view.count_documents() == 0
+    with viewing(make_index(tmp_path / "index")) as view:
+        assert (view.segments, view.count_documents()) == ((), 0)
         assert view.allowed(compile_where("n = 1")) == []
-    reader.close()
 
 
 def test_a_block_that_raises_releases_the_view(index, reader):
@@ -227,10 +202,14 @@ def test_a_block_that_raises_releases_the_view(index, reader):
         assert "d" in texts_in(view)
 
 
-def test_a_reader_follows_a_replaced_folder(index, tmp_path, reader):
+def test_a_view_outlives_the_replacement_of_its_folder_which_the_next_view_follows(
+    index, tmp_path, reader
+):
     with reader.view() as view:
-        assert set(texts_in(view)) == {"a", "b", "c"}
-    replace_folder(other_index(tmp_path), index)
+        before = texts_in(view)
+        replace_folder(other_index(tmp_path), index)
+        assert texts_in(view) == before
+        assert found_by(view, "cherry") == {"c"}
     with reader.view() as view:
         assert texts_in(view) == {"z": "zest"}
         assert found_by(view, "apple") == set()
@@ -238,14 +217,6 @@ def test_a_reader_follows_a_replaced_folder(index, tmp_path, reader):
         commit(writer, document("y", "yam"))
     with reader.view() as view:
         assert texts_in(view) == {"y": "yam", "z": "zest"}
-
-
-def test_a_view_outlives_the_replacement_of_its_folder(index, tmp_path, reader):
-    with reader.view() as view:
-        before = texts_in(view)
-        replace_folder(other_index(tmp_path), index)
-        assert texts_in(view) == before
-        assert found_by(view, "cherry") == {"c"}
 
 
 @pytest.mark.parametrize("generations", [0, 1, 2])

@@ -3,6 +3,7 @@
 import errno
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from index_samples import in_fork
@@ -24,138 +25,101 @@ def content(folder):
 
 
 @pytest.fixture
-def without_exchange(monkeypatch):
-    """A system that cannot exchange two names in one step."""
-    monkeypatch.setattr(indexes.files, "_exchange", lambda first, second: False)
+def current(tmp_path):
+    return index_like(tmp_path / "i", "old")
 
 
-def test_a_replaced_folder_holds_the_new_content_and_leaves_nothing(tmp_path):
-    current, new = index_like(tmp_path / "i", "old"), index_like(tmp_path / "i.new", "new")
-    replace_folder(new, current)
-    assert content(current) == "new"
-    assert [path.name for path in tmp_path.iterdir()] == ["i"]
+@pytest.fixture
+def new(tmp_path):
+    return index_like(tmp_path / "next", "new")
 
 
-def test_the_remains_of_an_earlier_replacement_do_not_stop_the_next(tmp_path):
-    current, new = index_like(tmp_path / "i", "old"), index_like(tmp_path / "i.new", "new")
-    index_like(aside_of(tmp_path / "i"), "older")
-    replace_folder(new, current)
-    assert content(current) == "new"
-
-
-def dies_after(renames):
-    """An os.rename that ends the process after this number of renames."""
-    rename, done = os.rename, []
-
-    def count(*arguments, **options):
-        if len(done) == renames:
-            os._exit(9)
-        rename(*arguments, **options)
-        done.append(None)
-
-    return count
-
-
-@pytest.mark.usefixtures("without_exchange")
-@pytest.mark.parametrize(("renames", "survivor"), [(0, "old"), (1, "old"), (2, "new")])
-def test_a_replacement_cut_short_is_undone_or_finished(tmp_path, monkeypatch, renames, survivor):
-    current, new = index_like(tmp_path / "i", "old"), index_like(tmp_path / "i.new", "new")
-
-    def crash():
-        monkeypatch.setattr(os, "rename", dies_after(renames))
-        monkeypatch.setattr(indexes.files.shutil, "rmtree", removal_that_dies(renames))
-        replace_folder(new, current)
-
-    assert in_fork(crash) == 9
-    assert current.exists() == (renames != 1)
-    recover_replacement(current)
-    assert content(current) == survivor
-    assert not aside_of(tmp_path / "i").exists()
-    recover_replacement(current)
-    assert content(current) == survivor
-
-
-def removal_that_dies(renames):
-    """A shutil.rmtree that ends the process where two renames were to be the last step."""
-
-    def remove(folder, ignore_errors=False):
-        if renames == 2 and folder.exists():
-            os._exit(9)
-
-    return remove
-
-
-def test_an_exchange_cut_short_leaves_one_whole_folder_under_the_name(tmp_path, monkeypatch):
-    current, new = index_like(tmp_path / "i", "old"), index_like(tmp_path / "i.new", "new")
-    if not indexes.files._exchange(new, current):
-        pytest.skip("the file system cannot exchange two names")
-    assert (content(current), content(new)) == ("new", "old")
-
-    def crash():
-        monkeypatch.setattr(os, "rename", dies_after(0))
-        replace_folder(new, current)
-
-    assert in_fork(crash) == 9
-    assert (content(current), content(new)) == ("old", "new")
-
-
-def test_recovery_leaves_a_folder_alone_that_is_no_index(tmp_path):
-    aside_of(tmp_path / "i").mkdir()
-    (aside_of(tmp_path / "i") / "notes.txt").write_text("mine")
-    recover_replacement(tmp_path / "i")
-    assert (aside_of(tmp_path / "i") / "notes.txt").read_text() == "mine"
-    assert not (tmp_path / "i").exists()
-
-
-@pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOSYS, errno.ENOTSUP])
-def test_a_file_system_that_cannot_exchange_is_no_error(tmp_path, monkeypatch, code):
-    monkeypatch.setattr(indexes.files.ctypes, "CDLL", lambda *_, **__: refusing_library())
+def refuse_exchange(monkeypatch, code):
+    """A system that cannot exchange two names in one step, for this reason."""
+    library = SimpleNamespace(renameat2=lambda *_: -1)
+    monkeypatch.setattr(indexes.files.ctypes, "CDLL", lambda *_, **__: library)
     monkeypatch.setattr(indexes.files.ctypes, "get_errno", lambda: code)
-    current, new = index_like(tmp_path / "i", "old"), index_like(tmp_path / "i.new", "new")
+
+
+@pytest.mark.parametrize("code", [None, errno.EINVAL, errno.ENOSYS, errno.ENOTSUP])
+def test_a_replaced_folder_holds_the_new_content_and_leaves_nothing(
+    tmp_path, current, new, monkeypatch, code
+):
+    # The user's own folders, and what an earlier replacement left.
+    kept = [index_like(tmp_path / name, "backup") for name in ("i.old", "i.new", "i.bak")]
+    index_like(aside_of(current), "older")
+    if code is not None:
+        refuse_exchange(monkeypatch, code)
     replace_folder(new, current)
+    recover_replacement(current)
     assert content(current) == "new"
+    assert [content(folder) for folder in kept] == ["backup"] * 3
+    assert sorted(tmp_path.iterdir()) == sorted([current, *kept])
 
 
-def test_an_exchange_refused_for_another_reason_changes_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(indexes.files.ctypes, "CDLL", lambda *_, **__: refusing_library())
-    monkeypatch.setattr(indexes.files.ctypes, "get_errno", lambda: errno.EACCES)
-    current, new = index_like(tmp_path / "i", "old"), index_like(tmp_path / "i.new", "new")
+def test_an_exchange_refused_for_another_reason_changes_nothing(current, new, monkeypatch):
+    refuse_exchange(monkeypatch, errno.EACCES)
     with pytest.raises(PermissionError):
         replace_folder(new, current)
     assert (content(current), content(new)) == ("old", "new")
 
 
-def refusing_library():
-    class Library:
-        @staticmethod
-        def renameat2(*_):
-            return -1
+def replaced_and_killed(new, current, renames):
+    """Another process is killed after this number of renames, the second one a step before."""
+    rename, done = os.rename, []
 
-    return Library()
+    def count(*arguments):
+        if len(done) == renames:
+            os._exit(9)
+        rename(*arguments)
+        done.append(None)
+
+    def remove(folder, ignore_errors=False):
+        if renames == 2 and folder.exists():
+            os._exit(9)
+
+    def crash():
+        os.rename, indexes.files.shutil.rmtree = count, remove
+        replace_folder(new, current)
+
+    assert in_fork(crash) == 9
 
 
-def test_recovery_keeps_its_hands_off_a_replacement_under_way(tmp_path):
-    aside = index_like(aside_of(tmp_path / "i"), "old")
-    with writer_lock(aside), pytest.raises(IndexLockedError):
-        recover_replacement(tmp_path / "i")
-    assert content(aside) == "old"
+@pytest.mark.parametrize(("renames", "survivor"), [(0, "old"), (1, "old"), (2, "new")])
+def test_a_replacement_cut_short_is_undone_or_finished(
+    current, new, monkeypatch, renames, survivor
+):
+    monkeypatch.setattr(indexes.files, "_exchange", lambda first, second: False)
+    replaced_and_killed(new, current, renames)
+    assert current.exists() == (renames != 1)
+    for _ in range(2):
+        recover_replacement(current)
+        assert content(current) == survivor
+        assert not aside_of(current).exists()
 
 
-def test_beside_the_root_of_a_disk_nothing_is_recovered():
+def test_an_exchange_cut_short_leaves_one_whole_folder_under_the_name(current, new):
+    if not indexes.files._exchange(new, current):
+        pytest.skip("the file system cannot exchange two names")
+    assert (content(current), content(new)) == ("new", "old")
+    replaced_and_killed(new, current, 0)
+    assert (content(current), content(new)) == ("old", "new")
+
+
+def test_recovery_leaves_alone_what_is_no_index_or_is_being_replaced(tmp_path):
     recover_replacement(Path("/"))
+    aside = aside_of(tmp_path / "i")
+    aside.mkdir()
+    (aside / "notes.txt").write_text("mine")
+    recover_replacement(tmp_path / "i")
+    assert [path.name for path in aside.iterdir()] == ["notes.txt"]
+    index_like(aside_of(tmp_path / "other"), "old")
+    with writer_lock(aside_of(tmp_path / "other")), pytest.raises(IndexLockedError):
+        recover_replacement(tmp_path / "other")
+    assert content(aside_of(tmp_path / "other")) == "old"
 
 
-def test_an_index_that_a_user_calls_old_or_new_is_none_of_our_business(tmp_path):
-    current, new = index_like(tmp_path / "i", "old"), index_like(tmp_path / "next", "new")
-    kept = [index_like(tmp_path / name, "backup") for name in ("i.old", "i.new", "i.bak")]
-    replace_folder(new, current)
-    recover_replacement(current)
-    assert [content(folder) for folder in kept] == ["backup"] * 3
-
-
-def test_what_killed_processes_left_beside_an_index_is_named(tmp_path):
-    current = index_like(tmp_path / "i", "sound")
-
+def test_what_killed_processes_left_beside_an_index_is_named(tmp_path, current):
     def killed():
         with whole_folder(tmp_path / "snapshot"):
             os._exit(9)

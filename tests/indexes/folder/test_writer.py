@@ -20,6 +20,7 @@ from index_samples import (
     metadata,
     texts,
     texts_in,
+    viewing,
 )
 
 import indexes.folder.writer
@@ -73,48 +74,6 @@ def test_a_commit_is_visible_after_it_and_not_before(index, reader, monkeypatch)
     assert after == {"a": "apricot", "b": "bread", "c": "cherry cake", "d": "dates"}
 
 
-def test_an_upsert_replaces_the_document_and_deletes_its_passages(index, reader):
-    with FolderWriter(index) as writer:
-        commit(writer, document("a", "avocado", {"kind": "new"}))
-    with reader.view() as view:
-        assert texts_in(view)["a"] == "avocado"
-        assert view.count_documents() == 3
-        assert view.count_tombstones() == 1
-        assert view.statistics.passages == 3
-        assert found_by(view, "apple") == set()
-        assert found_by(view, "avocado") == {"a"}
-    assert metadata(index)["a"] == {"kind": "new"}
-    assert verify(index) == []
-
-
-def test_deleted_documents_are_gone_at_once(index, reader):
-    with FolderWriter(index) as writer:
-        assert writer.delete(["c", "a", "unknown", "a"]) == 2
-        with reader.view() as view:
-            assert texts_in(view) == {"b": "bread"}
-            assert found_by(view, "cherry") == set()
-            assert view.count_tombstones() == 2
-        assert writer.delete(["a"]) == 0
-    assert verify(index) == []
-
-
-def test_pruning_keeps_what_was_touched_or_committed(index):
-    with FolderWriter(index) as writer:
-        writer.touch(["a", "unknown"])
-        commit(writer, document("b", "brioche"), document("d", "dates"))
-        assert writer.delete_untouched() == 1
-    assert texts(index) == {"a": "apple pie", "b": "brioche", "d": "dates"}
-
-
-def test_pruning_forgets_what_an_earlier_writer_touched(index):
-    with FolderWriter(index) as writer:
-        writer.touch(["a"])
-    with FolderWriter(index) as writer:
-        assert writer.delete_untouched() == 3
-    assert texts(index) == {}
-    assert verify(index) == []
-
-
 def test_metadata_alone_changes_without_a_segment(index, reader):
     before = segments(index)
     with FolderWriter(index) as writer:
@@ -154,11 +113,8 @@ def test_each_change_raises_the_generation_by_one(index, reader):
 
 def test_passage_ids_are_never_given_out_again(index):
     def ids():
-        reader = FolderReader(index)
-        with reader.view() as view:
-            found = {int(id_) for live in view.segments for id_ in live.segment.ids}
-        reader.close()
-        return found
+        with viewing(index) as view:
+            return {int(id_) for live in view.segments for id_ in live.segment.ids}
 
     seen = ids()
     for round_ in range(3):
@@ -227,14 +183,11 @@ def test_as_many_vectors_as_passages_are_asked_for(index, vectors):
     assert set(texts(index)) == {"a", "b", "c"}
 
 
-def test_creating_again_opens_what_is_there(index):
+def test_creating_again_opens_what_is_there_and_creating_makes_parent_folders(index, tmp_path):
     with FolderWriter(index, create={"encoder": "another"}) as writer:
         assert writer.setting("encoder") == SETTINGS["encoder"]
+    make_index(tmp_path / "x" / "y")
     assert set(texts(index)) == {"a", "b", "c"}
-
-
-def test_parent_folders_are_made(tmp_path):
-    assert texts(make_index(tmp_path / "x" / "y", [document("a", "apple")])) == {"a": "apple"}
 
 
 IDS = st.sampled_from("abcdefg")
@@ -245,6 +198,9 @@ STEPS = st.lists(
         st.tuples(st.just("commit"), DOCUMENTS),
         st.tuples(st.just("delete"), st.lists(IDS, max_size=4)),
         st.tuples(st.just("where"), st.integers(1, 3)),
+        st.tuples(st.just("metadata"), st.dictionaries(IDS, st.integers(1, 3), max_size=3)),
+        st.tuples(st.just("touch"), st.lists(IDS, max_size=3)),
+        st.tuples(st.just("prune"), st.none()),
         st.tuples(st.just("reopen"), st.integers(0, 9)),
         st.tuples(st.just("flush"), st.none()),
     ),
@@ -252,38 +208,50 @@ STEPS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=40)
 @given(steps=STEPS)
 def test_an_index_holds_what_a_dictionary_would(tmp_path_factory, steps):
     folder = tmp_path_factory.mktemp("model") / "index"
-    expected = {}
+    expected, touched = {}, set()
     writer = FolderWriter(folder, create=SETTINGS).__enter__()
     for step, given_ in steps:
+        gone = set()
         if step == "commit":
             new = {id_: (" ".join(words), size) for id_, (words, size) in given_.items()}
             commit(writer, *(document(i, t, {"size": s}, passages=s) for i, (t, s) in new.items()))
             expected |= new
+            touched |= set(new)
+        elif step == "metadata":
+            commit(writer, metadata={id_: {"size": size} for id_, size in given_.items()})
+            expected |= {i: (expected[i][0], size) for i, size in given_.items() if i in expected}
+        elif step == "touch":
+            writer.touch(given_)
+            touched |= set(given_) & set(expected)
         elif step == "delete":
-            assert writer.delete(given_) == len(set(given_) & set(expected))
-            expected = {id_: kept for id_, kept in expected.items() if id_ not in given_}
+            gone = set(given_) & set(expected)
+            assert writer.delete(given_) == len(gone)
         elif step == "where":
-            gone = sorted(id_ for id_, (_, size) in expected.items() if size == given_)
+            gone = {id_ for id_, (_, size) in expected.items() if size == given_}
             assert writer.delete_where(compile_where(f"size = {given_}")) == len(gone)
-            expected = {id_: kept for id_, kept in expected.items() if id_ not in gone}
+        elif step == "prune":
+            gone = set(expected) - touched
+            assert writer.delete_untouched() == len(gone)
         elif step == "flush":
             writer.flush()
         else:
             writer.__exit__(None, None, None)
-            writer = FolderWriter(folder, pending_limit=given_).__enter__()
+            writer, touched = FolderWriter(folder, pending_limit=given_).__enter__(), set()
+        expected = {id_: kept for id_, kept in expected.items() if id_ not in gone}
+        touched -= gone
     writer.__exit__(None, None, None)
     assert texts(folder) == {id_: text for id_, (text, _) in expected.items()}
+    assert metadata(folder) == {id_: {"size": size} for id_, (_, size) in expected.items()}
     assert verify(folder) == []
-    reader = FolderReader(folder)
-    with reader.view() as view:
+    with viewing(folder) as view:
+        assert view.count_documents() == len(expected)
         for word in ("red", "green", "blue"):
             holders = {id_ for id_, (text, _) in expected.items() if word in text.split()}
             assert found_by(view, word) == holders
-    reader.close()
 
 
 def test_a_small_change_reads_no_table_from_end_to_end(tmp_path, monkeypatch):

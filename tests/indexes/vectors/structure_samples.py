@@ -1,4 +1,4 @@
-"""Vectors in clusters, and structures over them."""
+"""Vectors in clusters, structures over them, and the recall of what they find."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,7 @@ def clustered(n, d, *, unit=True):
 
 
 def build(path, vectors, name):
-    spec = resolve(name, *vectors.shape, None).spec
-    write_structure(path, vectors, spec)
+    write_structure(path, vectors, resolve(name, *vectors.shape, None))
     return open_structure(path, *vectors.shape)
 
 
@@ -36,3 +35,22 @@ def best(vectors, query, k, allowed=None):
         scores[~allowed] = -np.inf
     order = np.argsort(-scores, kind="stable")
     return order[: k if allowed is None else min(k, int(allowed.sum()))]
+
+
+def recall_of(found, vectors, queries, k, allowed=None):
+    """The recall@k of results that are otherwise right: allowed, complete, and scored exactly."""
+    hits = wanted = 0
+    assert len(found) == len(queries)
+    for query, (positions, scores) in zip(queries, found, strict=True):
+        expected = best(vectors, query, k, allowed)
+        assert positions.dtype == np.int64
+        assert scores.dtype == np.float64
+        assert len(positions) == len(scores) == len(set(positions.tolist())) == len(expected)
+        assert ((positions >= 0) & (positions < len(vectors))).all()
+        assert allowed is None or allowed[positions].all()
+        products = vectors[positions].astype(np.float64) @ query.astype(np.float64)
+        np.testing.assert_allclose(scores, products, rtol=1e-12, atol=1e-12)
+        assert (np.diff(np.round(scores, 5)) <= 0).all()
+        hits += len(np.intersect1d(positions, expected))
+        wanted += len(expected)
+    return hits / wanted if wanted else 1.0

@@ -7,11 +7,11 @@ passages may be deleted as well. Where k allowed vectors exist, k come back.
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from structure_samples import best, clustered
+from structure_samples import best, clustered, recall_of
 
 from indexes.filters.allowed import Allowed
 from indexes.protocol import StructureSettings
-from indexes.vectors.structure import build_structure, search_vectors
+from indexes.vectors.structure import build_structure
 
 N, D, K = 12_000, 16, 10
 VECTORS, CLUSTER, QUERIES = clustered(N, D)
@@ -73,17 +73,9 @@ def structure(request, tmp_path_factory):
 
 
 def recall(structure, k, allowed):
-    """The recall of results that are allowed, as many as there are, and scored right."""
     vectors = VECTORS[: len(allowed)]
-    wanted = min(k, int(allowed.sum()))
-    hits = 0
-    found = search_vectors(structure, vectors, QUERIES, k, Allowed(allowed))
-    for query, (positions, scores) in zip(QUERIES, found, strict=True):
-        assert len(set(positions.tolist())) == len(positions) == wanted
-        assert allowed[positions].all()
-        np.testing.assert_allclose(scores, vectors[positions] @ query, rtol=1e-5, atol=1e-5)
-        hits += len(np.intersect1d(positions, best(vectors, query, k, allowed)))
-    return hits / (wanted * len(QUERIES)) if wanted else 1.0
+    found = structure.search(vectors, QUERIES, k, Allowed(allowed))
+    return recall_of(found, vectors, QUERIES, k, allowed)
 
 
 @pytest.mark.parametrize("deleted", [False, True], ids=["all-live", "some-deleted"])
@@ -118,9 +110,5 @@ def test_lists_are_read_farther_where_the_allowed_vectors_lie_apart(tmp_path, na
     vectors, cluster, queries = clustered(N, 64)
     made = build_structure(tmp_path, vectors, StructureSettings(name))
     allowed = cluster >= 100 - round(50 * 2 * share)
-    found = search_vectors(made, vectors, queries, K, Allowed(allowed))
-    hits = [
-        len(np.intersect1d(positions, best(vectors, query, K, allowed)))
-        for query, (positions, _) in zip(queries, found, strict=True)
-    ]
-    assert np.mean(hits) >= 9.5
+    found = made.search(vectors, queries, K, Allowed(allowed))
+    assert recall_of(found, vectors, queries, K, allowed) >= 0.95

@@ -5,17 +5,15 @@ import os
 
 import numpy as np
 import pytest
-from index_samples import document, flip, make_index, manifest_of
+from index_samples import document, flip, make_index, viewing
+from structure_samples import recall_of
 
 from indexes.errors import ConfigError, DamagedIndexError, MissingExtraError
 from indexes.filters.allowed import Allowed
 from indexes.folder.verify import verify
-from indexes.folder.view import FolderReader
 from indexes.folder.writer import FolderWriter
 from indexes.protocol import StructureSettings
-from indexes.vectors.effort import Measured, SegmentStructure
-from indexes.vectors.flat import search_flat
-from indexes.vectors.structure import STRUCTURE_FILE, search_vectors
+from indexes.vectors.structure import STRUCTURE_FILE
 
 DOCUMENTS = [document(f"d{i}", f"word{i} word{i % 7}") for i in range(600)]
 
@@ -26,13 +24,9 @@ def folder(tmp_path):
 
 
 def only_segment(folder):
-    reader = FolderReader(folder)
-    try:
-        with reader.view() as view:
-            (live,) = view.segments
-            return live
-    finally:
-        reader.close()
+    with viewing(folder) as view:
+        (live,) = view.segments
+        return live.segment
 
 
 @pytest.mark.parametrize("index_type", ["hnsw", "ivf", "ivf-sq8", "IVF8,SQ6"])
@@ -40,7 +34,7 @@ def test_rebuilt_it_finds_what_a_scan_finds(folder, index_type):
     with FolderWriter(folder) as writer:
         assert writer.rebuild(StructureSettings(index_type)) == 2
     assert verify(folder) == []
-    segment = only_segment(folder).segment
+    segment = only_segment(folder)
     assert (segment.folder / STRUCTURE_FILE).is_file()
     assert segment.structure.name == index_type
     assert segment.structure.reasons == (f"{index_type} was asked for",) or index_type == "IVF8,SQ6"
@@ -48,18 +42,10 @@ def test_rebuilt_it_finds_what_a_scan_finds(folder, index_type):
     assert efforts == sorted(set(efforts))
     assert segment.structure.recall[-1].recall > 0.95
     queries = np.asarray(segment.vectors[::60])
-    allowed = np.arange(len(segment.ids)) % 3 == 0
-    for mask in (None, allowed):
+    for mask in (None, np.arange(len(segment.ids)) % 3 == 0):
         some = None if mask is None else Allowed(mask)
-        exact = search_flat(segment.vectors, queries, 10, some)
-        found = search_vectors(segment.structure, segment.vectors, queries, 10, some, 0.99)
-        shared = [
-            len(set(a.tolist()) & set(b.tolist()))
-            for (a, _), (b, _) in zip(exact, found, strict=True)
-        ]
-        assert np.mean(shared) >= 9.5
-        for (_, a), (_, b) in zip(exact, found, strict=True):
-            assert len(a) == len(b) == 10
+        found = segment.structure.search(segment.vectors, queries, 10, some, 0.99)
+        assert recall_of(found, segment.vectors, queries, 10, mask) >= 0.95
 
 
 def test_later_merges_keep_the_type_and_flat_has_no_file(folder):
@@ -69,21 +55,10 @@ def test_later_merges_keep_the_type_and_flat_has_no_file(folder):
         writer.compact()
         assert writer.segments()[0].segment.structure.name == "ivf"
         writer.rebuild(StructureSettings("flat"))
-    segment = only_segment(folder).segment
+    segment = only_segment(folder)
     assert segment.structure.structure is None
     assert not (segment.folder / STRUCTURE_FILE).exists()
     assert verify(folder) == []
-
-
-def test_few_passages_are_scanned_unless_asked_otherwise(folder):
-    with FolderWriter(folder) as writer:
-        assert writer.structures == StructureSettings()
-        writer.compact()
-    segment = only_segment(folder).segment
-    assert segment.structure.name == "flat"
-    assert manifest_of(segment.folder)["reasons"] == [
-        "600 passages, at most 50,000: scanning them all is fast and exact"
-    ]
 
 
 def test_what_faiss_does_not_know_changes_nothing(folder):
@@ -113,14 +88,14 @@ def test_without_faiss_what_auto_wants_is_left_out(folder, monkeypatch):
 
 
 def search_first(folder):
-    segment = only_segment(folder).segment
-    search_vectors(segment.structure, segment.vectors, np.asarray(segment.vectors[:2]), 5)
+    segment = only_segment(folder)
+    segment.structure.search(segment.vectors, np.asarray(segment.vectors[:2]), 5)
 
 
 def test_a_damaged_structure_is_found_and_never_searched(folder):
     with FolderWriter(folder) as writer:
         writer.rebuild(StructureSettings("ivf"))
-    path = only_segment(folder).segment.folder / STRUCTURE_FILE
+    path = only_segment(folder).folder / STRUCTURE_FILE
     flip(path, 200)
     assert any(STRUCTURE_FILE in problem for problem in verify(folder))
     with pytest.raises(DamagedIndexError, match=STRUCTURE_FILE):
@@ -128,18 +103,6 @@ def test_a_damaged_structure_is_found_and_never_searched(folder):
     path.unlink()
     with pytest.raises(DamagedIndexError, match=STRUCTURE_FILE):
         only_segment(folder)
-
-
-def test_the_least_effort_that_reaches_a_recall_is_taken():
-    measured = (Measured(1, 0.5), Measured(2, 0.93), Measured(4, 0.96), Measured(8, 0.99))
-    structure = SegmentStructure("ivf", (), measured)
-    assert structure.effort(None) == 4
-    assert structure.effort(0.9) == 2
-    assert structure.effort(0.99) == 8
-    assert SegmentStructure("ivf", (), measured[:2]).effort(None) == 2
-    assert SegmentStructure("flat").effort(0.9) is None
-    with pytest.raises(ConfigError, match=r"0\.9900, at effort 8"):
-        structure.effort(0.995)
 
 
 @pytest.mark.parametrize("memory", [0, -5])
@@ -152,12 +115,12 @@ def test_a_structure_that_was_opened_is_searched_though_its_file_is_gone(folder)
     """A merge removes the files of segments that a reader is about to search."""
     with FolderWriter(folder) as writer:
         writer.rebuild(StructureSettings("ivf"))
-    segment = only_segment(folder).segment
+    segment = only_segment(folder)
     queries = np.asarray(segment.vectors[:3])
     with FolderWriter(folder) as writer:
         writer.rebuild(StructureSettings("flat"))
     assert not segment.folder.exists()
-    found = search_vectors(segment.structure, segment.vectors, queries, 5)
+    found = segment.structure.search(segment.vectors, queries, 5)
     assert [positions[0] for positions, _ in found] == [0, 1, 2]
 
 
@@ -166,8 +129,8 @@ def test_structures_leave_no_file_open(folder):
         writer.rebuild(StructureSettings("IVF4,Flat"))
     before = len(os.listdir("/dev/fd"))
     for _ in range(5):
-        segment = only_segment(folder).segment
-        search_vectors(segment.structure, segment.vectors, np.asarray(segment.vectors[:1]), 5)
+        segment = only_segment(folder)
+        segment.structure.search(segment.vectors, np.asarray(segment.vectors[:1]), 5)
         del segment
     gc.collect()
     assert len(os.listdir("/dev/fd")) <= before + 1
