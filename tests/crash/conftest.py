@@ -9,7 +9,7 @@ from answers import make
 
 
 @pytest.fixture(scope="module")
-def hash_encoder():
+def crash_encoder():
     """The encoder of the workload, in this process too."""
     with pytest.MonkeyPatch.context() as patch:
         workload.install(patch.setattr)
@@ -17,7 +17,7 @@ def hash_encoder():
 
 
 @pytest.fixture(scope="module")
-def template(hash_encoder, tmp_path_factory):
+def template(crash_encoder, tmp_path_factory):
     """The index of `make`, made once; copy it, and change the copy."""
     folder = tmp_path_factory.mktemp("template") / "index"
     make(folder)

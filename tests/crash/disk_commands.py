@@ -24,7 +24,7 @@ COMMANDS = {
     "delete": ["delete", *DELETED],
     "compact": ["compact"],
     "rebuild": ["compact", "--index-type", "IVF8,SQ8"],
-    "import": ["import", "ready.jsonl", "--model", "hash", "--quiet"],
+    "import": ["import", "ready.jsonl", "--model", "fake", "--quiet"],
     "snapshot": ["snapshot", "copy", "--quiet"],
     "jsonl": ["export", "out.jsonl", "--vectors", "--quiet"],
     "npy": ["export", "out.npy", "--quiet"],

@@ -24,7 +24,7 @@ from indexes.folder.lock import recover_replacement
 from indexes.folder.verify import verify
 from retriever.index import Index
 
-pytestmark = pytest.mark.usefixtures("hash_encoder")
+pytestmark = pytest.mark.usefixtures("crash_encoder")
 
 # The first starts without an index.
 KILLED = {"create": Operation("add", YOUNG), **SWEPT}

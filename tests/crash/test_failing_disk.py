@@ -20,13 +20,13 @@ from disk_commands import (
     write_sources,
 )
 
-pytestmark = pytest.mark.usefixtures("hash_encoder")
+pytestmark = pytest.mark.usefixtures("crash_encoder")
 
 CODES = (errno.EIO, errno.ENOSPC)
 
 
 @pytest.fixture(scope="module")
-def template(hash_encoder, tmp_path_factory):
+def template(crash_encoder, tmp_path_factory):
     place = tmp_path_factory.mktemp("template")
     make(place / "index")
     write_sources(place)

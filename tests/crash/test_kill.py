@@ -81,7 +81,7 @@ def check(folder, done):
 
 
 @pytest.mark.soak
-def test_killed_at_random_moments(hash_encoder, tmp_path):
+def test_killed_at_random_moments(crash_encoder, tmp_path):
     places = [tmp_path / str(life) for life in range(4)]
     for place in places:
         place.mkdir()

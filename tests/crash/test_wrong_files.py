@@ -11,7 +11,7 @@ from indexes.folder.connection import DATABASE_FILE
 from retriever.errors import DamagedIndexError
 from retriever.index import Index
 
-pytestmark = pytest.mark.usefixtures("hash_encoder")
+pytestmark = pytest.mark.usefixtures("crash_encoder")
 
 
 def check_refused(index, *names):

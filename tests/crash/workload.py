@@ -10,11 +10,8 @@ import os
 import random
 import sys
 import time
-import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import numpy as np
 
 import indexes.folder.writer
 import retriever.encoders.encoder
@@ -22,11 +19,10 @@ import retriever.index.add
 from indexes.protocol import StructureSettings
 from retriever.documents import Document
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.settings import EncoderSettings
-from retriever.encoders.spec import EncoderSpec
 from retriever.index import Index
 from retriever.index.add import CommitSettings
 from retriever.index.recreation import recreated
+from tests.conftest import FakeEncoder
 
 Contents = dict[str, tuple[str, int]]
 """Id to text and version, which is the metadata."""
@@ -40,43 +36,10 @@ WHOLE = CommitSettings()
 VOCABULARY = [f"word{i}" for i in range(60)]
 
 
-class HashEncoder:
-    """Stands in for `Encoder`: a vector is the sum of its words' pseudo-random directions.
-
-    With this many dimensions any two directions are almost at right angles.
-    """
-
-    def __init__(self, dimensions=256):
-        self.spec = EncoderSpec(EncoderSettings(model="hash", max_length=64), "0" * 64, dimensions)
-        self._directions = {}
-
-    def tokenize(self, texts, *, query=False):
-        return [[1, *(10 + zlib.crc32(word.encode()) for word in text.split())] for text in texts]
-
-    truncate = tokenize
-
-    def piece_offsets(self, text):
-        raise AssertionError("no text of the workload is long")
-
-    def encode(self, texts, *, query=False):
-        return self.encode_pieces(self.tokenize(texts))
-
-    def encode_pieces(self, pieces, done=lambda texts, pieces: None):
-        vectors = np.stack([sum(self._direction(piece) for piece in row) for row in pieces])
-        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-        done(len(pieces), sum(map(len, pieces)))
-        return vectors.astype(np.float32)
-
-    def _direction(self, piece):
-        if piece not in self._directions:
-            chance = np.random.default_rng(piece)
-            self._directions[piece] = chance.standard_normal(self.spec.dimensions)
-        return self._directions[piece]
-
-
 def install(replace=setattr):
-    """Let every index of this process use a `HashEncoder`, and groups and segments be small."""
-    encoder = HashEncoder()
+    """Let every index of this process use a `FakeEncoder`, and groups and segments be small."""
+    # With this many dimensions any two directions are almost at right angles.
+    encoder = FakeEncoder(64, 256)
     replace(Encoder, "load", lambda *_, **__: encoder)
     replace(Encoder, "from_spec", lambda *_, **__: encoder)
     weights = encoder.spec.weights
@@ -139,7 +102,7 @@ OLD = {f"d{i}": (f"onlyd{i}v1 " + " ".join(CHANCE.choices(VOCABULARY, k=5)), 1) 
 
 
 def short(numbers, version=1):
-    return {f"d{i}": (f"onlyd{i}v{version} word{i % 50}", version) for i in numbers}
+    return {f"d{i}": (f"onlyd{i}v{version} word{i % 60}", version) for i in numbers}
 
 
 YOUNG = short(range(120, 140))
