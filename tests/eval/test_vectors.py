@@ -47,19 +47,6 @@ SETTINGS = (
 LONG = "w1 w2 w3 w4 w5 w6 w7 w8 w9 w10 w11 w12"
 
 
-def test_a_text_is_encoded_once_for_each_role_and_encoder(tmp_path):
-    encoder, other = FakeEncoder(dimensions=16), FakeEncoder(dimensions=8)
-    embed(encoder, WORDS, tmp_path)
-    assert encoder.encoded == 3
-    done = []
-    embed(encoder, [*WORDS, "seven"], tmp_path, done=done.append)
-    assert (encoder.encoded, sum(done)) == (4, 4)
-    embed(encoder, WORDS, tmp_path, query=True)
-    assert encoder.encoded == 7
-    assert embed(other, WORDS, tmp_path).vectors.shape == (4, 8)
-    assert len(list(tmp_path.glob("*.sqlite"))) == 2
-
-
 def test_what_was_encoded_before_an_interruption_is_kept(tmp_path):
     encoder = FakeEncoder()
     texts = [f"text {number}" for number in range(3000)]
@@ -144,6 +131,9 @@ def test_only_what_is_missing_is_run_and_a_stored_vector_is_read(model, tmp_path
     list(embed_all([first, second], TEXTS, tmp_path))
     embed(second, TEXTS, tmp_path)
     assert not passes
+    embed(second, TEXTS, tmp_path, query=True)
+    assert len(passes) == len(TEXTS)
+    assert len(list(tmp_path.glob("*.sqlite"))) == 2
 
 
 def test_texts_that_lose_their_end_are_counted_and_run_as_each_encoder_cuts_them(

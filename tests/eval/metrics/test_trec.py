@@ -155,13 +155,3 @@ def test_a_malformed_line_is_named_by_file_and_line(tmp_path, reader, text, line
         reader(path)
     assert str(caught.value).startswith(f"{path}:{line}: expected ")
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("reader", [read_run, read_qrels])
-def test_a_missing_file_and_bytes_that_are_not_utf8_are_source_errors(tmp_path, reader):
-    with pytest.raises(SourceError, match=r"absent\.txt: no such file"):
-        reader(tmp_path / "absent.txt")
-    path = tmp_path / "latin.txt"
-    path.write_bytes(b"\n\xe9\n")
-    with pytest.raises(SourceError, match=r"latin\.txt:2: invalid UTF-8: byte 0xe9"):
-        reader(path)

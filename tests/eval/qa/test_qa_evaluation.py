@@ -63,13 +63,6 @@ class TestPools:
         expected = rank(f"hybrid:{best:g}").systems[0].scores[0]
         np.testing.assert_array_equal(found.scores[0], expected)
 
-    def test_rank_bm25_stands_beside_ours(self):
-        found = rank(["bm25", "rank-bm25"])
-        assert found.systems[1].note.startswith("BM25Okapi of rank-bm25")
-        ours, theirs = (one.scores[0] for one in found.systems)
-        assert ours.shape == theirs.shape
-        assert np.corrcoef(ours, theirs)[0, 1] > 0.9
-
     @pytest.mark.parametrize("text", ["bilinear", "bilinear:mlp", "uv", "uv:mlp", "concat:mlp"])
     def test_heads_are_trained_once_for_each_seed(self, text):
         (found,) = rank(text).systems
@@ -100,12 +93,9 @@ class TestPools:
             asked.clear()
             rank(systems, tmp_path)
             assert asked == splits
-
-    def test_dev_can_be_held_out_of_training(self):
-        splits = {split: SPLITS[split] for split in ("train", "test")}
-        settings = replace(QUICK, seeds=1, data=QuestionSettings(dev_share=0.25))
-        (found,) = rank("uv", splits, settings).systems
-        assert len(found.scores) == 1
+        asked.clear()
+        rank("uv", tmp_path, replace(QUICK, data=QuestionSettings(dev_share=0.25)))
+        assert asked == ["test", "train"]
 
     def test_texts_longer_than_the_window_are_reported_once(self, fake_encoder):
         short = replace(fake_encoder.spec.settings, max_length=8)
@@ -121,24 +111,20 @@ class TestPools:
         assert len(rank("hybrid:tuned").to_json()["remarks"]) == 1
         assert rank("bm25").to_json()["remarks"] == []
 
-    def test_a_run_of_another_program_is_taken_as_it_is(self, tmp_path):
-        found = rank("bm25")
-        path = tmp_path / "theirs.run"
-        write_run(path, found.systems[0].run(), "theirs")
-        both = rank(["bm25", str(path)])
-        assert run_of(both, str(path)) == read_run(path) == run_of(found, "bm25")
-        for scores in both.comparison.scores.values():
-            assert scores["bm25"].value == scores[str(path)].value
-
-    def test_a_run_that_leaves_out_questions_counts_them_as_zero(self, tmp_path):
-        path = tmp_path / "part.run"
-        full = rank("bm25").systems[0].run()
-        write_run(path, {query: full[query] for query in list(full)[:5]}, "part")
-        found = rank(["bm25", str(path)])
-        assert found.comparison.missing == {"bm25": 0, str(path): 5}
-        whole, part = (found.comparison.values["AP"][row] for row in (0, 1))
-        np.testing.assert_array_equal(part[:5], whole[:5])
-        assert not part[5:].any()
+    def test_a_run_of_another_program_is_taken_as_it_is_and_what_it_leaves_out_is_zero(
+        self, tmp_path
+    ):
+        run = rank("bm25").systems[0].run()
+        whole, part = (str(tmp_path / name) for name in ("whole.run", "part.run"))
+        write_run(whole, run, "theirs")
+        write_run(part, {query: run[query] for query in list(run)[:5]}, "theirs")
+        found = rank(["bm25", whole, part])
+        assert run_of(found, whole) == read_run(whole) == run_of(found, "bm25")
+        assert found.comparison.missing == {"bm25": 0, whole: 0, part: 5}
+        ours, theirs, fewer = found.comparison.values["AP"]
+        np.testing.assert_array_equal(theirs, ours)
+        np.testing.assert_array_equal(fewer[:5], ours[:5])
+        assert not fewer[5:].any()
 
     @pytest.mark.parametrize(
         ("systems", "changed", "error", "said"),
@@ -159,30 +145,28 @@ class TestPools:
         assert "\n" not in str(caught.value)
 
 
-def test_a_saved_head_ranks_as_it_did_and_refuses_another_encoder(tmp_path, fake_encoder):
+def test_a_saved_head_ranks_as_it_did_with_its_encoder_alone(tmp_path, fake_encoder, monkeypatch):
+    address = "http://127.0.0.1:9/v1"
+    behind = EncoderSettings(model=f"{address}#m", max_length=32)
     settings = replace(QUICK, head=QUICK.head.of("uv", "linear"), seeds=1)
     fitted = fit_reranker(SPLITS, tmp_path / "uv", settings)
     assert fitted.folder == tmp_path / "uv"
     found = rank(["uv", str(tmp_path / "uv")], settings=replace(QUICK, seeds=1))
     trained, saved = (one.scores[0] for one in found.systems)
     np.testing.assert_allclose(saved, trained, atol=1e-6)
-    fake_encoder.spec = replace(fake_encoder.spec, weights="1" * 64)
+    spec = fake_encoder.spec
+    fake_encoder.spec = replace(spec, weights="1" * 64)
     with pytest.raises(EncoderMismatchError):
         rank(str(tmp_path / "uv"))
-
-
-def test_a_saved_head_sends_nothing_to_a_url_that_nobody_named(tmp_path, fake_encoder, monkeypatch):
-    address = "http://127.0.0.1:9/v1"
-    behind = EncoderSettings(model=f"{address}#m", max_length=32)
-    fake_encoder.spec = replace(fake_encoder.spec, settings=behind)
-    settings = replace(QUICK, head=QUICK.head.of("uv", "linear"), seeds=1)
-    fit_reranker(SPLITS, tmp_path / "uv", settings)
+    # Nothing is sent to a URL that nobody named.
+    fake_encoder.spec = replace(spec, settings=behind)
+    fit_reranker(SPLITS, tmp_path / "remote", settings)
     loads = fake_encoder.loads
     with pytest.raises(ModelError, match="only if you ask for it"):
-        rank(str(tmp_path / "uv"))
+        rank(str(tmp_path / "remote"))
     assert fake_encoder.loads == loads
     monkeypatch.setenv("RETRIEVER_URLS", address)
-    rank(str(tmp_path / "uv"))
+    rank(str(tmp_path / "remote"))
 
 
 class TestCorpora:

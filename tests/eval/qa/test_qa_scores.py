@@ -1,6 +1,5 @@
 """Scores of pools: BM25, ours and rank-bm25's, cosines, and both fused."""
 
-import importlib.util
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +9,6 @@ from rank_bm25 import BM25Okapi
 from eval.metrics.correlation import cosines
 from eval.qa.pools import WEIGHTS, Components, PoolBM25, RankBM25, best_weight, embed_pairs
 from retriever.documents.analyzer import Analyzer, AnalyzerSettings
-from retriever.errors import MissingExtraError
 from retriever.search import BM25Settings
 from retriever.search.fusion import FusionSettings, fuse
 from tests.eval.qa.samples import made_set
@@ -68,18 +66,6 @@ class TestRankBM25:
         bm25 = RankBM25(passages, PLAIN)
         assert bm25.scores([question]).tolist() == [0] * len(passages)
         assert bm25.best("x", 1) == [("a", 0)]
-
-    def test_without_the_package_the_extra_is_named(self, monkeypatch):
-        find = importlib.util.find_spec
-        monkeypatch.setattr(
-            "retriever.errors.find_spec", lambda name: None if name == "rank_bm25" else find(name)
-        )
-        with pytest.raises(MissingExtraError) as caught:
-            RankBM25({"a": "x"}, PLAIN)
-        assert str(caught.value) == (
-            "the system rank-bm25 needs rank-bm25, which is not installed: "
-            'pip install "layer-retriever[baselines]"'
-        )
 
 
 def test_cosines_are_those_of_the_vectors_in_the_order_of_the_pairs(fake_encoder):

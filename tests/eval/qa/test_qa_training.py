@@ -21,39 +21,30 @@ def rows(train, question, what):
 
 
 @pytest.mark.parametrize("unanswered", [False, True])
-def test_answers_are_positives_and_the_rest_of_the_pool_negatives(unanswered):
+@pytest.mark.parametrize("negatives", ["pool", "hard", "random"])
+def test_answers_are_positives_and_others_as_asked_negatives(negatives, unanswered):
     questions = made_set(answered=0.5)
-    train = training_set(questions, "pool", lambda: pytest.fail("no BM25"), unanswered=unanswered)
+    texts = questions.passages
+    # An answer outside the pool is a positive too.
+    extra = next(id_ for id_ in texts if id_ not in questions.questions[0].candidates)
+    first = replace(questions.questions[0], grades={extra: 1})
+    questions = replace(questions, questions=(first, *questions.questions[1:]))
+    bm25 = PoolBM25(texts, Analyzer())
+    train = training_set(questions, negatives, lambda: bm25, unanswered=unanswered)
     used = questions.questions[: 12 if unanswered else 6]
     assert train.questions == [one.text for one in used]
     for number, question in enumerate(used):
         right = {id_ for id_, grade in question.grades.items() if grade}
-        texts = questions.passages
+        others = {
+            "pool": set(question.candidates) - right,
+            "hard": bm25.hardest(question.text, 50, right),
+            "random": (),
+        }[negatives]
         assert rows(train, number, "positive") == {texts[id_] for id_ in right}
-        others = set(question.candidates) - right
         assert rows(train, number, "negative") == {texts[id_] for id_ in others}
     assert len(train.passages) == train.pools.passages
-
-
-def test_an_answer_outside_the_pool_is_a_positive_too():
-    questions = made_set(count=1)
-    extra = next(id_ for id_ in questions.passages if id_ not in questions.questions[0].candidates)
-    question = replace(questions.questions[0], grades={extra: 1})
-    train = training_set(replace(questions, questions=(question,)), "pool", lambda: None)
-    assert rows(train, 0, "positive") == {questions.passages[extra]}
-
-
-def test_hard_negatives_come_from_bm25_and_random_ones_from_all_passages():
-    questions = made_set()
-    bm25 = PoolBM25(questions.passages, Analyzer())
-    hard = training_set(questions, "hard", lambda: bm25)
-    first = questions.questions[0]
-    right = {id_ for id_, grade in first.grades.items() if grade}
-    expected = {questions.passages[id_] for id_ in bm25.hardest(first.text, 50, right)}
-    assert rows(hard, 0, "negative") == expected
-    random = training_set(questions, "random", lambda: None)
-    assert random.passages == list(questions.passages.values())
-    assert len(random.pools.negatives) == 0
+    if negatives == "random":
+        assert train.passages == list(texts.values())
 
 
 @pytest.mark.parametrize("unanswered", [False, True])
