@@ -74,36 +74,28 @@ def test_scores_without_a_spread_are_drawn_too(tmp_path, scores):
         assert "one" in texts_of(tmp_path / f"{name}.svg")
 
 
-def test_learning_curves_start_before_training(tmp_path):
-    save_figure(learning_figure({"uv": ((0.2,), (0.3, 0.4, 0.5))}), tmp_path / "curve.svg")
-    assert {"0", "2", "dev AP × 100"} <= set(texts_of(tmp_path / "curve.svg"))
-
-
-def test_the_mean_of_seeds_ends_with_the_first_seed_that_ends():
+def test_learning_curves_have_a_line_a_seed_and_a_mean_that_ends_with_the_first(tmp_path):
+    save_figure(learning_figure({"uv": ((0.2,), (0.3, 0.4, 0.5))}), tmp_path / "early.svg")
+    assert {"0", "2", "dev AP × 100"} <= set(texts_of(tmp_path / "early.svg"))
     seeds = ((0.1, 0.5), (0.3, 0.7, 0.9, 0.95))
     (axes,) = learning_figure({"uv": seeds}).axes
     lines = [dict(zip(*line.get_data(), strict=True)) for line in axes.lines]
-    assert lines[0] == pytest.approx({0: 20, 1: 60})
-    assert lines[1:] == [
-        pytest.approx({epoch: 100 * one for epoch, one in enumerate(seed)}) for seed in seeds
+    assert lines == [
+        pytest.approx({0: 20, 1: 60}),
+        *(pytest.approx({epoch: 100 * one for epoch, one in enumerate(seed)}) for seed in seeds),
     ]
     (alone,) = learning_figure({"cross-encoder": seeds[:1]}).axes
     assert len(alone.lines) == 1
 
 
-def test_only_systems_with_several_seeds_are_said_to_show_the_first():
-    found = result()
-    figure = scores_figure(found.systems, set(found.comparison.queries))
-    assert [axes.get_xlabel() for axes in figure.axes] == ["", "first of 3 seeds"]
-    assert figure.get_supxlabel() == "score"
-
-
-def test_scores_are_counted_in_percent_of_their_kind():
+def test_scores_are_counted_in_percent_of_their_kind_for_the_first_seed():
     pool = Question("q", "text", tuple("abcd"), {"a": 1})
     one = SystemResult("one", (pool,), (np.array([3.0, 0.0, 0.0, 1.0]),))
-    (axes,) = scores_figure([one], {"q"}).axes
-    heights = {patch.get_label(): patch.get_data().values for patch in axes.patches}
-    assert heights["relevant"].tolist() == [0] * 39 + [100]
-    assert heights["others"][0] == pytest.approx(200 / 3)
-    assert heights["others"].sum() == pytest.approx(100)
-    assert len(axes.get_yticks()) > 2
+    figure = scores_figure([one, replace(one, scores=one.scores * 3)], {"q"})
+    assert [axes.get_xlabel() for axes in figure.axes] == ["", "first of 3 seeds"]
+    for axes in figure.axes:
+        heights = {patch.get_label(): patch.get_data().values for patch in axes.patches}
+        assert heights["relevant"].tolist() == [0] * 39 + [100]
+        assert heights["others"][0] == pytest.approx(200 / 3)
+        assert heights["others"].sum() == pytest.approx(100)
+        assert len(axes.get_yticks()) > 2
