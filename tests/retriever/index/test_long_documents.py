@@ -128,26 +128,6 @@ def test_truncating_and_refusing_do_not_depend_on_blocks(tmp_path, fake_encoder,
         assert [document.id for document in index] == ["fits"]
 
 
-def test_a_document_is_invisible_until_it_is_complete(index, fake_encoder):
-    seen = []
-    encode = fake_encoder.encode_pieces
-
-    def spy(pieces, done):
-        with Index.open(index.folder) as reader:
-            seen.append([document.id for document in reader])
-        return encode(pieces, done)
-
-    fake_encoder.encode_pieces = spy
-    short = [Document(f"d{i}", f"text n{i}") for i in range(20)]
-    index.add([*short, Document("long", text_of(900))], commit=SMALL)
-    # The documents before it are visible while it is being encoded.
-    ids = sorted(document.id for document in short)
-    assert seen[-1] == ids
-    assert seen.count(ids) > 10
-    assert "long" not in {id_ for ids in seen for id_ in ids}
-    assert "long" in index
-
-
 @pytest.mark.parametrize("after", [1, 2, 9, 16])
 def test_a_run_that_died_within_a_document_resumes_there(
     tmp_path, index, fake_encoder, monkeypatch, after
@@ -189,27 +169,26 @@ def test_ctrl_c_commits_what_is_complete_and_keeps_the_rest(index, fake_encoder,
     assert fake_encoder.encoded - before == passages - (sum(windows) - 20)
 
 
-def test_what_was_kept_of_a_document_that_is_gone_is_dropped(index, fake_encoder, monkeypatch):
-    with monkeypatch.context() as patch:
-        dies(fake_encoder, patch, 5)
-        with pytest.raises(DiedError):
-            index.add([Document("long", text_of(900))], commit=SMALL)
-    assert unfinished(index) > 0
-    index.add([Document("b", "another text")])
-    assert unfinished(index) is None
-
-
-def test_a_kept_vector_that_was_altered_is_encoded_again(index, fake_encoder, monkeypatch):
+@pytest.mark.parametrize("altered", [True, False])
+def test_kept_vectors_that_are_altered_or_of_a_document_that_is_gone_are_dropped(
+    index, fake_encoder, monkeypatch, altered
+):
     document = Document("long", text_of(900))
     with monkeypatch.context() as patch:
         windows = dies(fake_encoder, patch, 5)
         with pytest.raises(DiedError):
             index.add([document], commit=SMALL)
-    with closing(sqlite3.connect(index.folder / "index.sqlite")) as connection, connection:
-        chosen = "(SELECT digest FROM unfinished LIMIT 1)"
-        connection.execute(f"UPDATE unfinished SET vector = zeroblob(64) WHERE digest = {chosen}")
-    before, passages = fake_encoder.encoded, index.add([document]).passages
-    assert fake_encoder.encoded - before == passages - sum(windows) + 1
+    assert unfinished(index) > 0
+    if altered:
+        with closing(sqlite3.connect(index.folder / "index.sqlite")) as connection, connection:
+            chosen = "(SELECT digest FROM unfinished LIMIT 1)"
+            zero = f"UPDATE unfinished SET vector = zeroblob(64) WHERE digest = {chosen}"
+            connection.execute(zero)
+        before, passages = fake_encoder.encoded, index.add([document]).passages
+        assert fake_encoder.encoded - before == passages - sum(windows) + 1
+    else:
+        index.add([Document("b", "another text")])
+    assert unfinished(index) is None
 
 
 def test_a_slow_encoder_commits_every_two_minutes(index, fake_encoder, monkeypatch):

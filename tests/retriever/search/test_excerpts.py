@@ -39,16 +39,13 @@ def test_an_excerpt_reaches_over_the_neighboring_passages(index, before, after):
         assert found.length == len(LONG)
 
 
-def test_a_document_that_was_replaced_or_deleted_has_no_excerpt(index):
+def test_a_document_that_is_gone_or_a_negative_number_of_passages_has_no_excerpt(index):
     hit = index.search("pears", k=1)[0]
+    with pytest.raises(BadInputError, match="-1"):
+        index.excerpt(hit, before=-1)
     index.add([{"id": "short", "text": "plums"}])
     with pytest.raises(KeyError):
         index.excerpt(hit)
     index.delete(["short"])
     with pytest.raises(KeyError):
         index.excerpt(hit)
-
-
-def test_a_negative_number_of_passages_is_refused(index):
-    with pytest.raises(BadInputError, match="-1"):
-        index.excerpt(index.search("pears", k=1)[0], before=-1)

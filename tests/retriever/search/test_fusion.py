@@ -73,17 +73,6 @@ def test_rrf_is_the_written_formula_and_within_its_range(case, constant):
     assert ((fused > 0) & (fused <= 2 / (constant + 1) + 1e-12)).all()
 
 
-@given(candidates())
-def test_extreme_weights_rank_by_one_component_alone(case):
-    dense, bm25, matches = case
-    np.testing.assert_array_equal(
-        fuse(dense, bm25, matches, FusionSettings(alpha=1)), min_max(dense)
-    )
-    np.testing.assert_array_equal(
-        fuse(dense, bm25, matches, FusionSettings(alpha=0)), min_max(bm25)
-    )
-
-
 @pytest.mark.parametrize("normalization", ["min-max", "z-score"])
 def test_a_query_without_known_words_keeps_the_dense_order(normalization):
     dense = np.array([0.3, -0.2, 0.9, 0.1])

@@ -45,23 +45,12 @@ def test_documents_like_one_are_the_hits_of_its_passage(index, mode, where):
             )
 
 
-def test_nothing_is_encoded_for_documents_like_one(index, monkeypatch):
+def test_documents_like_one_are_found_without_encoding_if_it_is_held(index, monkeypatch):
     monkeypatch.setattr(FakeEncoder, "encode", None)
     assert len(index.more_like("d03", k=5)) == 5
-
-
-def test_spans_cover_a_document_in_order(index):
-    text = index["d00"].text
-    spans = index.spans("d00")
-    assert len(spans) > 1
-    assert spans == sorted(spans)
-    assert (spans[0][0], spans[-1][1]) == (0, len(text))
-
-
-@pytest.mark.parametrize("method", ["more_like", "spans"])
-def test_a_document_that_is_not_held_is_a_key_error(index, method):
-    with pytest.raises(KeyError, match="zz"):
-        getattr(index, method)("zz")
+    for method in (index.more_like, index.spans):
+        with pytest.raises(KeyError, match="zz"):
+            method("zz")
 
 
 def test_queries_that_were_encoded_before_have_the_same_hits(index):
@@ -74,8 +63,3 @@ def test_queries_that_were_encoded_before_have_the_same_hits(index):
     other = replace(encoder.spec, weights="1" * 64)
     with pytest.raises(EncoderMismatchError, match="encode them with the encoder of the index"):
         list(index.search_many(texts, ready=ready._replace(made_by=other)))
-
-
-def test_a_filter_with_an_unknown_field_is_doubtful(index):
-    assert index.filter_warning("even = true") is None
-    assert "did you mean 'even'" in index.filter_warning("evn = true")
