@@ -179,23 +179,23 @@ def _encode_to_file(
     as_queries: bool,
     quiet: bool,
 ) -> None:
-    from retriever.index.export import check_output, encode_to_file
+    from retriever.index.export import check_output, encode_to_file, ids_file_of
 
     check_output(output, ".npy")
     loaded = encoder.choice().load()
     with EncodingProgress(reader, quiet=quiet) as progress:
-        written = encode_to_file(
+        rows, truncated = encode_to_file(
             reader, loaded, output, on_long=on_long, progress=progress, queries=as_queries
         )
     warn_reader(reader, say)
-    if written.truncated:
+    if truncated:
         say(
-            f"warning: {counted(written.truncated, 'text')} truncated to the encoder's window of "
+            f"warning: {counted(truncated, 'text')} truncated to the encoder's window of "
             f"{loaded.spec.max_length} word pieces"
         )
     if not quiet:
         say(
-            f"{output}: {counted(written.rows, 'vector')} of {loaded.spec.dimensions} dimensions; "
-            f"ids in {written.ids_file}",
+            f"{output}: {counted(rows, 'vector')} of {loaded.spec.dimensions} dimensions; "
+            f"ids in {ids_file_of(output)}",
             err=False,
         )

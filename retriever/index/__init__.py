@@ -282,12 +282,7 @@ class Index(ReadableIndex):
             return indexer.report
 
     def update(self, id_: str, *, metadata: Mapping[str, Any]) -> None:
-        """Replace the metadata of a document; nothing is encoded.
-
-        Args:
-            id_: the document's id.
-            metadata: the new metadata, as a whole: JSON values, integers within 64 bits, finite
-                numbers.
+        """Replace the metadata of a document as a whole; nothing is encoded.
 
         Raises:
             KeyError: the index holds no such document.
@@ -304,17 +299,7 @@ class Index(ReadableIndex):
             writer.commit([], np.empty((0, 0), np.float32), [], {id_: metadata})
 
     def delete(self, ids: Iterable[str]) -> int:
-        """Delete documents by id.
-
-        Args:
-            ids: any number of ids; those that the index does not hold are ignored.
-
-        Returns:
-            The number of documents deleted.
-
-        Raises:
-            TypeError: `ids` is a single string.
-        """
+        """Delete documents by id, those of them that the index holds; returns their number."""
         require_several("ids", ids)
         with self._writer() as writer:
             deleted = writer.delete(ids)
@@ -322,13 +307,7 @@ class Index(ReadableIndex):
             return deleted
 
     def delete_where(self, where: str) -> int:
-        """Delete the documents that match a filter.
-
-        Args:
-            where: the filter; docs/ranking.md has the grammar.
-
-        Returns:
-            The number of documents deleted.
+        """Delete the documents that match a filter; returns their number.
 
         Raises:
             FilterError: the filter does not parse, names a field that no document has, or compares
@@ -363,11 +342,7 @@ class Index(ReadableIndex):
             return writer.compact(stage)
 
     def plan(self, structures: StructureSettings) -> Choice:
-        """The structure that `rebuild` would build over all live passages; nothing is built.
-
-        Returns:
-            The structure, the reasons for it, and the memory in bytes that building and
-            searching it take.
+        """The structure that `rebuild` would build, why, and the memory in bytes that it takes.
 
         Raises:
             ConfigError: FAISS does not know the structure.
@@ -378,14 +353,7 @@ class Index(ReadableIndex):
             return structures.choice(view.passage_count, dimensions)
 
     def rebuild(self, structures: StructureSettings, *, stage: Stage = no_progress) -> int:
-        """Merge all segments into one with another search structure; nothing is encoded.
-
-        Args:
-            structures: the structure; later merges build it too.
-            stage: receives the progress.
-
-        Returns:
-            The number of segments merged.
+        """As `compact`, with another search structure, which later merges build too.
 
         Raises:
             ConfigError: FAISS does not know the structure, or cannot build it of these vectors.

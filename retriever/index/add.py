@@ -24,7 +24,7 @@ from retriever.documents import Document, content_id, document_fault
 from retriever.documents.analyzer import Analyzer
 from retriever.documents.passages import BLOCK, OnLong, PassageSettings, cut_document, passage_text
 from retriever.errors import SourceError
-from retriever.index.ready import ReadyDocument, passages_fault, unit_vectors
+from retriever.index.ready import ReadyDocument, require_sound, unit_vectors
 
 if TYPE_CHECKING:
     from retriever.encoders.encoder import Encoder
@@ -265,10 +265,10 @@ class Indexer:
                     break
                 document = one.document if isinstance(one, ReadyDocument) else one
                 fault = document_fault(document)
-                if fault is None and isinstance(one, ReadyDocument):
-                    fault = passages_fault(one, self._spec)
                 if fault is not None:
                     raise SourceError(f"document {document.id!r}: {fault}")
+                if isinstance(one, ReadyDocument):
+                    require_sound(one, self._spec, f"document {document.id!r}")
                 if document.is_empty:
                     self.report.count_empty(1, [document.id])
                 chunk[document.id] = one

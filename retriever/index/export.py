@@ -132,15 +132,6 @@ def export_npy(
     return Exported(documents, rows, (output, ids_file, encoder_file(output)))
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What `encode_to_file` wrote: rows, the file of their ids, and how many texts were cut."""
-
-    rows: int
-    truncated: int
-    ids_file: Path
-
-
 def encode_to_file(
     documents: Iterable[Document],
     encoder: Encoder,
@@ -149,8 +140,8 @@ def encode_to_file(
     on_long: Literal["truncate", "error"],
     progress: Progress,
     queries: bool = False,
-) -> Written:
-    """Write one vector per document, as (documents, dimensions) float32 in their order.
+) -> tuple[int, int]:
+    """Write a (documents, dimensions) float32 array; returns the numbers of texts and of those cut.
 
     `queries` may have another prompt than passages. The ids go beside the file, as JSON strings.
     """
@@ -182,7 +173,7 @@ def encode_to_file(
             )
             rows += len(window)
             truncated += len(long)
-    return Written(rows, truncated, ids_file)
+    return rows, truncated
 
 
 def encoder_file(path: Path) -> Path:

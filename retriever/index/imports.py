@@ -143,7 +143,7 @@ def import_documents(
         ready = read_records(source, own, fields, vector_field)
     else:
         matrix = open_matrix(vectors, own)
-        ready = read_matrix(corpus, vectors, matrix)
+        ready = read_matrix(corpus, vectors, matrix, own)
         if isinstance(matrix, FaissVectors):
             metric = matrix.metric
             if not matrix.exact:

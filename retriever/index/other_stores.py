@@ -19,8 +19,7 @@ from retriever.documents.sources import SeenIds
 from retriever.documents.tables import batch_records
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, SourceError, require_extra
-from retriever.index.ready import ReadyDocument
-from retriever.index.vector_files import finite_rows, wrong_width
+from retriever.index.ready import ReadyDocument, require_sound
 
 Metric = Literal["cosine", "ip", "l2"]
 # Metrics as the stores name them.
@@ -104,22 +103,18 @@ def _chroma_documents(
             if not page["ids"]:
                 break
             offset += len(page["ids"])
-            vectors = np.asarray(page["embeddings"], np.float64)
-            if vectors.ndim != 2 or vectors.shape[1] != spec.dimensions:
-                raise SourceError(wrong_width(where, spec, vectors.shape[-1]))
-            rows = finite_rows(vectors, [f"{where}: {id_!r}" for id_ in page["ids"]])
-            for id_, text, metadata, row in zip(
-                page["ids"], page["documents"], page["metadatas"], rows, strict=True
+            for id_, text, metadata, vector in zip(
+                page["ids"], page["documents"], page["metadatas"], page["embeddings"], strict=True
             ):
+                place = f"{where}: {id_!r}"
                 # Chroma gives its own kind of mapping.
                 values = dict(metadata or {})
                 if fields.text is not None:
-                    text = _string(values, fields.text, f"{where}: {id_!r}")  # noqa: PLW2901
+                    text = _string(values, fields.text, place)  # noqa: PLW2901
                 title = None
                 if fields.title is not None:
-                    title = _string(values, fields.title, f"{where}: {id_!r}") or None
-                document = Document(id_, text or "", title, values)
-                yield ReadyDocument(document, [(0, len(document.text))], row[np.newaxis])
+                    title = _string(values, fields.title, place) or None
+                yield _ready(Document(id_, text or "", title, values), vector, spec, place)
     if offset == 0:
         raise SourceError(f"{where}: holds no documents; check that it is the right one")
 
@@ -208,17 +203,19 @@ def _lance_documents(
     with closing(SeenIds()) as seen:
         for batch in table.search().select([*names, column]).to_batches(_ROWS):
             vectors = batch.column(column)
-            if vectors.type.list_size != spec.dimensions:
-                raise SourceError(wrong_width(where, spec, vectors.type.list_size))
             if vectors.null_count:
                 raise SourceError(f"{where}: a row has no vector; leave such rows out")
-            rows = np.asarray(vectors.flatten(), np.float64).reshape(-1, spec.dimensions)
-            records = list(batch_records(where, number, batch.select(names), columns))
-            matrix = finite_rows(rows, [record.where for record in records])
-            number += len(records)
-            for record, row in zip(records, matrix, strict=True):
+            rows = np.asarray(vectors.flatten(), np.float64).reshape(-1, vectors.type.list_size)
+            records = batch_records(where, number, batch.select(names), columns)
+            number += len(rows)
+            for record, row in zip(records, rows, strict=True):
                 document = seen.identified(assembler.split(record), record.where)
                 if document is not None:
-                    yield ReadyDocument(document, [(0, len(document.text))], row[np.newaxis])
+                    yield _ready(document, row, spec, record.where)
     if number == 0:
         raise SourceError(f"{where}: holds no rows; check that it is the right one")
+
+
+def _ready(document: Document, vector: Any, spec: EncoderSpec, where: str) -> ReadyDocument:
+    vectors = np.asarray(vector, np.float64)[np.newaxis]
+    return require_sound(ReadyDocument(document, [(0, len(document.text))], vectors), spec, where)

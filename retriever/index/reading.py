@@ -80,11 +80,7 @@ class ReadableIndex:
 
     @property
     def folder(self) -> Path:
-        """The index folder.
-
-        Raises:
-            ConfigError: the index is in another store.
-        """
+        """The index folder; ConfigError if the index is in another store."""
         if self.store.folder is None:
             raise ConfigError(f"{self.store}: expected an index folder, found another store")
         return self.store.folder
@@ -112,11 +108,7 @@ class ReadableIndex:
 
     @property
     def encoder(self) -> Encoder:
-        """The index's encoder, loaded on first use.
-
-        Raises:
-            What `Encoder.from_spec` raises.
-        """
+        """The index's encoder, loaded on first use; raises what `Encoder.from_spec` raises."""
         return self._opened.encoder(self._opened.state())
 
     def __len__(self) -> int:
@@ -130,21 +122,13 @@ class ReadableIndex:
             return is_id(id_) and view.has_document(id_)
 
     def __getitem__(self, id_: str) -> Document:
-        """The document with this id, with its whole text.
-
-        Raises:
-            KeyError: the index holds no such document.
-        """
+        """The document with this id, with its whole text; KeyError if the index holds none."""
         with self._opened.view() as view:
             stored = stored_document(view, id_)
         return Document(stored.id, stored.text, stored.title, stored.metadata)
 
     def spans(self, id_: str) -> list[tuple[int, int]]:
-        """(start, stop) character offsets of the passages of a document, in order.
-
-        Raises:
-            KeyError: the index holds no such document.
-        """
+        """(start, stop) character offsets of the passages of a document; KeyError if unknown."""
         with self._opened.view() as view:
             stored = stored_document(view, id_)
         return [(start, stop) for _, start, stop in stored.passages]
@@ -252,25 +236,15 @@ class ReadableIndex:
     ) -> list[ScoredPassages]:
         """What the mode ``hybrid`` fuses for each query, to try several fusions with one search.
 
-        Args:
-            texts: queries, none of them blank; encoded together.
-            settings: mode and fusion make no difference.
-
-        Raises:
-            What `search_many` raises.
+        The queries are encoded together. Raises what `search_many` raises.
         """
         return candidates_of(self._opened, texts, search_settings(settings, {}))
 
     def excerpt(self, hit: Hit, before: int = 1, after: int = 1) -> Excerpt:
         """The passage of a hit with its neighbors, as one stretch of the document's text.
 
-        Args:
-            hit: of a search in this index.
-            before: number of passages before it, 0 or more.
-            after: number of passages after it, 0 or more.
-
         Raises:
-            BadInputError: `before` or `after` is below 0.
+            BadInputError: `before` or `after`, numbers of passages, is below 0.
             KeyError: the document was deleted or replaced after the search.
         """
         with self._opened.view() as view:
@@ -309,11 +283,9 @@ class ReadableIndex:
         return facets_of(self._opened, list(fields), text, _compiled(where), limit)
 
     def fields(self) -> list[FieldSummary]:
-        """The metadata fields that filters can use, with their types and some of their values.
+        """The metadata fields that filters can use, by name, with types and some of their values.
 
-        Returns:
-            In ascending order of names. It takes a few milliseconds, whatever the number of
-            documents. Empty for an index of format 2 or older.
+        Empty for an index of format 2 or older.
         """
         with self._opened.view() as view:
             return view.fields()
@@ -337,11 +309,7 @@ class ReadableIndex:
         return None if problem is None else f"filter: {problem}"
 
     def difference(self, documents: Iterable[Document]) -> CorpusDifference:
-        """How the index differs from a corpus, in numbers of documents; nothing is changed.
-
-        Args:
-            documents: with distinct ids; read once, as a stream.
-        """
+        """How the index differs from a corpus of distinct ids, in numbers of documents."""
         from retriever.index.add import content_hash
 
         corpus = missing = changed = 0
@@ -359,12 +327,9 @@ class ReadableIndex:
         return CorpusDifference(corpus, missing, changed, foreign)
 
     def term_weights(self, text: str) -> dict[str, float]:
-        """The idf of the terms of a text, over the live passages.
+        """Lucene's idf, ln(1 + (N - df + 0.5) / (df + 0.5)), over the N live passages.
 
-        Returns:
-            For each term that a passage holds, in the order of the text, Lucene's idf
-            ln(1 + (N - df + 0.5) / (df + 0.5)): above 0; higher if fewer of the N passages hold
-            the term.
+        Of each term of a text that a passage holds, in the order of the text.
         """
         from indexes import idf
 
@@ -404,28 +369,16 @@ class ReadableIndex:
             }
 
     def verify(self) -> list[str]:
-        """Check every file, count and id.
+        """Check every file, count and id; returns a line per problem, which names the file.
 
-        Returns:
-            One line per problem, which names the file; empty if the index is sound.
-
-        Raises:
-            DamagedIndexError: the database cannot be read at all.
+        Raises DamagedIndexError if the database cannot be read at all.
         """
         return self.store.verify()
 
     def export(self, output: str | Path, *, vectors: bool = False) -> Exported:
         """Write the documents as JSON Lines, or the vectors as a NumPy array (``.npy``).
 
-        Args:
-            output: a file that ends in .jsonl or .npy; it appears complete or not at all.
-            vectors: write the vectors of the passages into the JSON Lines too.
-
-        Returns:
-            The numbers of documents and passages, and the files.
-
-        Raises:
-            What `retriever.export_jsonl` and `retriever.export_npy` raise.
+        See `retriever.export_jsonl` and `retriever.export_npy`.
         """
         from retriever.index.export import export_jsonl, export_npy
 
@@ -435,14 +388,7 @@ class ReadableIndex:
         return export_jsonl(self.store, output, vectors=vectors)
 
     def snapshot(self, target: str | Path) -> Backup:
-        """Copy the index, as one of its commits left it, into a new folder, and verify the copy.
-
-        Args:
-            target: a folder that does not exist or is empty; it appears complete or not at all.
-
-        Raises:
-            What `retriever.snapshot_index` raises.
-        """
+        """Copy the index, as one of its commits left it; see `retriever.snapshot_index`."""
         from indexes import snapshot_index
 
         return snapshot_index(self.folder, target)

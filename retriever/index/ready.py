@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from retriever.documents import AnyDocument, Document, as_document, string_fault
 from retriever.encoders.spec import EncoderSpec
-from retriever.errors import ConfigError
+from retriever.errors import ConfigError, SourceError
 
 # A vector whose length is nearer to 1 than this stays as it is.
 _UNIT = 1e-4
@@ -39,12 +39,20 @@ class ReadyDocument:
 
     document: Document
     spans: list[tuple[int, int]]
-    vectors: NDArray[np.float32]
+    vectors: NDArray[np.floating[Any]]
     terms: AnalyzedTerms | None = None
     computed: Sequence[str] = ()
 
 
-def passages_fault(one: ReadyDocument, spec: EncoderSpec) -> str | None:
+def require_sound(one: ReadyDocument, spec: EncoderSpec, where: str) -> ReadyDocument:
+    """The document itself; SourceError with its place if its passages cannot be stored."""
+    fault = _passages_fault(one, spec)
+    if fault is not None:
+        raise SourceError(f"{where}: {fault}")
+    return one
+
+
+def _passages_fault(one: ReadyDocument, spec: EncoderSpec) -> str | None:
     """What keeps the passages of a ready document from being stored, or None."""
     characters, vectors = len(one.document.text), one.vectors
     if not one.spans:
@@ -64,14 +72,14 @@ def passages_fault(one: ReadyDocument, spec: EncoderSpec) -> str | None:
     if vectors.shape != shape:
         return (
             f"expected vectors of shape {shape}, one for each passage, as {spec} gives them, found "
-            f"{vectors.shape}"
+            f"{vectors.shape}; name the encoder that made them"
         )
     with np.errstate(over="ignore"):
         finite = np.isfinite(vectors.astype(np.float32, copy=False)).all(axis=1)
     if not finite.all():
         return (
             f"passage {int(finite.argmin()) + 1}: expected a vector of numbers that float32 holds, "
-            "found NaN, infinity or one too large"
+            "found NaN, infinity or one too large; make it again or leave the document out"
         )
     if one.terms is not None:
         if len(one.terms.passages) != len(one.spans):

@@ -21,7 +21,7 @@ from retriever.documents.text import read_jsonl
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import SourceError
 from retriever.index.export import VECTORS_FIELD, ids_file_of
-from retriever.index.ready import ReadyDocument
+from retriever.index.ready import ReadyDocument, require_sound
 
 
 def read_records(
@@ -56,18 +56,18 @@ def read_records(
             identified = seen.identified(document, where)
             if identified is None:
                 continue
-            text = document.text
             if passages is None:
                 vector = _parsed(whole, spec, f"{where}: {vector_field!r}")
-                yield ReadyDocument(identified, [(0, len(text))], vector[np.newaxis])
+                spans, vectors = [(0, len(document.text))], vector[np.newaxis]
             else:
-                yield ReadyDocument(identified, *_parsed_passages(passages, text, spec, where))
+                spans, vectors = _parsed_passages(passages, spec, where)
+            yield require_sound(ReadyDocument(identified, spans, vectors), spec, where)
         if empty:
             raise SourceError(f"{stream.name}: holds no records; check that it is the right file")
 
 
 def read_matrix(
-    corpus: CorpusReader, vectors: Path, matrix: NDArray[Any] | FaissVectors
+    corpus: CorpusReader, vectors: Path, matrix: NDArray[Any] | FaissVectors, spec: EncoderSpec
 ) -> Iterator[ReadyDocument]:
     """The documents of a corpus with the rows of a file, both in their order.
 
@@ -77,12 +77,8 @@ def read_matrix(
     _require_agreement(corpus, vectors, len(matrix))
     for document, rows in zip(corpus, _groups(vectors, len(matrix)), strict=True):
         spans = [row.span or (0, len(document.text)) for row in rows]
-        for row, span in zip(rows, spans, strict=True):
-            _require_inside(row.where, span, document.text)
-        first, last = rows[0].number, rows[-1].number
-        found = np.asarray(matrix[first : last + 1], np.float64)
-        names = [f"{vectors}: row {row.number} (counted from 0)" for row in rows]
-        yield ReadyDocument(document, spans, finite_rows(found, names))
+        found = np.asarray(matrix[rows[0].number : rows[-1].number + 1])
+        yield require_sound(ReadyDocument(document, spans, found), spec, rows[0].where)
 
 
 class _Row(NamedTuple):
@@ -99,7 +95,7 @@ def open_matrix(vectors: Path, spec: EncoderSpec) -> NDArray[Any] | FaissVectors
     if is_faiss_file(vectors):
         kept = FaissVectors(vectors)
         if kept.shape[1] != spec.dimensions:
-            raise SourceError(wrong_width(str(vectors), spec, kept.shape[1]))
+            raise SourceError(_wrong_width(str(vectors), spec, kept.shape[1]))
         return kept
     try:
         matrix = np.lib.format.open_memmap(vectors, mode="r")
@@ -118,7 +114,7 @@ def open_matrix(vectors: Path, spec: EncoderSpec) -> NDArray[Any] | FaissVectors
             f"of shape {matrix.shape}; write them as float32, one row per document"
         )
     if matrix.shape[1] != spec.dimensions:
-        raise SourceError(wrong_width(str(vectors), spec, matrix.shape[1]))
+        raise SourceError(_wrong_width(str(vectors), spec, matrix.shape[1]))
     return matrix
 
 
@@ -160,7 +156,7 @@ def _rows(vectors: Path, rows: int) -> Iterator[_Row]:
     ids_file = ids_file_of(vectors)
     if not ids_file.exists():
         for number in range(rows):
-            yield _Row(number, str(vectors), None, None)
+            yield _Row(number, f"{vectors}: row {number} (counted from 0)", None, None)
         return
     number = -1
     with ids_file.open("rb") as file:
@@ -192,14 +188,13 @@ def _json(line: bytes) -> Any:
 
 
 def _parsed_passages(
-    value: Json, text: str, spec: EncoderSpec, where: str
-) -> tuple[list[tuple[int, int]], NDArray[np.float32]]:
+    value: Json, spec: EncoderSpec, where: str
+) -> tuple[list[tuple[int, int]], NDArray[np.float64]]:
     spans, rows = [], []
     for number, passage in enumerate(value if isinstance(value, list) else []):
         match passage:
             case {"start": int() as start, "stop": int() as stop, "vector": vector, **rest}:
                 if not rest:
-                    _require_inside(where, (start, stop), text)
                     spans.append((start, stop))
                     rows.append(_parsed(vector, spec, f"{where}: passage {number + 1}"))
                     continue
@@ -212,45 +207,23 @@ def _parsed_passages(
     return spans, np.stack(rows)
 
 
-def _parsed(value: Json, spec: EncoderSpec, where: str) -> NDArray[np.float32]:
-    """(dimensions,) float32, finite."""
+def _parsed(value: Json, spec: EncoderSpec, where: str) -> NDArray[np.float64]:
+    """(dimensions,)"""
     if not isinstance(value, list) or not set(map(type, value)) <= {int, float}:
         raise SourceError(
             f"{where}: expected a list of {spec.dimensions} numbers; correct the record"
         )
     if len(value) != spec.dimensions:
-        raise SourceError(wrong_width(where, spec, len(value)))
+        raise SourceError(_wrong_width(where, spec, len(value)))
     try:
-        found = np.array(value, np.float64)
+        return np.array(value, np.float64)
     except OverflowError:
-        found = np.full(len(value), np.inf)
-    return finite_rows(found[np.newaxis], [where]).reshape(-1)
+        return np.full(len(value), np.inf)
 
 
-def finite_rows(found: NDArray[np.float64], names: list[str]) -> NDArray[np.float32]:
-    """(rows, dimensions) as float32; `names` gives the place of each row."""
-    with np.errstate(over="ignore"):
-        vectors = found.astype(np.float32)
-    for name, row in zip(names, vectors, strict=True):
-        if not np.isfinite(row).all():
-            raise SourceError(
-                f"{name}: expected numbers that float32 holds, found NaN, infinity or one too "
-                "large; make the vector again or leave the document out"
-            )
-    return vectors
-
-
-def wrong_width(where: str, spec: EncoderSpec, found: int) -> str:
+def _wrong_width(where: str, spec: EncoderSpec, found: int) -> str:
     """The message for vectors of `found` dimensions."""
     return (
         f"{where}: expected vectors of {spec.dimensions} dimensions, as {spec} gives them, found "
         f"{found}; name the encoder that made them with --model"
     )
-
-
-def _require_inside(where: str, span: tuple[int, int], text: str) -> None:
-    if bool in map(type, span) or not 0 <= span[0] <= span[1] <= len(text):
-        raise SourceError(
-            f"{where}: expected a passage inside the text of {len(text)} characters, found "
-            f"{span[0]} to {span[1]}; give the text that the vectors were made from"
-        )

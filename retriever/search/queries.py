@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -81,18 +81,13 @@ def search_texts(
     ready: QueryVectors | None = None,
 ) -> Iterator[list[Hit]]:
     """The hits of each query."""
-    batch: list[str] = []
-    answered = 0
-    for number, text in enumerate(texts, start=1):
-        check_query(text, number)
-        batch.append(text)
-        if len(batch) == _BATCH:
-            part = _rows(ready, answered, batch)
-            yield from _search(index, batch, settings, where, reranker, part)
-            batch, answered = [], number
-    if batch:
+    stream, answered = iter(texts), 0
+    while batch := list(islice(stream, _BATCH)):
+        for number, text in enumerate(batch, start=answered + 1):
+            check_query(text, number)
         part = _rows(ready, answered, batch)
         yield from _search(index, batch, settings, where, reranker, part)
+        answered += len(batch)
 
 
 def candidates_of(

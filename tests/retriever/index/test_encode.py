@@ -46,8 +46,7 @@ def test_numpy_reads_the_rows_in_the_order_of_the_documents(tmp_path, fake_encod
     write(documents(2), fake_encoder, output)
     written = write(documents(n), fake_encoder, output, progress=told)
     assert (told.windows, told.texts) == (windows, n)
-    assert (written.rows, written.truncated) == (n, 0)
-    assert written.ids_file == tmp_path / "vectors.ids.jsonl"
+    assert written == (n, 0)
     for mode in (None, "r"):
         vectors = np.load(output, mmap_mode=mode, allow_pickle=False)
         assert (vectors.dtype, vectors.shape) == (np.float32, (n, 16))
@@ -55,14 +54,14 @@ def test_numpy_reads_the_rows_in_the_order_of_the_documents(tmp_path, fake_encod
     texts = [f"{d.title} {d.text}" if d.title else d.text for d in documents(n)]
     if n:
         np.testing.assert_array_equal(vectors, fake_encoder.encode(texts))
-    ids = [json.loads(line) for line in written.ids_file.read_text().splitlines()]
+    ids = [json.loads(line) for line in (tmp_path / "vectors.ids.jsonl").read_text().splitlines()]
     assert ids == [d.id for d in documents(n)]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["vectors.ids.jsonl", "vectors.npy"]
 
 
 def test_long_texts_are_cut_and_counted(tmp_path, fake_encoder):
     stream = [Document("a", "short"), Document("b", LONG), Document("c", LONG, "t")]
-    assert write(stream, fake_encoder, tmp_path / "v.npy").truncated == 2
+    assert write(stream, fake_encoder, tmp_path / "v.npy") == (3, 2)
     expected = fake_encoder.encode(["short", LONG, f"t {LONG}"])
     np.testing.assert_array_equal(np.load(tmp_path / "v.npy"), expected)
 

@@ -110,5 +110,5 @@ def test_what_cannot_be_imported_is_named(database, made, tmp_path):
     with pytest.raises(SourceError, match=r"'d0' was given before, at .*row 1"):
         import_documents(tmp_path / "index", f"{source}/same", made.model)
     database.create_table("short", [{**row, "vector": row["vector"][1:]} for row in rows(made)])
-    with pytest.raises(SourceError, match=r"8 dimensions.*found 7"):
+    with pytest.raises(SourceError, match=r"row 1: .* shape \(1, 8\), .* found \(1, 7\)"):
         import_documents(tmp_path / "index", f"{source}/short", made.model)
