@@ -61,13 +61,8 @@ def explanation(hits: Sequence[Hit], settings: SearchSettings) -> str:
     header = ["rank", "score", *first, "dense", "rank", "bm25", "rank", "id"]
     rows = [
         [
-            str(hit.rank),
-            f"{hit.score:.4f}",
-            *([_rank(hit.first_rank)] if reranked else []),
-            _score(hit.dense),
-            _rank(hit.dense_rank),
-            _score(hit.bm25),
-            _rank(hit.bm25_rank),
+            *map(_shown, (hit.rank, hit.score, *([hit.first_rank] if reranked else []))),
+            *map(_shown, (hit.dense, hit.dense_rank, hit.bm25, hit.bm25_rank)),
             hit.id,
         ]
         for hit in hits
@@ -86,7 +81,12 @@ def facets_text(facets: Facets) -> str:
     lines = []
     for name, facet in facets.fields.items():
         rows = [
-            [_value(one.value), f"{one.matches:,}", f"{one.documents:,}"] for one in facet.values
+            [
+                one.value if isinstance(one.value, str) else json.dumps(one.value),
+                f"{one.matches:,}",
+                f"{one.documents:,}",
+            ]
+            for one in facet.values
         ]
         if facet.distinct > len(rows):
             rows.append([f"… {facet.distinct - len(rows):,} more", "", ""])
@@ -116,16 +116,9 @@ def _wrapped(text: str, cells: int) -> list[str]:
     return wcwidth.wrap(text, cells, initial_indent=_INDENT, subsequent_indent=_INDENT)
 
 
-def _value(value: object) -> str:
-    """A string as it is, a number or boolean as JSON writes it."""
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def _score(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
-
-
-def _rank(value: int | None) -> str:
+def _shown(value: float | None) -> str:
+    if isinstance(value, float):
+        return f"{value:.4f}"
     return "-" if value is None else str(value)
 
 

@@ -81,7 +81,14 @@ class _Bars:
         )
         return self._bar
 
-    def _show_corpus(self, reader: ReadInBytes) -> None:
+
+class EncodingProgress(_Bars):
+    """A bar over the bytes of a corpus; it follows the encoder, which is behind the reader."""
+
+    def __init__(self, reader: ReadInBytes, *, quiet: bool) -> None:
+        super().__init__(quiet=quiet)
+        self._reader = reader
+        self._before = self._after = self._window = self._done = self._passages = 0
         total = reader.total_bytes
         self._show(
             total=total,
@@ -91,53 +98,33 @@ class _Bars:
             bar_format=None if total is None else _BAR + "{desc}, {elapsed}, {remaining} left",
         )
 
-    def _describe(self, passages: int) -> str:
-        elapsed = self._bar.format_dict["elapsed"]
-        return f"{passages:,} passages, {passages / elapsed if elapsed else 0.0:,.0f}/s"
-
-
-class EncodingProgress(_Bars):
-    """A bar over the bytes of a corpus; it follows the encoder, which is behind the reader."""
-
-    def __init__(self, reader: ReadInBytes, *, quiet: bool) -> None:
-        super().__init__(quiet=quiet)
-        self._reader = reader
-        self._before = self._after = self._window = self._done = self._passages = 0
-        self._show_corpus(reader)
-
     def window(self, passages: int) -> None:
         """Begin a window of `passages` passages."""
         self._before, self._after = self._after, self._reader.bytes_read
         self._window, self._done = passages, 0
 
-    def encoded(self, passages: int, pieces: int) -> None:
+    def encoded(self, passages: int, pieces: int = 0) -> None:
         """Count `passages` more encoded passages of the window."""
-        self._done += passages
         self._passages += passages
-        reached = self._before + (self._after - self._before) * self._done // self._window
-        self._bar.set_description_str(self._describe(self._passages), refresh=False)
-        self._bar.update(reached - self._bar.n)
+        elapsed = self._bar.format_dict["elapsed"]
+        rate = self._passages / elapsed if elapsed else 0.0
+        shown = f"{self._passages:,} passages, {rate:,.0f}/s"
+        self._bar.set_description_str(shown, refresh=not self._window)
+        if self._window:
+            self._done += passages
+            read = self._after - self._before
+            self.finished(self._before + read * self._done // self._window)
+
+    def finished(self, reached: int) -> None:
+        """The corpus was read up to `reached` bytes at the end of what is encoded."""
+        self._bar.update(max(0, reached - self._bar.n))
 
 
-class ShardsProgress(_Bars):
+class ShardsProgress(EncodingProgress):
     """A bar over the bytes of a corpus in finished shards, with the rate of all workers."""
-
-    def __init__(self, reader: ReadInBytes, *, quiet: bool) -> None:
-        super().__init__(quiet=quiet)
-        self._passages = 0
-        self._show_corpus(reader)
 
     def window(self, passages: int) -> None:
         """Do nothing: workers have windows of their own."""
-
-    def encoded(self, passages: int, pieces: int = 0) -> None:
-        """Count passages that a worker has just encoded."""
-        self._passages += passages
-        self._bar.set_description_str(self._describe(self._passages))
-
-    def finished(self, reached: int) -> None:
-        """A shard is there; the corpus was read up to `reached` bytes at its end."""
-        self._bar.update(max(0, reached - self._bar.n))
 
 
 class Stages(_Bars):

@@ -27,6 +27,7 @@ from retriever.errors import (
 )
 from retriever.index import Index
 from retriever.search.reranking import Reranker
+from retriever.settings import check_settings, setting
 
 _LOG = logging.getLogger("retriever.service")
 _MEBIBYTE = 2**20
@@ -54,17 +55,6 @@ class ServiceSettings:
         hosts: host names under which the service is reached, besides localhost and IP addresses.
         origins: origins of other web pages that may call the service, such as
             ``https://example.org``.
-        max_k: maximum number of hits of a query, and of `depth`.
-        max_queries: maximum number of queries in one call.
-        max_text: maximum number of characters of a query or filter.
-        max_texts: maximum number of texts that one call embeds or reranks.
-        max_body: maximum size of another request in bytes.
-        max_upload: maximum size of a change of documents in bytes.
-        timeout: seconds after which a request is given up, changes of documents excepted.
-        queue: maximum number of queries and texts that wait.
-        batch: maximum number of queries or texts that run together.
-        batch_wait: seconds that the first one of a batch waits for others.
-        bodies: number of requests of the largest size that are in memory at the same time.
 
     Raises:
         ConfigError: a limit is out of range, or a host or origin is malformed.
@@ -74,27 +64,26 @@ class ServiceSettings:
     writable: bool = False
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
-    max_k: int = 1_000
-    max_queries: int = 256
-    max_text: int = 10_000
-    max_texts: int = 1_024
-    max_body: int = 4 * _MEBIBYTE
-    max_upload: int = 256 * _MEBIBYTE
-    timeout: float = 30.0
-    queue: int = 1_024
-    batch: int = 64
-    batch_wait: float = 0.003
-    bodies: int = 64
+    max_k: int = setting(1_000, "Maximum number of hits of a query, and of `depth`.", low=1)
+    max_queries: int = setting(256, "Maximum number of queries in one call.", low=1)
+    max_text: int = setting(10_000, "Maximum number of characters of a query or filter.", low=1)
+    max_texts: int = setting(1_024, "Maximum number of texts to embed or rerank in a call.", low=1)
+    max_body: int = setting(4 * _MEBIBYTE, "Maximum size of another request in bytes.", low=1)
+    max_upload: int = setting(256 * _MEBIBYTE, "Maximum size of a change in bytes.", low=1)
+    timeout: float = setting(
+        30.0, "Seconds after which a request that reads is given up.", low=0, low_open=True
+    )
+    queue: int = setting(1_024, "Maximum number of queries and texts that wait.", low=1)
+    batch: int = setting(64, "Maximum number of queries or texts that run together.", low=1)
+    batch_wait: float = setting(
+        0.003, "Seconds that the first one of a batch waits for others.", low=0, high=1
+    )
+    bodies: int = setting(
+        64, "Number of requests of the largest size that are in memory at the same time.", low=1
+    )
 
     def __post_init__(self) -> None:
-        for name in ("max_k", "max_queries", "max_text", "max_texts", "max_body", "max_upload"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}: expected 1 or more, found {getattr(self, name)}")
-        for name in ("queue", "batch", "timeout", "bodies"):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"{name}: expected more than 0, found {getattr(self, name)}")
-        if not 0 <= self.batch_wait <= 1:
-            raise ConfigError(f"batch_wait: expected 0 to 1 seconds, found {self.batch_wait:g}")
+        check_settings(self)
         if self.token and not (self.token.isascii() and self.token.isprintable()):
             raise ConfigError("token: expected printable ASCII characters")
         for origin in self.origins:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 
 import pytest
@@ -68,12 +67,3 @@ def test_a_name_of_wide_characters_keeps_columns_aligned(retriever, files):
     assert [
         width(line.partition(value)[0]) for line, value in ((first, "1.0000"), (second, "0.4750"))
     ] == [column - 1] * 2
-
-
-def test_runs_and_judgments_may_be_gzipped(retriever, files):
-    for name in ("good.run", "qrels"):
-        (files / f"{name}.gz").write_bytes(gzip.compress((files / name).read_bytes()))
-    plain = retriever("eval", "compare", "good.run", "--qrels", "qrels", "--json")
-    packed = retriever("eval", "compare", "good.run.gz", "--qrels", "qrels.gz", "--json")
-    assert (packed.code, packed.err) == (0, "")
-    assert packed.out == plain.out.replace("good.run", "good.run.gz")

@@ -20,36 +20,6 @@ def elsewhere(in_a_folder):
     """Each test has a folder of its own."""
 
 
-def test_documents_of_several_folders_do_not_overwrite_each_other(retriever, tmp_path):
-    for name in ("p1", "p2"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "README.md").write_text(f"# About {name}\n\nText of {name}.\n")
-    done = retriever("index", "p1", "p2")
-    assert (done.code, done.out[:26]) == (0, ".retriever: 2 added, 0 upd")
-    assert done.err == "note: ids are the names of the folders with the paths below them\n"
-    with Index.open(".retriever") as index:
-        assert [one.id for one in index] == ["p1/README.md", "p2/README.md"]
-    # From another place, and of one folder as ever.
-    assert "2 unchanged" in retriever("index", tmp_path / "p2", f"{tmp_path}/p1/").out
-    assert retriever("index", "p1", "-i", "one").code == 0
-    with Index.open("one") as index:
-        assert [one.id for one in index] == ["README.md"]
-
-
-def test_an_id_in_two_files_stops_the_run_and_names_both(retriever, write_jsonl):
-    first = write_jsonl({"id": "a", "text": "x"}, {"id": "b", "text": "y"}, name="A.jsonl")
-    second = write_jsonl({"id": "b", "text": "z"}, name="B.jsonl")
-    done = retriever("index", first, second)
-    assert done.code == 2
-    assert f"{second}:1: the id 'b' was given before, at {first}:2; ids must be" in done.err
-    with Index.open(".retriever") as index:
-        assert index["b"].text == "y"
-    skipped = retriever("index", first, second, "--on-error", "skip")
-    assert (skipped.code, "1 skipped" in skipped.out) == (0, True)
-    # One after the other, the later one replaces.
-    assert "1 updated" in retriever("index", second).out
-
-
 def test_an_empty_document_deletes_the_one_with_its_id(retriever, write_jsonl):
     source = write_jsonl({"id": "a", "text": "x"}, {"id": "b", "text": "y"})
     retriever("index", source)

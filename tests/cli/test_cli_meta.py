@@ -83,26 +83,6 @@ def test_a_folder_gives_its_own_splits(train, pairs):
     assert (provenance["pairs"], provenance["dev_pairs"]) == (12, 12)
 
 
-def test_the_result_is_an_encoder_like_any_other(train, corpus, pairs, retriever, tmp_path):
-    assert train(corpus, "--method", "svd", "--quiet").code == 0
-    assert retriever("index", corpus, "--model", "./both", "-i", "i").code == 0
-    hit = retriever("query", TEXTS[3], "-i", "i", "-k", "1", "--mode", "dense", "--json")
-    assert json.loads(hit.out)["id"] == "3"
-    info = retriever("info", "-i", "i")
-    assert "./both::max-length=40 (" in info.out
-    assert "fingerprint" in info.out
-    assert retriever("encode", corpus, "--model", "./both", "-o", "v.npy").code == 0
-    np.testing.assert_allclose(np.load("v.npy"), Encoder.load("./both").encode(TEXTS), atol=1e-6)
-    scored = retriever("eval", "sts", pairs / "test.tsv", "-e", "./both", "--no-cache", "--json")
-    assert scored.code == 0, scored.err
-    moved = train(corpus, "--method", "avg", output="other")
-    assert moved.code == 0
-    assert retriever("reindex", "-i", "i", "--model", "./other").code == 0
-    refused = retriever("query", "w1", "-i", "i", "--model", "./both")
-    assert refused.code == 2
-    assert "the model ./both with weights" in refused.err
-
-
 def test_info_and_inspect_show_sources_and_words(train, corpus, retriever, tmp_path, tiny_models):
     train(corpus, "--method", "svd", "--quiet")
     shown = retriever("info", "-i", "both")

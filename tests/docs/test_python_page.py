@@ -60,36 +60,6 @@ def test_every_example_prints_what_the_page_says(tmp_path, monkeypatch, capsys):
         assert capsys.readouterr().out.splitlines() == expected, example
 
 
-def test_docstrings_become_markdown():
-    def sample():
-        """Do ``it``.
-
-        >>> sample(1)
-        True
-
-        Args:
-            first: a number,
-                of any kind.
-            second: a text.
-
-        Returns:
-            (n,) bool.
-
-        Raises:
-            ValueError: it is
-                wrong.
-            What `open` raises.
-        """
-
-    made = "\n".join(MAKER["_text"](sample))
-    assert re.sub(r"\n{3,}", "\n\n", made).strip() == (
-        "Do `it`.\n\n"
-        "**Arguments:**\n\n- `first`: a number, of any kind.\n- `second`: a text.\n\n"
-        "**Returns:** (n,) bool.\n\n"
-        "**Raises:** ValueError: it is wrong; What `open` raises."
-    )
-
-
 def test_signatures_are_shown_as_calls():
     def sample(first: "int", *, second: "str" = "x", **rest: "int") -> "bool": ...
 
