@@ -179,12 +179,8 @@ class LightCrossEncoder:
             if self._dtype == "int8":
                 ranges = calibrated(self._weights, self._identity, self._pieces, self.max_length)
             self._compiled = OpenVINOEngine(self._weights, [depth], self._dtype, ranges)
-        batches = (
-            (rows, [ids[row] for row in rows], [types[row] for row in rows])
-            for rows in self._compiled.batches([len(one) for one in ids])
-        )
-        for batch in self._compiled.run(batches):
-            yield batch.key, batch.states[0][:, 0]
+        for batch in self._compiled.run(ids, types):
+            yield batch.rows, batch.states[0][:, 0]
 
 
 def write_cross_encoder(folder: Path, model: CrossEncoder, training: Mapping[str, Any]) -> None:

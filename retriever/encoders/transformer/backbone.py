@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,50 +63,39 @@ class ReachedError(Exception):
     """The highest layer that is needed is computed: the model can stop."""
 
 
-class LayerHooks:
-    """The layers of a model, in the order of their calls."""
+@contextmanager
+def visited_layers(
+    modules: Sequence[torch.nn.Module], pieces_first: bool, layers: Collection[int], visit: Visit
+) -> Iterator[None]:
+    """While the block runs a forward pass, show each hidden state of `layers` to `visit`."""
+    highest, calls = max(layers), 0
 
-    def __init__(self, modules: Sequence[torch.nn.Module], pieces_first: bool) -> None:
-        self.modules = modules
-        self._pieces_first = pieces_first
+    def show(layer: int, state: torch.Tensor) -> None:
+        if layer in layers:
+            visit(layer, state.transpose(0, 1) if pieces_first else state)
+        if layer == highest:
+            raise ReachedError
 
-    @contextmanager
-    def visited(self, layers: Collection[int], visit: Visit) -> Iterator[None]:
-        """While the block runs a forward pass, show each hidden state of `layers` to `visit`."""
-        highest, calls = max(layers), 0
+    def before(_: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        if calls == 0:
+            show(0, arguments[0] if arguments else named["hidden_states"])
 
-        def show(layer: int, state: torch.Tensor) -> None:
-            if layer in layers:
-                visit(layer, state.transpose(0, 1) if self._pieces_first else state)
-            if layer == highest:
-                raise ReachedError
+    def after(_: Any, __: Any, output: Any) -> None:
+        nonlocal calls
+        calls += 1
+        show(calls, output[0] if isinstance(output, tuple) else output)
 
-        def before(_: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-            if calls == 0:
-                show(0, arguments[0] if arguments else named["hidden_states"])
-
-        def after(_: Any, __: Any, output: Any) -> None:
-            nonlocal calls
-            calls += 1
-            show(calls, output[0] if isinstance(output, tuple) else output)
-
-        handles = [
-            self.modules[0].register_forward_pre_hook(before, with_kwargs=True),
-            *(module.register_forward_hook(after) for module in self.modules),
-        ]
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-
-
-def find_layers(model: Any) -> LayerHooks | None:
-    """The layers of a transformers model, or None if its architecture is not known."""
-    architecture = architecture_of(model.config.to_dict())
-    if architecture is None:
-        return None
-    return LayerHooks(list(model.get_submodule(architecture.layers)), architecture.pieces_first)
+    handles = [
+        modules[0].register_forward_pre_hook(before, with_kwargs=True),
+        *(module.register_forward_hook(after) for module in modules),
+    ]
+    try:
+        yield
+    except ReachedError:
+        pass
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +143,7 @@ class Backbone:
         if not training:
             pack_linear(self.model)
             use_quick_attention(self.model)
-        self._layers = find_layers(model)
+        self._architecture = architecture_of(model.config.to_dict())
         self._has_pooler = has_pooler(model, report)
         self.depth = int(model.config.num_hidden_layers)
         self.width = int(model.config.hidden_size)
@@ -167,18 +156,13 @@ class Backbone:
 
     def tokenize(self, texts: Sequence[str], max_length: int | None = None) -> list[list[int]]:
         """Word-piece ids of each text with special tokens; cut at `max_length` ids if given."""
-        if not texts:
-            return []
-        encoded = self._tokenizer(
-            list(texts),
-            truncation=max_length is not None,
-            max_length=max_length,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-            verbose=False,
-        )
-        ids: list[list[int]] = encoded["input_ids"]
+        cut = {"truncation": max_length is not None, "max_length": max_length}
+        ids: list[list[int]] = self._read(texts, **cut)["input_ids"] if texts else []
         return ids
+
+    def _read(self, texts: Sequence[str], **options: Any) -> Any:
+        plain = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
+        return self._tokenizer(list(texts), **plain, **options)
 
     def tokenize_pairs(
         self, left: Sequence[str], right: Sequence[str], max_length: int
@@ -218,13 +202,7 @@ class Backbone:
         """Word-piece ids of each text with special tokens, and the character offsets of each."""
         if not texts:
             return [], []
-        encoded = self._tokenizer(
-            list(texts),
-            return_offsets_mapping=True,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-            verbose=False,
-        )
+        encoded = self._read(texts, return_offsets_mapping=True)
         return encoded["input_ids"], encoded["offset_mapping"]
 
     def piece_names(self, ids: Sequence[int]) -> list[str]:
@@ -253,29 +231,25 @@ class Backbone:
 
     def run(self, batch: Batch, layers: Collection[int], visit: Visit) -> None:
         """Compute hidden states from the lowest up to the highest of `layers`, and no further."""
-        if self.autocast:
-            self._run_in_bfloat16(batch, layers, visit)
-        elif self._layers is None:
-            # The one hidden state that every architecture gives.
-            visit(max(layers), self.model(**batch.inputs).last_hidden_state)
-        else:
-            with suppress(ReachedError), self._layers.visited(layers, visit):
-                self.model(**batch.inputs)
-
-    def _run_in_bfloat16(self, batch: Batch, layers: Collection[int], visit: Visit) -> None:
+        if not self.autocast:
+            self._run(batch, layers, visit)
+            return
         import torch
 
         states: list[tuple[int, torch.Tensor]] = []
         with torch.autocast(self.device.type, torch.bfloat16):
-            if self._layers is None:
-                states.append((max(layers), self.model(**batch.inputs).last_hidden_state))
-            else:
-                kept = self._layers.visited(layers, lambda *seen: states.append(seen))
-                with suppress(ReachedError), kept:
-                    self.model(**batch.inputs)
+            self._run(batch, layers, lambda *seen: states.append(seen))
         # What is done with the states is done in full precision.
         for layer, state in states:
             visit(layer, state)
+
+    def _run(self, batch: Batch, layers: Collection[int], visit: Visit) -> None:
+        if self._architecture is None:
+            # The one hidden state that every architecture gives.
+            visit(max(layers), self.model(**batch.inputs).last_hidden_state)
+            return
+        with visited_layers(self.layers(), self._architecture.pieces_first, layers, visit):
+            self.model(**batch.inputs)
 
     def top(self, batch: Batch) -> torch.Tensor:
         """The last hidden state, (texts, pieces, width), with gradients if they are needed."""
@@ -314,12 +288,12 @@ class Backbone:
     def layers(self) -> list[torch.nn.Module]:
         """The distinct modules that compute the layers, from the lowest one up."""
         self.require_layers()
-        assert self._layers is not None
-        return list(self._layers.modules)
+        assert self._architecture is not None
+        return list(self.model.get_submodule(self._architecture.layers))
 
     def require_layers(self) -> None:
         """Check that every hidden state can be read."""
-        if self._layers is None:
+        if self._architecture is None:
             raise ConfigError(
                 f"layers: the layers of a {self.model.config.model_type} model cannot be read one "
                 "by one; name another model"

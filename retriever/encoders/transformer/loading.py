@@ -167,7 +167,7 @@ class LightModel(EncoderModel):
         if engine == "torch":
             return None
         return (
-            (found.key, self._vectors(found.states, found.lengths))
+            (found.rows, self._vectors(found.states, found.lengths))
             for found in self._states(pieces, engine)
         )
 
@@ -200,22 +200,19 @@ class LightModel(EncoderModel):
             return
         for found in self._states(pieces, engine):
             states = dict(zip(self._fuser.layers, found.states, strict=True))
-            yield found.key, self._fuser.fuse(states)
+            yield found.rows, self._fuser.fuse(states)
 
     def _states(
         self, pieces: Sequence[Sequence[int]], engine: Literal["numpy", "openvino"]
-    ) -> Iterator[States[NDArray[np.int64]]]:
-        """The hidden states that are read, a batch after the other; the key is its rows."""
-        lengths = np.array([len(ids) for ids in pieces], np.int64)
-        if engine == "numpy":
-            one_by_one = NumPyEngine(self._weights)
-            for row, ids in enumerate(pieces):
-                states = one_by_one.states(ids, self._fuser.layers)
-                yield States(np.array([row]), lengths[row : row + 1], states)
+    ) -> Iterator[States]:
+        """The hidden states that are read, a batch after the other."""
+        if engine == "openvino":
+            yield from self._compiled().run(pieces)
             return
-        compiled = self._compiled()
-        groups = compiled.batches(lengths)
-        yield from compiled.run((rows, [pieces[row] for row in rows], None) for rows in groups)
+        one_by_one = NumPyEngine(self._weights)
+        for row, ids in enumerate(pieces):
+            states = one_by_one.states(ids, self._fuser.layers)
+            yield States(np.array([row]), np.array([len(ids)]), states)
 
     def in_torch(self) -> TransformerModel:
         """The same model in torch, loaded on first use."""

@@ -14,16 +14,15 @@ processor time for 6 to 12 layers, so that nothing is converted beforehand or ca
 from __future__ import annotations
 
 import hashlib
-import itertools
 import math
 import os
 import threading
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,7 +120,6 @@ _WINDOW = 256
 # By the name of a linear layer (2, inputs): the lowest and the highest value of each component of
 # its input.
 Ranges = Mapping[str, Floats]
-Key = TypeVar("Key")
 # With int8, attention and norms are in what the library takes by default: bfloat16 where the
 # processor has it.
 _PRECISIONS: dict[Dtype, str] = {"float32": "f32", "bfloat16": "bf16"}
@@ -214,63 +212,12 @@ def _write(file: Path, ranges: Mapping[str, Floats]) -> None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class States(Generic[Key]):
-    """The hidden states of one batch; they are overwritten when the next batch is asked for."""
+class States:
+    """The hidden states of some rows; they are overwritten when the next ones are asked for."""
 
-    key: Key
+    rows: NDArray[np.int64]
     lengths: NDArray[np.int64]
     states: list[Floats]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Running(Generic[Key]):
-    """A batch that is computed; the memory of its inputs has to stay meanwhile."""
-
-    key: Key
-    lengths: NDArray[np.int64]
-    compiled: _Compiled
-    request: Any
-    inputs: Sequence[Any]
-
-
-class _Compiled:
-    """A graph that runs some batches at a time; compiled when it is first used."""
-
-    def __init__(
-        self,
-        weights: Weights,
-        layers: Sequence[int],
-        dtype: Dtype,
-        ranges: Ranges | None,
-        *,
-        streams: int,
-        cores: int,
-    ) -> None:
-        self._parts = weights, layers, ranges
-        self._settings: dict[str, Any] = {
-            "NUM_STREAMS": streams,
-            "INFERENCE_NUM_THREADS": cores,
-        }
-        if dtype in _PRECISIONS:
-            self._settings["INFERENCE_PRECISION_HINT"] = _PRECISIONS[dtype]
-        self._lock = threading.Lock()
-        self._model: Any = None
-        self._idle: list[Any] = []
-
-    def request(self) -> Any:
-        """A request that nobody uses."""
-        import openvino
-
-        with self._lock:
-            if self._model is None:
-                weights, layers, ranges = self._parts
-                graph = _Graph(weights, ranges).model(layers)
-                self._model = openvino.Core().compile_model(graph, "CPU", self._settings)
-            return self._idle.pop() if self._idle else self._model.create_infer_request()
-
-    def give_back(self, request: Any) -> None:
-        """Let others use a request that has ended."""
-        self._idle.append(request)
 
 
 class OpenVINOEngine:
@@ -283,16 +230,18 @@ class OpenVINOEngine:
         self, weights: Weights, layers: Sequence[int], dtype: Dtype, ranges: Ranges | None = None
     ) -> None:
         self._weights = weights
+        self._layers = layers
+        self._dtype = dtype
+        self._ranges = ranges
         self._cores = (
             len(os.sched_getaffinity(0))
             if hasattr(os, "sched_getaffinity")
             else (os.cpu_count() or 1)
         )
-        parts = weights, layers, dtype, ranges
-        self._several = _Compiled(*parts, streams=self._cores, cores=self._cores)
-        self._alone = (
-            _Compiled(*parts, streams=1, cores=self._cores) if self._cores > 1 else self._several
-        )
+        self._lock = threading.Lock()
+        # By the number of batches that run side by side; the requests are those that nobody uses.
+        self._compiled: dict[int, Any] = {}
+        self._requests: dict[int, list[Any]] = defaultdict(list)
 
     def batches(self, lengths: Sequence[int] | NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
         """Rows of texts in batches, so that every core has work; see `token_batches`."""
@@ -300,40 +249,42 @@ class OpenVINOEngine:
         return token_batches(lengths, int(min(max(share, _FEWEST), BATCH_PIECES)))
 
     def run(
-        self,
-        batches: Iterable[tuple[Key, Sequence[Sequence[int]], Sequence[Sequence[int]] | None]],
-    ) -> Iterator[States[Key]]:
-        """Run batches, and yield the states of each in the order of the batches."""
-        # One more than run at a time, so that no core waits while the caller reads the states.
-        waiting: deque[_Running[Key]] = deque()
+        self, ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None = None
+    ) -> Iterator[States]:
+        """Run texts, and yield the states of a batch after the other."""
+        lengths = np.array([len(row) for row in ids], np.int64)
+        batches = list(self.batches(lengths))
+        streams = self._cores if len(batches) > 1 else 1
+        # The memory of a batch's inputs has to stay meanwhile.
+        waiting: deque[tuple[NDArray[np.int64], Any, list[Any]]] = deque()
+
+        def finish() -> Iterator[States]:
+            rows, request, _ = waiting.popleft()
+            request.wait()
+            outputs = range(len(request.model_outputs))
+            states = [request.get_output_tensor(one).data for one in outputs]
+            yield States(rows, lengths[rows], states)
+            self._requests[streams].append(request)
+
         try:
-            ahead = iter(batches)
-            first = list(itertools.islice(ahead, 2))
-            compiled = self._several if len(first) > 1 else self._alone
-            for batch in itertools.chain(first, ahead):
-                waiting.append(self._start(compiled, *batch))
+            for rows in batches:
+                kinds = None if types is None else [types[row] for row in rows]
+                inputs = self._inputs([ids[row] for row in rows], kinds)
+                request = self._request(streams)
+                request.start_async(inputs)
+                waiting.append((rows, request, inputs))
+                # One more than run at a time, so that no core waits while the caller reads.
                 if len(waiting) > self._cores:
-                    yield from self._finish(waiting.popleft())
+                    yield from finish()
             while waiting:
-                yield from self._finish(waiting.popleft())
+                yield from finish()
         finally:
-            for one in waiting:
-                one.request.wait()
+            for _, request, _ in waiting:
+                request.wait()
 
-    def _finish(self, running: _Running[Key]) -> Iterator[States[Key]]:
-        running.request.wait()
-        outputs = range(len(running.request.model_outputs))
-        states = [running.request.get_output_tensor(one).data for one in outputs]
-        yield States(running.key, running.lengths, states)
-        running.compiled.give_back(running.request)
-
-    def _start(
-        self,
-        compiled: _Compiled,
-        key: Key,
-        ids: Sequence[Sequence[int]],
-        types: Sequence[Sequence[int]] | None,
-    ) -> _Running[Key]:
+    def _inputs(
+        self, ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None
+    ) -> list[Any]:
         import openvino
 
         lengths = np.array([len(row) for row in ids], np.int64)
@@ -348,10 +299,24 @@ class OpenVINOEngine:
         inputs = [padded, self._weights.places(padded).copy(), bias]
         if self._weights.types is not None:
             inputs.append(kinds)
-        request = compiled.request()
-        tensors = [openvino.Tensor(one, shared_memory=True) for one in inputs]
-        request.start_async(tensors)
-        return _Running(key, lengths, compiled, request, tensors)
+        return [openvino.Tensor(one, shared_memory=True) for one in inputs]
+
+    def _request(self, streams: int) -> Any:
+        """A request that nobody uses, of the graph that runs so many batches side by side."""
+        import openvino
+
+        with self._lock:
+            if streams not in self._compiled:
+                settings: dict[str, Any] = {
+                    "NUM_STREAMS": streams,
+                    "INFERENCE_NUM_THREADS": self._cores,
+                }
+                if self._dtype in _PRECISIONS:
+                    settings["INFERENCE_PRECISION_HINT"] = _PRECISIONS[self._dtype]
+                graph = _Graph(self._weights, self._ranges).model(self._layers)
+                self._compiled[streams] = openvino.Core().compile_model(graph, "CPU", settings)
+            idle = self._requests[streams]
+            return idle.pop() if idle else self._compiled[streams].create_infer_request()
 
 
 class _Graph:
