@@ -17,7 +17,6 @@ from retriever.encoders.transformer.pretrained import (
     load_pretrained,
     pack_linear,
     quiet_transformers,
-    use_quick_attention,
 )
 from retriever.encoders.transformer.resolution import architecture_of
 from retriever.errors import ConfigError
@@ -142,7 +141,6 @@ class Backbone:
             model.config.use_mems_eval = False
         if not training:
             pack_linear(self.model)
-            use_quick_attention(self.model)
         self._architecture = architecture_of(model.config.to_dict())
         self._has_pooler = has_pooler(model, report)
         self.depth = int(model.config.num_hidden_layers)

@@ -2,11 +2,6 @@
 
 PyTorch passes a plain weight to oneDNN or MKL, which lay it out again on every call. The operators
 that torch.compile packs weights with do it once. Results differ by rounding alone.
-
-PyTorch's fused attention gains nothing from bfloat16 there. This one is the same function, two
-matrix products with a softmax between them: keys are padded to a multiple of the vector width,
-since softmax is three times as slow on other lengths, and few enough heads are computed at a time
-that what is between the products stays in cache.
 """
 
 from __future__ import annotations
@@ -25,13 +20,6 @@ _REASON = 240
 _ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout")
 # The number of rows that the layout is chosen for; others work as well.
 _ROWS = 1536
-# The attention's name in transformers, and the multiple that the number of keys is padded to.
-_NAME = "retriever_bfloat16"
-_VECTOR = 32
-# Scores computed at a time; for more, the memory is returned and allocated again each time.
-_CELLS = 2**20
-# Of those that this package reads layer by layer, the ones that let their attention be chosen.
-_MODELS = ("albert", "bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta")
 
 
 def load_pretrained(
@@ -145,52 +133,3 @@ def pack_linear(model: Any) -> None:
         for name, child in list(parent.named_children()):
             if type(child) is torch.nn.Linear:
                 setattr(parent, name, PackedLinear(child))
-
-
-def use_quick_attention(model: Any) -> None:
-    """Let a model in bfloat16 on the CPU use this attention; leave others as they are."""
-    import torch
-    from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.masking_utils import sdpa_mask
-
-    if model.device.type != "cpu" or model.dtype != torch.bfloat16:
-        return
-    if model.config.model_type in _MODELS:
-        AttentionInterface.register(_NAME, _attention)
-        AttentionMaskInterface.register(_NAME, sdpa_mask)
-        model.set_attn_implementation(_NAME)
-
-
-def _attention(
-    module: Any,
-    query: Any,
-    key: Any,
-    value: Any,
-    attention_mask: Any,
-    scaling: float | None = None,
-    **_: Any,
-) -> tuple[Any, None]:
-    """As transformers asks for it."""
-    import torch
-    from torch.nn.functional import pad
-
-    texts, heads, pieces, width = query.shape
-    spare = -pieces % _VECTOR
-    keys = torch.ones(texts, 1, 1, pieces, dtype=torch.bool)
-    if attention_mask is not None:
-        keys = attention_mask[:, :, :1]
-    bias = torch.zeros(keys.shape, dtype=query.dtype).masked_fill_(~keys, float("-inf"))
-    bias = pad(bias, (0, spare), value=float("-inf")).expand(-1, heads, -1, -1)
-    query, bias = query.reshape(-1, pieces, width), bias.reshape(texts * heads, 1, -1)
-    key, value = (
-        pad(states.reshape(-1, pieces, width), (0, 0, 0, spare)) for states in (key, value)
-    )
-    mixed = torch.empty_like(query)
-    step = max(1, _CELLS // (pieces + spare) ** 2)
-    for first in range(0, len(query), step):
-        part = slice(first, first + step)
-        scores = torch.baddbmm(
-            bias[part], query[part], key[part].transpose(1, 2), alpha=scaling or width**-0.5
-        )
-        torch.bmm(torch.softmax(scores, dim=-1), value[part], out=mixed[part])
-    return mixed.view(texts, heads, pieces, width).transpose(1, 2).contiguous(), None

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.transformer.pretrained import _attention, pack_linear
+from retriever.encoders.transformer.pretrained import pack_linear
 
 SENTENCES = [
     "cat",
@@ -16,27 +16,6 @@ SENTENCES = [
     "NASA's James Webb Space Telescope launched on 25 December 2021.",
     "Water boils at 100 °C (212 °F) at sea level. " * 10,
 ]
-
-
-@pytest.mark.parametrize("pieces", [1, 7, 32, 33])
-@pytest.mark.parametrize("padded", [False, True])
-def test_quick_attention_is_attention(pieces, padded):
-    torch.manual_seed(0)
-    query, key, value = torch.randn(3, 4, 2, pieces, 8).unbind()
-    mask = None
-    if padded:
-        lengths = torch.tensor([pieces, 1, max(1, pieces - 1), max(1, pieces // 2)])
-        keys = torch.arange(pieces) < lengths[:, None]
-        mask = keys[:, None, None, :].expand(4, 1, pieces, pieces)
-    expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-    found, weights = _attention(None, query, key, value, mask)
-    torch.testing.assert_close(found, expected.transpose(1, 2), atol=1e-5, rtol=1e-5)
-    assert weights is None
-    scaled, _ = _attention(None, query, key, value, mask, scaling=0.5)
-    expected = torch.nn.functional.scaled_dot_product_attention(
-        query, key, value, attn_mask=mask, scale=0.5
-    )
-    torch.testing.assert_close(scaled, expected.transpose(1, 2), atol=1e-5, rtol=1e-5)
 
 
 def test_bfloat16_is_close_to_float32_in_any_batch_and_the_same_encoder(minilm):
