@@ -227,14 +227,13 @@ class LightModel(EncoderModel):
             if self._openvino is None or self._openvino[0] != os.getpid():
                 # The destructor of one that a parent process had would wait for its threads.
                 self._inherited = self._openvino
-                self._openvino = os.getpid(), self._compile()
+                dtype, ranges = self._settings.dtype or "float32", None
+                if dtype == "int8":
+                    parts = self._weights, self._identity, self._pieces, self.max_length
+                    ranges = calibrated(*parts)
+                engine = OpenVINOEngine(self._weights, self._fuser.layers, dtype, ranges)
+                self._openvino = os.getpid(), engine
             return self._openvino[1]
-
-    def _compile(self) -> OpenVINOEngine:
-        dtype, ranges = self._settings.dtype or "float32", None
-        if dtype == "int8":
-            ranges = calibrated(self._weights, self._identity, self._pieces, self.max_length)
-        return OpenVINOEngine(self._weights, self._fuser.layers, dtype, ranges)
 
 
 def _load(asked: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpec, EncoderModel]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 
@@ -62,14 +63,6 @@ def test_vectors_are_those_of_torch(name, form, backend, load):
 
 
 @engines
-def test_the_bundled_model_has_the_vectors_of_torch(minilm, backend):
-    texts = ["cat", "How do I sort a list by a value? " * 12, "", "NASA's telescope, 25 December"]
-    reference = Encoder.load("::backend=torch", device="cpu").encode(texts)
-    found = Encoder.load(f"::backend={backend}", device="cpu").encode(texts)
-    np.testing.assert_allclose(found, reference, **CLOSE)
-
-
-@engines
 def test_a_vector_does_not_depend_on_the_batch(backend, load):
     encoder = load("bert", f"backend={backend}")
     alone = np.concatenate([encoder.encode([text]) for text in TEXTS])
@@ -79,19 +72,17 @@ def test_a_vector_does_not_depend_on_the_batch(backend, load):
 
 
 @engines
-def test_layers_above_the_highest_one_read_are_not_computed(backend, folders, tmp_path):
+def test_layers_above_the_highest_one_read_are_not_computed(backend, load, folders, tmp_path):
     from safetensors.numpy import load_file, save_file
 
-    whole = folders("bert")
-    for path in whole.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    tensors = load_file(tmp_path / "model.safetensors")
+    folder = shutil.copytree(folders("bert"), tmp_path / "bert")
+    tensors = load_file(folder / "model.safetensors")
     for name, tensor in tensors.items():
         if "layer.2." in name:
             tensor.fill(np.nan)
-    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
-    expected = Encoder.load(f"{whole}::layers=0,2::backend=torch", device="cpu").encode(TEXTS)
-    found = Encoder.load(f"{tmp_path}::layers=0,2::backend={backend}", device="cpu").encode(TEXTS)
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    expected = load("bert", "layers=0,2::backend=torch").encode(TEXTS)
+    found = Encoder.load(f"{folder}::layers=0,2::backend={backend}", device="cpu").encode(TEXTS)
     np.testing.assert_allclose(found, expected, **CLOSE)
 
 
@@ -158,23 +149,6 @@ def test_hidden_states_are_read_in_torch_whatever_encodes(load):
     np.testing.assert_allclose(numpy.layer_vectors(TEXTS), torch.layer_vectors(TEXTS), **CLOSE)
 
 
-@pytest.mark.parametrize("backend", ["numpy", "torch"])
-def test_equal_texts_are_encoded_once(backend, load, monkeypatch):
-    encoder = load("bert", f"backend={backend}")
-    pieces = encoder.tokenize([*TEXTS, *TEXTS[::-1], TEXTS[0]])
-    ran, counted = [], []
-    name = "embed_batches" if backend == "numpy" else "embed"
-    original = getattr(encoder._model, name)
-    monkeypatch.setattr(
-        encoder._model, name, lambda rows, *engine: [ran.extend(rows), original(rows, *engine)][1]
-    )
-    found = encoder.encode_pieces(pieces, lambda *counts: counted.append(counts))
-    assert len(ran) == len(TEXTS)
-    assert np.sum(counted, axis=0).tolist() == [len(pieces), sum(map(len, pieces))]
-    np.testing.assert_array_equal(found[len(TEXTS) : -1], found[: len(TEXTS)][::-1])
-    np.testing.assert_array_equal(found[-1], found[0])
-
-
 def test_many_texts_run_in_torch_where_openvino_is_not_installed(folders, monkeypatch):
     monkeypatch.setattr(computing, "has_openvino", lambda: False)
     encoder = Encoder.load(str(folders("bert")), device="cpu")
@@ -183,20 +157,15 @@ def test_many_texts_run_in_torch_where_openvino_is_not_installed(folders, monkey
     np.testing.assert_allclose(encoder.encode(["w0 w1"]), found[[1]], **CLOSE)
 
 
-def test_threads_may_share_an_encoder(load):
-    encoder = load("bert", "backend=openvino" if find_spec("openvino") else "backend=numpy")
+@engines
+def test_threads_may_share_an_encoder_and_leave_the_matrix_library_as_it_was(backend, load):
+    controller = ThreadpoolController().select(user_api="blas")
+    before = [one["num_threads"] for one in controller.info()]
+    encoder = load("bert", f"backend={backend}")
     expected = encoder.encode(TEXTS)
     with ThreadPoolExecutor(4) as pool:
         for found in pool.map(lambda _: encoder.encode(list(TEXTS) * 20), range(12)):
             np.testing.assert_allclose(found, np.tile(expected, (20, 1)), **CLOSE)
-
-
-def test_threads_leave_the_matrix_library_as_it_was(load):
-    controller = ThreadpoolController().select(user_api="blas")
-    before = [one["num_threads"] for one in controller.info()]
-    encoder = load("bert", "backend=numpy")
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda _: encoder.encode(TEXTS), range(12)))
     assert [one["num_threads"] for one in controller.info()] == before
 
 
