@@ -12,7 +12,7 @@ import torch
 
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
-from retriever.errors import BadInputError, ConfigError, EncoderMismatchError, ModelError
+from retriever.errors import ConfigError, EncoderMismatchError, ModelError
 from retriever.rerankers import check_target
 from retriever.rerankers.head import HeadReranker, TrainedHead, train_head
 from retriever.rerankers.scorers import InteractionHead
@@ -56,10 +56,15 @@ def train(head, dev_score=reciprocal_rank, data=None, done=lambda _: None, **set
     return train_head(HeadTrainingSettings(**values), head, *(data or toy()), dev_score, done)
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
-@pytest.mark.parametrize("initial", ["cosine", "random"])
-@pytest.mark.parametrize("head", ["linear", "mlp"])
-@pytest.mark.parametrize("interaction", ["bilinear", "uv"])
+@pytest.mark.parametrize(
+    ("interaction", "head", "initial", "optimizer"),
+    [
+        ("bilinear", "linear", "cosine", "adam"),
+        ("uv", "linear", "random", "sgd"),
+        ("bilinear", "mlp", "random", "adam"),
+        ("uv", "mlp", "cosine", "sgd"),
+    ],
+)
 def test_what_can_be_separated_is_learned(interaction, head, initial, optimizer):
     settings = HeadSettings(interaction, head, 32, 0.0, initial)
     trained = train(settings, optimizer=optimizer, epochs=150, patience=150)
@@ -79,11 +84,8 @@ def test_a_linear_head_on_a_concatenation_cannot_learn_what_depends_on_both():
     np.testing.assert_allclose(apart, apart[0], atol=1e-5)
 
 
-@pytest.mark.parametrize("head", ["linear", "mlp"])
-@pytest.mark.parametrize("interaction", ["bilinear", "concat", "uv"])
-def test_a_seed_fixes_every_bit_and_leaves_the_random_state_alone(interaction, head):
-    settings = HeadSettings(interaction, head, 16)
-    sampling = SamplingSettings(count=2, batch=8)
+def test_a_seed_fixes_every_bit_and_leaves_the_random_state_alone():
+    settings, sampling = HeadSettings("uv", "mlp", 16), SamplingSettings(count=2, batch=8)
     torch.manual_seed(3)
     expected = torch.rand(4)
     torch.manual_seed(3)
@@ -91,8 +93,7 @@ def test_a_seed_fixes_every_bit_and_leaves_the_random_state_alone(interaction, h
         train(settings, epochs=3, seed=seed, sampling=sampling) for seed in (7, 7, 8)
     )
     assert torch.equal(torch.rand(4), expected)
-    assert first.curve == again.curve
-    assert first.curve != other.curve
+    assert first.curve == again.curve != other.curve
     assert same(first.head.state_dict(), again.head.state_dict())
 
 
@@ -111,8 +112,7 @@ def test_the_best_epoch_is_kept_and_the_earliest_of_equal_ones():
 
 def test_the_untrained_head_is_kept_where_training_only_harms():
     trained = train(HeadSettings("bilinear"), scripted([0.8, 0.7, 0.6]), patience=2)
-    assert trained.best == 0
-    assert [epoch.loss > 0 for epoch in trained.curve] == [False, True, True]
+    assert (trained.best, len(trained.curve)) == (0, 3)
     assert torch.equal(trained.head.matrix, torch.eye(D))
 
 
@@ -139,11 +139,9 @@ def test_weight_decay_draws_random_weights_to_zero():
     torch.testing.assert_close(drawn.head.matrix, free.head.matrix * (1 - 0.1 * 0.5) ** 3)
 
 
-@pytest.mark.parametrize("head", ["linear", "mlp"])
-@pytest.mark.parametrize("interaction", ["bilinear", "uv"])
-def test_weight_decay_draws_a_cosine_back_to_the_cosine(interaction, head):
+def test_weight_decay_draws_a_cosine_back_to_the_cosine():
     # learning_rate * weight_decay is 1: each step ends at the start.
-    settings = HeadSettings(interaction, head, 16)
+    settings = HeadSettings("uv", "mlp", 16)
     trained = train(settings, scripted([0, 1]), epochs=1, learning_rate=0.1, weight_decay=10.0)
     assert trained.curve[1].loss
     u, v, _ = toy()
@@ -156,15 +154,7 @@ def test_random_draws_that_all_answer_are_passed_over():
     data = toy()[0][:2], toy()[1][:1], JudgedPools.of([[0], [0]], [[], []], 1)
     sampling = SamplingSettings("random", count=1)
     trained = train(HeadSettings("bilinear"), scripted([0, 1]), data, epochs=1, sampling=sampling)
-    assert trained.curve[1].loss == 0
-    assert torch.equal(trained.head.matrix, torch.eye(D))
-
-
-def test_pools_without_an_answer_are_refused():
-    questions, passages, _ = toy()
-    nothing = JudgedPools.of([[]] * QUESTIONS, [[]] * QUESTIONS, len(passages))
-    with pytest.raises(BadInputError, match="found none"):
-        train(HeadSettings(), data=(questions, passages, nothing))
+    assert (trained.curve[1].loss, trained.curve[1].active) == (0, 0)
 
 
 def reranker(interaction="uv", head="mlp"):

@@ -61,22 +61,6 @@ def naive(model, u, v):
     return np.array(scores)
 
 
-@each_head
-def test_gradients_of_the_split_form_are_those_of_finite_differences(interaction, head):
-    model = head_of(interaction, head).double()
-    questions = torch.from_numpy(vectors(3, 1)).double()
-    passages = torch.from_numpy(vectors(4, 2)).double()
-    rows = torch.tensor([2, 0, 0, 1, 2]), torch.tensor([0, 1, 3, 3, 3])
-    model.forward = lambda: model.pairs(questions, passages, *rows)
-    names, values = zip(*model.named_parameters(), strict=True)
-
-    def scores(*weights):
-        return torch.func.functional_call(model, dict(zip(names, weights, strict=True)), ())
-
-    weights = [one.detach().clone().requires_grad_() for one in values]
-    assert torch.autograd.gradcheck(scores, weights)
-
-
 @pytest.mark.parametrize(("interaction", "head"), [one for one in HEADS if one[0] != "concat"])
 def test_untrained_heads_score_as_the_cosine(interaction, head):
     model = head_of(interaction, head, "cosine").eval()
@@ -147,14 +131,11 @@ def batch_of(pointwise=False):
 
 
 def hinge_in_numpy(batch, scores):
-    losses, gradient = [], np.zeros(len(scores))
-    for good in np.flatnonzero(batch.relevant):
-        for bad in np.flatnonzero(~batch.relevant):
-            if batch.question[good] == batch.question[bad]:
-                losses.append(max(0.0, MARGIN - scores[good] + scores[bad]))
-                gradient[good] -= losses[-1] > 0
-                gradient[bad] += losses[-1] > 0
-    return losses, gradient
+    same_question = batch.question[:, None] == batch.question
+    pairs = batch.relevant[:, None] & ~batch.relevant & same_question
+    losses = np.maximum(0, MARGIN - scores[:, None] + scores)
+    active = pairs & (losses > 0)
+    return losses[pairs], active.sum(axis=0) - active.sum(axis=1)
 
 
 def softmax_in_numpy(batch, scores):
@@ -172,8 +153,7 @@ def softmax_in_numpy(batch, scores):
 
 def pointwise_in_numpy(batch, scores):
     chances = 1 / (1 + np.exp(-scores))
-    losses = -np.log(np.where(batch.relevant, chances, 1 - chances))
-    return losses.tolist(), chances - batch.relevant
+    return -np.log(np.where(batch.relevant, chances, 1 - chances)), chances - batch.relevant
 
 
 def hinge_of(scores, batch):
@@ -200,14 +180,6 @@ def test_values_and_gradients_are_those_of_the_formula(ours, theirs, examples):
     np.testing.assert_allclose(np.sort(found.detach().numpy()), np.sort(losses), atol=1e-12)
     found.sum().backward()
     np.testing.assert_allclose(given.grad.numpy(), gradient, atol=1e-12)
-
-
-def test_a_constant_scorer_has_no_loss_with_the_margin_of_the_paper():
-    batch = batch_of()
-    scores = torch.full((len(batch.question),), 0.3, requires_grad=True)
-    hinge(scores, batch, 0.0).sum().backward()
-    assert not scores.grad.any()
-    assert set(hinge(scores.detach(), batch, 1.0).tolist()) == {1.0}
 
 
 @pytest.mark.parametrize("loss", [softmax, pointwise])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,8 +13,7 @@ from retriever.encoders.meta.attention_fitting import History, ScoredPairs, fit_
 from retriever.encoders.meta.linear import Projection
 from retriever.encoders.meta.settings import UnsupSettings
 from retriever.encoders.meta.sources import WordBatch
-from retriever.errors import BadInputError, ConfigError
-from retriever.training.checkpoint import Checkpoint
+from retriever.errors import BadInputError
 from tests.retriever.encoders.meta.shared_signal import unit
 
 WIDTHS, SIGNAL, LENGTH = (12, 10), 6, 4
@@ -91,10 +89,6 @@ def test_it_learns_and_the_weight_of_a_source_of_noise_falls():
     assert second < 0.4 * first
 
 
-def test_without_weights_they_stay_equal():
-    assert _fitted(replace(SETTINGS, weights=False))[0].weights.tolist() == [0.5, 0.5]
-
-
 def test_a_sentence_without_words_and_words_without_vectors_are_defined():
     batch = TRAIN[0]
     zeros = [x.copy() for x in batch.words.vectors]
@@ -126,32 +120,7 @@ def test_constant_cosines_have_a_correlation_of_zero():
     assert [epoch.score for epoch in history.curve] == [0, 0]
 
 
-def test_an_interrupted_training_resumes_to_the_same_bits(tmp_path: Path):
-    def interrupted(number: int) -> Iterator[ScoredPairs]:
-        for step, batch in enumerate(_epochs(number)):
-            if number == 3 and step == 2:
-                raise KeyboardInterrupt
-            yield batch
-
-    checkpoint = Checkpoint(tmp_path / "checkpoint", {})
-    with pytest.raises(KeyboardInterrupt):
-        fit_attention(interrupted, WIDTHS, SETTINGS, dev=DEV, checkpoint=checkpoint)
-    projection, history = fit_attention(_epochs, WIDTHS, SETTINGS, dev=DEV, checkpoint=checkpoint)
-    expected, curve = _fitted(SETTINGS)
-    assert history == curve
-    for one, other in zip(projection.matrices, expected.matrices, strict=True):
-        assert np.array_equal(one, other)
-    assert np.array_equal(projection.weights, expected.weights)
-
-
 def test_dev_pairs_of_one_similarity_are_refused():
     same = replace(DEV[0], gold=np.full(60, 0.5, np.float32))
     with pytest.raises(BadInputError, match="dev: expected pairs of different"):
         fit_attention(_epochs, WIDTHS, SETTINGS, dev=[same])
-
-
-def test_a_training_that_diverges_is_an_error():
-    with pytest.raises(ConfigError, match="learning_rate: the training diverged in epoch 1"):
-        fit_attention(
-            _epochs, WIDTHS, replace(SETTINGS, learning_rate=1e30, weight_decay=1e9), dev=DEV
-        )
