@@ -69,15 +69,75 @@ class FixedEncoder:
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-def test_questions_with_pools_are_what_rerankers_train_on(tmp_path):
-    folder = write_set(tmp_path / "set", made_set("train"), made_set("dev", answered=0.5))
-    found = read(folder)
-    assert isinstance(found.train, TrainingSet)
-    assert found.dev.name == "AP"
-    assert (len(found.train.questions), found.dev.units) == (12, 6)
-    assert len(read(folder, dev_share=0.25).train.questions) == 9
-    splits = {name: made_set(name) for name in ("train", "dev")}
-    assert len(read(splits).train.questions) == 12
+@pytest.fixture
+def files(tmp_path):
+    """The path of each data set by its name; * stands for an ending."""
+    write_set(tmp_path / "set", made_set("train"), made_set("dev", answered=0.5))
+    (tmp_path / "both").mkdir()
+    for split in ("train", "trial", "test"):
+        scored_file(tmp_path / f"both/{split}.tsv", 12)
+        labeled_file(tmp_path / f"both/entailment.{split}.tsv", 14)
+    pairs_file(tmp_path / "pairs.jsonl")
+    pairs_file(tmp_path / "many.jsonl", 12_000)
+    for end, mark in (("tsv", "\t"), ("csv", ",")):
+        rows = [("anchor", "positive", "negative")]
+        rows += [(f"q{n}", f"p{n}", f"n{n}") for n in range(40)]
+        text = "".join(mark.join(row) + "\n" for row in rows)
+        (tmp_path / f"in-{end}.{end}").write_text(text)
+    (tmp_path / "zipped.jsonl.gz").write_bytes(
+        gzip.compress((tmp_path / "pairs.jsonl").read_bytes())
+    )
+    lines(tmp_path / "anchor.jsonl", *[{"anchor": "q", "positive": f"p{n}"} for n in range(5)])
+    scored_file(tmp_path / "scored.tsv")
+    scored_file(tmp_path / "one.tsv", 1)
+    (tmp_path / "constant.tsv").write_text("score\tsentence1\tsentence2\n" + "1\ta\tb\n" * 30)
+    labeled_file(tmp_path / "labeled.tsv")
+    labeled_file(tmp_path / "more.tsv", 11)
+    labeled_file(tmp_path / "class.tsv", labels=("yes",))
+    labeled_file(tmp_path / "maybe.tsv", labels=("yes", "maybe"))
+
+    def read_named(names, objective=None, dev=None, **questions):
+        paths = [next(tmp_path.glob(f"{name}*")) for name in names.split()]
+        asked = None if dev is None else next(tmp_path.glob(f"{dev}*"))
+        return read(paths[0] if len(paths) == 1 else paths, objective, dev=asked, **questions)
+
+    return read_named
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "expected"),
+    [
+        ("set", {}, (TrainingSet, 12, "AP", 6)),
+        ("set", {"dev_share": 0.25}, (TrainingSet, 9, "AP", 3)),
+        ("set", {"dev": "pairs"}, (TrainingSet, 12, "RR", 40)),
+        ("set", {"dev": "scored", "form": "own"}, (TrainingSet, 12, "Spearman", 40)),
+        ("pairs", {}, (TrainingSet, 36, "RR", 4)),
+        ("pairs", {"dev": "scored"}, (TrainingSet, 40, "Spearman", 40)),
+        ("pairs", {"dev": "set"}, (TrainingSet, 40, "AP", 6)),
+        ("in-tsv", {}, (TrainingSet, 36, "RR", 4)),
+        ("in-csv", {}, (TrainingSet, 36, "RR", 4)),
+        ("zipped", {}, (TrainingSet, 36, "RR", 4)),
+        # At most a thousand are held out unless a share is named.
+        ("many", {}, (TrainingSet, 11_000, "RR", 1000)),
+        ("many", {"dev_share": 0.1}, (TrainingSet, 10_800, "RR", 1200)),
+        # Equal anchors are one.
+        ("pairs many", {"dev": "pairs"}, (TrainingSet, 12_000, "RR", 40)),
+        ("scored", {}, (ScoredExamples, 36, "Spearman", 4)),
+        ("labeled", {"dev_share": 0.5}, (LabeledExamples, 20, "accuracy", 20)),
+        ("labeled more", {"dev": "more"}, (LabeledExamples, 51, "accuracy", 11)),
+        ("both", {}, (ScoredExamples, 12, "Spearman", 12)),
+        ("both", {"objective": "sts", "dev_share": 0.5}, (ScoredExamples, 6, "Spearman", 6)),
+        ("both", {"objective": "nli"}, (LabeledExamples, 14, "accuracy", 14)),
+    ],
+)
+def test_data_are_recognized_and_divided(files, names, options, expected):
+    found = files(names, **options)
+    train = found.train
+    size = len(train.questions) if isinstance(train, TrainingSet) else len(train)
+    assert (type(train), size, found.dev.name, found.dev.units) == expected
+    if isinstance(train, LabeledExamples):
+        assert len(train.left) == len(train.right) == len(train.labels)
+    assert files(names, **options).train.digest() == train.digest()
 
 
 def test_a_set_without_pools_pairs_questions_with_their_documents(tmp_path):
@@ -97,24 +157,6 @@ def test_a_set_without_pools_pairs_questions_with_their_documents(tmp_path):
     assert read(folder, dev_share=0.5).dev.units == 6
 
 
-@pytest.mark.parametrize("name", ["pairs.jsonl", "pairs.tsv", "pairs.csv", "pairs.jsonl.gz"])
-def test_a_file_of_pairs_is_divided_by_its_anchors(tmp_path, name):
-    path = pairs_file(tmp_path / name)
-    if name.endswith("gz"):
-        path.write_bytes(gzip.compress(path.read_bytes()))
-    elif not name.endswith("jsonl"):
-        mark = "\t" if "tsv" in name else ","
-        rows = [
-            ("anchor", "positive", "negative"),
-            *((f"q{n}", f"p{n}", f"n{n}") for n in range(40)),
-        ]
-        path.write_text("".join(mark.join(row) + "\n" for row in rows))
-    found = read([path])
-    assert (len(found.train.questions), found.dev.units) == (36, 4)
-    assert len(found.train.pools.negatives) == 36
-    assert read(path).train.digest() == found.train.digest()
-
-
 def test_a_pair_may_lack_a_negative(tmp_path):
     path = lines(
         tmp_path / "p.jsonl",
@@ -123,38 +165,6 @@ def test_a_pair_may_lack_a_negative(tmp_path):
         {"anchor": "t", "positive": "u", "negative": "v"},
     )
     assert len(read(path, dev=path).train.pools.negatives) == 1
-
-
-def test_files_of_one_kind_are_joined(tmp_path):
-    first, second = (pairs_file(tmp_path / f"{n}.jsonl", 10 + n) for n in (1, 2))
-    assert len(read([first, second], dev=first).train.questions) == 12
-    labeled = [labeled_file(tmp_path / f"{n}.tsv", 10 + n) for n in (1, 2)]
-    joined = read(labeled, dev=labeled[0]).train
-    assert (joined.left[:12], len(joined)) == ([*(f"a{n}" for n in range(11)), "a0"], 23)
-    assert len(joined.right) == len(joined.labels) == 23
-
-
-@pytest.mark.parametrize(
-    ("write", "share", "kind", "measure", "sizes"),
-    [
-        (scored_file, None, ScoredExamples, "Spearman", (36, 4)),
-        (labeled_file, 0.5, LabeledExamples, "accuracy", (20, 20)),
-    ],
-)
-def test_scores_and_labels_are_recognized(tmp_path, write, share, kind, measure, sizes):
-    found = read(write(tmp_path / "x.tsv"), dev_share=share)
-    assert isinstance(found.train, kind)
-    assert found.dev.name == measure
-    assert (len(found.train), found.dev.units) == sizes
-
-
-def test_a_folder_of_both_is_read_by_the_objective(tmp_path):
-    for split in ("train", "trial", "test"):
-        scored_file(tmp_path / f"{split}.tsv", 12)
-        labeled_file(tmp_path / f"entailment.{split}.tsv", 14)
-    assert len(read(tmp_path).train) == len(read(tmp_path, "sts").train) == 12
-    labeled = read(tmp_path, "nli")
-    assert (len(labeled.train), labeled.dev.units) == (14, 14)
 
 
 def test_hard_negatives_are_mined_from_the_passages(tmp_path):
@@ -185,56 +195,34 @@ def test_pairs_of_a_document_stay_together():
     assert not words[0] & words[1]
 
 
-def test_at_most_a_thousand_pairs_are_held_out_unless_a_share_is_named(tmp_path):
-    path = pairs_file(tmp_path / "p.jsonl", 12_000)
-    assert read(path).dev.units == 1000
-    assert read(path, dev_share=0.1).dev.units == 1200
-
-
-def test_other_data_may_choose_the_epoch(tmp_path):
-    train = pairs_file(tmp_path / "p.jsonl")
-    assert read(train, dev=scored_file(tmp_path / "s.tsv")).dev.name == "Spearman"
-    questions = write_set(tmp_path / "set", made_set("dev"))
-    found = read(train, dev=questions)
-    assert found.dev.name == "AP"
-    assert len(found.train.questions) == 40
-    assert (
-        read(questions, dev=tmp_path / "s.tsv", form="own", train_split="dev").dev.name
-        == "Spearman"
-    )
-    swapped = read(write_set(tmp_path / "both", made_set("train"), made_set("dev")), dev=train)
-    assert swapped.dev.name == "RR"
-
-
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("name", "rows", "message"),
     [
-        (lambda p: lines(p / "x.jsonl", {"text": "a"}), "rename the fields, or name the pairs"),
-        (lambda p: lines(p / "x.jsonl", {"anchor": "a", "positive": " "}), "as positive, found"),
-        (lambda p: lines(p / "x.jsonl", {"anchor": "a"}), "found anchor"),
-        (lambda p: lines(p / "x.txt", {}), "that ends in .tsv, .csv or .jsonl"),
-        (lambda p: lines(p / "x.jsonl"), "found none; rename the fields"),
-        (lambda p: p / "none.jsonl", "no such file or folder"),
-        (lambda p: p, "expected a set of questions with passages"),
+        ("x.jsonl", [{"text": "a"}], "rename the fields, or name the pairs"),
+        ("x.jsonl", [{"anchor": "a", "positive": " "}], "as positive, found"),
+        ("x.jsonl", [{"anchor": "a"}], "found anchor"),
+        ("x.txt", [{}], "that ends in .tsv, .csv or .jsonl"),
+        ("x.jsonl", [], "found none; rename the fields"),
+        ("", [], "expected a set of questions with passages"),
+        ("none.jsonl", None, "no such file or folder"),
         (
-            lambda p: lines(
-                p / "p.jsonl",
-                {"anchor": "q", "positive": "p"},
-                {"anchor": "r", "positive": "\ud800"},
-            ),
-            "p.jsonl:2: the positive holds the lone surrogate",
+            "x.jsonl",
+            [{"anchor": "q", "positive": "\ud800"}],
+            "x.jsonl:1: the positive holds",
         ),
     ],
 )
-def test_data_of_no_known_form_is_refused(tmp_path, make, message):
+def test_data_of_no_known_form_is_refused(tmp_path, name, rows, message):
+    if rows is not None and name:
+        lines(tmp_path / name, *rows)
     with pytest.raises(SourceError) as caught:
-        read(make(tmp_path))
+        read(tmp_path / name)
     assert message in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize(
-    ("name", "changed", "error", "message"),
+    ("names", "options", "error", "message"),
     [
         ("set", {"dev_split": "dev2"}, SourceError, "'dev2'"),
         ("anchor", {}, BadInputError, "several anchors"),
@@ -245,28 +233,13 @@ def test_data_of_no_known_form_is_refused(tmp_path, make, message):
         ("scored", {"dev": "labeled"}, ConfigError, "the objective nli alone"),
         ("scored", {"dev_split": "test"}, ConfigError, "dev-split: only sets of questions"),
         ("pairs", {"dev": "scored", "dev_share": 0.5}, ConfigError, "leave one out"),
-        (("pairs", "pairs"), {}, ConfigError, "expected each file once"),
-        (("pairs", "scored"), {}, ConfigError, "expected files of one kind"),
+        ("pairs pairs", {}, ConfigError, "expected each file once"),
+        ("pairs scored", {}, ConfigError, "expected files of one kind"),
     ],
 )
-def test_data_and_settings_that_do_not_fit_are_refused(tmp_path, name, changed, error, message):
-    write_set(tmp_path / "set", made_set("train"), made_set("dev"))
-    pairs_file(tmp_path / "pairs.jsonl")
-    lines(tmp_path / "anchor.jsonl", *[{"anchor": "q", "positive": f"p{n}"} for n in range(5)])
-    scored_file(tmp_path / "scored.tsv")
-    scored_file(tmp_path / "one.tsv", 1)
-    (tmp_path / "constant.tsv").write_text("score\tsentence1\tsentence2\n" + "1\ta\tb\n" * 30)
-    labeled_file(tmp_path / "labeled.tsv")
-    labeled_file(tmp_path / "class.tsv", labels=("yes",))
-    labeled_file(tmp_path / "maybe.tsv", labels=("yes", "maybe"))
-
-    def path(name):
-        return next(tmp_path.glob(f"{name}*"))
-
-    if "dev" in changed:
-        changed = changed | {"dev": path(changed["dev"])}
+def test_data_and_settings_that_do_not_fit_are_refused(files, names, options, error, message):
     with pytest.raises(error, match=message):
-        read(path(name) if isinstance(name, str) else list(map(path, name)), **changed)
+        files(names, **options)
 
 
 @pytest.mark.parametrize(
@@ -311,14 +284,6 @@ def test_pools_are_ranked_as_eval_qa_ranks_them(tmp_path, retriever, tiny_models
     assert done.code == 0, done.err
     expected = json.loads(done.out)["systems"][0]["scores"]["AP"]["value"]
     assert found == pytest.approx(expected, abs=1e-9)
-
-
-def test_a_share_is_held_out_of_a_folder(tmp_path):
-    for split in ("train", "dev", "test"):
-        scored_file(tmp_path / f"{split}.tsv")
-    assert len(read(tmp_path).train.scores) == 40
-    shared = read(tmp_path, dev_share=0.5)
-    assert (len(shared.train.scores), shared.dev.units) == (20, 20)
 
 
 @pytest.mark.parametrize("label", [None, " ", ["a"]])

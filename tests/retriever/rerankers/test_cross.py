@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from retriever.encoders.computing import BATCH_PIECES, token_batches
 from retriever.errors import ConfigError, ModelError
 from retriever.rerankers.cross import (
     CrossEncoder,
@@ -22,7 +21,6 @@ from retriever.rerankers.cross import (
     read_training,
     write_cross_encoder,
 )
-from retriever.search.reranking import load_reranker
 from tests.retriever.encoders.architectures import CLOSE, DEPTHS, OTHERS
 from tests.retriever.training.training_samples import cross_encoder
 
@@ -136,40 +134,17 @@ def test_a_pair_gets_the_same_score_in_any_batch_and_order(name, folders):
         np.testing.assert_allclose(found, alone[rows], **CLOSE)
 
 
-def test_pairs_are_counted_that_are_cut_and_only_those(folders):
-    model = cross_encoder(folders("bert"), max_length=WINDOW)
-    model.score(QUESTIONS, TEXTS)
-    assert model.cut == CUT
-    model.score(QUESTIONS, TEXTS)
-    assert model.cut == 2 * CUT
+def test_pairs_are_counted_that_are_scored_and_that_are_cut(folders):
+    model, done = cross_encoder(folders("bert"), max_length=WINDOW), []
+    model.score(QUESTIONS * 20, TEXTS * 20, done.append)
+    assert (model.cut, sum(done)) == (20 * CUT, 20 * len(PAIRS))
+    assert len(done) > 1
     assert model.score([], []).shape == (0,)
     # [CLS], [SEP] and [SEP] leave room for 27 words.
     for words, cut in ((26, 0), (27, 1)):
         model.cut = 0
         model.score(["w1"], [" ".join(["w2"] * words)])
         assert model.cut == cut
-
-
-def test_of_a_pair_that_is_too_long_the_longer_text_loses_its_end(folders):
-    model = cross_encoder(folders("bert"), max_length=WINDOW)
-    words = LONG.split()
-    for left, right, shorter in (
-        (LONG, "w9 w2", (" ".join(words[:25]), "w9 w2")),
-        ("w9 w2", LONG, ("w9 w2", " ".join(words[:25]))),
-    ):
-        expected = model.score([shorter[0]], [shorter[1]])
-        np.testing.assert_allclose(model.score([left], [right]), expected, **CLOSE)
-    assert model.cut == 2
-
-
-def test_each_batch_is_told_when_it_is_done(folders):
-    model = cross_encoder(folders("bert"), max_length=WINDOW)
-    done = []
-    model.score(QUESTIONS * 20, TEXTS * 20, done.append)
-    lengths = [len(ids) for ids in model.backbone.tokenize_pairs(QUESTIONS, TEXTS, WINDOW).ids]
-    batches = token_batches(lengths * 20, BATCH_PIECES["float32"])
-    assert done == [len(rows) for rows in batches]
-    assert len(done) > 1
 
 
 @pytest.mark.parametrize("way", ["dtype", "autocast"])
@@ -330,16 +305,11 @@ def test_scores_are_those_of_torch(name, backend, saved_as, folders):
 
 @needs_openvino
 def test_auto_takes_openvino_for_models_that_it_runs(saved_as):
-    assert isinstance(load_cross_encoder(saved_as("bert"), device="cpu"), LightCrossEncoder)
+    saved = saved_as("bert")
+    assert isinstance(load_cross_encoder(saved, device="cpu"), LightCrossEncoder)
+    found = load_cross_encoder(saved, device="cpu", backend="torch")
+    assert isinstance(found, CrossEncoder)
     saved = saved_as("roberta")
     assert isinstance(load_cross_encoder(saved, device="cpu"), CrossEncoder)
     with pytest.raises(ConfigError, match="cannot run with openvino"):
         load_cross_encoder(saved, device="cpu", backend="openvino")
-    assert load_reranker(saved, device="cpu", backend="torch") is not None
-
-
-def test_torch_stays_where_it_is_asked_for(saved_as):
-    found = load_cross_encoder(saved_as("bert"), device="cpu", backend="torch")
-    assert isinstance(found, CrossEncoder)
-    with torch.no_grad():
-        assert found.score(["w1"], ["w2"]).shape == (1,)

@@ -80,25 +80,9 @@ def test_offsets_are_those_of_the_words_found(text):
 # Models
 
 
-@pytest.mark.parametrize("name", ["bert", "roberta"])
-def test_a_models_own_embeddings_are_read_from_its_weights(tiny_models, name):
-    from transformers import AutoModel, AutoTokenizer
-
-    model = fit_static(tiny_models[name], "average", ())
-    tokenizer = AutoTokenizer.from_pretrained(tiny_models[name])
-    table = AutoModel.from_pretrained(tiny_models[name]).get_input_embeddings().weight.detach()
-    text = "w1 w2 w3 w2"
-    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-    assert model.tokenize([text]) == [ids]
-    np.testing.assert_allclose(
-        model.embed([ids])[0], table.numpy()[ids].mean(axis=0), rtol=1e-5, atol=1e-6
-    )
-    assert [text[slice(*span)] for span in model.piece_offsets(text)] == text.split()
-    # What the tokenizer has no word for counts for nothing.
-    assert not model.embed(model.tokenize(["nothing known"])).any()
-
-
-@pytest.mark.parametrize("name", ["xlnet", "albert", "distilbert", "electra-narrow", "mpnet"])
+@pytest.mark.parametrize(
+    "name", ["bert", "roberta", "xlnet", "albert", "distilbert", "electra-narrow", "mpnet"]
+)
 def test_words_and_vectors_are_those_of_any_architecture(tmp_path, name):
     from transformers import AutoModel, AutoTokenizer
 
@@ -109,11 +93,15 @@ def test_words_and_vectors_are_those_of_any_architecture(tmp_path, name):
     np.testing.assert_array_equal(model.parts.lexicon.vectors, table)
     expected = tokenizer(list(TEXTS_OF_ALL), add_special_tokens=False)["input_ids"]
     unknown = tokenizer.unk_token_id
-    assert model.tokenize(TEXTS_OF_ALL) == [
-        [len(table) if number == unknown else number for number in row] for row in expected
-    ]
-    for text, row in zip(TEXTS_OF_ALL, expected, strict=True):
+    found = [[len(table) if one == unknown else one for one in row] for row in expected]
+    assert model.tokenize(TEXTS_OF_ALL) == found
+    for text, row, vector in zip(TEXTS_OF_ALL, found, model.embed(found), strict=True):
         assert len(model.piece_offsets(text)) == len(row)
+        # What the tokenizer has no word for counts for nothing.
+        known = [one for one in row if one < len(table)]
+        mean = table[known].mean(axis=0) if known else np.zeros(table.shape[1])
+        np.testing.assert_allclose(vector, mean, rtol=1e-5, atol=1e-6)
+    assert model.piece_offsets("w1 w2")[-1][1] == 5
 
 
 def _with_weights(folder, tensors, base):
@@ -167,29 +155,26 @@ def test_what_has_to_be_fitted_is_refused_with_the_command_that_does_it(file, ti
 
 
 def _sentences(texts):
-    return [[word for word in text.split() if word in WORDS] for text in texts]
+    """The known words of each text that has some, and how often each word is there."""
+    found = [[word for word in text.split() if word in WORDS] for text in texts]
+    return list(filter(None, found)), Counter(word for words in found for word in words)
+
+
+def _embedded(model, texts):
+    return model.embed(model.tokenize([text for text in texts if text not in ("", "zzz")]))
 
 
 def test_sif_is_the_papers_algorithm_1(file):
     model = fit_static(file, "sif", TEXTS, settings=FitSettings(a=0.01))
-    sentences = _sentences(TEXTS)
-    counts = Counter(word for sentence in sentences for word in sentence)
-    total = sum(counts.values())
+    sentences, counts = _sentences(TEXTS)
+    weights = {word: 0.01 / (0.01 + n / counts.total()) for word, n in counts.items()}
+    table = dict(zip(WORDS, VECTORS.astype(np.float64), strict=True))
     rows = np.array(
-        [
-            sum(
-                0.01 / (0.01 + counts[word] / total) * VECTORS[WORDS.index(word)].astype(np.float64)
-                for word in sentence
-            )
-            / len(sentence)
-            for sentence in sentences
-            if sentence
-        ]
+        [np.mean([weights[one] * table[one] for one in words], axis=0) for words in sentences]
     )
     first = np.linalg.svd(rows)[2][0]
     expected = rows - np.outer(rows @ first, first)
-    found = model.embed(model.tokenize([text for text in TEXTS if text not in ("", "zzz")]))
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(_embedded(model, TEXTS), expected, atol=1e-5)
     assert model.parts.fitted.parameters["components"] == 1
     # A word that the corpus does not have weighs 1.
     assert model.parts.fitted.weights[WORDS.index("art")] == 1
@@ -199,9 +184,8 @@ def test_usif_is_the_published_method(file):
     # Enough of one word that it is above the threshold.
     texts = [*TEXTS, *["the"] * 40]
     model = fit_static(file, "usif", texts, settings=FitSettings(components=2))
-    sentences = _sentences(texts)
-    counts = Counter(word for sentence in sentences for word in sentence)
-    total, size = sum(counts.values()), len(counts)
+    sentences, counts = _sentences(texts)
+    total, size = counts.total(), len(counts)
     # "zzz" is a word of a text, though not a known one.
     length = (total + 3) / 55
     threshold = 1 - (1 - 1 / size) ** length
@@ -209,26 +193,16 @@ def test_usif_is_the_published_method(file):
     a = (1 - alpha) / (alpha * size / 2)
     assert model.parts.fitted.parameters["a"] == pytest.approx(a)
     rows = []
-    for sentence in filter(None, sentences):
+    for sentence in sentences:
         words = VECTORS[[WORDS.index(word) for word in sentence]].astype(np.float64)
-        words /= np.linalg.norm(words, axis=0)
-        rows.append(
-            np.mean(
-                [
-                    a / (0.5 * a + counts[word] / total) * row
-                    for word, row in zip(sentence, words, strict=True)
-                ],
-                axis=0,
-            )
-        )
-    rows = np.array(rows)
-    _, sigma, components = np.linalg.svd(rows, full_matrices=False)
-    expected = rows
+        weights = [a / (0.5 * a + counts[word] / total) for word in sentence]
+        rows.append(weights @ (words / np.linalg.norm(words, axis=0)) / len(sentence))
+    expected = np.array(rows)
+    _, sigma, components = np.linalg.svd(expected, full_matrices=False)
     for index in range(2):
         share = sigma[index] ** 2 / (sigma[:2] ** 2).sum()
         expected = expected - share * np.outer(expected @ components[index], components[index])
-    found = model.embed(model.tokenize([text for text in texts if text not in ("", "zzz")]))
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(_embedded(model, texts), expected, atol=1e-5)
     least = min(counts.values()) / total
     assert model.parts.fitted.weights[WORDS.index("art")] == pytest.approx(a / (0.5 * a + least))
 
