@@ -313,7 +313,10 @@ class Reader(Protocol):
 
 
 class Committer(Protocol):
-    """What adding documents needs of a writer; each call is one transaction."""
+    """What adding documents needs of a writer; each call is one transaction.
+
+    A store that keeps no vectors, or does its upkeep by itself, inherits what does nothing.
+    """
 
     def setting(self, key: str, default: Any = None) -> Any:
         """The JSON value of a setting; KeyError if there is none and no default."""
@@ -353,20 +356,25 @@ class Committer(Protocol):
     def keep(self, digests: Sequence[bytes], vectors: NDArray[np.float32]) -> None:
         """Keep vectors of passages whose document is not complete, for a run that resumes.
 
-        `digests` are of what was encoded. No reader sees them. A store may keep nothing.
+        `digests` are of what was encoded. No reader sees them.
         """
+        return
 
     def kept(self, digests: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
         """Those of some vectors that this run or one before it kept."""
+        return {}
 
     def forget(self) -> None:
         """Drop all vectors that were kept."""
+        return
 
-    def merge(self, stage: Stage = ...) -> int:
+    def merge(self, stage: Stage = no_progress) -> int:
         """Upkeep after a commit or deletion, where it is due; returns the number of parts read."""
+        return 0
 
-    def settle(self, added: int, stage: Stage = ...) -> int:
+    def settle(self, added: int, stage: Stage = no_progress) -> int:
         """Upkeep after a run that added `added` passages, where it makes queries faster."""
+        return 0
 
 
 class Writer(Committer, Protocol):

@@ -31,7 +31,14 @@ from indexes.milvus.collection import (
 from indexes.milvus.connection import Connection, Location, Row, batches, parse_location
 from indexes.milvus.filters import ALL, expression_of, number_of
 from indexes.milvus.view import MilvusReader, MilvusView
-from indexes.protocol import NewDocument, Stage, StoredHead, StructureSettings, no_progress
+from indexes.protocol import (
+    NewDocument,
+    Stage,
+    StoredHead,
+    StructureSettings,
+    Writer,
+    no_progress,
+)
 
 # Rows of a request: the largest rows, times this, fit a message of 64 MB.
 _UPSERTED = 200
@@ -118,7 +125,7 @@ class MilvusStore:
         return DamagedIndexError(f"{self}: {reason}; restore Milvus from a backup or index again")
 
 
-class MilvusWriter:
+class MilvusWriter(Writer):
     """Changes an index, row by row; see `indexes.protocol.Writer`."""
 
     def __init__(self, view: MilvusView) -> None:
@@ -186,16 +193,6 @@ class MilvusWriter:
         self._alter(count - view.passage_count, terms=total)
         return True
 
-    def keep(self, digests: Sequence[bytes], vectors: NDArray[np.float32]) -> None:
-        """Keep nothing: an interrupted run encodes a document that is not complete again."""
-
-    def kept(self, digests: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
-        """Nothing."""
-        return {}
-
-    def forget(self) -> None:
-        """Do nothing."""
-
     def delete(self, ids: Iterable[str]) -> int:
         """Delete documents; returns how many of them there were."""
         return self._delete_documents(map(number_of, ids))
@@ -209,14 +206,6 @@ class MilvusWriter:
         """Delete every document that `touch` and `commit` have not seen."""
         held = [row["document"] for row in self._view.heads(fields=[])]
         return self._delete_documents(number for number in held if number not in self._touched)
-
-    def merge(self, stage: Stage = no_progress) -> int:
-        """Nothing: Milvus merges by itself."""
-        return 0
-
-    def settle(self, added: int, stage: Stage = no_progress) -> int:
-        """Nothing, as `merge`."""
-        return 0
 
     def compact(self, stage: Stage = no_progress) -> int:
         """Ask Milvus to drop what was deleted, and count the terms of all passages again."""

@@ -164,6 +164,8 @@ def graph_is_valid(connection: Connection, tables: Tables) -> bool:
 
 # What following the graph past one passage costs, in looked-up passages.
 _STEP_COST = 6
+# Filters that are remembered.
+_FILTERS = 32
 # Matches that are first compared with a filter, in multiples of those wanted.
 _FIRST_ASKED = 4
 
@@ -273,17 +275,29 @@ class PostgresRanking:
         They are few where looking them all up costs less than to follow the graph until `depth` of
         them have been met.
         """
-        limit = math.isqrt(_STEP_COST * depth * max(self._session.row.passages, 1))
+        assert self._where is not None
+        row, filtered = self._session.row, self._view.filtered
+        limit = math.isqrt(_STEP_COST * depth * max(row.passages, 1))
+        key = (row.identity, row.generation, self._where.text, limit)
+        found = filtered.get(key)
+        if found is None:
+            found = self._first_passing(limit + 1)
+            if len(filtered) >= _FILTERS:
+                filtered.clear()
+            filtered[key] = found
+        return found if len(found) <= limit else None
+
+    def _first_passing(self, limit: int) -> NDArray[np.int64]:
+        """Some passages that pass the filter, ascending."""
         rows = self._session.rows(
             "SELECT string_agg(int8send(x.passage), ''::bytea) FROM ("
             "SELECT p.passage FROM {documents} AS d JOIN {passages} AS p USING (doc) "
             "WHERE {where} LIMIT %s) AS x",
             *self._condition.parameters,
-            limit + 1,
+            limit,
             where=sql.SQL(self._condition.text),
         )
-        found = np.sort(ids_of(rows[0][0]))
-        return found if len(found) <= limit else None
+        return np.sort(ids_of(rows[0][0]))
 
     def _passing(self, passages: NDArray[np.int64]) -> NDArray[np.int64]:
         """Those of some passages that pass the filter, ascending."""

@@ -50,7 +50,14 @@ from indexes.postgres.schema import (
     wait_for_mark,
 )
 from indexes.postgres.view import PostgresReader, damaged, missing, storable, verify
-from indexes.protocol import NewDocument, Stage, StoredHead, StructureSettings, no_progress
+from indexes.protocol import (
+    NewDocument,
+    Stage,
+    StoredHead,
+    StructureSettings,
+    Writer,
+    no_progress,
+)
 
 T = TypeVar("T")
 
@@ -61,7 +68,7 @@ _MOST_DIMENSIONS = 16_000
 _FEW_DEAD, _DEAD_SHARE = 1000, 0.2
 
 
-class PostgresWriter:
+class PostgresWriter(Writer):
     """One of the writers of an index; see `indexes.protocol.Writer`. Use it as a context manager.
 
     `lock_timeout` is how many seconds to wait for a replacement of the index to end.
@@ -225,16 +232,6 @@ class PostgresWriter:
         )
         self._touch("SELECT unnest(%s::text[])", [*names, *changed])
         self._count(len(documents) - gone, len(ids) - dead, int(lengths.sum()) - dead_length, dead)
-
-    def keep(self, digests: Sequence[bytes], vectors: NDArray[np.float32]) -> None:
-        """Keep nothing: an interrupted run encodes a document that is not complete again."""
-
-    def kept(self, digests: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
-        """Nothing."""
-        return {}
-
-    def forget(self) -> None:
-        """Do nothing."""
 
     def delete(self, ids: Iterable[str]) -> int:
         """Delete documents; returns how many of them there were."""

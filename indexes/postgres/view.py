@@ -28,6 +28,8 @@ from indexes.postgres.ranking import PostgresRanking, graph_is_valid, unpacked_v
 from indexes.postgres.schema import FORMAT_VERSION, Session, check_format, find_index
 from indexes.protocol import Facets, FieldSummary, FieldType, Passage, StoredDocument
 
+# By commit, filter and number, at most that many passages that pass the filter, and one more.
+Filtered = dict[tuple[Any, ...], NDArray[np.int64]]
 _STREAMED = 500
 # Of streams, several of which may be read side by side.
 _CURSORS = count()
@@ -42,6 +44,7 @@ class PostgresReader:
         self._location = location
         self._replaces = replaces
         self._pool = Pool(location)
+        self._filtered: Filtered = {}
         try:
             connection = self._pool.take()
             try:
@@ -65,7 +68,7 @@ class PostgresReader:
         with database_errors(self._location):
             session = self._begin()
         try:
-            yield PostgresView(session)
+            yield PostgresView(session, self._filtered)
         finally:
             self._pool.give_back(session.connection)
 
@@ -108,8 +111,9 @@ def missing(location: Location) -> NotAnIndexError:
 class PostgresView:
     """One commit of an index; see `indexes.protocol.View`. It serves the thread that opened it."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, filtered: Filtered) -> None:
         self.session = session
+        self.filtered = filtered
         self._row = session.row
 
     @property

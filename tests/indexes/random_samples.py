@@ -1,7 +1,8 @@
 """Random texts and metadata, and an encoder of few distinct vectors."""
 
 import numpy as np
-from where_reference import NAMES
+from hypothesis import HealthCheck, Phase, given, settings
+from where_reference import FILTERS, NAMES
 
 WORDS = ["apple", "pear", "plum", "fig", "nut", "oat", "rye", "bean"]
 VALUES = [
@@ -27,3 +28,23 @@ class WordDirections:
 def random_metadata(chance):
     names = chance.sample(NAMES, k=chance.randint(0, 4))
     return {name: chance.choice(VALUES) for name in names}
+
+
+def random_filters(count):
+    """The same ones each time."""
+    found = []
+
+    @settings(
+        max_examples=count,
+        database=None,
+        phases=[Phase.generate],
+        derandomize=True,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(FILTERS)
+    def collect(example):
+        found.append(example)
+
+    collect()
+    return found

@@ -7,8 +7,9 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 import numpy as np
+import pytest
 
-from indexes import NewDocument, Store
+from indexes import IndexLockedError, NewDocument, Store
 
 DIMENSIONS = 8
 SETTINGS = {"encoder": {"dimensions": DIMENSIONS}, "structures": {}}
@@ -45,3 +46,31 @@ def ids_of(store: Store) -> list[str]:
     """The ids of all documents."""
     with viewed(store) as view:
         return [document.id for document in view.documents()]
+
+
+def check_replacement(store: Store, *, locks: bool) -> None:
+    """A hidden index takes the place of an old one at its end; the same settings resume it."""
+    with store.writer() as writer:
+        writer.commit(*documents(["old"]))
+    with closing(store.reader()) as reader:
+        with reader.view() as view:
+            before = view.identity
+        with store.replacement("x") as new:
+            assert not new.exists()
+            new.create(SETTINGS)
+            with new.writer() as writer:
+                writer.commit(*documents(["new"]))
+            assert (ids_of(store), ids_of(new)) == (["old"], ["new"])
+            if locks:
+                with pytest.raises(IndexLockedError, match="replacing it"), store.writer():
+                    pass
+        with reader.view() as view:
+            assert view.identity != before
+            assert view.has_document("new")
+    assert not new.exists()
+    for begun_with, expected in (("x", False), ("x", True), ("y", False)):
+        with pytest.raises(RuntimeError), store.replacement(begun_with) as new:  # noqa: PT012
+            assert new.exists() is expected
+            new.create(SETTINGS)
+            raise RuntimeError
+    assert (ids_of(store), store.verify()) == (["new"], [])

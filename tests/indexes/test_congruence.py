@@ -7,9 +7,8 @@ import os
 import random
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from random_samples import WORDS, WordDirections, random_metadata
-from where_reference import FILTERS, render
+from random_samples import WORDS, WordDirections, random_filters, random_metadata
+from where_reference import render
 
 from retriever import Document, FilterError, Index
 
@@ -18,26 +17,6 @@ STORES = ["postgres_url"]
 SCORE = 1e-5
 VARIANTS = ["lucene", "robertson", "atire", "bm25+", "bm25l", "okapi"]
 SEED = int(os.environ.get("RETRIEVER_SEED", "0"))
-
-
-def _examples(strategy, count):
-    """Reproducible examples of a strategy."""
-    found = []
-
-    @settings(
-        max_examples=count,
-        database=None,
-        phases=[Phase.generate],
-        derandomize=True,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(strategy)
-    def collect(example):
-        found.append(example)
-
-    collect()
-    return found
 
 
 class Pair:
@@ -176,7 +155,7 @@ def _exact(index):
 
 @pytest.fixture(scope="module")
 def filters():
-    return _examples(FILTERS, 300)
+    return random_filters(300)
 
 
 def run(folder, url, filters, operations, every, seed):

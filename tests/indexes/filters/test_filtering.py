@@ -131,31 +131,6 @@ def matches(text, metadata, title=None):
         return matching(connection, text) == [0]
 
 
-def test_examples_of_the_documentation():
-    metadata = {"year": 2021, "lang": "en", "tags": ["ml", 3], "flag": True}
-    metadata |= {"author": {"name": "x"}, "field with space": 1, "id": 7, "nothing": None}
-    for text in (
-        "year >= 2020 and lang = 'en'",
-        "not (tag = 'x' or year < 1990)",
-        'title like "%PYTHON%" and tags contains 3 and lang contains "n"',
-        "`field with space` = 1 and author.name = 'x' and id = 'd-0' and `id` = 7",
-        "nothing = null and absent = null and year != null and lang != 1 and absent in (1, null)",
-        "year = 2021.0 and flag = true and flag != 1 and not flag = 1 and not absent = 1",
-        "year = 1 and year = 2 or lang = 'en'",
-    ):
-        assert matches(text, metadata, "About Python"), text
-    for text in ('lang in ("fr", 1, true)', 'tags contains "m"', "nothing != 1", "year = '2021'",
-                 "YEAR exists", "year = 1 and (year = 2 or lang = 'en')", "id = 7"):  # fmt: skip
-        assert not matches(text, metadata, "About Python"), text
-
-
-@pytest.mark.parametrize("title", [None, "t"])
-@pytest.mark.parametrize("test", ["= 't'", "!= 't'", "< 'u'", "like 't'", "contains 't'", "in (1)"])
-def test_a_comparison_with_a_missing_title_is_false_and_its_negation_true(title, test):
-    assert matches(f"title {test}", {}, title) is not matches(f"not title {test}", {}, title)
-    assert title or not matches(f"title {test}", {})
-
-
 def test_a_condition_on_id_uses_the_index_of_the_table():
     condition = condition_of(compile_where("id in ('a', 'b')").expression)
     with closing(database([])) as connection:
@@ -232,14 +207,6 @@ def test_a_field_that_no_document_has_is_absent_in_all(tmp_path, text, expected)
         assert allowed(folder, text) == expected
 
 
-@pytest.mark.parametrize("text", ["id = 'd1'", "title = null and n = 1", "n = 1 or id = 'none'"])
-def test_a_filter_on_id_or_title_is_evaluated_for_every_document(tmp_path, text):
-    folder = make_index(tmp_path / "index", numbered(3))
-    assert allowed(folder, text) == [2]
-    with documents_refused(), pytest.raises(AssertionError, match="every document"):
-        allowed(folder, text)
-
-
 def test_values_that_are_too_long_to_be_kept_are_read_from_their_documents(tmp_path):
     long, nul = "x" * 2000, "a\0b"
     folder = make_index(
@@ -257,12 +224,6 @@ def test_values_that_are_too_long_to_be_kept_are_read_from_their_documents(tmp_p
         "f = 1 or f like '%xx'",
     ):
         assert allowed(folder, text) == allowed_by_documents(folder, text), text
-
-
-def test_a_field_named_id_in_the_metadata_is_another_than_the_documents_id(tmp_path):
-    folder = make_index(tmp_path / "index", [document("a", "one", {"id": 7}), document("b", "two")])
-    with documents_refused():
-        assert allowed(folder, "`id` = 7") == [1]
 
 
 def test_ids_that_lie_far_apart_are_filtered_alike(tmp_path):

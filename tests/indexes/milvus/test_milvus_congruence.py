@@ -10,9 +10,8 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from random_samples import WORDS, random_metadata
-from where_reference import FILTERS, evaluate, render
+from random_samples import WORDS, random_filters, random_metadata
+from where_reference import evaluate, render
 
 from retriever import Document, FilterError, Index
 from retriever.errors import ConfigError
@@ -100,15 +99,8 @@ def test_the_best_ten_are_the_same(both, mode, where):
     for variant in VARIANTS if mode == "bm25" else VARIANTS[:1]:
         for _ in range(6):
             query = " ".join(chance.choices(ROOTS, k=3))
-            asked = {
-                "mode": mode,
-                "k": 11,
-                "where": where,
-                "variant": variant,
-                "b": 0.6,
-                "depth": 900,
-            }
-            one, two = (index.search(query, **asked) for index in both)
+            asked = {"mode": mode, "where": where, "variant": variant, "b": 0.6}
+            one, two = (index.search(query, k=11, depth=900, **asked) for index in both)
             assert [x.score for x in one] == pytest.approx([x.score for x in two], abs=1e-5)
             scores = np.array([hit.score for hit in one])
             for hit, match in zip(one[:10], two, strict=False):
@@ -126,23 +118,9 @@ def test_the_best_ten_are_the_same(both, mode, where):
 
 def test_filters_select_what_they_say_or_are_refused(both):
     _, other = both
-    filters = []
-
-    @settings(
-        max_examples=80,
-        database=None,
-        phases=[Phase.generate],
-        derandomize=True,
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(FILTERS)
-    def collect(example):
-        filters.append(example)
-
-    collect()
     documents = [{"id": d.id, "title": d.title, "metadata": d.metadata} for d in other]
     chance, answered = random.Random(0), 0
-    for node in filters:
+    for node in random_filters(80):
         where = render(node, chance)
         expected = {one["id"] for one in documents if evaluate(node, one)}
         with warnings.catch_warnings(), suppress(FilterError):

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from store_samples import DIMENSIONS, SETTINGS, documents, ids_of, single, viewed
+from store_samples import DIMENSIONS, SETTINGS, check_replacement, documents, ids_of, single, viewed
 
 from indexes import compile_where, open_store
 from indexes.errors import ConfigError, FilterError, FormatVersionError, NotAnIndexError
@@ -141,35 +141,12 @@ def test_names_and_values_mean_what_they_say(store, text, expected):
         assert sorted(set(view.documents_of(found.passages.tolist()).values())) == expected
 
 
-class TestReplacement:
-    def test_it_takes_the_place_of_the_old_index_at_its_end(self, store):
-        with store.writer() as writer:
-            writer.commit(*documents(["old"]))
-            former = writer._view.collection.name
-        reader = store.reader()
-        with reader.view() as view:
-            before = view.identity
-        with store.replacement("x") as new:
-            assert not new.exists()
-            new.create({**SETTINGS, "encoder": {"dimensions": 3}})
-            with new.writer() as writer:
-                made, vectors, terms = documents(["new"])
-                writer.commit(made, vectors[:, :3], terms)
-            assert (ids_of(store), ids_of(new)) == (["old"], ["new"])
-        with reader.view() as view:
-            assert view.identity != before
-            assert view.has_document("new")
-            assert not view.connection.call("has_collection", former)
-        reader.close()
-        assert not new.exists()
-
-    def test_it_is_resumed_with_the_same_settings_alone(self, store):
-        for begun_with, expected in (("x", False), ("x", True), ("y", False)):
-            with pytest.raises(RuntimeError), store.replacement(begun_with) as new:  # noqa: PT012
-                assert new.exists() is expected
-                new.create(SETTINGS)
-                raise RuntimeError
-        assert ids_of(store) == []
+def test_a_replacement_takes_the_place_of_the_old_index(store):
+    with store.writer() as writer:
+        former = writer._view.collection.name
+    check_replacement(store, locks=False)
+    with viewed(store) as view:
+        assert not view.connection.call("has_collection", former)
 
 
 def test_what_is_no_index_of_this_release_is_refused(store, milvus_file, monkeypatch):

@@ -59,7 +59,7 @@ def test_an_index_over_a_field_answers_a_range(store, postgres_server):
 
 @pytest.mark.parametrize(
     "hostile",
-    ["'; DROP SCHEMA retriever CASCADE; --", "%s", "{documents}", "%(a)s", '"', "\\", "$1", "a'b"],
+    ["'; DROP SCHEMA retriever CASCADE; --", "%s {documents} %(a)s $1", '"', "\\"],
 )
 def test_no_name_value_or_term_reaches_sql(store, hostile):
     name = quoted(hostile, "`")
@@ -89,7 +89,7 @@ def test_no_name_value_or_term_reaches_sql(store, hostile):
     "metadata",
     [
         {"a": 1e16, "b": -0.0, "c": 1e300, "d": 2.0, "e": 1, "f": 0.1, "g": 1e-7, "h": -(2**63)},
-        {"z": {"bb": 1, "a": 2, "é": [1.0, {"y": 1, "x": 2}]}, "text": "1e+16"},
+        {"z": {"bb": 1, "a": 2, "é": [1.0, {"y": 1, "x": 2}]}, "text": ["1e+16", "\\u0000"]},
         {},
     ],
 )
@@ -116,7 +116,3 @@ def test_a_nul_character_is_refused_and_names_the_document(store, fields):
         )
     assert "\n" not in str(caught.value)
     assert store.verify() == []
-
-
-def test_text_that_looks_like_a_nul_character_is_taken():
-    assert stored_metadata({"x": "\\u0000"}, "d") == (metadata_json({"x": "\\u0000"}), None)

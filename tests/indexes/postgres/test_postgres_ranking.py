@@ -130,20 +130,6 @@ def test_of_equal_scores_those_that_were_added_first_are_taken(view, where, vari
     assert sorted(ids.values()) == expected
 
 
-def test_of_equal_vectors_those_that_were_added_first_are_taken(postgres_url):
-    store = open_store(postgres_url)
-    store.create({"encoder": {"dimensions": 4}})
-    ids = [f"{n * 37 % 100:03}" for n in range(100)]
-    documents = [NewDocument(id_, None, "t", {}, b"h", [(0, 1)]) for id_ in ids]
-    with store.writer() as writer:
-        writer.commit(documents, np.full((100, 4), 0.5, np.float32), [[]] * 100)
-    with viewed(store) as opened:
-        query = Query((), np.full(4, 0.5, np.float32))
-        (found,) = opened.ranking().candidates([query], "dense", 5)
-        ids_found = opened.documents_of(found.passages.tolist()).values()
-        assert sorted(ids_found) == sorted(ids[:5])
-
-
 def test_the_graph_passes_over_what_was_deleted(postgres_url):
     store = open_store(postgres_url)
     store.create({"encoder": {"dimensions": 8}, "structures": {"index_type": "hnsw"}})
@@ -164,16 +150,6 @@ def test_the_graph_passes_over_what_was_deleted(postgres_url):
             scores = vectors.astype(np.float64) @ vectors[number]
             best = {f"{n:03}" for n in sorted(live, key=lambda n: -scores[n])[:10]}
             assert len(best & set(ids)) >= 9
-
-
-def test_an_empty_index_has_no_candidates(store):
-    with viewed(store) as opened:
-        query = Query(["a"], np.ones(8, np.float32))
-        for mode in ("dense", "bm25", "hybrid"):
-            (found,) = opened.ranking(where=compile_where("a = 1")).candidates([query], mode, 5)
-            assert (len(found.passages), found.complete) == (0, True)
-        assert opened.fields() == []
-        assert opened.vectors([]).shape == (0, 0)
 
 
 def test_vectors_beyond_the_graph_of_whole_numbers_have_one_of_halves(postgres_url):
