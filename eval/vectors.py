@@ -148,8 +148,12 @@ def embed_all(
             folder = Path(stack.enter_context(TemporaryDirectory()))
         _fill_cache(encoders, unique, folder, query, done)
         for encoder in encoders:
-            with _open_vectors(folder, encoder) as file:
-                vectors, cut = file.read(unique, query)
+            vectors = np.empty((len(unique), encoder.spec.dimensions), np.float32)
+            cut = np.empty(len(unique), np.bool_)
+            with _open_vectors(folder, encoder) as database:
+                for number, text in enumerate(unique):
+                    cut[number], stored = _stored(database, "cut, vector", text, query)
+                    vectors[number] = np.frombuffer(stored, "<f4")
             yield TextVectors(texts, vectors[rows], int(cut[rows].sum()))
 
 
@@ -168,8 +172,9 @@ def _fill_cache(
     for group in _groups(encoders):
         lacking: list[set[int]] = []
         for encoder in group:
-            with _open_vectors(folder, encoder) as file:
-                lacking.append(file.missing(texts, query))
+            with _open_vectors(folder, encoder) as database:
+                stored = [_stored(database, "1", text, query) for text in texts]
+            lacking.append({row for row, found in enumerate(stored) if found is None})
             done(len(texts) - len(lacking[-1]))
         wanted = sorted(set().union(*lacking))
         for start in range(0, len(wanted), _BLOCK):
@@ -183,58 +188,21 @@ def _fill_cache(
             else:
                 _encode_together(parts, done)
             for part in parts:
-                with _open_vectors(folder, part.encoder) as file:
-                    file.write(part, query)
+                new = [
+                    (_digest(text, query), int(cut), vector.astype("<f4").tobytes())
+                    for text, vector, cut in zip(part.texts, part.vectors, part.cut, strict=True)
+                ]
+                with _open_vectors(folder, part.encoder) as database, database:
+                    database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", new)
 
 
-class _VectorFile:
-    """The cached vectors of one encoder."""
-
-    def __init__(self, database: sqlite3.Connection, dimensions: int) -> None:
-        self._database = database
-        self._dimensions = dimensions
-        database.execute(_TABLE)
-
-    def expect(self, probes: list[list[float]]) -> None:
-        """Forget all vectors if they were made by an encoder with other probe vectors."""
-        with self._database:
-            self._database.execute("CREATE TABLE IF NOT EXISTS probes (vectors TEXT NOT NULL)")
-            found = self._database.execute("SELECT vectors FROM probes").fetchone()
-            expected = np.array(probes, np.float32)
-            if found is None or not same_vectors(json.loads(found[0]), expected):
-                self._database.execute("DELETE FROM vectors")
-                self._database.execute("DELETE FROM probes")
-                self._database.execute("INSERT INTO probes VALUES (?)", (json.dumps(probes),))
-
-    def missing(self, texts: Sequence[str], query: bool) -> set[int]:
-        """Positions of the texts that are not cached."""
-        return {row for row, text in enumerate(texts) if self._row("1", text, query) is None}
-
-    def read(self, texts: Sequence[str], query: bool) -> tuple[Floats, NDArray[np.bool_]]:
-        """(texts, dimensions) of texts that are cached, and (texts,) which of them were cut."""
-        vectors = np.empty((len(texts), self._dimensions), np.float32)
-        cut = np.empty(len(texts), np.bool_)
-        for row, text in enumerate(texts):
-            cut[row], vector = self._row("cut, vector", text, query)
-            vectors[row] = np.frombuffer(vector, "<f4")
-        return vectors, cut
-
-    def write(self, part: _Part, query: bool) -> None:
-        """Store the vectors of a part, all of them or none."""
-        rows = [
-            (_digest(text, query), int(cut), vector.astype("<f4").tobytes())
-            for text, vector, cut in zip(part.texts, part.vectors, part.cut, strict=True)
-        ]
-        with self._database:
-            self._database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", rows)
-
-    def _row(self, columns: str, text: str, query: bool) -> Any:
-        statement = f"SELECT {columns} FROM vectors WHERE digest = ?"  # noqa: S608
-        return self._database.execute(statement, (_digest(text, query),)).fetchone()
+def _stored(database: sqlite3.Connection, columns: str, text: str, query: bool) -> Any:
+    statement = f"SELECT {columns} FROM vectors WHERE digest = ?"  # noqa: S608
+    return database.execute(statement, (_digest(text, query),)).fetchone()
 
 
 @contextmanager
-def _open_vectors(folder: Path, encoder: Encoder) -> Iterator[_VectorFile]:
+def _open_vectors(folder: Path, encoder: Encoder) -> Iterator[sqlite3.Connection]:
     """The file of an encoder; that of a URL is emptied if another model answers under it."""
     spec = encoder.spec
     dtype = spec.settings.dtype
@@ -242,15 +210,27 @@ def _open_vectors(folder: Path, encoder: Encoder) -> Iterator[_VectorFile]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with closing(sqlite3.connect(path, timeout=60)) as database:
-            file = _VectorFile(database, spec.dimensions)
+            database.execute(_TABLE)
             if probes := probe_lists(encoder):
-                file.expect(probes)
-            yield file
+                _expect(database, probes)
+            yield database
     except (OSError, sqlite3.DatabaseError, ValueError) as error:
         raise StorageError(
             f"{path}: the cache of vectors cannot be used ({' '.join(str(error).split())}); "
             "remove the file, set RETRIEVER_CACHE to a writable folder, or use --no-cache"
         ) from error
+
+
+def _expect(database: sqlite3.Connection, probes: list[list[float]]) -> None:
+    """Forget all vectors if they were made by an encoder with other probe vectors."""
+    with database:
+        database.execute("CREATE TABLE IF NOT EXISTS probes (vectors TEXT NOT NULL)")
+        found = database.execute("SELECT vectors FROM probes").fetchone()
+        expected = np.array(probes, np.float32)
+        if found is None or not same_vectors(json.loads(found[0]), expected):
+            database.execute("DELETE FROM vectors")
+            database.execute("DELETE FROM probes")
+            database.execute("INSERT INTO probes VALUES (?)", (json.dumps(probes),))
 
 
 def _digest(text: str, query: bool) -> bytes:
