@@ -66,12 +66,12 @@ from eval.qa.systems import QASettings as QASettings
 from eval.qa.systems import QuestionSettings as QuestionSettings
 from eval.reports import Report as Report
 from eval.reports import Section as Section
+from eval.reports import Table as Table
 from eval.reports import check_report_folder as check_report_folder
 from eval.sentences.result import SentenceResult as SentenceResult
 from eval.sentences.sts import STSSettings as STSSettings
 from eval.sentences.sts import score_sts as score_sts
 from eval.sentences.supervised import RelatednessSettings as RelatednessSettings
-from eval.tables import Table as Table
 from eval.training.corpus_pairs import CorpusPairs as CorpusPairs
 from eval.training.data import EncoderFitSettings as EncoderFitSettings
 from eval.training.encoder import FittedEncoder as FittedEncoder

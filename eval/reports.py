@@ -22,14 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eval.figures import FORMATS, new_figure, save_figure
-from eval.tables import (
-    Table,
-    in_latex,
-    in_markdown,
-    latex_table,
-    markdown_table,
-    table_lines,
-)
+from retriever import terminal
 from retriever.errors import MissingExtraError, SourceError, StorageError
 from retriever.files import write_lines
 from retriever.terminal import on_one_line
@@ -49,8 +42,51 @@ _PACKAGES = [
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME = 100
 
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~$&!])")
+_LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "{": r"\{",
+        "}": r"\}",
+        "&": r"\&",
+        "%": r"\%",
+        "$": r"\$",
+        "#": r"\#",
+        "_": r"\_",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        '"': r"{\char34}",
+        "`": r"{\char96}",
+        "±": r"$\pm$",
+        "×": r"$\times$",
+    }
+)
+# Two of them would become a dash or another quotation mark.
+_LIGATURE = re.compile(r"([-',])(?=\1)")
+
 Files = Mapping[str, Callable[[], Iterable[str]]]
 """Path below a report's folder to the lines of a text file, with their ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Cells of text in columns.
+
+    Attributes:
+        columns: their names.
+        rows: each with one cell per column.
+        title: caption; may be empty.
+        left: numbers of the columns that are aligned to the left; the others are aligned to the
+            right.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    title: str = ""
+    left: tuple[int, ...] = (0,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,3 +332,50 @@ def latex_lines(report: Report) -> Iterator[str]:
         yield r"\begin{itemize}"
         yield from (rf"\item {in_latex(remark)}" for remark in remarks)
         yield r"\end{itemize}"
+
+
+def table_lines(table: Table) -> list[str]:
+    """The lines of a table, aligned by the cells of a terminal."""
+    return terminal.table(table.columns, table.rows, left=table.left)
+
+
+def in_markdown(text: str) -> str:
+    """The text on one line, with nothing in it that Markdown interprets."""
+    return _MARKDOWN.sub(r"\\\1", on_one_line(text))
+
+
+def markdown_table(table: Table) -> Iterator[str]:
+    """The lines of a table with an empty line before it."""
+    yield ""
+    if table.title:
+        yield f"**{in_markdown(table.title)}**"
+        yield ""
+    marks = ["---" if place in table.left else "---:" for place in range(len(table.columns))]
+    for cells in (table.columns, *table.rows):
+        yield f"| {' | '.join(map(in_markdown, cells))} |"
+        if cells is table.columns:
+            yield f"| {' | '.join(marks)} |"
+
+
+def in_latex(text: str) -> str:
+    """The text on one line, without commands, ligatures and comments."""
+    return _LIGATURE.sub(r"\1{}", on_one_line(text).translate(_LATEX))
+
+
+def latex_table(table: Table, caption: str, label: str) -> Iterator[str]:
+    """The lines of a table that may break across pages, for booktabs and longtable."""
+    columns = "".join("l" if place in table.left else "r" for place in range(len(table.columns)))
+    yield rf"\begin{{longtable}}{{{columns}}}"
+    yield rf"\caption{{{in_latex(caption)}}}\label{{{label}}}\\"
+    yield r"\toprule"
+    yield _latex_row(table.columns)
+    yield r"\midrule"
+    yield r"\endhead"
+    yield from map(_latex_row, table.rows)
+    yield r"\bottomrule"
+    yield r"\end{longtable}"
+
+
+def _latex_row(cells: Sequence[str]) -> str:
+    # In braces: an opening bracket would be an argument of the line end before it.
+    return f"{' & '.join(f'{{{in_latex(cell)}}}' for cell in cells)} \\\\"

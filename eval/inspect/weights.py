@@ -14,7 +14,7 @@ from eval.figures import heat_map, new_figure, plain_text, short_label
 from eval.inspect.layers import Inspection, cut_warning
 from eval.inspect.words import LONGEST_LABEL, WIDEST
 from eval.progress import Notify, ignore
-from eval.tables import Table, table_lines
+from eval.reports import Table, table_lines
 from eval.vectors import Loading
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
 from retriever.encoders.fusion.words import Unit, WeightedWord, word_weights

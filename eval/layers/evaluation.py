@@ -30,8 +30,7 @@ from eval.layers.subsets import PairGrams, layer_subsets, pair_grams
 from eval.metrics.comparison import interval
 from eval.metrics.correlation import CORRELATIONS, Correlation, pair_correlation
 from eval.progress import Progress, silent
-from eval.reports import Report, ReportedResult, Section, csv_lines, environment
-from eval.tables import Table
+from eval.reports import Report, ReportedResult, Section, Table, csv_lines, environment
 from eval.vectors import embed, split_layers
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.settings import EncoderSettings, parse_encoder

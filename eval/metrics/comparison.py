@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from eval.metrics.measures import Grades, Scores, run_values
 from eval.metrics.significance import holm, mean_interval, randomization_test
 from eval.metrics.trec import read_qrels, read_run
-from eval.tables import Table, table_lines
+from eval.reports import Table, table_lines
 from retriever.errors import ConfigError
 from retriever.terminal import on_one_line
 

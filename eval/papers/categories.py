@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from eval.figures import heat_map, new_figure, plain_text, short_label
 from eval.metrics.comparison import percent
-from eval.reports import Report, ReportedResult, Section, environment, read_report
-from eval.tables import Table
+from eval.reports import Report, ReportedResult, Section, Table, environment, read_report
 from retriever.errors import BadInputError, SourceError, require_several
 
 if TYPE_CHECKING:

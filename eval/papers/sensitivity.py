@@ -16,9 +16,8 @@ from eval.inspect.layers import color_curves, cut_warning
 from eval.inspect.weights import as_sbert_wk
 from eval.metrics.correlation import pair_correlation
 from eval.progress import Notify, Progress, ignore, silent
-from eval.reports import Report, ReportedResult, Section, environment
+from eval.reports import Report, ReportedResult, Section, Table, environment
 from eval.sentences.sts import pair_cosines
-from eval.tables import Table
 from eval.vectors import Loading, embed_all
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
 from retriever.encoders.settings import SBERT_WK, section_names

@@ -17,7 +17,7 @@ from eval.progress import Done, Notify, Progress, ignore, silent
 from eval.qa.pools import DEV_MEASURE, DevScore, EmbeddedPairs
 from eval.qa.resources import Questions, Resources, open_resources
 from eval.qa.systems import CrossPlan, HeadPlan, QASettings
-from eval.tables import Table, table_lines
+from eval.reports import Table, table_lines
 from eval.vectors import Loading, embed
 from retriever.encoders.model_folders import ModelFolder, find_model
 from retriever.encoders.transformer.backbone import Backbone

@@ -32,8 +32,16 @@ from eval.metrics.comparison import (
 from eval.metrics.measures import PoolMeasures
 from eval.metrics.trec import check_run, run_lines
 from eval.qa.systems import QASettings
-from eval.reports import FileNames, Files, Report, ReportedResult, Section, csv_lines, environment
-from eval.tables import Table
+from eval.reports import (
+    FileNames,
+    Files,
+    Report,
+    ReportedResult,
+    Section,
+    Table,
+    csv_lines,
+    environment,
+)
 from retriever.errors import BadInputError
 
 if TYPE_CHECKING:

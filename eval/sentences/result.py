@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from eval.figures import heat_map, new_figure, panels, plain_text, short_label
 from eval.metrics.comparison import SIGNIFICANT, Score, comparison_table, percent, score_cell
-from eval.reports import FileNames, Report, ReportedResult, Section, csv_lines, environment
-from eval.tables import Table
+from eval.reports import FileNames, Report, ReportedResult, Section, Table, csv_lines, environment
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

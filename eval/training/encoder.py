@@ -12,7 +12,7 @@ from eval.figures import learning_figure
 from eval.metrics.comparison import percent
 from eval.progress import Notify, Progress, ignore, silent
 from eval.qa.rerankers import epoch_line, steps_shown
-from eval.tables import Table, table_lines
+from eval.reports import Table, table_lines
 from eval.training.data import EncoderData, EncoderFitSettings, read_examples
 from retriever.encoders.training.model import (
     TrainableEncoder,
