@@ -153,3 +153,16 @@ def in_single(array: Array) -> Array:
 def in_double(array: Array) -> Array:
     """In float64."""
     return array.astype(np.float64) if isinstance(array, np.ndarray) else array.double()
+
+
+def reduce_segments(
+    ufunc: np.ufunc, rows: NDArray[np.float32], counts: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """Reduce as many consecutive rows as each count says, (counts, d) float32; zeros of none."""
+    result = np.zeros((len(counts), rows.shape[1]), np.float32)
+    # An empty segment would get the next one's first row.
+    filled = np.flatnonzero(counts)
+    if len(filled):
+        starts = (np.cumsum(counts) - counts)[filled]
+        result[filled] = ufunc.reduceat(rows, starts, axis=0)
+    return result

@@ -18,6 +18,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from retriever.encoders.computing import reduce_segments
 from retriever.encoders.meta.settings import WordPooling
 from retriever.errors import ConfigError, require_extra
 
@@ -79,7 +80,7 @@ def pooled(
     if pooling == "mean":
         total = np.zeros((count, projection.dimensions), np.float32)
         for number, (x, has) in enumerate(zip(vectors, present, strict=True)):
-            sums = _by_sentence(np.add, x, sentences, count)
+            sums = reduce_segments(np.add, x, np.bincount(sentences, minlength=count))
             total += _contribution(
                 sums, np.bincount(sentences[has], minlength=count), number, projection
             )
@@ -88,7 +89,7 @@ def pooled(
     if not known.all():
         vectors = [x[known] for x in vectors]
     metas = project(vectors, projection)
-    return _by_sentence(np.maximum, metas, sentences[known], count)
+    return reduce_segments(np.maximum, metas, words)
 
 
 def has_words(vectors: Floats) -> NDArray[np.bool_]:
@@ -107,15 +108,6 @@ def _contribution(
     found -= np.multiply.outer(times.astype(np.float32), matrix @ projection.means[number])
     found *= projection.weights[number]
     return found
-
-
-def _by_sentence(ufunc: np.ufunc, rows: Floats, sentences: Integers, count: int) -> Floats:
-    """Reduce the rows of each sentence; zeros where there are none."""
-    result = np.zeros((count, rows.shape[1]), np.float32)
-    if len(rows):
-        starts = np.flatnonzero(np.diff(sentences, prepend=-1))
-        result[sentences[starts]] = ufunc.reduceat(rows, starts, axis=0)
-    return result
 
 
 @dataclass(slots=True, eq=False)

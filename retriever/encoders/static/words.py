@@ -24,6 +24,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from retriever.encoders.computing import reduce_segments
 from retriever.encoders.model_folders import ModelFolder, find_model
 from retriever.encoders.settings import Static
 from retriever.encoders.static.files import read_word_vectors
@@ -294,7 +295,7 @@ def weighted_average(vectors: Floats, ids: Integers, counts: Integers, weights: 
 def scaled_average(vectors: Floats, ids: Integers, counts: Integers, weights: Floats) -> Floats:
     """As `weighted_average`, each dimension first scaled to length 1 over the text's words."""
     rows = vectors[ids]
-    lengths = np.sqrt(_segments(np.add, rows * rows, counts))
+    lengths = np.sqrt(reduce_segments(np.add, rows * rows, counts))
     inverse = np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0)
     rows *= np.repeat(inverse, counts, axis=0)
     rows *= weights[ids, None]
@@ -304,7 +305,7 @@ def scaled_average(vectors: Floats, ids: Integers, counts: Integers, weights: Fl
 def power_means(vectors: Floats, ids: Integers, counts: Integers) -> Floats:
     """Minimum, mean and maximum over the words: the power means of -inf, 1 and inf."""
     rows = vectors[ids]
-    least, most = (_segments(ufunc, rows, counts) for ufunc in (np.minimum, np.maximum))
+    least, most = (reduce_segments(ufunc, rows, counts) for ufunc in (np.minimum, np.maximum))
     return np.concatenate([least, _mean(rows, counts), most], axis=1)
 
 
@@ -368,17 +369,6 @@ def remove_components(sentences: Floats, components: Floats, shares: Floats) -> 
 
 
 def _mean(rows: Floats, counts: Integers) -> Floats:
-    total = _segments(np.add, rows, counts)
+    total = reduce_segments(np.add, rows, counts)
     total /= np.maximum(counts, 1).astype(np.float32)[:, None]
     return total
-
-
-def _segments(ufunc: np.ufunc, rows: Floats, counts: Integers) -> Floats:
-    """Reduce the rows of each text; zeros if there are none."""
-    result = np.zeros((len(counts), rows.shape[1]), np.float32)
-    # An empty segment would get the next one's first row.
-    filled = np.flatnonzero(counts)
-    if len(filled):
-        starts = (np.cumsum(counts) - counts)[filled]
-        result[filled] = ufunc.reduceat(rows, starts, axis=0)
-    return result

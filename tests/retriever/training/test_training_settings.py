@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from retriever.encoders.meta.settings import MetaSettings, UnsupSettings
-from retriever.encoders.static.settings import FitSettings, LSASettings
 from retriever.errors import ConfigError
-from retriever.settings import declared_settings
 from retriever.training.settings import (
     CrossTrainingSettings,
     EncoderTrainingSettings,
@@ -16,6 +13,7 @@ from retriever.training.settings import (
     SamplingSettings,
     trained_part,
 )
+from tests.retriever.ranges import check_ranges
 
 FINE_TUNING = {
     "at least 0": "tolerance learning_rate head_learning_rate weight_decay seed",
@@ -35,25 +33,12 @@ RANGES = {
         "at least 0": "learning_rate weight_decay margin seed",
         "at least 1": "epochs patience",
     },
-    UnsupSettings: {
-        "at least 0": "weight_decay seed lambda_ mu nu xi margin",
-        "at least 1": "epochs patience dimensions",
-        "above 0": "learning_rate",
-    },
-    MetaSettings: {"at least 0": "regularization seed", "at least 1": "dimensions sample"},
-    LSASettings: {"at least 1": "dimensions min_df max_words sample", "above 0 to 1": "max_df"},
-    FitSettings: {"at least 0": "components", "at least 1": "sample", "above 0": "a"},
 }
 
 
 @pytest.mark.parametrize("kind", RANGES)
 def test_numbers_have_ranges_and_others_are_refused(kind):
-    expected = {name: text for text, names in RANGES[kind].items() for name in names.split()}
-    declared = declared_settings(kind).values()
-    found = {one.name: one.expected for one in declared if one.low is not None}
-    assert found == expected
-    with pytest.raises(ConfigError, match=r": expected .* found -1"):
-        kind(**{next(iter(expected)): -1})
+    check_ranges(kind, RANGES[kind])
 
 
 @pytest.mark.parametrize(
@@ -80,11 +65,6 @@ BATCH = SamplingSettings("batch")
         (HeadTrainingSettings, {"sampling": BATCH}, "pool, random or hard, found 'batch'"),
         (EncoderTrainingSettings, {"sampling": BATCH, "objective": "hinge"}, "a pairwise loss"),
         (CrossTrainingSettings, {"loss": "softmax", "margin": 0.5}, "the hinge loss, found loss s"),
-        (MetaSettings, {"method": "conc", "dimensions": 3}, "conc has the sum of its sources'"),
-        (MetaSettings, {"method": "avg", "dimensions": 3}, "avg has the greatest of its sources'"),
-        (MetaSettings, {"regularization": 1.0}, "it belongs to gcca"),
-        (MetaSettings, {"method": "sup", "sample": 3}, "sup reads no corpus"),
-        (MetaSettings, {"method": "pca"}, "method: expected conc, avg, svd, gcca, sup or unsup"),
     ],
 )
 def test_settings_that_exclude_each_other_are_refused(kind, settings, message):
@@ -97,6 +77,3 @@ def test_settings_that_go_together_are_taken():
     assert EncoderTrainingSettings(sampling=BATCH, objective="mnr").transformer_rate == 5e-5
     assert CrossTrainingSettings(train="lora:2").transformer_rate == pytest.approx(1e-3)
     assert CrossTrainingSettings(loss="pointwise").pointwise
-    assert MetaSettings("gcca", regularization=0.0, dimensions=1, sample=1).word_pooling == "mean"
-    assert MetaSettings("sup").word_pooling == MetaSettings("unsup").word_pooling == "max"
-    assert MetaSettings("unsup", pooling="mean").word_pooling == "mean"

@@ -17,6 +17,7 @@ from retriever.encoders.static.fitting import fit_static
 from retriever.errors import ConfigError, SourceError
 from tests.crash.forked import in_child
 from tests.retriever.encoders.static.static_samples import write_vectors
+from tests.retriever.ranges import check_ranges
 
 _CHANCE = np.random.default_rng(5)
 WORDS = [*(f"w{number}" for number in range(30)), "the", "cat", "mat", "dog", "zzz"]
@@ -184,6 +185,38 @@ def test_sup_learns_the_scores_of_pairs(make):
     assert pearson(encoder) == pytest.approx(provenance["dev_pearson"], abs=1e-4)
     assert pearson(encoder) > max(0.95, pearson(plain))
     assert provenance["pairs"] == 24
+
+
+def test_numbers_have_ranges():
+    unsup = {
+        "at least 0": "weight_decay seed lambda_ mu nu xi margin",
+        "at least 1": "epochs patience dimensions",
+        "above 0": "learning_rate",
+    }
+    check_ranges(UnsupSettings, unsup)
+    meta = {"at least 0": "regularization seed", "at least 1": "dimensions sample"}
+    check_ranges(MetaSettings, meta)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"method": "conc", "dimensions": 3}, "conc has the sum of its sources'"),
+        ({"method": "avg", "dimensions": 3}, "avg has the greatest of its sources'"),
+        ({"regularization": 1.0}, "it belongs to gcca"),
+        ({"method": "sup", "sample": 3}, "sup reads no corpus"),
+        ({"method": "pca"}, "method: expected conc, avg, svd, gcca, sup or unsup"),
+    ],
+)
+def test_settings_that_a_method_does_not_use_are_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        MetaSettings(**settings)
+
+
+def test_pooling_is_the_papers_by_default():
+    assert MetaSettings("gcca", regularization=0.0, dimensions=1, sample=1).word_pooling == "mean"
+    assert MetaSettings("sup").word_pooling == MetaSettings("unsup").word_pooling == "max"
+    assert MetaSettings("unsup", pooling="mean").word_pooling == "mean"
 
 
 def test_what_cannot_be_fitted_is_refused_before_anything_is_written(make, tmp_path):

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.static.fitting import fit_static
-from retriever.encoders.static.settings import FitSettings
+from retriever.encoders.static.settings import FitSettings, LSASettings
 from retriever.encoders.static.words import FileTokenizer
 from retriever.errors import ConfigError, ModelError, SourceError
 from tests.retriever.encoders.architectures import TEXTS as TEXTS_OF_ALL
 from tests.retriever.encoders.architectures import save
 from tests.retriever.encoders.static.static_samples import TEXTS, VECTORS, WORDS, write_vectors
+from tests.retriever.ranges import check_ranges
 
 
 @pytest.fixture(scope="module")
@@ -256,6 +257,13 @@ def test_progress_counts_every_text_and_word(file):
 def test_a_setting_that_is_impossible_or_of_no_use_is_refused(file, method, settings, said):
     with pytest.raises(ConfigError, match=said):
         fit_static(file, method, TEXTS, settings=FitSettings(**settings))
+
+
+def test_numbers_have_ranges():
+    lsa = {"at least 1": "dimensions min_df max_words sample", "above 0 to 1": "max_df"}
+    check_ranges(LSASettings, lsa)
+    fit = {"at least 0": "components", "at least 1": "sample", "above 0": "a"}
+    check_ranges(FitSettings, fit)
 
 
 def test_a_corpus_without_a_known_word_is_refused(file):
