@@ -98,6 +98,8 @@ def test_named_fields_have_their_roles_and_the_default_names_become_metadata(tmp
     for role in ("id", "text", "title"):
         with pytest.raises(SourceError, match=f":1: no {role} field 'other'; .* has 'id', 'title'"):
             read(path, Fields(**{"text": "title"} | {role: "other"}))
+    with pytest.raises(SourceError, match=r":1: no text field \(looked for .* has 'n': name"):
+        read(written(tmp_path, '{"n": "x"}'))
     with pytest.raises(ConfigError, match="two roles"):
         Fields(id="id", text="id")
 

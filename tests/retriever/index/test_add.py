@@ -158,7 +158,6 @@ def test_what_was_read_before_a_failure_is_committed(index, before, error):
     ("bad", "named"),
     [
         (Document("", "text"), "id is empty"),
-        (Document("a\0b", "text"), "id holds a NUL"),
         (Document(7, "text"), "id is 7, expected a string"),
         (Document("b", None), "text is None, expected a string"),
         (Document("b", "lone \ud800"), "text holds the lone surrogate"),
@@ -168,8 +167,6 @@ def test_what_was_read_before_a_failure_is_committed(index, before, error):
         (Document("b", "text", None, {"m": {"n": [object()]}}), "type object, which JSON does"),
         (Document("b", "text", None, {5: 1}), "not a string"),
         (Document("b", "text", "a\0b"), r"title holds a NUL character (\u0000)"),
-        (Document("b", "text", None, {"m": "a\0b"}), "'m' holds a NUL"),
-        (Document("b", "text", None, {"m": [["a\0b"]]}), "'m' holds a NUL"),
         (Document("b", "text", None, {"m": {"\0": 1}}), "'m' holds a NUL"),
         (Document("b", "text", None, {"\0": 1}), r"'\x00' holds a NUL"),
     ],

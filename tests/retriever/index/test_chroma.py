@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
@@ -65,31 +66,21 @@ def test_the_best_ten_are_those_of_chroma_and_nothing_is_unpickled(
     assert made.found(tmp_path / "index", "even = true") == filtered
 
 
-def test_texts_and_metadata_are_kept(made, tmp_path):
+@pytest.mark.parametrize("title", [None, "name"])
+def test_texts_and_metadata_are_kept_and_a_field_can_be_the_title(made, tmp_path, title):
     with client(tmp_path) as chroma:
         fill(chroma, made)
-    import_documents(tmp_path / "index", f"chroma:{tmp_path / 'chroma'}/notes", made.model)
-    with Index.open(tmp_path / "index") as index:
-        kept = {one.id: one for one in index}
+    source = f"chroma:{tmp_path / 'chroma'}/notes"
+    import_documents(tmp_path / "index", source, made.model, fields=Fields(title=title))
     expected = {one.id: one for one in made.documents if one.id not in ("d3", "d200")}
-    assert kept == expected
-
-
-def test_a_field_can_be_the_title(made, tmp_path):
-    with client(tmp_path) as chroma:
-        fill(chroma, made)
-    source = f"chroma:{tmp_path / 'chroma'}"
-    import_documents(tmp_path / "index", source, made.model, fields=Fields(title="name"))
+    if title:
+        for id_, one in expected.items():
+            metadata = dict(one.metadata)
+            expected[id_] = replace(one, title=metadata.pop("name"), metadata=metadata)
     with Index.open(tmp_path / "index") as index:
-        assert index["d7"].title == "t7"
-        assert "name" not in index["d7"].metadata
-
-
-def test_ids_are_those_of_chroma(made, tmp_path):
+        assert {one.id: one for one in index} == expected
     with pytest.raises(ConfigError, match="leave --id-field out"):
-        import_documents(
-            tmp_path / "index", f"chroma:{tmp_path}", made.model, fields=Fields(id="name")
-        )
+        import_documents(tmp_path / "index", source, made.model, fields=Fields(id="name"))
 
 
 def test_another_ranking_is_noted(made, tmp_path):

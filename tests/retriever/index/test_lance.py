@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from dataclasses import replace
 
 import pytest
 
@@ -52,33 +53,22 @@ def test_the_best_ten_are_those_of_lancedb(database, made, tmp_path, metric):
     assert made.found(tmp_path / "index", "even = true") == filtered
 
 
-def test_texts_and_metadata_are_kept(database, made, tmp_path):
-    day = datetime.date(2024, 5, 6)
-    database.create_table("notes", [{**row, "day": day} for row in rows(made)])
-    import_documents(tmp_path / "index", f"lancedb:{tmp_path / 'lance'}/notes", made.model)
-    with Index.open(tmp_path / "index") as index:
-        for document in made.documents:
-            kept = index[document.id]
-            assert kept.text == document.text
-            assert kept.metadata == {**document.metadata, "day": "2024-05-06"}
-
-
-def test_columns_can_have_other_names(database, made, tmp_path):
-    database.create_table(
-        "notes",
-        [
-            {"key": row["id"], "body": row["text"], "name": row["name"], "embedding": row["vector"]}
-            for row in rows(made)
-        ],
-    )
-    import_documents(
-        tmp_path / "index",
-        f"lancedb:{tmp_path / 'lance'}",
-        made.model,
-        fields=Fields("key", "body", "name"),
-    )
-    with Index.open(tmp_path / "index") as index:
-        assert (index["d7"].title, index["d7"].text) == ("t7", made.documents[7].text)
+def test_texts_and_metadata_are_kept_and_columns_can_have_other_names(database, made, tmp_path):
+    day, names = datetime.date(2024, 5, 6), {"id": "key", "text": "body", "vector": "embedding"}
+    for table, named, fields in (
+        ("plain", {}, Fields()),
+        ("named", names, Fields("key", "body", "name")),
+    ):
+        renamed = [{named.get(name, name): one for name, one in row.items()} for row in rows(made)]
+        database.create_table(table, [{**row, "day": day} for row in renamed])
+        source = f"lancedb:{tmp_path / 'lance'}/{table}"
+        import_documents(tmp_path / table, source, made.model, fields=fields)
+        more = {"day": "2024-05-06"}
+        expected = [replace(one, metadata=one.metadata | more) for one in made.documents]
+        if named:
+            expected = [replace(one, title=one.metadata.pop("name")) for one in expected]
+        with Index.open(tmp_path / table) as index:
+            assert sorted(index, key=lambda one: int(one.id[1:])) == expected
 
 
 def test_another_ranking_is_noted(database, made, tmp_path):

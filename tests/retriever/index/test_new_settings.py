@@ -53,20 +53,6 @@ def test_an_index_without_documents_takes_another_encoder_and_analyzer(store, re
         assert len(index) == 1
 
 
-def test_what_a_failed_run_leaves_takes_other_settings(folder, retriever, fake_encoder, tmp_path):
-    bad = tmp_path / "bad.jsonl"
-    bad.write_text("not JSON\n")
-    good = tmp_path / "good.jsonl"
-    good.write_text('{"id": "1", "text": "ein Text"}\n')
-    assert retriever("index", bad, "-i", folder).code == 2
-    done = retriever("index", good, "-i", folder, "--language", "german", "--on-long", "truncate")
-    assert (done.code, done.err) == (0, "")
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
-    refused = retriever("index", good, "-i", folder, "--language", "french")
-    assert refused.code == 2
-    assert "made with analyzer language=german" in refused.err
-
-
 def test_an_encoder_of_which_some_settings_are_given_keeps_the_others(folder, fake_encoder):
     with Index.create(folder, "::max-length=32") as index:
         index.add(["a text"])
