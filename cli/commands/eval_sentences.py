@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Literal
 
@@ -82,18 +83,15 @@ def sts_command(
 
 def _shares(text: str) -> tuple[float, ...]:
     """Shares above 0, up to 1, separated by commas."""
-    shares = []
-    for part in text.split(","):
-        try:
-            top, slash, bottom = part.partition("/")
-            shares.append(float(top) / (float(bottom) if slash else 1))
-        except (ValueError, ZeroDivisionError):
-            shares.append(0.0)
-        if not 0 < shares[-1] <= 1:
-            raise click.UsageError(
-                f"--train-share: expected shares above 0, up to 1, such as 1,1/4, found {text!r}"
-            )
-    return tuple(shares)
+    try:
+        shares = tuple(float(Fraction(part)) for part in text.split(","))
+    except (ValueError, ZeroDivisionError):
+        shares = (0.0,)
+    if not all(0 < share <= 1 for share in shares):
+        raise click.UsageError(
+            f"--train-share: expected shares above 0, up to 1, such as 1,1/4, found {text!r}"
+        )
+    return shares
 
 
 @dataclass(frozen=True, slots=True)

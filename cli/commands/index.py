@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -21,7 +20,7 @@ from cli.options import (
     option,
     quiet_option,
 )
-from cli.output.text import counted, human_bytes, say
+from cli.output.text import counted, human_bytes, say, tell
 from cli.source_options import (
     AnalyzerOptions,
     OnLong,
@@ -36,7 +35,6 @@ from cli.source_options import (
 )
 
 if TYPE_CHECKING:
-    from retriever.documents.reader import CorpusReader
     from retriever.index.add import IndexingReport
 
 # Seconds of indexing after which a faster number format is worth a line.
@@ -91,6 +89,7 @@ def index_command(
     encoder, analyzer or search structure.
     """
     from cli.output.progress import EncodingProgress, Stages, warn_metadata, warn_reader
+    from retriever import open_store
     from retriever.documents.passages import PassageSettings
     from retriever.encoders.registry import describe_faster
     from retriever.index import Index
@@ -152,49 +151,31 @@ def index_command(
             f"warning: {counted(report.truncated, 'document')} truncated to the encoder's window "
             f"of {window} word pieces"
         )
-    if as_json or not quiet:
-        _summarize(folder, reader, report, seconds, as_json=as_json, pruned=recreate)
-
-
-def _summarize(
-    folder: Location,
-    reader: CorpusReader,
-    report: IndexingReport,
-    seconds: float,
-    *,
-    as_json: bool,
-    pruned: bool,
-) -> None:
-    from retriever import open_store
-
     size = open_store(folder).size()
-    if as_json:
-        summary = {
-            **asdict(report),
-            "merge_seconds": round(report.merge_seconds, 3),
-            "skipped": reader.skipped,
-            "empty": reader.empty,
-            "identical": reader.duplicates,
-            "columns": reader.columns,
-            "left_out": {name: count.records for name, count in reader.left_out.items()},
-            "seconds": seconds,
-            "bytes": size,
-        }
-        click.echo(json.dumps(summary))
-        return
-    say(
+    facts = {
+        **asdict(report),
+        "merge_seconds": round(report.merge_seconds, 3),
+        "skipped": reader.skipped,
+        "empty": reader.empty,
+        "identical": reader.duplicates,
+        "columns": reader.columns,
+        "left_out": {name: count.records for name, count in reader.left_out.items()},
+        "seconds": seconds,
+        "bytes": size,
+    }
+    summary = (
         f"{folder}: {report.added:,} added, {report.updated:,} updated, "
         f"{report.unchanged:,} unchanged, "
-        + (f"{report.deleted:,} deleted, " if pruned or report.deleted else "")
+        + (f"{report.deleted:,} deleted, " if recreate or report.deleted else "")
         + f"{reader.skipped:,} skipped"
         + (f", {reader.empty:,} empty" if reader.empty else "")
         + f"; {counted(report.passages, 'passage')} encoded"
         + (f" ({counted(report.split, 'document')} split)" if report.split else "")
         + f" in {seconds:.1f} s"
         + merge_note(report)
-        + f"; {human_bytes(size)} on disk",
-        err=False,
+        + f"; {human_bytes(size)} on disk"
     )
+    tell(summary, facts, as_json=as_json, quiet=quiet)
 
 
 def merge_note(report: IndexingReport) -> str:

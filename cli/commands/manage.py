@@ -26,7 +26,7 @@ from cli.options import (
     where_option,
 )
 from cli.output.progress import Stages
-from cli.output.text import counted, human_bytes, meta_lines, meta_summary, say
+from cli.output.text import counted, human_bytes, meta_lines, meta_summary, say, tell
 from cli.source_options import (
     AnalyzerOptions,
     StructureOptions,
@@ -59,10 +59,8 @@ def delete_command(
     with Stages(quiet=False), Index.open(folder) as index, pointing(where):
         missing = sorted({id_ for id_ in ids if id_ not in index})
         deleted = index.delete(ids) if where is None else index.delete_where(where)
-    if as_json:
-        click.echo(json.dumps({"deleted": deleted, "missing": missing}, ensure_ascii=False))
-    else:
-        say(f"{folder}: {counted(deleted, 'document')} deleted", err=False)
+    summary = f"{folder}: {counted(deleted, 'document')} deleted"
+    tell(summary, {"deleted": deleted, "missing": missing}, as_json=as_json)
     if missing:
         names = ", ".join(map(repr, missing[:10])) + (", ..." if len(missing) > 10 else "")
         say(f"retriever: {folder}: the index holds no document {names}")
@@ -229,21 +227,18 @@ def compact_command(
     # SQLite deletes its log when the last connection is closed.
     bytes_after = index.store.size()
     dropped = before["deleted_passages"] - after["deleted_passages"]
-    if as_json:
-        facts = {
-            "merged_segments": merged,
-            "dropped_passages": dropped,
-            "bytes_before": before["bytes"],
-            "bytes": bytes_after,
-        }
-        click.echo(json.dumps(facts))
-        return
+    facts = {
+        "merged_segments": merged,
+        "dropped_passages": dropped,
+        "bytes_before": before["bytes"],
+        "bytes": bytes_after,
+    }
     part = "segment" if index.store.folder else "part"
-    say(
+    summary = (
         f"{folder}: {counted(merged, part)} merged, {counted(dropped, 'deleted passage')} "
-        f"removed, {human_bytes(before['bytes'])} before, {human_bytes(bytes_after)} now",
-        err=False,
+        f"removed, {human_bytes(before['bytes'])} before, {human_bytes(bytes_after)} now"
     )
+    tell(summary, facts, as_json=as_json)
 
 
 def _rebuild(
@@ -379,27 +374,22 @@ def reindex_command(
     seconds = round(time.monotonic() - started, 3)
     if report.truncated:
         say(f"warning: {counted(report.truncated, 'document')} truncated to the encoder's window")
-    if as_json:
-        facts = {
-            "changed": done is not None,
-            "documents": documents.bytes_read,
-            "passages": report.passages,
-            "resumed": report.unchanged,
-            "split": report.split,
-            "truncated": report.truncated,
-            "seconds": seconds,
-        }
-        click.echo(json.dumps(facts))
-    elif quiet:
-        return
-    elif done is None:
-        say(f"{folder}: nothing changes, the index has this encoder and these settings", err=False)
-    else:
-        resumed = f", {counted(report.unchanged, 'document')} from the interrupted run"
-        say(
-            f"{folder}: {counted(documents.bytes_read, 'document')}, "
-            f"{counted(report.passages, 'passage')} encoded"
-            + (resumed if report.unchanged else "")
-            + f" in {seconds:.1f} s",
-            err=False,
-        )
+    facts = {
+        "changed": done is not None,
+        "documents": documents.bytes_read,
+        "passages": report.passages,
+        "resumed": report.unchanged,
+        "split": report.split,
+        "truncated": report.truncated,
+        "seconds": seconds,
+    }
+    resumed = f", {counted(report.unchanged, 'document')} from the interrupted run"
+    summary = (
+        f"{folder}: nothing changes, the index has this encoder and these settings"
+        if done is None
+        else f"{folder}: {counted(documents.bytes_read, 'document')}, "
+        f"{counted(report.passages, 'passage')} encoded"
+        + (resumed if report.unchanged else "")
+        + f" in {seconds:.1f} s"
+    )
+    tell(summary, facts, as_json=as_json, quiet=quiet)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 import sys
 from dataclasses import asdict
@@ -24,7 +23,7 @@ from cli.options import (
     quiet_option,
     settings,
 )
-from cli.output.text import counted, say
+from cli.output.text import counted, say, tell
 from cli.source_options import (
     AnalyzerOptions,
     FieldOptions,
@@ -101,20 +100,13 @@ def export_command(
             written = export_jsonl(folder, output, vectors=vectors, names=fields, progress=done)
     if to_stdout:
         return
-    if as_json:
-        facts = {
-            "documents": written.documents,
-            "passages": written.passages,
-            "files": [str(path) for path in written.files],
-        }
-        click.echo(json.dumps(facts, ensure_ascii=False))
-    elif not quiet:
-        beside = ", ".join(map(str, written.files[1:]))
-        say(
-            f"{out}: {counted(written.documents, 'document')}, "
-            f"{counted(written.passages, 'passage')}" + (f"; beside it {beside}" if beside else ""),
-            err=False,
-        )
+    facts = {**asdict(written), "files": [str(path) for path in written.files]}
+    beside = ", ".join(map(str, written.files[1:]))
+    summary = (
+        f"{out}: {counted(written.documents, 'document')}, "
+        f"{counted(written.passages, 'passage')}" + (f"; beside it {beside}" if beside else "")
+    )
+    tell(summary, facts, as_json=as_json, quiet=quiet)
 
 
 class ShardNumbers(click.ParamType[range]):
@@ -211,17 +203,14 @@ def import_command(
     if report.scaled:
         scaled = counted(report.scaled, "vector")
         say(f"note: {scaled} scaled to length 1, as the encoder's own are")
-    if as_json:
-        click.echo(json.dumps(asdict(report)))
-    elif not quiet:
-        say(
-            f"{folder}: {report.added:,} added, {report.updated:,} updated, "
-            f"{report.unchanged:,} unchanged"
-            + (f", {report.empty:,} empty" if report.empty else "")
-            + f"; {counted(report.passages, 'vector')} stored"
-            + merge_note(report),
-            err=False,
-        )
+    summary = (
+        f"{folder}: {report.added:,} added, {report.updated:,} updated, "
+        f"{report.unchanged:,} unchanged"
+        + (f", {report.empty:,} empty" if report.empty else "")
+        + f"; {counted(report.passages, 'vector')} stored"
+        + merge_note(report)
+    )
+    tell(summary, asdict(report), as_json=as_json, quiet=quiet)
 
 
 @click.command("snapshot", cls=Command)
@@ -247,12 +236,9 @@ def snapshot_command(target: Path, folder: Location, quiet: bool, as_json: bool)
         )
     with Stages(quiet=quiet) as stage:
         made = snapshot_index(source, target, stage)
-    if as_json:
-        click.echo(json.dumps({"folder": str(target), **made._asdict()}, ensure_ascii=False))
-    elif not quiet:
-        say(
-            f"{target}: {counted(made.documents, 'document')} in "
-            f"{counted(made.segments, 'segment')}, generation {made.generation}; "
-            f"{counted(made.linked, 'file')} shared, {made.copied} copied; sound",
-            err=False,
-        )
+    summary = (
+        f"{target}: {counted(made.documents, 'document')} in "
+        f"{counted(made.segments, 'segment')}, generation {made.generation}; "
+        f"{counted(made.linked, 'file')} shared, {made.copied} copied; sound"
+    )
+    tell(summary, {"folder": str(target), **made._asdict()}, as_json=as_json, quiet=quiet)

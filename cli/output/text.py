@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -15,6 +17,16 @@ def say(line: str, *, err: bool = True) -> None:
     Names in it, and what a library says, can hold sequences that steer a terminal.
     """
     click.echo(on_one_line(line), err=err)
+
+
+def tell(
+    summary: str, facts: Mapping[str, Any], *, as_json: bool = False, quiet: bool = False
+) -> None:
+    """Print what a command did: as JSON, or else in one line, unless quiet."""
+    if as_json:
+        click.echo(json.dumps(facts, ensure_ascii=False))
+    elif not quiet:
+        say(summary, err=False)
 
 
 def counted(number: int, noun: str) -> str:

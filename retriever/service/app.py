@@ -28,7 +28,7 @@ from retriever.search.reranking import Reranker
 from retriever.service import compatible, documents, searching
 from retriever.service.batching import Batcher
 from retriever.service.guard import Guard
-from retriever.service.limits import Catalog, ServiceSettings, answer_errors, error_body
+from retriever.service.limits import Catalog, ServiceSettings, answer_errors
 
 _LOG = logging.getLogger("retriever.service")
 # One batch is ranked while the next one is encoded.
@@ -37,28 +37,8 @@ _PAGE = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js"}
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 _VERSION = version("layer-retriever")
 _ERROR = {
-    "description": "What is wrong, in the words of the command line.",
-    "content": {
-        "application/json": {
-            "schema": {
-                "type": "object",
-                "required": ["error", "message"],
-                "properties": {
-                    "error": {
-                        "type": "object",
-                        "required": ["type", "message"],
-                        "properties": {
-                            "type": {"type": "string"},
-                            "message": {"type": "string"},
-                            "position": {"type": "integer"},
-                        },
-                    },
-                    "message": {"type": "string"},
-                },
-            },
-            "example": error_body("ConfigError", "k: expected 1 or more, found 0"),
-        }
-    },
+    "description": "What is wrong, in the words of the command line: "
+    '{"error": {"type": TYPE, "message": TEXT}, "message": TEXT}'
 }
 
 

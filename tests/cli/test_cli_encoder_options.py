@@ -108,8 +108,6 @@ def test_another_encoder_is_refused_for_an_index_and_recreate_takes_it(
     stored = f"{bert}::layers=0,2::max-length=40"
     for options, named in (
         (["--model", "::sbert-wk"], "fusion=sbert-wk"),
-        (["--layers", "last"], "layers=last"),
-        (["--pooling", "max"], "pooling=max"),
         (["--model", "::query-prompt=w1"], "query-prompt=w1"),
     ):
         refused(retriever("index", corpus, "--quiet", *options), stored, named, "--recreate")
@@ -133,14 +131,8 @@ def test_the_fusion_of_query_is_that_of_scores(index, retriever):
     ("options", "form", "reason"),
     [
         (["--layers", "3"], "", "layers: this model has hidden states 0 (embeddings) to 2"),
-        (["--layers", "x"], "", "layers: expected last"),
         (["--layers", "1"], "::lc:0", "layers: given twice"),
-        (["--pooling", "max"], "::pooling=max", "pooling: given twice"),
-        (["--pooling", "mean"], "::sbert-wk", "pooling: SBERT-WK"),
-        ([], "::sbert-wk::start-layer=2", "start-layer: expected 0 to 1"),
-        ([], "::max-length=41", "at most 40"),
         ([], "::pooler=yes", "unknown setting 'pooler'"),
-        ([], "::", "expected key=value or a preset"),
         (["--device", "nonesuch"], "", "device"),
         (["--dtype", "int4"], "", "Invalid value for '--dtype'"),
         (["--max-length", "9"], "", "give it as `--model MODEL::max-length=VALUE`"),
