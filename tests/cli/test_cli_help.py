@@ -104,8 +104,10 @@ def test_the_first_page_lists_the_commands_in_the_order_of_the_tree(shown):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_every_command_and_option_says_what_it_is(name):
+def test_every_command_and_option_says_what_it_is_and_has_a_name_of_its_own(name):
     assert ALL[name].help
+    names = [one.name for one in ALL[name].params]
+    assert len(names) == len(set(names))
     for parameter in ALL[name].params:
         if isinstance(parameter, click.Option):
             assert parameter.help, parameter.opts

@@ -8,10 +8,9 @@ import click
 import pytest
 
 from cli.evaluation_options import data_set
-from cli.main import cli
 from retriever.errors import SourceError
 from tests.cli.error_cases import refused
-from tests.cli.test_declaring import commands
+from tests.cli.test_cli_help import LEAVES
 
 
 @pytest.fixture
@@ -62,7 +61,7 @@ def test_without_the_variable_only_the_path_counts(sets, monkeypatch):
     ],
 )
 def test_every_command_finds_its_data_sets_there(sets, words, name):
-    (command,) = [one for path, one in commands(cli) if path == words]
+    command = LEAVES[words]
     (parameter,) = [one for one in command.params if one.name == name]
     several = parameter.nargs == -1 or parameter.multiple
     found = parameter.type_cast_value(click.Context(command), ("stsb",) if several else "stsb")

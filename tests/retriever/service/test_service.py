@@ -152,16 +152,9 @@ def test_documents_like_one_leave_it_out(client, index):
     error_of(client.post("/search", json={"like": {"id": "zz"}}), 404)
 
 
-@pytest.mark.parametrize(
-    ("where", "warning"),
-    [
-        ("yeer = 3", "did you mean 'year'"),
-        ('year = "2004"', "the field 'year' has numbers and no strings"),
-    ],
-)
-def test_a_doubtful_filter_is_answered_with_a_warning(client, where, warning):
-    (told,) = search(client, query="wind", where=where).json()["warnings"]
-    assert warning in told
+def test_a_doubtful_filter_is_answered_with_a_warning(client):
+    (told,) = search(client, query="wind", where="yeer = 3").json()["warnings"]
+    assert "did you mean 'year'" in told
 
 
 def test_several_filters_select_what_matches_all_of_them(client, index):
