@@ -57,8 +57,10 @@ TRECQA: Files = {
     "test": ("test-less-than-40.manual-edit.xml", "TEST.xml"),
 }
 _TRECQA_OPEN = re.compile(r"\s*<QApairs id='([^']*)'>\s*")
-# Its first line has the words, the others annotation.
-_TRECQA_BLOCK = re.compile(r"<(question|positive|negative)>[ \t]*\n(.*)\n(?:(?!</).*\n)*+</\1>\s*")
+# Its first line that is not blank has the words, the others annotation.
+_TRECQA_BLOCK = re.compile(
+    r"<(question|positive|negative)>[ \t]*\n\s*+(\S.*)\n(?:(?![ \t]*</).*\n)*+[ \t]*</\1>\s*"
+)
 _TRECQA_CLOSE = re.compile(r"</QApairs>\s*")
 
 VOCABULARY = "vocabulary"
