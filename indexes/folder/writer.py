@@ -184,19 +184,14 @@ class FolderWriter:
     def merge(self, stage: Stage = no_progress) -> int:
         """Merge segments as `next_merge` says; returns how many were read."""
         merged = 0
-        while more := self.merge_once(stage):
-            merged += more
-        return merged
-
-    def merge_once(self, stage: Stage = no_progress) -> int:
-        """The first merge of those that `merge` makes, if there is one."""
-        live = self.segments()
-        sizes, dead = [len(one.segment.ids) for one in live], [len(one.deleted) for one in live]
-        chosen = next_merge(sizes, dead)
-        if chosen is None:
-            return 0
-        self.replace(live[chosen.start : chosen.stop], stage=stage)
-        return len(chosen)
+        while True:
+            live = self.segments()
+            sizes, dead = [len(one.segment.ids) for one in live], [len(one.deleted) for one in live]
+            chosen = next_merge(sizes, dead)
+            if chosen is None:
+                return merged
+            self.replace(live[chosen.start : chosen.stop], stage=stage)
+            merged += len(chosen)
 
     def settle(self, added: int, stage: Stage = no_progress) -> int:
         """The merge at the end of a run that adds passages, if `faster_merge` finds one."""

@@ -123,12 +123,11 @@ def write_structure(
     path: Path,
     vectors: NDArray[np.float32],
     choice: Choice,
-    seed: int = 0,
     stage: Stage = no_progress,
 ) -> None:
     """Build a structure from the vectors of a segment and write it; not flushed to the disk."""
     faiss = load_faiss()
-    index = build_index(vectors, choice, seed, stage)
+    index = build_index(vectors, choice, stage)
     with path.open("w+b") as file:
         # FAISS's own writer loses the reason when the disk is full.
         faiss.write_index(index, faiss.PyCallbackIOWriter(file.write, _CHUNK))
@@ -213,13 +212,11 @@ _ADDED_AT_ONCE = 65_536
 _ON_GPUS = ("IndexIVFFlat", "IndexIVFPQ", "IndexIVFScalarQuantizer")
 
 
-def build_index(
-    vectors: NDArray[np.float32], choice: Choice, seed: int, stage: Stage = no_progress
-) -> Any:
+def build_index(vectors: NDArray[np.float32], choice: Choice, stage: Stage) -> Any:
     """A FAISS index over all vectors, by inner product, at positions 0 to n - 1."""
     faiss = load_faiss()
-    index = _empty(faiss, vectors.shape[1], choice, seed)
-    sample = _sample(vectors, int(getattr(unwrap(index)[1], "nlist", 0)), seed)
+    index = _empty(faiss, vectors.shape[1], choice)
+    sample = _sample(vectors, int(getattr(unwrap(index)[1], "nlist", 0)))
     if count_gpus(faiss) and type(unwrap(index)[1]).__name__ in _ON_GPUS:
         try:
             on_gpus = faiss.index_cpu_to_all_gpus(index)
@@ -232,7 +229,7 @@ def build_index(
                 "does it",
                 stacklevel=2,
             )
-            index = _empty(faiss, vectors.shape[1], choice, seed)
+            index = _empty(faiss, vectors.shape[1], choice)
     try:
         _fill(index, sample, vectors, stage)
     except RuntimeError as error:
@@ -243,13 +240,13 @@ def build_index(
     return index
 
 
-def _empty(faiss: Any, d: int, choice: Choice, seed: int) -> Any:
+def _empty(faiss: Any, d: int, choice: Choice) -> Any:
     index = faiss.index_factory(d, choice.factory, faiss.METRIC_INNER_PRODUCT)
     core = unwrap(index)[1]
     for holder in (core, getattr(core, "pq", None)):
         clustering = getattr(holder, "cp", None)
         if clustering is not None:
-            clustering.seed = seed
+            clustering.seed = 0
             # `resolve` says once that there are few; FAISS would say so each time.
             clustering.min_points_per_centroid = 1
     if hasattr(core, "do_polysemous_training"):
@@ -258,11 +255,11 @@ def _empty(faiss: Any, d: int, choice: Choice, seed: int) -> Any:
     return index
 
 
-def _sample(vectors: NDArray[np.float32], lists: int, seed: int) -> NDArray[np.float32]:
+def _sample(vectors: NDArray[np.float32], lists: int) -> NDArray[np.float32]:
     size = training_size(len(vectors), lists)
     if size == len(vectors):
         return vectors
-    chosen = np.random.default_rng(seed).choice(len(vectors), size, replace=False, shuffle=False)
+    chosen = np.random.default_rng(0).choice(len(vectors), size, replace=False, shuffle=False)
     return vectors[np.sort(chosen)]
 
 

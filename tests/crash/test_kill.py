@@ -1,16 +1,12 @@
 """Killed at random moments, an index is intact, has no partial commit, and the same run resumes."""
 
-import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from itertools import pairwise
-from pathlib import Path
 
+import forked
 import pytest
-import workload
 from answers import assert_equal, check_answers, contents, final
 from workload import LIVED, states
 
@@ -18,26 +14,19 @@ from indexes.folder.connection import is_index
 from indexes.folder.verify import verify
 from retriever.index import Index
 
-ROOT = Path(__file__).parents[2]
 ALLOWED = states(LIVED)
 
 
 def start(place):
     """Go on where the journal ends."""
     done = len(journal(place))
-    return subprocess.Popen(
-        [sys.executable, workload.__file__, place / "index", place / "journal", str(done)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    return forked.start("workload.py", place / "index", place / "journal", done)
 
 
 def finish(place):
     with start(place) as process:
         _, errors = process.communicate(timeout=60)
-    assert process.returncode == 0, errors.decode()
+    assert process.returncode == 0, errors
     assert verify(place / "index") == []
     return final(place / "index")
 
@@ -61,7 +50,7 @@ def killed(place, number, delay):
         time.sleep(delay)
         process.send_signal(signal.SIGKILL)
         _, errors = process.communicate()
-    assert process.returncode in (-signal.SIGKILL, 0), errors.decode()
+    assert process.returncode in (-signal.SIGKILL, 0), errors
     return len(journal(place))
 
 

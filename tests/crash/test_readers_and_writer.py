@@ -6,32 +6,16 @@ there are, 2 if it does not. The memory of every process is to stay as it is.
 
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-import traffic
+from forked import start
 
 from indexes.folder.verify import verify
 
-ROOT = Path(__file__).parents[2]
 SECONDS = float(os.environ.get("RETRIEVER_SOAK_SECONDS", "10"))
 READERS = int(os.environ.get("RETRIEVER_SOAK_READERS", "2"))
 # What a process may grow by after a third of the time.
 SHARE, BYTES = 0.1, 16 << 20
-
-
-def start(*arguments):
-    return subprocess.Popen(
-        [sys.executable, str(Path(traffic.__file__)), *arguments],
-        cwd=ROOT,
-        # One thread each: many that wait for each other would measure the scheduler.
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 KINDS = ("added", "rewritten", "deleted", "merged", "compacted", "rebuilt", "recreated")
@@ -51,10 +35,10 @@ def test_readers_see_whole_commits_while_a_writer_works(open_to_all, user):
     if user and os.geteuid() != 0:
         pytest.skip("only root can become another user")
     folder = open_to_all / "index"
-    assert outcome(start("write", str(folder), "0.3"))["added"]
+    assert outcome(start("traffic.py", "write", folder, 0.3))["added"]
     processes = [
-        start("write", str(folder), str(SECONDS), *KINDS),
-        *(start("read", str(folder), str(SECONDS), str(seed), *user) for seed in range(READERS)),
+        start("traffic.py", "write", folder, SECONDS, *KINDS),
+        *(start("traffic.py", "read", folder, SECONDS, seed, *user) for seed in range(READERS)),
     ]
     try:
         written, *read = map(outcome, processes)
