@@ -96,6 +96,9 @@ def test_a_killed_run_resumes_and_ends_with_the_same_bits(
     assert status == -signal.SIGKILL
     assert not (tmp_path / "both").exists()
     assert (tmp_path / ".both.fitting").is_dir()
+    for path in (tmp_path / ".both.fitting").glob("stored-*/*") if moment == "reading" else ():
+        # A part of a group may have been written.
+        path.write_bytes(path.read_bytes() + bytes(8))
     encoded = []
     make(method, training=QUICK, done=lambda texts, pieces: encoded.append((texts, pieces)))
     # The first groups are taken from the killed run, without encoding.
