@@ -39,7 +39,6 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 # Reading a smaller file takes as long as reading what is remembered of it.
 _REMEMBERED_BYTES = 1_000_000
 _SETTLED_SECONDS = 2
-_QUERY_PROMPTS = ("query",)
 _PASSAGE_PROMPTS = ("document", "passage", "corpus")
 Floats = NDArray[np.float32]
 
@@ -72,7 +71,7 @@ def read_model_settings(path: Path) -> ModelSettings:
             _window(path),
             pooling,
             projections,
-            next((prompts[name] for name in _QUERY_PROMPTS if name in prompts), ""),
+            prompts.get("query", ""),
             next((prompts[name] for name in _PASSAGE_PROMPTS if name in prompts), ""),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -129,15 +128,8 @@ def _projection(folder: Path) -> Projection:
     settings = read_json(folder / "config.json")
     activation = str(settings.get("activation_function", "Tanh")).rsplit(".", 1)[-1]
     names = {settings.get(f"module_{end}_name") for end in ("input", "output")}
-    if (
-        activation not in ACTIVATIONS
-        or settings.get("use_residual")
-        or not names
-        <= {
-            None,
-            "sentence_embedding",
-        }
-    ):
+    elsewhere = names - {None, "sentence_embedding"}
+    if activation not in ACTIVATIONS or settings.get("use_residual") or elsewhere:
         raise ModelError(
             f"{folder / 'config.json'}: expected a dense layer on the sentence embedding, without "
             f"residual, and one of {', '.join(ACTIVATIONS)} after it; this one is not supported"

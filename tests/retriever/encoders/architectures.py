@@ -87,130 +87,92 @@ def _size(tokenizer: Any, name: str) -> dict[str, Any]:
         "num_hidden_layers": DEPTHS.get(name, 3),
         "num_attention_heads": 2,
         "intermediate_size": 32,
-        "initializer_range": 0.3,
         "pad_token_id": tokenizer.pad_token_id,
     }
 
 
-def _bert(name: str) -> tuple[Any, Any]:
-    from transformers import BertConfig, BertModel, BertTokenizer
+def _made(kind: str, tokenizer: Any, size: dict[str, Any], **more: Any) -> tuple[Any, Any]:
+    import transformers
+
+    config = getattr(transformers, f"{kind}Config")(initializer_range=0.3, **size, **more)
+    return tokenizer, getattr(transformers, f"{kind}Model")(config)
+
+
+def _of_bert(kind: str, name: str, **more: Any) -> tuple[Any, Any]:
+    """A model with the tokenizer of BERT."""
+    from transformers import BertTokenizer
 
     tokenizer = BertTokenizer(vocab=_word_pieces(_BERT_SPECIAL))
-    return tokenizer, BertModel(BertConfig(**_size(tokenizer, name), max_position_embeddings=64))
+    return _made(kind, tokenizer, _size(tokenizer, name), max_position_embeddings=64, **more)
 
 
 def _roberta(name: str) -> tuple[Any, Any]:
-    from transformers import RobertaConfig, RobertaModel, RobertaTokenizer
+    from transformers import RobertaTokenizer
 
     vocabulary, merges = _byte_pairs(_ROBERTA_SPECIAL)
     tokenizer = RobertaTokenizer(vocab=vocabulary, merges=merges)
-    config = RobertaConfig(
-        **_size(tokenizer, name), max_position_embeddings=66, type_vocab_size=1, bos_token_id=0
-    )
-    return tokenizer, RobertaModel(config)
+    more = {"max_position_embeddings": 66, "type_vocab_size": 1, "bos_token_id": 0}
+    return _made("Roberta", tokenizer, _size(tokenizer, name), **more)
 
 
 def _xlnet(name: str) -> tuple[Any, Any]:
     """Special tokens after the text, the last of type 2; transformers 5 alone sends no types."""
-    from transformers import XLNetConfig, XLNetModel, XLNetTokenizer
+    from transformers import XLNetTokenizer
 
     inputs = ["input_ids", "token_type_ids", "attention_mask"]
     tokenizer = XLNetTokenizer(
         vocab=_unigrams(_XLNET_SPECIAL),
         model_input_names=[one for one in inputs if "untyped" not in name or "type" not in one],
     )
-    config = XLNetConfig(
-        vocab_size=len(tokenizer),
-        d_model=WIDTH,
-        n_layer=DEPTHS[name],
-        n_head=2,
-        d_inner=32,
-        initializer_range=0.3,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    return tokenizer, XLNetModel(config)
+    size = {"d_model": WIDTH, "n_layer": DEPTHS[name], "n_head": 2, "d_inner": 32}
+    size |= {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+    return _made("XLNet", tokenizer, size)
 
 
 def _distilbert(name: str) -> tuple[Any, Any]:
-    from transformers import DistilBertConfig, DistilBertModel, DistilBertTokenizer
+    from transformers import DistilBertTokenizer
 
     tokenizer = DistilBertTokenizer(vocab=_word_pieces(_BERT_SPECIAL))
-    config = DistilBertConfig(
-        vocab_size=len(tokenizer),
-        dim=WIDTH,
-        n_layers=DEPTHS[name],
-        n_heads=2,
-        hidden_dim=32,
-        max_position_embeddings=64,
-        initializer_range=0.3,
-    )
-    return tokenizer, DistilBertModel(config)
-
-
-def _electra(name: str) -> tuple[Any, Any]:
-    from transformers import BertTokenizer, ElectraConfig, ElectraModel
-
-    tokenizer = BertTokenizer(vocab=_word_pieces(_BERT_SPECIAL))
-    width = 8 if "narrow" in name else WIDTH
-    config = ElectraConfig(
-        **_size(tokenizer, name), embedding_size=width, max_position_embeddings=64
-    )
-    return tokenizer, ElectraModel(config)
+    size = {"dim": WIDTH, "n_layers": DEPTHS[name], "n_heads": 2, "hidden_dim": 32}
+    size |= {"vocab_size": len(tokenizer), "max_position_embeddings": 64}
+    return _made("DistilBert", tokenizer, size)
 
 
 def _mpnet(name: str) -> tuple[Any, Any]:
-    from transformers import MPNetConfig, MPNetModel, MPNetTokenizer
+    from transformers import MPNetTokenizer
 
     vocabulary = _word_pieces(("<s>", "<pad>", "</s>", "[UNK]", "<unk>", "<mask>"))
     tokenizer = MPNetTokenizer(vocab=vocabulary)
-    config = MPNetConfig(**_size(tokenizer, name), max_position_embeddings=66)
-    return tokenizer, MPNetModel(config)
+    return _made("MPNet", tokenizer, _size(tokenizer, name), max_position_embeddings=66)
 
 
 def _albert(name: str) -> tuple[Any, Any]:
-    from transformers import AlbertConfig, AlbertModel, AlbertTokenizer
+    from transformers import AlbertTokenizer
 
     tokenizer = AlbertTokenizer(vocab=_unigrams(_ALBERT_SPECIAL))
-    config = AlbertConfig(
-        **_size(tokenizer, name),
-        embedding_size=8,
-        num_hidden_groups=2 if "groups" in name else 1,
-        max_position_embeddings=64,
-    )
-    return tokenizer, AlbertModel(config)
+    groups = 2 if "groups" in name else 1
+    more = {"embedding_size": 8, "num_hidden_groups": groups, "max_position_embeddings": 64}
+    return _made("Albert", tokenizer, _size(tokenizer, name), **more)
 
 
 def _deberta(name: str) -> tuple[Any, Any]:
-    from transformers import DebertaV2Config, DebertaV2Model, DebertaV2Tokenizer
+    from transformers import DebertaV2Tokenizer
 
     tokenizer = DebertaV2Tokenizer(vocab=_unigrams(_DEBERTA_SPECIAL), unk_id=3)
-    config = DebertaV2Config(
-        **_size(tokenizer, name), max_position_embeddings=64, relative_attention=True
-    )
-    return tokenizer, DebertaV2Model(config)
-
-
-def _modernbert(name: str) -> tuple[Any, Any]:
-    from transformers import BertTokenizer, ModernBertConfig, ModernBertModel
-
-    tokenizer = BertTokenizer(vocab=_word_pieces(_BERT_SPECIAL))
-    config = ModernBertConfig(
-        **_size(tokenizer, name),
-        max_position_embeddings=64,
-        cls_token_id=tokenizer.cls_token_id,
-        sep_token_id=tokenizer.sep_token_id,
-    )
-    return tokenizer, ModernBertModel(config)
+    more = {"max_position_embeddings": 64, "relative_attention": True}
+    return _made("DebertaV2", tokenizer, _size(tokenizer, name), **more)
 
 
 _MAKERS: Mapping[str, Callable[[str], tuple[Any, Any]]] = {
-    "bert": _bert,
+    "bert": lambda name: _of_bert("Bert", name),
     "roberta": _roberta,
     "xlnet": _xlnet,
     "distilbert": _distilbert,
-    "electra": _electra,
+    "electra": lambda name: _of_bert(
+        "Electra", name, embedding_size=8 if "narrow" in name else WIDTH
+    ),
     "mpnet": _mpnet,
     "albert": _albert,
     "deberta": _deberta,
-    "modernbert": _modernbert,
+    "modernbert": lambda name: _of_bert("ModernBert", name, cls_token_id=2, sep_token_id=3),
 }

@@ -100,6 +100,8 @@ def test_texts_that_no_tokenizer_takes_are_refused_and_counted(minilm, method):
         getattr(minilm, method)(["a cat", "a \ud800"])
     with pytest.raises(TypeError, match="text 2: expected a string, found int"):
         getattr(minilm, method)(["a cat", 5])
+    with pytest.raises(TypeError, match="texts: expected several strings, found 'a cat'"):
+        getattr(minilm, method)("a cat")
 
 
 def test_a_smaller_window_cuts_earlier_and_is_another_encoder(minilm):
@@ -131,6 +133,11 @@ def test_a_specification_of_other_weights_is_refused_naming_both(minilm):
     both = f"expected encoder {spec.fingerprint}, found {minilm.spec.fingerprint}"
     with pytest.raises(EncoderMismatchError, match=both):
         Encoder.from_spec(spec)
+    given = EncoderSpec.from_json(minilm.spec.to_json() | {"weights": "probed:0"})
+    with pytest.raises(EncoderMismatchError, match="with an encoder that a program gave"):
+        Encoder.from_spec(given)
+    with pytest.raises(ConfigError, match="expected a meta-embedding"):
+        minilm.contributions("a cat")
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta"])
