@@ -38,20 +38,17 @@ _OWN = ("model", "normalize", "max_length")
 _NO_WINDOW = 10**9 - 1
 
 
-def texts_file_of(path: Path) -> Path:
-    """The file with the texts of the rows."""
-    return path.with_suffix(".texts.jsonl")
-
-
 class ReadyModel(EncoderModel):
     """Looks the vectors of texts up."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
+        # The texts of the rows.
+        self._texts = self._path.with_suffix(".texts.jsonl")
         self._vectors = _open_vectors(self._path)
         self.dimensions = int(self._vectors.shape[1])
         self._rows = self._read_texts()
-        self.weights = _digest(self._path, texts_file_of(self._path))
+        self.weights = _digest(self._path, self._texts)
 
     def spec(self, asked: EncoderSettings) -> EncoderSpec:
         """The specification of the vectors, for settings that name this file as the model."""
@@ -70,7 +67,7 @@ class ReadyModel(EncoderModel):
             raise SourceError(
                 f"{self._path}: {len(missing):,} of {len(texts):,} texts have no vector, the first "
                 f"is {missing[0][:80]!r}; add their rows, and the texts to "
-                f"{texts_file_of(self._path).name}"
+                f"{self._texts.name}"
             )
         return [[self._rows[text]] for text in texts]
 
@@ -92,28 +89,27 @@ class ReadyModel(EncoderModel):
         return found
 
     def _read_texts(self) -> dict[str, int]:
-        path = texts_file_of(self._path)
         rows: dict[str, int] = {}
         number = 0
         try:
-            with path.open("rb") as file:
+            with self._texts.open("rb") as file:
                 for number, line in enumerate(file, 1):
                     self._add(rows, number, line)
         except OSError as error:
             raise SourceError(
-                f"{path}: cannot be read ({error.strerror}); write the text of each row of "
+                f"{self._texts}: cannot be read ({error.strerror}); write the text of each row of "
                 f"{self._path.name} into it, one JSON string per line"
             ) from error
         if number != len(self._vectors):
             raise SourceError(
-                f"{path}: expected {len(self._vectors):,} lines, one for each row of "
+                f"{self._texts}: expected {len(self._vectors):,} lines, one for each row of "
                 f"{self._path.name}, found {number:,}"
             )
         return rows
 
     def _add(self, rows: dict[str, int], number: int, line: bytes) -> None:
         """Note the row of a text; a text may repeat with an equal vector."""
-        where = f"{texts_file_of(self._path)}:{number}"
+        where = f"{self._texts}:{number}"
         try:
             text = json.loads(line)
         except (ValueError, RecursionError):

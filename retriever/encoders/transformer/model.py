@@ -28,30 +28,19 @@ Layer = Callable[["torch.Tensor"], "torch.Tensor"]
 _TEXTS = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
-    """Layers after pooling, from vectors to vectors of `dimensions` components."""
-
-    layers: Sequence[Layer]
-    dimensions: int
-
-    def __call__(self, vectors: torch.Tensor) -> torch.Tensor:
-        """(texts, width) float32 to (texts, dimensions) float32."""
-        for layer in self.layers:
-            vectors = layer(vectors)
-        return vectors
-
-
-def make_head(backbone: Backbone, folder: ModelFolder, width: int) -> Head:
-    """The head of a model: its projections if it has some, else its pooler."""
-    if not folder.settings.projections:
+def _make_head(
+    backbone: Backbone, folder: ModelFolder, settings: EncoderSettings, width: int
+) -> tuple[list[Layer], int]:
+    """The layers after pooling of vectors of `width` components, and the width of the last."""
+    head: list[Layer] = []
+    if settings.head and folder.settings.projections:
+        for projection in folder.settings.projections:
+            layer, width = _dense(projection, width, backbone.device)
+            head.append(layer)
+    elif settings.head:
         backbone.require_pooler()
-        return Head([backbone.pooler], width)
-    layers: list[Layer] = []
-    for projection in folder.settings.projections:
-        layer, width = _dense(projection, width, backbone.device)
-        layers.append(layer)
-    return Head(layers, width)
+        head.append(backbone.pooler)
+    return head, width
 
 
 def _dense(projection: Projection, width: int, device: torch.device) -> tuple[Layer, int]:
@@ -118,8 +107,7 @@ class TransformerModel(EncoderModel):
         self._fuser = Fuser(settings, fusion, backbone.special)
         self._require_special_token()
         width = self._fuser.width(backbone.width)
-        self._head = make_head(backbone, folder, width) if settings.head else None
-        self.dimensions = self._head.dimensions if self._head else width
+        self._head, self.dimensions = _make_head(backbone, folder, settings, width)
         backbone.want(self.layers)
 
     def _require_special_token(self) -> None:
@@ -193,7 +181,12 @@ class TransformerModel(EncoderModel):
             vectors = self._fuser.weigh(states, places)
         else:
             vectors = self._fuser.fuse(self._pooled(batch, places, self.layers))
-        return vectors if self._head is None else self._head(vectors)
+        return self._headed(vectors)
+
+    def _headed(self, vectors: torch.Tensor) -> torch.Tensor:
+        for layer in self._head:
+            vectors = layer(vectors)
+        return vectors
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -225,10 +218,8 @@ class TransformerModel(EncoderModel):
         """The head applied to (texts, width) vectors; the same vectors if there is no head."""
         import torch
 
-        if self._head is None:
-            return vectors
         with torch.inference_mode():
-            projected = self._head(torch.from_numpy(vectors).to(self.backbone.device))
+            projected = self._headed(torch.from_numpy(vectors).to(self.backbone.device))
             result: NDArray[np.float32] = projected.cpu().numpy()
         return result
 
