@@ -3,12 +3,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := offline,cpu,mcp,milvus,openvino,parquet,plot,postgres,sentences,serve,dev
+EXTRAS := offline,cpu,mcp,milvus,parquet,plot,postgres,sentences,serve,torch,dev
 STAMP := $(VENV)/.installed
 DEMO := .demo
 # The frameworks that an index works in, and the stores that are imported from: over 1 GB more.
 DOORS := .venv-integrations
-DOOR_EXTRAS := offline,chroma,cpu,haystack,lancedb,langchain,llama-index,mcp,mteb,parquet
+DOOR_EXTRAS := offline,chroma,cpu,haystack,lancedb,langchain,llama-index,mcp,mteb,parquet,torch
 
 .PHONY: env demo check test integrations soak lint docs bench size clean
 

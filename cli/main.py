@@ -161,6 +161,9 @@ def run(arguments: list[str]) -> int:
         # Imported only now, so that `--help` stays fast.
         from retriever.errors import RetrieverError
 
+        if isinstance(error, ModuleNotFoundError) and error.name in ("torch", "transformers"):
+            say(f'retriever: {error.name} is not installed: pip install "layer-retriever[torch]"')
+            return _REFUSED
         if not isinstance(error, RetrieverError):
             raise
         say(f"retriever: {error}")

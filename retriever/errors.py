@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 # Module to the package that is installed, where they have different names.
-_PACKAGES = {"sklearn": "scikit-learn", "rank_bm25": "rank-bm25"}
+_PACKAGES = {"sklearn": "scikit-learn"}
 # What other libraries call some of our keywords.
 _ELSEWHERE = {"top_k": "k", "limit": "k", "n_results": "k", "filter": "where", "filters": "where"}
 
@@ -59,6 +59,11 @@ def require_extra(extra: str, purpose: str, *modules: str) -> None:
                 f"{purpose} needs {_PACKAGES.get(module, module)}, which is not installed: "
                 f'pip install "layer-retriever[{extra}]"'
             )
+
+
+def require_torch(purpose: str) -> None:
+    """Make sure that torch and transformers are installed."""
+    require_extra("torch", purpose, "torch", "transformers")
 
 
 def require_classifiers() -> None:

@@ -24,7 +24,7 @@ from eval.vectors import embed_all
 from retriever.documents.analyzer import Analyzer
 from retriever.documents.reader import CorpusReader
 from retriever.encoders.encoder import Encoder
-from retriever.errors import BadInputError, ConfigError, require_extra
+from retriever.errors import BadInputError, ConfigError
 from retriever.search import BM25, BM25Settings, Postings, SearchableSegment
 from retriever.search.fusion import FusionSettings, fuse
 from retriever.training.sampling import JudgedPools, TrainingSet
@@ -77,7 +77,6 @@ class RankBM25:
     """BM25Okapi of the package rank-bm25 with its own defaults, over the terms of a corpus."""
 
     def __init__(self, texts: Mapping[str, str], analyzer: Analyzer) -> None:
-        require_extra("baselines", "the system rank-bm25", "rank_bm25")
         from rank_bm25 import BM25Okapi
 
         self._ids = list(texts)

@@ -21,7 +21,7 @@ from eval.reports import Table, table_lines
 from eval.vectors import Loading, embed
 from retriever.encoders.model_folders import ModelFolder, find_model
 from retriever.encoders.transformer.backbone import Backbone
-from retriever.errors import ConfigError
+from retriever.errors import ConfigError, require_torch
 from retriever.rerankers import check_target, is_reranker
 from retriever.rerankers.cross import KIND as CROSS_ENCODER
 from retriever.rerankers.cross import (
@@ -157,6 +157,7 @@ def fit_reranker(
         BadInputError: there is nothing to train on or to choose on.
         What `rank_systems` raises of reading and loading.
     """
+    require_torch("training a reranker")
     settings = settings or QASettings()
     check_target(folder, HEAD)
     head = settings.head.head
@@ -196,6 +197,7 @@ def fit_cross_encoder(
         BadInputError: there is nothing to train on or to choose on.
         What `rank_systems` raises of reading and loading.
     """
+    require_torch("training a cross-encoder")
     settings = settings or QASettings()
     check_target(folder, CROSS_ENCODER)
     training = settings.cross.training

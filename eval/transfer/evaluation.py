@@ -44,7 +44,7 @@ from eval.transfer.protocols import (
 )
 from eval.vectors import LayerEncoders, TextVectors, fitted_remark, named_encoders
 from retriever.encoders.settings import parse_encoder
-from retriever.errors import ConfigError, require_classifiers
+from retriever.errors import ConfigError, require_classifiers, require_torch
 
 ClassifierName = Literal["lr", "lr-senteval", "mlp"]
 CLASSIFIERS: dict[ClassifierName, str] = {
@@ -115,7 +115,7 @@ class TransferSettings(SentenceSettings):
             )
 
     def make(self) -> Classifier:
-        """A new classifier; raises MissingExtraError if scikit-learn is not installed."""
+        """A new classifier."""
         if self.classifier == "mlp":
             return MLPs()
         if self.classifier == "lr-senteval":
@@ -145,7 +145,7 @@ def score_transfer(
         ConfigError: an encoder or the baseline is unknown, or two tasks have the same name.
         SourceError: a task cannot be read.
         BadInputError: a task lacks a split, or has only one class or too few examples.
-        MissingExtraError: scikit-learn is not installed.
+        MissingExtraError: scikit-learn, or torch for ``mlp``, is not installed.
         TypeError: one string instead of several.
         What `Encoder.load` raises.
     """
@@ -180,6 +180,8 @@ def _score_tasks(
     settings = settings or TransferSettings()
     names = named_encoders(encoders)
     require_classifiers()
+    if settings.classifier == "mlp":
+        require_torch("the classifier mlp")
     for task in tasks:
         # Raises what it lacks before anything is encoded.
         task_classes(task)

@@ -47,7 +47,11 @@ def runs_on_cpu(device: str | None) -> bool:
     """Whether a model runs on the processor, as far as can be seen without importing torch."""
     if device is not None:
         return device == "cpu"
-    return not any(map(os.path.exists, _GPU_FILES))
+    return not any(map(os.path.exists, _GPU_FILES)) or not _has_torch()
+
+
+def _has_torch() -> bool:
+    return find_spec("torch") is not None
 
 
 def has_openvino() -> bool:
@@ -69,7 +73,9 @@ def engine_for(settings: EncoderSettings, pieces: int) -> Engine:
             starts = TORCH_PAYS
         if pieces <= starts:
             return "numpy"
-    return "openvino" if has_openvino() else "torch"
+    if has_openvino():
+        return "openvino"
+    return "torch" if dtype != "float32" or _has_torch() else "numpy"
 
 
 def way(dtype: Dtype | None, engine: Engine) -> str:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from indexes import whole_folder
 from retriever.encoders.spec import EncoderSpec
-from retriever.errors import ConfigError, EncoderMismatchError
+from retriever.errors import ConfigError, EncoderMismatchError, require_torch
 from retriever.rerankers import MANIFEST, check_target, form_of, read_manifest
 from retriever.training.loop import EarlyStopping, Epoch, silent
 from retriever.training.sampling import JudgedPools, TripleBatch, epoch_batches
@@ -174,6 +174,7 @@ class HeadReranker:
     @classmethod
     def load(cls, folder: Path) -> HeadReranker:
         """Read what `save` wrote."""
+        require_torch("a reranker of vectors")
         import torch
 
         from retriever.rerankers.scorers import InteractionHead

@@ -52,7 +52,7 @@ from retriever.encoders.registry import LoadContext, load_model
 from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.encoders.spec import TextEncoder
 from retriever.encoders.transformer.backbone import sharing
-from retriever.errors import ConfigError, SourceError, require_several
+from retriever.errors import ConfigError, SourceError, require_several, require_torch
 from retriever.training.checkpoint import Checkpoint
 from retriever.training.loop import silent
 
@@ -135,6 +135,8 @@ def fit_meta(
     folder = Path(output)
     check_target(folder)
     _check_pairs(settings.method, train, dev)
+    if settings.method in ("unsup", "sup"):
+        require_torch(f"the method {settings.method}")
     loaded = Sources(_load(sources, device, download), settings.level)
     _remark(loaded, settings, notify)
     work = folder.with_name(f".{folder.resolve().name}.fitting")

@@ -19,7 +19,7 @@ from retriever.encoders.transformer.pretrained import (
     quiet_transformers,
 )
 from retriever.encoders.transformer.resolution import architecture_of
-from retriever.errors import ConfigError
+from retriever.errors import ConfigError, require_torch
 
 if TYPE_CHECKING:
     import torch
@@ -126,6 +126,7 @@ class Backbone:
         *,
         training: bool = False,
     ) -> None:
+        require_torch(f"running {folder.name} in torch")
         import torch
 
         # Whether `run` multiplies in bfloat16 although the weights are float32.

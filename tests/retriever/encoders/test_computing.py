@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,8 +41,11 @@ def test_few_pieces_run_in_numpy_and_many_in_what_is_installed(installed, monkey
     assert describe_engines(PLAIN) == (
         f"numpy for the first {pays} word pieces of a process, then {other}"
     )
-    # Where torch has been imported anyway, it costs no start.
+    # None stands for what is not installed.
     monkeypatch.setitem(sys.modules, "torch", None)
+    assert engine_for(PLAIN, 10**6) == ("openvino" if installed else "numpy")
+    # Where torch has been imported anyway, it costs no start.
+    monkeypatch.setitem(sys.modules, "torch", torch)
     assert engine_for(PLAIN, OPENVINO_PAYS) == "numpy"
     assert engine_for(PLAIN, OPENVINO_PAYS + 1) == other
     for backend in ("numpy", "torch"):

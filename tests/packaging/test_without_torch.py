@@ -1,0 +1,92 @@
+"""What searching needs neither has torch nor takes it where it is installed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LEFT_OUT = ("torch", "transformers", "sentence_transformers", "scipy", "sklearn", "pandas")
+USING = [
+    "index corpus.jsonl -i my.index",
+    "query feline -i my.index -k 1",
+    "query feline -i my.index --mode dense",
+    "query --queries queries.jsonl -i my.index --mode bm25 --run bm25.run",
+    "query --queries queries.jsonl -i my.index --run hybrid.run",
+    "eval compare bm25.run hybrid.run --qrels qrels.tsv -m RR",
+    "encode corpus.jsonl --output vectors.npy",
+    "delete b -i my.index",
+    "compact -i my.index",
+    "info -i my.index",
+    "verify -i my.index",
+    "export out.jsonl -i my.index",
+    "index corpus.jsonl -i weighted.index --model ::sbert-wk",
+]
+PROGRAM = """
+import json, sys
+from cli.main import run
+codes = {command: run(command.split()) for command in json.loads(sys.argv[1])}
+import retriever.mcp.server, retriever.service.app
+heavy = {"torch", "transformers"} & sys.modules.keys()
+print(json.dumps([codes, sorted(heavy)]), file=sys.stderr)
+"""
+
+
+@pytest.fixture(scope="module")
+def light(tmp_path_factory):
+    """Everything that is installed here but for what a light installation leaves out."""
+    folder = tmp_path_factory.mktemp("light")
+    for place in filter(os.path.isdir, sys.path):
+        if "-packages" in place:
+            for one in Path(place).iterdir():
+                if not one.name.startswith(LEFT_OUT) and not (folder / one.name).exists():
+                    (folder / one.name).symlink_to(one)
+    return folder
+
+
+def _run(commands, folder, *options, **environment):
+    (folder / "corpus.jsonl").write_text(
+        '{"id": "a", "text": "The cat sat on the mat."}\n'
+        '{"id": "b", "text": "Prices fell by 3.5% on Tuesday."}\n'
+    )
+    (folder / "queries.jsonl").write_text('{"id": "1", "text": "a cat"}\n')
+    (folder / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\n1\ta\t1\n")
+    done = subprocess.run(
+        [sys.executable, *options, "-c", PROGRAM, json.dumps(commands)],
+        cwd=folder,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("installed", [True, False], ids=["torch", "no torch"])
+def test_searching_needs_no_torch(installed, light, tmp_path):
+    path = os.pathsep.join(map(str, (ROOT, light)))
+    alone = () if installed else ("-S",)
+    said = _run(USING, tmp_path, *alone, PYTHONPATH=str(ROOT) if installed else path)
+    codes, heavy = json.loads(said.splitlines()[-1])
+    assert codes == dict.fromkeys(USING, 0), said
+    assert heavy == []
+
+
+def test_what_needs_torch_says_how_to_install_it(light, tmp_path):
+    commands = [
+        "index corpus.jsonl -i my.index --device cuda",
+        "index corpus.jsonl -i my.index --model ::backend=torch",
+        "inspect layers corpus.jsonl",
+        "train cross-encoder corpus.jsonl --output cross",
+        "train meta corpus.jsonl --source ::layers=1 --source ::layers=2 --method unsup --output m",
+    ]
+    path = os.pathsep.join(map(str, (ROOT, light)))
+    *said, last = _run(commands, tmp_path, "-S", PYTHONPATH=path).splitlines()
+    assert set(json.loads(last)[0].values()) == {2}
+    assert len(said) == len(commands)
+    remedy = 'not installed: pip install "layer-retriever[torch]"'
+    assert all(line.endswith(remedy) for line in said), said
