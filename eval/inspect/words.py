@@ -124,22 +124,8 @@ def inspect_words(
 ) -> WordInspection:
     """Find the words whose adjacent-layer cosines vary least, moderately and most.
 
-    Args:
-        texts: read as they are needed.
-        encoder: text form; empty is the bundled model.
-        min_count: number of occurrences that a word needs, at least 1.
-        top: maximum number of words in each group, at least 1.
-        limit: maximum number of texts, at least 1; None reads all.
-        loading: where the model comes from.
-        progress: of the texts.
-        notify: called with a warning if texts are cut at the window.
-        command: reproduces the result, for its report.
-
-    Raises:
-        BadInputError: no word occurs often enough.
-        ConfigError: the encoder has no layers that can be read one by one.
-        TypeError: one string instead of several.
-        What `Encoder.load` raises.
+    A word needs `min_count` occurrences, and a group has at most `top` words, both at least 1; all
+    else is as in `inspect_layers`. Raises BadInputError if no word occurs often enough.
     """
     loading = loading or Loading()
     model = loading.load(encoder)

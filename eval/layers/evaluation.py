@@ -37,7 +37,6 @@ from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _PAIRS_AT_ONCE = 1024
@@ -53,8 +52,29 @@ class DataSource(NamedTuple):
     """The data of a search or of its test; questions without a relevant passage are left out."""
 
     name: str
-    units: int
-    left_out: int
+    content: ScoredPairs | QuestionSet
+    left_out: int = 0
+
+    @property
+    def units(self) -> int:
+        """Number of pairs, or of questions."""
+        content = self.content
+        return len(content if isinstance(content, ScoredPairs) else content.questions)
+
+    def objective(self, name: str | None) -> Correlation | PoolObjective:
+        """What layers are chosen by; None is the usual one."""
+        if isinstance(self.content, ScoredPairs):
+            return pair_correlation(self.content.gold, name, self.name)
+        if name in CORRELATIONS:
+            raise ConfigError(
+                "objective: expected a measure of rankings for questions, such as AP, RR or "
+                f"nDCG@10, found {name}, which needs a file of scored pairs"
+            )
+        return PoolObjective(self.content.questions, name or "AP")
+
+    def to_json(self) -> dict[str, object]:
+        """JSON values."""
+        return {"from": self.name, "units": self.units, "left_out": self.left_out}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,8 +131,8 @@ class LayerSearchResult(ReportedResult):
                 "protocol": self.settings.protocol,
                 "hidden_states": self.hidden_states,
                 "subsets": self.subsets,
-                "search_data": _source(self.search_data),
-                "held_out_data": self.held_out_data and _source(self.held_out_data),
+                "search_data": self.search_data.to_json(),
+                "held_out_data": self.held_out_data and self.held_out_data.to_json(),
                 **asdict(found),
             },
             command=self.command,
@@ -130,25 +150,25 @@ class LayerSearchResult(ReportedResult):
         """The effects of the number of layers and of leaving each one out (Hosseini et al. 2023,
         Figs. 2 to 4); MissingExtraError if matplotlib is not installed.
         """
-        sizes, layers = self.found.sizes, self.found.layers
+        held_out = "the best set, on held-out data"
+        by_size = {"best": "best set", "mean": "mean of the sets", "held_out": held_out}
+        by_layer = {"without": "best set without it", "with_layer": "best set with it"}
+        by_layer["held_out_without"] = held_out
+        sizes, layers = map(asdict, self.found.sizes), map(asdict, self.found.layers)
         figure = new_figure(11, 4.2)
         left, right = figure.subplots(1, 2)
-        numbers = [effect.size for effect in sizes]
-        left.plot(numbers, [effect.best for effect in sizes], "o-", label="best set")
-        left.plot(numbers, [effect.mean for effect in sizes], "s--", label="mean of the sets")
-        _plot_held_out(left, numbers, [effect.held_out for effect in sizes])
-        baseline = self.found.baseline.search
-        left.axhline(baseline, color="grey", linewidth=1, label="last layer only")
-        left.set_xlabel("number of layers")
-        states = [effect.layer for effect in layers]
-        without = _with_gaps([effect.without for effect in layers])
-        right.plot(states, without, "o-", label="best set without it")
-        right.plot(states, [one.with_layer for one in layers], "s--", label="best set with it")
-        _plot_held_out(right, states, [effect.held_out_without for effect in layers])
-        right.set_xlabel("hidden state left out (0: embeddings)")
-        for axes, places in ((left, numbers), (right, states)):
-            axes.set_ylabel(self.objective)
-            axes.set_xticks(places)
+        left.axhline(self.found.baseline.search, color="grey", linewidth=1, label="last layer only")
+        for axes, place, label, effects, curves in (
+            (left, "size", "number of layers", list(sizes), by_size),
+            (right, "layer", "hidden state left out (0: embeddings)", list(layers), by_layer),
+        ):
+            places = [one[place] for one in effects]
+            for style, (name, text) in zip(("o-", "s--", "^:"), curves.items(), strict=True):
+                # None becomes NaN, where matplotlib leaves a gap.
+                values = np.array([one[name] for one in effects], np.float64)
+                if not np.isnan(values).all():
+                    axes.plot(places, values, style, label=text)
+            axes.set(xlabel=label, ylabel=self.objective, xticks=places)
             axes.grid(alpha=0.3)
             axes.legend(fontsize="small")
         return figure
@@ -165,10 +185,6 @@ class LayerSearchResult(ReportedResult):
                 questions = "question" if data.left_out == 1 else "questions"
                 left_out = f"{data.left_out:,} {questions} without a relevant passage"
                 yield f"left out of {data.name}", left_out
-
-
-def _source(data: DataSource) -> dict[str, object]:
-    return {"from": data.name, "units": data.units, "left_out": data.left_out}
 
 
 def search_layers(
@@ -199,9 +215,9 @@ def search_layers(
     asked = _checked_encoder(settings.encoder)
     searched, held_out = _read(data, test, settings)
     objective = searched.objective(settings.objective)
+    # Raises what the data to test on lack before anything is encoded.
     test_objective = None if held_out is None else held_out.objective(objective.name)
-    paper = settings.protocol == "paper"
-    if paper:
+    if settings.protocol == "paper":
         check_division(objective.units, settings.dev_size)
     encoder = settings.loading.load(
         replace(asked, layers="all", fusion="concat", head=False, normalize=False)
@@ -209,15 +225,14 @@ def search_layers(
     fusion = layer_fusion(asked, settings.loading)
     subsets = layer_subsets(encoder.depth + 1, settings.max_layers)
 
-    def task(data: _Data, objective: Correlation | PoolObjective) -> Task:
+    def task(data: DataSource, objective: Correlation | PoolObjective) -> Task:
         return _task(encoder, data, objective, fusion, settings.loading.cache, progress)
 
-    found: LayerReport | ShuffledReport
-    search, tested, held_out_data = task(searched, objective), None, None
+    search, tested = task(searched, objective), None
     if held_out is not None and test_objective is not None:
         tested = task(held_out, test_objective)
-        held_out_data = DataSource(held_out.name, test_objective.units, held_out.left_out)
-    if paper:
+    found: LayerReport | ShuffledReport
+    if settings.protocol == "paper":
         found = search_shuffled(search, subsets, settings, progress)
     else:
         found = search_given(search, tested, subsets, settings, progress)
@@ -227,36 +242,17 @@ def search_layers(
         unit=objective.unit,
         hidden_states=encoder.depth + 1,
         subsets=len(subsets),
-        search_data=DataSource(searched.name, objective.units, searched.left_out),
-        held_out_data=held_out_data,
+        search_data=searched,
+        held_out_data=held_out,
         found=found,
         settings=settings,
         command=command,
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Data:
-    """Scored pairs, or questions with candidates and a relevant passage."""
-
-    name: str
-    content: ScoredPairs | QuestionSet
-    left_out: int = 0
-
-    def objective(self, name: str | None) -> Correlation | PoolObjective:
-        if isinstance(self.content, ScoredPairs):
-            return pair_correlation(self.content.gold, name, self.name)
-        if name in CORRELATIONS:
-            raise ConfigError(
-                "objective: expected a measure of rankings for questions, such as AP, RR or "
-                f"nDCG@10, found {name}, which needs a file of scored pairs"
-            )
-        return PoolObjective(self.content.questions, name or "AP")
-
-
 def _read(
     data: LayerData, test: LayerData | None, settings: LayerSearchSettings
-) -> tuple[_Data, _Data | None]:
+) -> tuple[DataSource, DataSource | None]:
     """The data to search on, and the data to test the choice on."""
     split, test_split, paper = settings.split, settings.test_split, settings.protocol == "paper"
     searched = _loaded(data, split, divided=paper)
@@ -309,16 +305,16 @@ def _read(
     return searched, held_out
 
 
-def _loaded(data: LayerData, split: str | None, *, divided: bool = False) -> _Data:
+def _loaded(data: LayerData, split: str | None, *, divided: bool = False) -> DataSource:
     """The data; `divided` takes the folder of a similarity test with all its splits."""
     if isinstance(data, ScoredPairs):
-        return _Data("pairs", data)
+        return DataSource("pairs", data)
     if isinstance(data, QuestionSet):
         return _pools(data)
     paths = [Path(data)] if isinstance(data, str | Path) else [Path(one) for one in data]
     names = ", ".join(map(str, paths))
     if not any(path.is_dir() for path in paths):
-        return _Data(names, read_pairs(paths))
+        return DataSource(names, read_pairs(paths))
     if len(paths) > 1:
         raise ConfigError(
             f"data: expected one folder, or files of scored pairs, found {names}; name one folder, "
@@ -326,7 +322,7 @@ def _loaded(data: LayerData, split: str | None, *, divided: bool = False) -> _Da
         )
     if divided and split is None:
         try:
-            return _Data(names, read_sts(paths[0]).everything())
+            return DataSource(names, read_sts(paths[0]).everything())
         except SourceError as error:
             raise ConfigError(
                 "protocol: paper merges and divides scored pairs; name files of pairs or the "
@@ -335,19 +331,19 @@ def _loaded(data: LayerData, split: str | None, *, divided: bool = False) -> _Da
     return _pools(read_question_set(paths[0], split or "dev"), names)
 
 
-def _pools(questions: QuestionSet, folder: str = "") -> _Data:
+def _pools(questions: QuestionSet, folder: str = "") -> DataSource:
     name = folder or questions.name
     if questions.corpus:
         raise SourceError(
             f"{name}: expected questions with candidates, found a whole corpus to rank; add a "
             f"file candidates.{questions.split}.jsonl, or take another set"
         )
-    return _Data(f"{name} ({questions.split})", questions.answered(), questions.without_answer)
+    return DataSource(f"{name} ({questions.split})", questions.answered(), questions.without_answer)
 
 
 def _task(
     encoder: Encoder,
-    data: _Data,
+    data: DataSource,
     objective: Correlation | PoolObjective,
     fusion: LayerFusion,
     cache: Path | None,
@@ -516,13 +512,3 @@ def _join(layers: Sequence[int]) -> str:
 
 def _interval(gain: Gain) -> str:
     return interval(gain.low, gain.high, scale=1, digits=4, sign="+")
-
-
-def _plot_held_out(axes: Axes, places: Sequence[int], values: Sequence[float | None]) -> None:
-    if any(value is not None for value in values):
-        axes.plot(places, _with_gaps(values), "^:", label="the best set, on held-out data")
-
-
-def _with_gaps(values: Sequence[float | None]) -> list[float]:
-    # matplotlib leaves a gap where a value is NaN.
-    return [float("nan") if value is None else value for value in values]

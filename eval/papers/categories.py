@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,14 +52,13 @@ class TaskScores:
 
     name: str
     category: str
-    encoders: dict[str, float] = field(default_factory=dict)
-    # Model and pooling to (hidden states,) values.
-    layers: dict[tuple[str, str], NDArray[np.float64]] = field(default_factory=dict)
+    # Encoder to its value, or model and pooling to those of the hidden states.
+    values: dict[tuple[str, ...], NDArray[np.float64]] = field(default_factory=dict)
 
     @property
     def best(self) -> float:
         """The highest value; the scale of the others."""
-        return max([*self.encoders.values(), *(float(one.max()) for one in self.layers.values())])
+        return max(float(one.max()) for one in self.values.values())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,20 +70,28 @@ class CategoryResult(ReportedResult):
 
     def encoders(self) -> dict[str, dict[str, float]]:
         """Encoder to category to mean normalized value, for encoders that have all tasks."""
-        return _by_category({task: task.encoders for task in self.tasks if task.encoders})
+        return self._by_category(1)
 
     def poolings(self) -> dict[str, dict[str, float]]:
         """Model and pooling to category to the normalized value, averaged over hidden states."""
-        return _by_category(
-            {
-                task: {
-                    f"{model}, {pooling}": float(values.mean())
-                    for (model, pooling), values in task.layers.items()
-                }
-                for task in self.tasks
-                if task.layers
-            }
-        )
+        return self._by_category(2)
+
+    def _by_category(self, parts: int) -> dict[str, dict[str, float]]:
+        tasks = [task for task in self.tasks if any(len(key) == parts for key in task.values)]
+        means: dict[str, dict[str, float]] = {}
+        for key in self._keys(parts):
+            if all(key in task.values for task in tasks):
+                shares: dict[str, list[float]] = {}
+                for task in tasks:
+                    share = float(task.values[key].mean()) / task.best
+                    shares.setdefault(task.category, []).append(share)
+                mean = {category: float(np.mean(of)) for category, of in shares.items()}
+                means[", ".join(key)] = {**mean, "average": float(np.mean(list(mean.values())))}
+        return means
+
+    def _keys(self, parts: int) -> list[tuple[str, ...]]:
+        keys = (key for task in self.tasks for key in task.values if len(key) == parts)
+        return list(dict.fromkeys(keys))
 
     def report(self) -> Report:
         """A table of encoders, one of poolings, and a heat map of each model and pooling."""
@@ -116,10 +123,15 @@ class CategoryResult(ReportedResult):
                         "task": task.name,
                         "category": task.category,
                         "best": task.best,
-                        "encoders": task.encoders,
+                        "encoders": {
+                            key[0]: float(value)
+                            for key, value in task.values.items()
+                            if len(key) == 1
+                        },
                         "layers": [
-                            {"model": model, "pooling": pooling, "values": values.tolist()}
-                            for (model, pooling), values in task.layers.items()
+                            {"model": key[0], "pooling": key[1], "values": values.tolist()}
+                            for key, values in task.values.items()
+                            if len(key) == 2
                         ],
                     }
                     for task in self.tasks
@@ -139,14 +151,13 @@ class CategoryResult(ReportedResult):
             "1 × 100 is the best value of a task in these reports, so figures from different sets "
             "of reports do not compare"
         )
-        known = {name for task in self.tasks for name in task.encoders}
-        pooled = {f"{model}, {pooling}" for task in self.tasks for model, pooling in task.layers}
-        for missing in (sorted(known - set(encoders)), sorted(pooled - set(poolings))):
+        for parts, means in ((1, encoders), (2, poolings)):
+            missing = sorted({", ".join(key) for key in self._keys(parts)} - set(means))
             if missing:
                 yield f"left out, since they are not scored on every task: {', '.join(missing)}"
 
     def _figures(self) -> dict[str, Callable[[], Figure]]:
-        keys = list(dict.fromkeys(key for task in self.tasks for key in task.layers))
+        keys = self._keys(2)
         models = list(dict.fromkeys(model for model, _ in keys))
         return {
             f"layers-{pooling}"
@@ -155,20 +166,6 @@ class CategoryResult(ReportedResult):
             )
             for model, pooling in keys
         }
-
-
-def _by_category(values: Mapping[TaskScores, Mapping[str, float]]) -> dict[str, dict[str, float]]:
-    """The means over the tasks of each category, and over categories, of names that have all."""
-    names = dict.fromkeys(name for scores in values.values() for name in scores)
-    means: dict[str, dict[str, float]] = {}
-    for name in names:
-        if all(name in scores for scores in values.values()):
-            shares: dict[str, list[float]] = {}
-            for task, scores in values.items():
-                shares.setdefault(task.category, []).append(scores[name] / task.best)
-            means[name] = {category: float(np.mean(of)) for category, of in shares.items()}
-            means[name]["average"] = float(np.mean(list(means[name].values())))
-    return means
 
 
 def gather_categories(folders: Sequence[str | Path], command: str = "") -> CategoryResult:
@@ -184,26 +181,25 @@ def gather_categories(folders: Sequence[str | Path], command: str = "") -> Categ
                 "probe or eval qa --by-layer, found another; leave it out"
             )
         measure = report["measures"][0]
-        for one in report["sets"]:
-            task = found.setdefault((kind, one["set"]), _task(kind, one["set"]))
-            for score in one["scores"]:
-                value = float(score["values"][measure]["value"])
-                if task.encoders.setdefault(score["encoder"], value) != value:
-                    raise BadInputError(
-                        f"{folder}: {task.name}: expected {task.encoders[score['encoder']]} for "
-                        f"{score['encoder']} as in another report, found {value}; leave one out"
-                    )
-        for one in report["by_layer"]:
-            if one["measure"] != measure:
-                continue
-            task = found.setdefault((kind, one["set"]), _task(kind, one["set"]))
-            for pooling, values in zip(one["poolings"], np.array(one["values"]).T, strict=True):
-                known = task.layers.setdefault((one["encoder"], pooling), values)
-                if not np.array_equal(known, values):
-                    raise BadInputError(
-                        f"{folder}: {task.name}: expected the values of {one['encoder']} with "
-                        f"{pooling} pooling as in another report, found others; leave one out"
-                    )
+        found_values: list[tuple[str, tuple[str, ...], Any]] = [
+            (one["set"], (score["encoder"],), score["values"][measure]["value"])
+            for one in report["sets"]
+            for score in one["scores"]
+        ]
+        found_values += [
+            (one["set"], (one["encoder"], pooling), values)
+            for one in report["by_layer"]
+            if one["measure"] == measure
+            for pooling, values in zip(one["poolings"], np.transpose(one["values"]), strict=True)
+        ]
+        for name, key, value in found_values:
+            task = found.setdefault((kind, name), _task(kind, name))
+            known = task.values.setdefault(key, np.array(value, np.float64))
+            if not np.array_equal(known, value):
+                raise BadInputError(
+                    f"{folder}: {task.name}: expected {known.tolist()} for {', '.join(key)} as in "
+                    f"another report, found {np.array(value).tolist()}; leave one out"
+                )
     classified = {name for kind, name in found if kind != "sts"}
     for (kind, name), task in found.items():
         if kind == "sts" and name in classified:
@@ -228,8 +224,8 @@ def _task(kind: str, name: str) -> TaskScores:
 
 def layers_by_task(tasks: Sequence[TaskScores], model: str, pooling: str) -> Figure:
     """Tasks by hidden states as a heat map, 1 being the best known value, first tasks on top."""
-    shown = [task for task in reversed(tasks) if (model, pooling) in task.layers]
-    values = np.array([task.layers[model, pooling] / task.best for task in shown])
+    shown = [task for task in reversed(tasks) if (model, pooling) in task.values]
+    values = np.array([task.values[model, pooling] / task.best for task in shown])
     figure = new_figure(2.6 + 0.42 * values.shape[1], 1.0 + 0.27 * len(shown))
     axes = figure.subplots()
     figure.colorbar(heat_map(axes, values, 2, numbers=True), ax=axes)

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from eval.datasets.pairs import read_pairs
+from eval.datasets.pairs import PairSubset, STSTask, read_pairs
 from eval.figures import new_figure
 from eval.inspect.layers import color_curves, cut_warning
 from eval.inspect.weights import as_sbert_wk
-from eval.metrics.correlation import pair_correlation
+from eval.metrics.significance import Resampling
 from eval.progress import Notify, Progress, ignore, silent
 from eval.reports import Report, ReportedResult, Section, Table, environment
-from eval.sentences.sts import pair_cosines
-from eval.vectors import Loading, embed_all
+from eval.sentences.sts import STSSettings, score_sts
+from eval.vectors import Loading
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
 from retriever.encoders.settings import SBERT_WK, section_names
 from retriever.errors import ConfigError
@@ -52,14 +52,12 @@ class SensitivityInspection(ReportedResult):
             for window, row in zip(self.windows, self.values, strict=True)
         )
         columns = ("window", *(f"start {start}" for start in self.start_layers))
-        remarks = [f"last layer, mean over all pieces: {self.baseline:.4f}"]
-        if impossible := sorted(set(WINDOWS) - set(self.windows)):
-            remarks.insert(0, f"too few layers for window {', '.join(map(str, impossible))}")
+        remark = f"last layer, mean over all pieces: {self.baseline:.4f}"
         return Report(
             name="sensitivity",
             title=f"SBERT-WK ({self.preset}) of {self.encoder.split('::')[0]}: pearson over "
             f"{self.pairs:,} pairs of {self.source}",
-            sections=(Section(tables=(Table(columns, rows),), remarks=tuple(remarks), brief=True),),
+            sections=(Section(tables=(Table(columns, rows),), remarks=(remark,), brief=True),),
             data={
                 "encoder": self.encoder,
                 "preset": self.preset,
@@ -114,7 +112,6 @@ def inspect_sensitivity(
             "several windows and start layers are compared, without a head"
         )
     read = read_pairs([pairs])
-    correlation = pair_correlation(read.gold, "pearson", str(pairs))
     loading = loading or Loading()
     # A window and a start layer that every model allows.
     model = loading.load(replace(asked, window=1, start_layer=0, head=False))
@@ -124,16 +121,13 @@ def inspect_sensitivity(
     unweighted = dict.fromkeys(section_names(SBERT_WK))
     last = replace(asked, fusion="mean", layers="last", pooling="mean", head=False, **unweighted)
     forms.append(replace(last, special_tokens="keep"))
-    encoders = loading.load_together(list(map(str, forms)))
-    texts = list(dict.fromkeys([*read.left, *read.right]))
-    done = progress("encoding pairs", len(texts) * len(encoders))
-    values = []
-    for found in embed_all(encoders, texts, None, done=done):
-        cosines = pair_cosines(read, found)
-        values.append(float(correlation(cosines[None])[0]))
+    task = STSTask(str(pairs), (PairSubset("test", read),))
+    scored = STSSettings(resampling=Resampling(100), loading=replace(loading, cache=None))
+    found = score_sts([task], list(map(str, forms)), scored, progress=progress).sets[0].scores
+    values = [one.values["pearson"].value for one in found]
     by_setting = dict(zip(grid, values[:-1], strict=True))
     windows, starts = (tuple(sorted(set(numbers))) for numbers in zip(*grid, strict=True))
-    cut = sum(len(ids) > model.spec.max_length for ids in model.tokenize([*read.left, *read.right]))
+    cut = found[-1].cut
     if cut:
         notify(cut_warning(cut, model))
     return SensitivityInspection(

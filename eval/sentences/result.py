@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -221,20 +221,21 @@ def _remarks(result: SentenceResult) -> Iterator[str]:
 
 
 def _cut(result: SentenceResult) -> Iterator[str]:
-    cuts: dict[str, dict[str, str]] = {}
+    cuts: dict[str, dict[str, None]] = {}
     counted = [(one.encoder, of.name, one.cut, of.texts) for of in result.sets for one in of.scores]
     counted += [(one.encoder, one.name, one.cut, one.texts) for one in result.grids]
     for encoder, name, cut, texts in counted:
         if cut:
-            cuts.setdefault(encoder, {})[name] = f"{cut:,} of {texts:,} texts of {name}"
+            # A grid is there once for each measure.
+            cuts.setdefault(encoder, {})[f"{cut:,} of {texts:,} texts of {name}"] = None
     for encoder, listed in cuts.items():
-        yield f"{encoder}: longer than its window, and cut: {', '.join(listed.values())}"
+        yield f"{encoder}: longer than its window, and cut: {', '.join(listed)}"
     if not cuts:
         yield "no text is longer than an encoder's window"
 
 
 def _set_data(of: SetScores) -> dict[str, object]:
-    scores = [asdict(replace(one, examples=np.zeros(0))) for one in of.scores]
+    scores = [asdict(one) for one in of.scores]
     for one in scores:
         del one["examples"]
     return {"set": of.name, "facts": dict(of.facts), "texts": of.texts, "scores": scores}

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -195,8 +195,7 @@ def _loss(logits: torch.Tensor, targets: torch.Tensor, loss: Loss) -> torch.Tens
 # table of features, and a step of all models is one batched product.
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Scaling:
+class Scaling(NamedTuple):
     """Scales features to mean 0 and standard deviation 1 on the training rows."""
 
     mean: NDArray[np.float32]

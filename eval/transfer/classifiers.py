@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.progress import Done, ignore
 from eval.sentences.supervised import epoch_batches, first_weights, scaling_of
 
 if TYPE_CHECKING:
@@ -73,16 +72,11 @@ class LogisticRegressions:
         labels: Rows,
         jobs: Sequence[Job],
         seed: int,
-        done: Done = ignore,
     ) -> list[Rows]:
         """The predicted classes of each job, (values, test rows) int64; all jobs have the same
-        number of values, and `done` gets the number of trained classifiers.
+        number of values.
         """
-        predictions = []
-        for job in jobs:
-            predictions.append(self._predict(features, labels, job, seed))
-            done(len(job.values))
-        return predictions
+        return [self._predict(features, labels, job, seed) for job in jobs]
 
     def _predict(self, features: NDArray[np.float32], labels: Rows, job: Job, seed: int) -> Rows:
         from sklearn.exceptions import ConvergenceWarning
@@ -133,7 +127,6 @@ class MLPs:
         labels: Rows,
         jobs: Sequence[Job],
         seed: int,
-        done: Done = ignore,
     ) -> list[Rows]:
         """As of `LogisticRegressions`. A job with fewer steps per epoch than others beside it makes
         idle steps of Adam at the end.
@@ -147,7 +140,6 @@ class MLPs:
             predictions += [
                 networks.predict(place, features[job.test]) for place, job in enumerate(group)
             ]
-            done(sum(len(job.values) for job in group))
         return predictions
 
     def _train(
@@ -235,16 +227,11 @@ class _Networks:
 
     def add_decay(self, decay: torch.Tensor) -> None:
         """Add the gradient of half the squared weights times `decay` (J, V): Adam's decay."""
-        into, into_bias, out, out_bias = self.weights
-        hidden = out.shape[2]
+        hidden = self.weights[2].shape[2]
         columns = decay.repeat_interleave(hidden, dim=1)[:, None]
         blocks = decay[:, :, None, None]
-        for weight, factor in (
-            (into, columns),
-            (into_bias, columns),
-            (out, blocks),
-            (out_bias, blocks),
-        ):
+        factors = (columns, columns, blocks, blocks)
+        for weight, factor in zip(self.weights, factors, strict=True):
             assert weight.grad is not None
             weight.grad.addcmul_(factor, weight.detach())
 

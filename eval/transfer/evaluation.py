@@ -40,7 +40,6 @@ from eval.transfer.protocols import (
     task_facts,
     task_texts,
     tested_columns,
-    trainings,
 )
 from eval.vectors import LayerEncoders, TextVectors, fitted_remark, named_encoders
 from retriever.encoders.settings import parse_encoder
@@ -68,12 +67,8 @@ class TransferSettings(SentenceSettings):
             layer, the last four and random ones; None scores the encoders.
         train_shares: shares, in (0, 1], of the training examples to repeat the layer search with;
             each is a set of its own in the result.
-        poolings: score every hidden state of each encoder's model with these poolings, instead of
-            the encoder's own vectors; empty scores the encoders.
-        baseline: the encoder that the others are compared with; None takes the first. Of a layer
-            search it is a model with ``::last``, which is the default, or ``::last4``.
-        resampling: of p-values.
-        loading: where models come from, and where vectors are cached.
+        baseline: as of `STSSettings`, like `poolings`, `resampling` and `loading`; of a layer
+            search a model with ``::last``, which is the default, or ``::last4``.
 
     Raises:
         ConfigError: settings that contradict each other.
@@ -250,7 +245,7 @@ class _ScoredTask(ScoredSet):
         self.texts = self.fit_on = task_texts(task)
         data, classifier = task_classes(task), settings.make()
         seeds = effective_seeds(data, classifier, settings.protocol, settings.seeds)
-        self.stage = ("classifiers", seeds * trainings(data, classifier, settings.protocol))
+        self.stage = ("seeds", seeds)
 
     def score(self, vectors: TextVectors, done: Done) -> VectorScore:
         """Accuracies of a classifier on the vectors."""

@@ -204,13 +204,12 @@ def run_protocol(
     classifier: Classifier,
     protocol: TransferProtocol,
     seed: int,
-    done: Done = ignore,
 ) -> Outcome:
     """Train, choose and test with one seed, which decides folds, divisions and first weights."""
 
     def predict(jobs: Sequence[Job]) -> list[Rows]:
         check_jobs(data, jobs)
-        return classifier.predict(data.features, data.labels, jobs, seed, done)
+        return classifier.predict(data.features, data.labels, jobs, seed)
 
     if protocol.name == "bert-lc":
         (value,) = classifier.grid(folded=False)
@@ -238,18 +237,6 @@ def run_protocol(
         jobs.append(Job(learned, test, (grid[best],)))
         scores.append(score)
     return outcome(data, jobs, predict(jobs), float(np.mean(scores)))
-
-
-def trainings(data: ClassificationData, classifier: Classifier, protocol: TransferProtocol) -> int:
-    """The number of classifiers that `run_protocol` trains."""
-    if protocol.name == "bert-lc":
-        return protocol.outer
-    if "all" in data.splits:
-        values = len(classifier.grid(folded=False))
-        return protocol.folds * (protocol.folds * values + 1)
-    if "dev" in data.splits:
-        return len(classifier.grid(folded=False))
-    return protocol.folds * len(classifier.grid(folded=True)) + 1
 
 
 def outer_divisions(data: ClassificationData, count: int, seed: int) -> list[tuple[Rows, Rows]]:
@@ -334,7 +321,10 @@ def score_classification(
     """
     protocol = protocol or TransferProtocol()
     count = effective_seeds(data, classifier, protocol, seeds)
-    outcomes = [run_protocol(data, classifier, protocol, seed, done) for seed in range(count)]
+    outcomes = []
+    for seed in range(count):
+        outcomes.append(run_protocol(data, classifier, protocol, seed))
+        done(1)
     scores = [_seed_score(data, one) for one in outcomes]
     f1s = [one["f1"] for one in scores if one["f1"] is not None]
     f1, f1_spread = mean_and_spread(f1s) if f1s else (None, None)

@@ -15,34 +15,26 @@ from retriever.errors import BadInputError, SourceError
 def write(tmp_path):
     """Writes a report with what the summary reads."""
 
-    def report(name, kind, sets, by_layer=(), measure="accuracy"):
+    def report(name, kind, sets=None, measure="accuracy", **by_layer):
         folder = tmp_path / name
         folder.mkdir()
-        value = {
-            "kind": kind,
-            "measures": [measure, "other"],
-            "sets": [
-                {
-                    "set": of,
-                    "scores": [
-                        {"encoder": encoder, "values": {measure: {"value": value}}}
-                        for encoder, value in scores.items()
-                    ],
-                }
-                for of, scores in sets.items()
-            ],
-            "by_layer": [
-                {
-                    "set": of,
-                    "encoder": "m",
-                    "measure": one,
-                    "poolings": ["mean", "cls"],
-                    "values": values,
-                }
-                for of, values in by_layer
-                for one in (measure, "other")
-            ],
-        }
+        scored = [
+            {
+                "set": of,
+                "scores": [
+                    {"encoder": encoder, "values": {measure: {"value": value}}}
+                    for encoder, value in scores.items()
+                ],
+            }
+            for of, scores in (sets or {}).items()
+        ]
+        grids = [
+            {"set": of.replace("_", "-"), "encoder": "m", "measure": one, "values": values}
+            | {"poolings": ["mean", "cls"]}
+            for of, values in by_layer.items()
+            for one in (measure, "other")
+        ]
+        value = {"kind": kind, "measures": [measure, "other"], "sets": scored, "by_layer": grids}
         (folder / "report.json").write_text(json.dumps(value))
         return folder
 
@@ -50,53 +42,56 @@ def write(tmp_path):
 
 
 def test_values_are_divided_by_the_best_of_the_task_and_averaged_by_category(write):
+    transfer = {"sick": {"a": 0.5, "b": 0.6}, "mrpc": {"a": 0.7, "b": 0.7}, "mr": {"a": 1, "b": 0}}
     found = gather_categories(
         [
             write("probe", "probe", {"wc": {"a": 0.1, "b": 0.2}, "own": {"a": 0.3, "b": 0.3}}),
             write("sts", "sts", {"sick": {"a": 0.8, "b": 0.4}}, measure="spearman"),
-            write(
-                "transfer",
-                "transfer",
-                {
-                    "sick": {"a": 0.5, "b": 0.6},
-                    "mrpc": {"a": 0.7, "b": 0.7},
-                    "mr": {"a": 1, "b": 0},
-                },
-            ),
+            write("transfer", "transfer", transfer),
         ]
     )
-    assert [(one.name, one.category) for one in found.tasks] == [
-        ("sick-r", "semantic similarity"),
-        ("mrpc", "semantic similarity"),
-        ("sick", "text classification"),
-        ("mr", "text classification"),
-        ("wc", "surface information"),
-        ("own", "other probing"),
-    ]
-    a = found.encoders()["a"]
-    assert a["semantic similarity"] == 1
-    assert a["text classification"] == pytest.approx((0.5 / 0.6 + 1) / 2)
-    assert (a["surface information"], a["other probing"]) == (0.5, 1)
-    assert a["average"] == pytest.approx((1 + (0.5 / 0.6 + 1) / 2 + 0.5 + 1) / 4)
-    assert "surface information" in found.text()
+    facts = found.report().sections[0].facts
+    assert facts == {
+        "semantic similarity": "sick-r, mrpc",
+        "text classification": "sick, mr",
+        "surface information": "wc",
+        "other probing": "own",
+    }
+    classified = (0.5 / 0.6 + 1) / 2
+    expected = dict(zip(facts, (1, classified, 0.5, 1), strict=True))
+    assert found.encoders()["a"] == pytest.approx(
+        {**expected, "average": np.mean(list(expected.values()))}
+    )
+    (table,) = found.report().sections[0].tables
+    assert table.columns == ("", *facts, "average")
+    assert table.rows[0][:3] == ("a", "100.00", f"{100 * classified:.2f}")
+    task = found.to_json()["tasks"][2]
+    assert task == {
+        "task": "sick",
+        "category": "text classification",
+        "best": 0.6,
+        "encoders": {"a": 0.5, "b": 0.6},
+        "layers": [],
+    }
 
 
 def test_poolings_are_averaged_over_hidden_states_and_scaled_by_any_encoder(write):
+    grids = {"trec": [[0.2, 0.1], [0.4, 0.3]], "sick_e": [[0.5, 0.5], [0.25, 0.0]]}
     found = gather_categories(
-        [
-            write("one", "transfer", {"trec": {"a": 0.8}}),
-            write(
-                "two",
-                "transfer",
-                {},
-                [("trec", [[0.2, 0.1], [0.4, 0.3]]), ("sick-e", [[0.5, 0.5], [0.25, 0.0]])],
-            ),
-        ]
+        [write("one", "transfer", {"trec": {"a": 0.8}}), write("two", "transfer", **grids)]
     )
     poolings = found.poolings()
     assert poolings["m, mean"]["text classification"] == pytest.approx(0.3 / 0.8)
     assert poolings["m, mean"]["entailment"] == pytest.approx(0.75)
     assert poolings["m, cls"]["average"] == pytest.approx((0.2 / 0.8 + 0.5) / 2)
+    assert found.to_json()["tasks"][0]["layers"][1]["values"] == [0.1, 0.3]
+    pytest.importorskip("matplotlib")
+    axes = layers_by_task(found.tasks, "m", "cls").axes[0]
+    # The first task is on top.
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["sick-e", "trec"]
+    expected = [[1, 0], [0.125, 0.375]]
+    np.testing.assert_allclose(axes.images[0].get_array(), expected)
+    assert list(found.report().figures) == ["layers-mean", "layers-cls"]
 
 
 def test_encoders_that_lack_a_task_are_named_and_left_out(write):
@@ -107,39 +102,16 @@ def test_encoders_that_lack_a_task_are_named_and_left_out(write):
     assert "not scored on every task: b" in found.text()
 
 
-def test_the_heat_map_has_the_first_task_on_top(write):
-    pytest.importorskip("matplotlib")
-    found = gather_categories(
-        [
-            write(
-                "one",
-                "transfer",
-                {},
-                [("mr", [[0.2, 0.1], [0.4, 0.3]]), ("snli", [[1, 1], [0, 0]])],
-            )
-        ]
-    )
-    figure = layers_by_task(found.tasks, "m", "cls")
-    axes = figure.axes[0]
-    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["snli", "mr"]
-    np.testing.assert_allclose(axes.images[0].get_array(), [[1, 0], [0.25, 0.75]])
-    assert list(found.report().figures) == ["layers-mean", "layers-cls"]
-
-
 def test_what_is_no_such_report_or_contradicts_another_is_refused(write, tmp_path):
-    with pytest.raises(SourceError, match="name the folder of a report"):
-        gather_categories([tmp_path / "absent"])
-    other = write("run", "run", {})
-    with pytest.raises(SourceError, match="expected a report of eval sts"):
-        gather_categories([other])
-    one = write("one", "transfer", {"mr": {"a": 0.8}})
-    two = write("two", "transfer", {"mr": {"a": 0.7}})
-    with pytest.raises(BadInputError, match=r"mr: expected 0\.8 for a as in another report"):
-        gather_categories([one, two])
-    three = write("three", "qa", {}, [("mine", [[0.5, 0.1], [0.2, 0.3]])])
-    four = write("four", "qa", {}, [("mine", [[0.5, 0.1], [0.2, 0.4]])])
-    with pytest.raises(BadInputError, match="mine: expected the values of m with cls pooling as"):
-        gather_categories([three, four])
-    assert gather_categories([three, three])
-    with pytest.raises(BadInputError, match="a value above 0"):
-        gather_categories([write("zero", "transfer", {"mr": {"a": 0.0}})])
+    scores = [write(str(value), "transfer", {"mr": {"a": value}}) for value in (0.8, 0.7, 0.0)]
+    layers = [write(f"m{value}", "qa", mine=[[0.5, 0.1], [0.2, value]]) for value in (0.3, 0.4)]
+    for folders, error, message in (
+        ([tmp_path / "absent"], SourceError, "name the folder of a report"),
+        ([write("run", "run")], SourceError, "expected a report of eval sts"),
+        (scores, BadInputError, r"mr: expected 0\.8 for a as in another report, found 0\.7"),
+        (layers, BadInputError, r"mine: expected \[0\.1, 0\.3\] for m, cls as in another"),
+        (scores[2:], BadInputError, "a value above 0"),
+    ):
+        with pytest.raises(error, match=message):
+            gather_categories(folders)
+    assert len(gather_categories([layers[0], layers[0]]).tasks) == 1
