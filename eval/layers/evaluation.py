@@ -264,7 +264,6 @@ def _read(
             "protocol: paper merges and divides scored pairs; name files of pairs or the folder of "
             "a similarity test, and no data to test on (--test)",
         ),
-        (paper and test_split, "test-split: protocol paper divides the pairs itself; leave it out"),
         (
             pairs and (split or test_split),
             f"{'split' if split else 'test-split'}: {of_folder}; for scored pairs name the file to "

@@ -181,18 +181,18 @@ def gather_categories(folders: Sequence[str | Path], command: str = "") -> Categ
                 "probe or eval qa --by-layer, found another; leave it out"
             )
         measure = report["measures"][0]
-        found_values: list[tuple[str, tuple[str, ...], Any]] = [
+        reported: list[tuple[str, tuple[str, ...], Any]] = [
             (one["set"], (score["encoder"],), score["values"][measure]["value"])
             for one in report["sets"]
             for score in one["scores"]
         ]
-        found_values += [
+        reported += [
             (one["set"], (one["encoder"], pooling), values)
             for one in report["by_layer"]
             if one["measure"] == measure
             for pooling, values in zip(one["poolings"], np.transpose(one["values"]), strict=True)
         ]
-        for name, key, value in found_values:
+        for name, key, value in reported:
             task = found.setdefault((kind, name), _task(kind, name))
             known = task.values.setdefault(key, np.array(value, np.float64))
             if not np.array_equal(known, value):

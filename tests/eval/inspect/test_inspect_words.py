@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eval.inspect.layers import Inspection, TextsRead
-from eval.inspect.weights import MetaInspection, MetaWord, SourceWeight
+from eval.inspect.weights import MetaInspection, MetaWord, SourceWeight, inspect_weights
 from eval.inspect.words import (
     WordInspection,
     WordVariance,
@@ -20,6 +20,7 @@ from eval.inspect.words import (
     variance_groups,
     word_variances,
 )
+from retriever.encoders.encoder import Encoder
 from tests.eval.inspect.fake_states import FakeStates
 
 
@@ -109,6 +110,19 @@ def test_the_table_has_the_groups_beside_each_other():
     ]
     assert table.rows[0][6:] == ("w29", "2.90e+01", "29")
     assert found.text().startswith("m: 1 text, 30 words that occur at least 5 times\n")
+
+
+@pytest.mark.parametrize("start", ["", "::start-layer=0"])
+def test_the_weights_of_a_text_are_those_of_its_encoder(tiny_models, start):
+    form, said = f"{tiny_models['bert']}::max-length=8{start}", []
+    found = inspect_weights("w1 w2", form, notify=said.append)
+    encoder = Encoder.load(f"{form}::fusion=sbert-wk")
+    assert (found.encoder, found.passage, found.cut) == (str(encoder.spec), "w1 w2", False)
+    assert found.words == tuple(encoder.word_weights("w1 w2"))
+    assert found.first_layer == (0 if start else 1)
+    assert said == []
+    assert inspect_weights("w1 " * 9, form, notify=said.append).cut
+    assert len(said) == 1
 
 
 def test_the_parts_of_a_meta_embedding_are_a_table():

@@ -10,6 +10,7 @@ from eval.datasets.pairs import PairSubset, ScoredPairs, STSTask
 from eval.metrics.significance import Resampling
 from eval.sentences.experiment import Part, compare_correlations
 from eval.sentences.sts import STSSettings, pair_cosines, score_sts, sts_correlations, sts_texts
+from eval.sentences.supervised import RelatednessSettings
 from eval.vectors import TextVectors
 from retriever.errors import BadInputError
 
@@ -114,6 +115,9 @@ def test_a_part_that_nothing_correlates_with_is_named(gold, message):
     task = STSTask("sick", (PairSubset("test", ScoredPairs(np.array(gold), names, names)),))
     with pytest.raises(BadInputError, match=f"^sick, part test: .*{message}"):
         score_sts([task], ["::last"])
+    supervised = STSSettings(supervised=RelatednessSettings())
+    with pytest.raises(BadInputError, match=r"^sample: .*found no training pairs"):
+        score_sts([sample()[0]], ["::last"], supervised)
 
 
 @pytest.mark.parametrize("aggregation", ["all", "mean", "wmean"])
