@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
     "product modules": 240,
-    "product lines": 55_000,
-    "test lines": 48_400,
+    "product lines": 51_800,
+    "test lines": 42_100,
     "documentation lines": 5_000,
     "benchmark files": 15,
     "benchmark lines": 3_000,
@@ -31,7 +31,7 @@ LIMITS = {
     "options of all commands": 350,
     "own modules that a BM25 query loads": 60,
     "files that a hybrid query enters": 45,
-    "functions that a hybrid query enters": 335,
+    "functions that a hybrid query enters": 330,
 }
 # Where the limits should go: what is above these is too much.
 AIMS = LIMITS | {

@@ -132,7 +132,8 @@ def check(hits, expected, k):
     assert order == sorted(set(order))
     for hit in hits:
         score, spans = expected[hit.id]
-        assert abs(hit.score - score) < CLOSE
+        # Scores have six digits: sums in another order can differ by one in the last.
+        assert abs(hit.score - score) < 1.1e-6
         assert (hit.start, hit.stop) in spans
     for id_ in expected.keys() - {hit.id for hit in hits}:
         assert expected[id_].score < hits[-1].score + CLOSE
