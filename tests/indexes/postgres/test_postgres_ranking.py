@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -94,6 +95,26 @@ def test_the_graph_answers_unfiltered_queries_and_a_scan_those_that_ask_for_ever
     # The filter lets so few pass that they are looked up.
     view.ranking(where=compile_where("n = 3")).candidates([query], "dense", TOP)
     assert asked == ["_from_graph", "_scan", "_scan"]
+
+
+def test_a_filter_that_is_asked_again_sees_a_commit_in_between(postgres_url):
+    store = open_store(postgres_url)
+    store.create({"encoder": {"dimensions": WIDTH}, "structures": {"index_type": "hnsw"}})
+    where, found = compile_where("n = 1"), []
+    vectors = np.eye(2, WIDTH, dtype=np.float32)
+    with closing(store.reader()) as reader:
+        for held in ({"a": 1, "b": 2}, {"b": 1}):
+            made = [
+                NewDocument(id_, None, "t", {"n": n}, b"h", [(0, 1)]) for id_, n in held.items()
+            ]
+            with store.writer() as writer:
+                writer.commit(made, vectors[: len(made)], [["t"]] * len(made))
+                writer.settle(2)
+            with reader.view() as view:
+                query = Query(["t"], vectors[0])
+                (hits,) = view.ranking(where=where).candidates([query], "dense", TOP)
+                found.append(len(hits.passages))
+    assert found == [1, 2]
 
 
 @pytest.mark.parametrize("where", [None, "n < 900", "n < 5"])

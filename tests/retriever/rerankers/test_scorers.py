@@ -61,6 +61,21 @@ def naive(model, u, v):
     return np.array(scores)
 
 
+@each_head
+def test_gradients_of_the_split_form_are_those_of_finite_differences(interaction, head):
+    model = head_of(interaction, head).double()
+    questions, passages = (torch.from_numpy(vectors(n, n)).double() for n in (3, 4))
+    rows = torch.tensor([2, 0, 0, 1, 2]), torch.tensor([0, 1, 3, 3, 3])
+    model.forward = lambda: model.pairs(questions, passages, *rows)
+    names, values = zip(*model.named_parameters(), strict=True)
+
+    def scores(*weights):
+        return torch.func.functional_call(model, dict(zip(names, weights, strict=True)), ())
+
+    weights = [one.detach().clone().requires_grad_() for one in values]
+    assert torch.autograd.gradcheck(scores, weights)
+
+
 @pytest.mark.parametrize(("interaction", "head"), [one for one in HEADS if one[0] != "concat"])
 def test_untrained_heads_score_as_the_cosine(interaction, head):
     model = head_of(interaction, head, "cosine").eval()

@@ -58,6 +58,14 @@ def test_means_are_those_over_the_pairs(margin, block):
     np.testing.assert_allclose([float(term) for term in found], expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("term", range(4))
+def test_gradients_of_the_terms_equal_finite_differences(term):
+    def mean(*projected: torch.Tensor) -> torch.Tensor:
+        return pair_means(projected, _present(), SENTENCES, TYPES, 6.0)[term]
+
+    assert torch.autograd.gradcheck(mean, [one.requires_grad_() for one in _projected()])
+
+
 def test_terms_without_a_pair_are_zero():
     projected = [one[:3] for one in _projected(2)]
     present = [one[:3] for one in _present(2)]
