@@ -158,7 +158,7 @@ KIND = Kind(load=_load, weights=lambda asked, download: ReadyModel(asked.model o
 
 
 class GivenModel(EncoderModel):
-    """An object with `encode` that a program passes; its vectors get length 1."""
+    """An object with `encode` that a program passes."""
 
     # It makes batches of its own.
     batch_pieces = 10**9
@@ -171,7 +171,7 @@ class GivenModel(EncoderModel):
             self._tokenizer, window = None, _NO_WINDOW
         self._width: int | None = getattr(encoder, "dimensions", None)
         self.name = _name_of(encoder)
-        self.probes = self._vectors(list(PROBES), query=False)
+        self.probes = scale_to_unit(self._vectors(list(PROBES), query=False))
         self.dimensions = self._width = self.probes.shape[1]
         digest = hashlib.sha256(np.round(self.probes, 2).tobytes()).hexdigest()
         settings = EncoderSettings(model=self.name, max_length=int(window))
@@ -208,7 +208,7 @@ class GivenModel(EncoderModel):
         return [(int(start), int(stop)) for start, stop in found["offset_mapping"]]
 
     def embed(self, pieces: Sequence[SizedText]) -> NDArray[np.float32]:
-        """(texts, dimensions) float32 of length 1; a vector of zeros stays."""
+        """(texts, dimensions) float32, not normalized."""
         vectors = np.zeros((len(pieces), self.dimensions), np.float32)
         for query in (False, True):
             rows = [row for row, one in enumerate(pieces) if one.query is query]
@@ -230,7 +230,7 @@ class GivenModel(EncoderModel):
             raise ConfigError(
                 f"encoder {self.name}: expected finite numbers, found NaN or infinity"
             )
-        return scale_to_unit(vectors)
+        return vectors
 
 
 def _name_of(encoder: TextEncoder) -> str:

@@ -132,11 +132,10 @@ def check(hits, expected, k):
     assert order == sorted(set(order))
     for hit in hits:
         score, spans = expected[hit.id]
-        # Scores have six digits: sums in another order can differ by one in the last.
-        assert abs(hit.score - score) < 1.1e-6
+        assert abs(hit.score - score) < CLOSE
         assert (hit.start, hit.stop) in spans
     for id_ in expected.keys() - {hit.id for hit in hits}:
-        assert expected[id_].score < hits[-1].score + 1.1e-6
+        assert expected[id_].score < hits[-1].score + CLOSE
 
 
 class Pair:
