@@ -241,7 +241,7 @@ def test_other_settings_are_refused(tmp_path, model):
     encode_shards(documents, folder, model, shard_size=2)
     before = contents(folder)
     for settings, named in (
-        ({"model": model.replace("12", "13")}, "encoder .*max-length=12.* but .*max-length=13"),
+        ({"model": model.replace("length=12", "length=13")}, "encoder .*max-length=12.* but .*max-length=13"),
         ({"shard_size": 3}, "shard size 2, but 3"),
         (
             {"analyzer": AnalyzerSettings(language="german")},
