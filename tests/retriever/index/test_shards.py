@@ -224,7 +224,7 @@ def test_any_altered_byte_is_found_and_the_shard_made_again(tmp_path, model):
 
 def test_a_shard_of_other_settings_or_of_another_place_is_not_taken(tmp_path, model):
     for name, overlap in (("one", "12"), ("two", "10")):
-        choice = model.replace("12", overlap)
+        choice = model.replace("length=12", f"length={overlap}")
         encode_shards(random_documents(4), tmp_path / name, choice, shard_size=2)
     foreign = (tmp_path / "two/000000.safetensors").read_bytes()
     (tmp_path / "one/000000.safetensors").write_bytes(foreign)
@@ -241,7 +241,10 @@ def test_other_settings_are_refused(tmp_path, model):
     encode_shards(documents, folder, model, shard_size=2)
     before = contents(folder)
     for settings, named in (
-        ({"model": model.replace("length=12", "length=13")}, "encoder .*max-length=12.* but .*max-length=13"),
+        (
+            {"model": model.replace("length=12", "length=13")},
+            "encoder .*max-length=12.* but .*max-length=13",
+        ),
         ({"shard_size": 3}, "shard size 2, but 3"),
         (
             {"analyzer": AnalyzerSettings(language="german")},
