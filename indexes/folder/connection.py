@@ -156,11 +156,15 @@ def require_vacant(folder: Path) -> None:
 
 
 def foreign_files(folder: Path) -> list[str]:
-    """Names in `folder` that no index puts there, ascending."""
+    """Names in `folder` that no index puts there, ascending; none where it is gone."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
     return sorted(
-        path.name
-        for path in folder.iterdir()
-        if not path.name.startswith(DATABASE_FILE) and path.name not in (SEGMENTS_FOLDER, LOCK_FILE)
+        name
+        for name in names
+        if not name.startswith(DATABASE_FILE) and name not in (SEGMENTS_FOLDER, LOCK_FILE)
     )
 
 

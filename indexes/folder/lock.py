@@ -119,7 +119,8 @@ def remains(current: Path) -> dict[Path, str]:
     found = {}
     if current.name:
         old, new = aside_of(current), new_folder(current)
-        if current.exists() and old.is_dir() and not foreign_files(old):
+        # A writer may remove it meanwhile, so whether it is there is asked again.
+        if current.exists() and old.is_dir() and not foreign_files(old) and old.is_dir():
             found[old] = "left by a replacement; `retriever compact` removes it"
         if (new / DATABASE_FILE).exists():
             found[new] = (

@@ -11,6 +11,7 @@ from index_samples import in_fork
 import indexes.files
 from indexes.errors import IndexLockedError
 from indexes.files import aside_of, replace_folder, whole_folder
+from indexes.folder.connection import foreign_files
 from indexes.folder.lock import recover_replacement, remains, writer_lock
 
 
@@ -108,6 +109,8 @@ def test_an_exchange_cut_short_leaves_one_whole_folder_under_the_name(current, n
 
 def test_recovery_leaves_alone_what_is_no_index_or_is_being_replaced(tmp_path):
     recover_replacement(Path("/"))
+    # A writer may remove what a reader is just looking at.
+    assert foreign_files(tmp_path / "gone") == []
     aside = aside_of(tmp_path / "i")
     aside.mkdir()
     (aside / "notes.txt").write_text("mine")
