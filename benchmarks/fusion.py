@@ -38,9 +38,9 @@ from scipy.stats import rankdata
 from eval.layers.search import Task, subset_values
 from eval.layers.subsets import layer_subsets, pair_grams
 from eval.metrics.correlation import CORRELATED_DECIMALS, Correlation
-from retriever.encoders.fusion.sbert_wk import SBERTWKSettings, first_state, sbert_wk
+from retriever.encoders.fusion.sbert_wk import SBERTWKSettings, sbert_wk
 from retriever.encoders.model_folders import ModelFolder, find_model
-from retriever.encoders.settings import DEFAULT_MODEL
+from retriever.encoders.settings import DEFAULT_MODEL, EncoderSettings
 from retriever.encoders.transformer.backbone import Backbone
 
 TEXTS, LENGTHS = (1, 32), (20, 64, 128)
@@ -93,7 +93,8 @@ def sbert_wk_tables(texts: Sequence[int], turns: int) -> Iterator[str]:
         for name, found in models.items():
             backbone, plain = Backbone(found, "cpu"), _plain(found)
             for count, length, preset in product(texts, LENGTHS, ("paper", "released")):
-                settings = SBERTWKSettings(preset).resolved(backbone.depth)
+                asked = EncoderSettings(fusion="sbert-wk", wk_preset=preset)
+                settings = SBERTWKSettings.of(asked, backbone.depth)
                 row = _sbert_wk(backbone, plain, count, length, settings, turns)
                 yield f"| {name} | {count} | {length} | {preset} | {row} |"
         yield "\n| model | pieces | layers read | forward, ms | of the whole |"
@@ -131,7 +132,7 @@ def _sbert_wk(
     backbone: Backbone, plain: Any, texts: int, length: int, settings: SBERTWKSettings, turns: int
 ) -> str:
     batch = _batch(backbone, texts, length)
-    layers = range(first_state(settings), backbone.depth + 1)
+    layers = range(settings.first_state, backbone.depth + 1)
     kept = torch.ones(texts, length, dtype=torch.bool)
     kept[:, -1] = settings.preset == "paper"
     states: list[torch.Tensor] = []

@@ -78,7 +78,7 @@ def static_command(
     texts share. lsa makes word vectors of SOURCE itself, which are averaged.
     """
     from retriever.encoders.static.fitting import fit_lsa, fit_static
-    from retriever.encoders.static.model import check_target
+    from retriever.encoders.static.model import FORM
 
     if method == "lsa":
         _refuse(method, "vectors", "word_counts", "a", "components")
@@ -92,7 +92,7 @@ def static_command(
                 f"--vectors: expected one file or model, found {len(vectors)}; fit each, and "
                 "combine the folders with `retriever train meta --method conc --level sentence`"
             )
-    check_target(output)
+    FORM.check_target(output)
     if method != "lsa" and method not in FITTED:
         if sources:
             say(f"note: {method} has nothing to fit; SOURCE is not read")
@@ -138,7 +138,7 @@ def _report(model: StaticModel, method: str, output: Path, *, quiet: bool, as_js
     from retriever.encoders.settings import EncoderSettings
 
     encoder = str(EncoderSettings(model=str(output)))
-    words, fitted = len(model.parts.lexicon.vectors), model.parts.fitted
+    words, fitted = len(model.lexicon.vectors), model.fitted
     facts: dict[str, Any] = {
         "encoder": encoder,
         "method": method,
@@ -146,7 +146,7 @@ def _report(model: StaticModel, method: str, output: Path, *, quiet: bool, as_js
         "dimensions": model.dimensions,
         "weights": model.weights,
         "parameters": dict(fitted.parameters) if fitted else {},
-        "provenance": dict(model.parts.provenance),
+        "provenance": dict(model.provenance),
     }
     if as_json:
         click.echo(json.dumps(facts))

@@ -106,7 +106,7 @@ def inspect_weights(
         passage=one.text,
         cut=bool(inspection.read.cut),
         unit=unit,
-        first_layer=settings.start_layer or 0,
+        first_layer=settings.start_layer,
         words=tuple(words),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -20,7 +21,7 @@ from eval.reports import Report, ReportedResult, Section, Table, environment
 from eval.sentences.sts import STSSettings, score_sts
 from eval.vectors import Loading
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
-from retriever.encoders.settings import SBERT_WK, section_names
+from retriever.encoders.settings import SBERT_WK, EncoderSettings, section_names
 from retriever.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -115,8 +116,7 @@ def inspect_sensitivity(
     loading = loading or Loading()
     # A window and a start layer that every model allows.
     model = loading.load(replace(asked, window=1, start_layer=0, head=False))
-    base = SBERTWKSettings.of(model.spec.settings, model.depth)
-    grid = list(settings_grid(base, model.depth))
+    grid = list(settings_grid(asked, model.depth))
     forms = [replace(asked, window=window, start_layer=start, head=False) for window, start in grid]
     unweighted = dict.fromkeys(section_names(SBERT_WK))
     last = replace(asked, fusion="mean", layers="last", pooling="mean", head=False, **unweighted)
@@ -132,7 +132,7 @@ def inspect_sensitivity(
         notify(cut_warning(cut, model))
     return SensitivityInspection(
         encoder=str(replace(model.spec.settings, window=None, start_layer=None)),
-        preset=base.preset,
+        preset=asked.wk_preset or "paper",
         source=str(pairs),
         pairs=len(read),
         windows=windows,
@@ -145,12 +145,9 @@ def inspect_sensitivity(
     )
 
 
-def settings_grid(base: SBERTWKSettings, depth: int) -> Iterator[tuple[int, int]]:
+def settings_grid(asked: EncoderSettings, depth: int) -> Iterator[tuple[int, int]]:
     """Every window and start layer that the preset allows."""
-    replace(base, window=min(WINDOWS), start_layer=0).resolved(depth)
     for window, start in product(WINDOWS, range(depth)):
-        try:
-            replace(base, window=window, start_layer=start).resolved(depth)
-        except ConfigError:
-            continue
-        yield window, start
+        with suppress(ConfigError):
+            SBERTWKSettings.of(replace(asked, window=window, start_layer=start), depth)
+            yield window, start

@@ -37,7 +37,7 @@ def test_what_was_fitted_is_saved_and_told_with_a_line_to_paste(
     assert last == f"--model '{folder}'"
     model = StaticModel.load(folder)
     assert model.method == method
-    assert model.parts.provenance["texts"] == 3
+    assert model.provenance["texts"] == 3
 
 
 def test_json_tells_the_same_to_programs(retriever, vectors, corpus, tmp_path):
@@ -55,8 +55,8 @@ def test_json_tells_the_same_to_programs(retriever, vectors, corpus, tmp_path):
         "words": 4,
         "dimensions": 3,
         "weights": model.weights,
-        "parameters": dict(model.parts.fitted.parameters),
-        "provenance": dict(model.parts.provenance),
+        "parameters": dict(model.fitted.parameters),
+        "provenance": dict(model.provenance),
     }
     assert facts["parameters"]["a"] == 0.25
     assert facts["provenance"]["word_counts"] == "counts.txt"

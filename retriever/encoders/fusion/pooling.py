@@ -142,14 +142,9 @@ class Fuser:
         stacked = xp.stack(chosen)
         return xp.amax(stacked, axis=0) if self.settings.fusion == "max" else stacked.mean(axis=0)
 
-    def weigh(self, states: Sequence[Array], pieces: Pieces) -> Array:
-        """The vectors by SBERT-WK of the states of `layers`."""
-        assert self.fusion.sbert_wk is not None
-        return sbert_wk(states, pieces.kept, self.fusion.sbert_wk)
-
     def vectors(self, states: Sequence[Array], pieces: Pieces) -> Array:
         """(texts, width) float32, of the states of `layers`, which are finite at padding."""
         if self.fusion.sbert_wk is not None:
-            return self.weigh(states, pieces)
+            return sbert_wk(states, pieces.kept, self.fusion.sbert_wk)
         pooled = [self.pool(state, pieces) for state in states]
         return self.fuse(dict(zip(self.layers, pooled, strict=True)))

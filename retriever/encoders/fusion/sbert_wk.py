@@ -41,11 +41,16 @@ the pieces, so each step runs over many of them at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
 
 from retriever.encoders.computing import Array, array_functions, in_double, in_single
-from retriever.encoders.settings import EncoderSettings
+from retriever.encoders.settings import (
+    EncoderSettings,
+    WKLayers,
+    WKPreset,
+    WKVariance,
+    WKWords,
+)
 from retriever.errors import ConfigError
 
 _FEWEST_LAYERS = 2
@@ -61,68 +66,50 @@ _ACCELERATOR_FACTOR = 64
 
 @dataclass(frozen=True, slots=True)
 class SBERTWKSettings:
-    """What SBERT-WK does; `EncoderSettings` checks the values.
+    """What SBERT-WK does in a model; `EncoderSettings` says what each setting means."""
 
-    Attributes:
-        preset: as in the ``paper`` or as in the authors' ``released`` code.
-        start_layer: the lowest hidden state that is fused, 0 being the embedding output; None
-            stands for a third of the depth, rounded (12 layers: 4; 6: 2; 24: 8).
-        window: neighboring layers on each side, at least 1.
-        omega: the weight of alignment, in [0, 1]; novelty has the rest. The released code has 0.5.
-        variance: the hidden states that a word's variance is taken over, ``all`` or those that
-            are ``fused``; None stands for all in the paper and the fused ones in the released code.
-        words: a word's weight, from its ``variance`` or ``uniform`` over the text.
-        layers: a layer's weight, ``weighted`` by alignment and novelty, ``uniform`` over the fused
-            layers, or 1 for the ``last``. Unless weighted, window and omega do not matter.
-    """
-
-    preset: Literal["paper", "released"] = "paper"
-    start_layer: int | None = None
-    window: int = 2
-    omega: float = 0.5
-    variance: Literal["all", "fused"] | None = None
-    words: Literal["variance", "uniform"] = "variance"
-    layers: Literal["weighted", "uniform", "last"] = "weighted"
+    preset: WKPreset
+    start_layer: int
+    window: int
+    omega: float
+    variance: WKVariance
+    words: WKWords
+    layers: WKLayers
 
     @classmethod
     def of(cls, settings: EncoderSettings, depth: int) -> SBERTWKSettings:
-        """Those among the settings of an encoder, resolved."""
-        return cls(
-            preset=settings.wk_preset or "paper",
-            start_layer=settings.start_layer,
-            window=2 if settings.window is None else settings.window,
-            omega=0.5 if settings.omega is None else settings.omega,
-            variance=settings.wk_variance,
-            words=settings.wk_words or "variance",
-            layers=settings.wk_layers or "weighted",
-        ).resolved(depth)
+        """Those among the settings of an encoder, with defaults for a model of `depth` layers.
 
-    def resolved(self, depth: int) -> SBERTWKSettings:
-        """The same for a model of `depth` layers, with a start layer and a variance.
-
-        Raises:
-            ConfigError: the start layer leaves too few layers: two are needed, and for
-                ``released`` one more than the window, or the last layer would have no window.
+        A start layer is refused that leaves less than two layers, and for ``released`` one more
+        than the window, or the last layer would have no window.
         """
-        fewest = self.window + 1 if self.preset == "released" else _FEWEST_LAYERS
+        preset, window = settings.wk_preset or "paper", settings.window or 2
+        fewest = window + 1 if preset == "released" else _FEWEST_LAYERS
         highest = depth + 1 - fewest
         if highest < 0:
             raise ConfigError(
-                f"window: SBERT-WK with wk-preset={self.preset} and window={self.window} needs at "
-                f"least {fewest} hidden states, and this model has {depth + 1}; choose a smaller "
-                "window, wk-preset=paper or a deeper model"
+                f"window: SBERT-WK with wk-preset={preset} and window={window} needs at least "
+                f"{fewest} hidden states, and this model has {depth + 1}; choose a smaller window, "
+                "wk-preset=paper or a deeper model"
             )
-        start = round(depth / 3) if self.start_layer is None else self.start_layer
+        start = round(depth / 3) if settings.start_layer is None else settings.start_layer
         if start > highest:
             raise ConfigError(
                 f"start-layer: expected 0 to {highest}, which leaves {fewest} of this model's "
-                f"{depth + 1} hidden states (wk-preset={self.preset}, window={self.window}), "
-                f"found {start}"
+                f"{depth + 1} hidden states (wk-preset={preset}, window={window}), found {start}"
             )
-        variance = self.variance or ("all" if self.preset == "paper" else "fused")
-        if self.words == "uniform":
+        words = settings.wk_words or "variance"
+        variance = settings.wk_variance or ("all" if preset == "paper" else "fused")
+        if words == "uniform":
             variance = "fused"  # No variance is taken, so no lower state is read.
-        return replace(self, start_layer=start, variance=variance)
+        omega = 0.5 if settings.omega is None else settings.omega
+        layers = settings.wk_layers or "weighted"
+        return cls(preset, start, window, omega, variance, words, layers)
+
+    @property
+    def first_state(self) -> int:
+        """The lowest hidden state that is read."""
+        return 0 if self.variance == "all" else self.start_layer
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,27 +131,17 @@ class PieceWeights:
     nu: Array
 
 
-def first_state(settings: SBERTWKSettings) -> int:
-    """The lowest hidden state that is read, for resolved settings."""
-    if settings.start_layer is None or settings.variance is None:
-        raise ValueError("the settings are not resolved for a depth")
-    return 0 if settings.variance == "all" else settings.start_layer
-
-
 def sbert_wk(states: Sequence[Array], kept: Array, settings: SBERTWKSettings) -> Array:
     """The vector of each text.
 
     Args:
-        states: the hidden states of a batch from `first_state` to the last, each (texts, pieces,
+        states: the hidden states of a batch from `settings.first_state` up, each (texts, pieces,
             d) of any floating type, on one device. What is not kept is not read.
         kept: (texts, pieces) bool, the pieces that count, on the same device.
-        settings: resolved for the model's depth.
+        settings: for the model's depth.
 
     Returns:
         (texts, d) float32, not normalized; gradients flow through the states, not the weights.
-
-    Raises:
-        ConfigError: there are too few states for the settings.
     """
     pieces = _kept_pieces(states, kept)
     weights = _weigh(pieces, kept, settings)
@@ -180,7 +157,7 @@ def sbert_wk(states: Sequence[Array], kept: Array, settings: SBERTWKSettings) ->
 def sbert_wk_weights(
     states: Sequence[Array], kept: Array, settings: SBERTWKSettings
 ) -> PieceWeights:
-    """The weights that `sbert_wk` gives layers and words; the same arguments and errors."""
+    """The weights that `sbert_wk` gives layers and words; the same arguments."""
     return _weigh(_kept_pieces(states, kept), kept, settings)
 
 
@@ -199,10 +176,8 @@ def _members(kept: Array) -> Array:
 
 
 def _weigh(pieces: Sequence[Array], kept: Array, settings: SBERTWKSettings) -> PieceWeights:
-    first = first_state(settings)
-    settings.resolved(first + len(pieces) - 1)
     xp = array_functions(kept)
-    count = len(pieces) - (settings.start_layer or 0) + first
+    count = len(pieces) - settings.start_layer + settings.first_state
     step = _PIECES * (1 if str(kept.device) == "cpu" else _ACCELERATOR_FACTOR)
     buffer = xp.empty(
         (min(step, len(pieces[0])), len(pieces), pieces[0].shape[1]),

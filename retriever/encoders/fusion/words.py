@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.documents.analyzer import NO_LANGUAGE, Analyzer, AnalyzerSettings
-from retriever.encoders.fusion.sbert_wk import SBERTWKSettings, first_state, sbert_wk_weights
+from retriever.encoders.fusion.sbert_wk import SBERTWKSettings, sbert_wk_weights
 from retriever.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def word_weights(
             "expected a text with word pieces that are pooled, found none; give more text or use "
             "--special-tokens keep"
         )
-    hidden = list(states.states[first_state(settings) :, None])
+    hidden = list(states.states[settings.first_state :, None])
     found = sbert_wk_weights(hidden, states.kept[None], settings)
     words, layers = found.words, found.layers.T
     kept = np.flatnonzero(states.kept)

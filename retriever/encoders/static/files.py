@@ -48,14 +48,13 @@ _GROWTH = 1.25
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What the first bytes of a file say; `header` and `first_line` are numbers of bytes."""
+    """What the first bytes of a file say; `header` is a number of bytes."""
 
     format: VectorFormat
     dimensions: int
-    # Without a header, which has the number of words, the first line is used for a guess.
+    # As the header says, if there is one.
     count: int | None = None
     header: int = 0
-    first_line: int = 0
 
 
 def read_layout(head: bytes, name: str) -> Layout:
@@ -95,7 +94,7 @@ def _headerless(head: bytes, name: str) -> Layout:
             f"{name}:1: expected a word and its vector, found "
             f"{head.lstrip()[:40].decode(errors='replace')!r}; name a file of word vectors"
         )
-    return Layout("glove", dimensions, first_line=len(lines[0]) + 1)
+    return Layout("glove", dimensions)
 
 
 def trailing_numbers(line: bytes) -> int:
@@ -120,7 +119,7 @@ def read_word_vectors(path: Path) -> WordVectors:
     name = str(path)
     with bytes_of(path, name, Meter()) as stream:
         layout = read_layout(stream.read(HEAD), name)
-    table = _Table(name, layout, path.stat().st_size)
+    table = _Table(name, layout)
     with bytes_of(path, name, Meter()) as stream:
         stream.read(layout.header)
         if layout.format == "word2vec-binary":
@@ -158,15 +157,11 @@ def read_word_counts(path: Path) -> dict[str, float]:
 class _Table:
     """Words and vectors as they come, in an array that grows in place."""
 
-    def __init__(self, name: str, layout: Layout, size: int) -> None:
+    def __init__(self, name: str, layout: Layout) -> None:
         self.name = name
         self._layout = layout
-        # No number takes less than this, so a false header cannot request too much memory.
-        least = 4 if layout.format == "word2vec-binary" else 2
-        possible = size // (least * layout.dimensions) + 1
-        # Memory that is not written to costs nothing; a guess that is just too small would.
-        guess = layout.count or int(1.1 * size / layout.first_line) + 1
-        self._vectors = np.empty((max(1, min(guess, possible)), layout.dimensions), np.float32)
+        # A header may promise more words than there are.
+        self._vectors = np.empty((1, layout.dimensions), np.float32)
         self._rows: dict[str, int] = {}
         self.entries = 0
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from retriever.encoders.settings import Static
 from retriever.encoders.static.files import read_word_counts
-from retriever.encoders.static.model import WINDOW, StaticModel, StaticParts
+from retriever.encoders.static.model import WINDOW, StaticModel
 from retriever.encoders.static.settings import FITTED, FitSettings, LSASettings
 from retriever.encoders.static.words import (
     FileTokenizer,
@@ -50,9 +50,8 @@ DEFAULT_COMPONENTS: Mapping[str, int] = {"sif": 1, "usif": 5}
 # Texts that are read together, and words whose vectors are in memory together.
 _TEXTS = 1024
 _WORDS = 16384
-
-
 DEFAULT_LSA = LSASettings()
+DEFAULT_SETTINGS = FitSettings()
 
 
 def fit_lsa(
@@ -95,7 +94,7 @@ def fit_lsa(
         "explained_variance": variance,
     }
     lexicon = word_lexicon("lsa", kept, vectors)
-    return StaticModel(StaticParts(lexicon, "average", None, provenance))
+    return StaticModel(lexicon, "average", None, provenance)
 
 
 def lsa_words(text: str) -> list[str]:
@@ -133,9 +132,6 @@ def _components(
     return svd.components_, float(svd.explained_variance_ratio_.sum())
 
 
-DEFAULT_SETTINGS = FitSettings()
-
-
 @dataclass(slots=True)
 class _Corpus:
     """What one pass over the texts keeps."""
@@ -163,10 +159,16 @@ def _fit(
     counts = corpus.counts.astype(np.float64) if given is None else given[0]
     vocabulary = counts[counts > 0] if given is None else given[1]
     length = corpus.words / corpus.with_words
-    weights, a = _weights(method, counts, vocabulary, length, settings.a)
+    total = vocabulary.sum()
+    if method == "sif":
+        a = DEFAULT_A if settings.a is None else settings.a
+        weights = sif_weights(counts / total, a)
+    else:
+        a = usif_a(vocabulary / total, length)
+        weights = usif_weights(np.where(counts > 0, counts, vocabulary.min()) / total, a)
     gram = _gram(lexicon, method, corpus.sample, weights)
     components, squares = principal_components(gram, wanted)
-    total = float(np.trace(gram))
+    squared = float(np.trace(gram))
     parameters = {
         "a": a if math.isfinite(a) else None,
         "components": len(components),
@@ -180,7 +182,7 @@ def _fit(
         "sampled": len(corpus.sample),
         "seed": settings.seed,
         "word_counts": file.name if file else None,
-        "components_hold": float(squares.sum()) / total if total else 0.0,
+        "components_hold": float(squares.sum()) / squared if squared else 0.0,
     }
     fitted = Fitted(weights, components, component_shares(method, squares), parameters)
     return fitted, provenance
@@ -199,7 +201,9 @@ def _given_counts(
             "pieces; leave word-counts out: pieces are counted in the corpus"
         )
     counts = read_word_counts(file)
-    of_words = np.array([_count(counts, word) for word in tokenizer.words], np.float64)
+    # As a word is written, else in lower case.
+    found = [counts.get(word, counts.get(word.lower(), 0.0)) for word in tokenizer.words]
+    of_words = np.array(found, np.float64)
     if not of_words.any():
         raise SourceError(
             f"{file}: counts no word that has a vector in {lexicon.name}; name counts of the same "
@@ -208,18 +212,13 @@ def _given_counts(
     return of_words, np.array(list(counts.values()), np.float64)
 
 
-def _count(counts: Mapping[str, float], word: str) -> float:
-    """The count of a word as it is written, else in lower case, else 0."""
-    found = counts.get(word)
-    return counts.get(word.lower(), 0.0) if found is None else found
-
-
 def _read(lexicon: Lexicon, texts: Iterable[str], settings: FitSettings, done: Done) -> _Corpus:
     """Count the words of all texts and draw a sample of texts, each with the same chance."""
     size = len(lexicon.vectors)
     sample = Reservoir[NDArray[np.int32]](settings.sample, settings.seed)
     corpus = _Corpus(np.zeros(size, np.int64), sample.items)
-    for chunk in _chunks(iter(texts)):
+    stream = iter(texts)
+    while chunk := list(islice(stream, _TEXTS)):
         rows = [np.array(row, np.int32) for row in lexicon.tokenizer.ids(chunk)]
         for row in rows:
             ids = row[:WINDOW]
@@ -238,27 +237,6 @@ def _read(lexicon: Lexicon, texts: Iterable[str], settings: FitSettings, done: D
             "name texts and vectors of the same language"
         )
     return corpus
-
-
-def _chunks(texts: Iterator[str]) -> Iterator[list[str]]:
-    while chunk := list(islice(texts, _TEXTS)):
-        yield chunk
-
-
-def _weights(
-    method: Static,
-    counts: NDArray[np.float64],
-    vocabulary: NDArray[np.float64],
-    length: float,
-    a: float | None,
-) -> tuple[NDArray[np.float32], float]:
-    """The weight of each word and the parameter they come from."""
-    total = vocabulary.sum()
-    if method == "sif":
-        a = DEFAULT_A if a is None else a
-        return sif_weights(counts / total, a), a
-    a = usif_a(vocabulary / total, length)
-    return usif_weights(np.where(counts > 0, counts, vocabulary.min()) / total, a), a
 
 
 def _gram(
@@ -303,4 +281,4 @@ def fit_static(
     if method in FITTED:
         fitted, details = _fit(lexicon, method, texts, settings, done)
         provenance |= details
-    return StaticModel(StaticParts(lexicon, method, fitted, provenance))
+    return StaticModel(lexicon, method, fitted, provenance)

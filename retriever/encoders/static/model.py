@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
@@ -48,7 +47,7 @@ from retriever.encoders.static.words import (
 from retriever.errors import ConfigError
 
 _CONTENT = {"words": "vocabulary.txt", "word-pieces": "tokenizer.json"}
-_FORM = FolderForm(
+FORM = FolderForm(
     what="a static encoder's folder",
     command="retriever train static",
     again="make it again",
@@ -71,133 +70,99 @@ _FORM = FolderForm(
 )
 # Default number of words of a text that are read.
 WINDOW = 512
-
-
-@dataclass(frozen=True, slots=True)
-class StaticParts:
-    """What a static encoder consists of; `provenance` is for a person and decides nothing."""
-
-    lexicon: Lexicon
-    method: Static
-    # What `sif` and `usif` need.
-    fitted: Fitted | None
-    provenance: Mapping[str, Any]
-
-    def identity(self) -> str:
-        """SHA-256 over everything that decides a vector, in hexadecimal."""
-        lexicon, fitted = self.lexicon, self.fitted
-        content: dict[str, Any] = {
-            "vocabulary": lexicon.digest,
-            "method": self.method,
-            "vectors": array_digest(lexicon.vectors),
-        }
-        if fitted is not None:
-            content["parameters"] = dict(fitted.parameters)
-            for name in ("weights", "components", "shares"):
-                content[name] = array_digest(getattr(fitted, name))
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def check_target(folder: Path) -> None:
-    """Refuse a folder that a static encoder cannot be written to."""
-    _FORM.check_target(folder)
-
-
-def read_folder(folder: Path) -> StaticParts:
-    """Read what `StaticModel.save` wrote."""
-    settings = _FORM.read_settings(folder)
-    tensors = _FORM.read_arrays(folder)
-    content_file = folder / _CONTENT[settings["kind"]]
-    content = _read_content(content_file)
-    digest, name = settings["vocabulary"], str(folder)
-    tokenizer: FileTokenizer | PieceTokenizer
-    try:
-        if settings["kind"] == "words":
-            # Not splitlines: a word may hold what other programs take for a line's end.
-            tokenizer = FileTokenizer(content.split("\n")[:-1])
-            whole = words_digest(tokenizer) == digest
-        else:
-            whole = hashlib.sha256(content.encode()).hexdigest() == settings["tokenizer"]
-            tokenizer = PieceTokenizer(content, len(tensors["vectors"]), settings["unknown"])
-        fitted = None
-        if settings["method"] in FITTED:
-            fitted = Fitted(
-                tensors["weights"], tensors["components"], tensors["shares"], settings["parameters"]
-            )
-        parts = StaticParts(
-            Lexicon(name, tokenizer, tensors["vectors"], digest),
-            settings["method"],
-            fitted,
-            settings["provenance"],
-        )
-    except (KeyError, ValueError) as error:
-        raise _FORM.altered(folder, str(error)) from error
-    for path, same in (
-        (content_file, whole),
-        (folder / _FORM.arrays, parts.identity() == settings["weights"]),
-    ):
-        if not same:
-            raise _FORM.altered(path, "another SHA-256 than static.json says")
-    return parts
-
-
-def _write_files(folder: Path, parts: StaticParts) -> None:
-    lexicon, fitted = parts.lexicon, parts.fitted
-    tensors = {"vectors": lexicon.vectors}
-    if fitted is not None:
-        tensors |= {name: getattr(fitted, name) for name in ("weights", "components", "shares")}
-    _FORM.write_arrays(folder, tensors)
-    tokenizer = lexicon.tokenizer
-    content = tokenizer.content.encode()
-    (folder / _CONTENT[tokenizer.kind]).write_bytes(content)
-    pieces = tokenizer if isinstance(tokenizer, PieceTokenizer) else None
-    settings = {
-        "format": _FORM.version,
-        "method": parts.method,
-        "kind": tokenizer.kind,
-        "parameters": dict(fitted.parameters) if fitted else {},
-        "provenance": dict(parts.provenance),
-        "vocabulary": lexicon.digest,
-        "tokenizer": hashlib.sha256(content).hexdigest() if pieces else None,
-        "unknown": pieces.unknown if pieces else None,
-        "weights": parts.identity(),
-    }
-    _FORM.write_settings(folder, settings)
-
-
-def _read_content(path: Path) -> str:
-    try:
-        return path.read_bytes().decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise _FORM.altered(path, str(error)) from error
+# The arrays of what is fitted.
+_FITTED = ("weights", "components", "shares")
 
 
 class StaticModel(EncoderModel):
-    """Turns the words of a text into a vector; make one with `load`, `fit_static` or `fit_lsa`."""
+    """Turns the words of a text into a vector; make one with `load`, `fit_static` or `fit_lsa`.
 
-    def __init__(self, parts: StaticParts) -> None:
-        vectors = parts.lexicon.vectors
-        self.parts = parts
-        self.method = parts.method
-        self.dimensions = vectors.shape[1] * (3 if parts.method == "p-mean" else 1)
-        self.weights = parts.identity()
+    `fitted` is what `sif` and `usif` need; `provenance` is for a person and decides nothing.
+    """
+
+    def __init__(
+        self,
+        lexicon: Lexicon,
+        method: Static,
+        fitted: Fitted | None,
+        provenance: Mapping[str, Any],
+    ) -> None:
+        self.lexicon = lexicon
+        self.method = method
+        self.fitted = fitted
+        self.provenance = provenance
+        self.dimensions = lexicon.vectors.shape[1] * (3 if method == "p-mean" else 1)
+        self._tensors = {"vectors": lexicon.vectors}
+        if fitted is not None:
+            self._tensors |= {name: getattr(fitted, name) for name in _FITTED}
+        content: dict[str, Any] = {"vocabulary": lexicon.digest, "method": method}
+        content |= {name: array_digest(one) for name, one in self._tensors.items()}
+        if fitted is not None:
+            content["parameters"] = dict(fitted.parameters)
+        # SHA-256 over everything that decides a vector, in hexadecimal.
+        self.weights = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     @classmethod
     def load(cls, folder: str | Path) -> StaticModel:
         """What `save` wrote."""
-        return cls(read_folder(Path(folder)))
+        folder = Path(folder)
+        settings = FORM.read_settings(folder)
+        tensors = FORM.read_arrays(folder)
+        content_file = folder / _CONTENT[settings["kind"]]
+        content = _read_content(content_file)
+        digest = settings["vocabulary"]
+        tokenizer: FileTokenizer | PieceTokenizer
+        try:
+            if settings["kind"] == "words":
+                # Not splitlines: a word may hold what other programs take for a line's end.
+                tokenizer = FileTokenizer(content.split("\n")[:-1])
+                whole = words_digest(tokenizer) == digest
+            else:
+                whole = hashlib.sha256(content.encode()).hexdigest() == settings["tokenizer"]
+                tokenizer = PieceTokenizer(content, len(tensors["vectors"]), settings["unknown"])
+            fitted = None
+            if settings["method"] in FITTED:
+                arrays = {name: tensors[name] for name in _FITTED}
+                fitted = Fitted(**arrays, parameters=settings["parameters"])
+            lexicon = Lexicon(str(folder), tokenizer, tensors["vectors"], digest)
+            model = cls(lexicon, settings["method"], fitted, settings["provenance"])
+        except (KeyError, ValueError) as error:
+            raise FORM.altered(folder, str(error)) from error
+        for path, same in (
+            (content_file, whole),
+            (folder / FORM.arrays, model.weights == settings["weights"]),
+        ):
+            if not same:
+                raise FORM.altered(path, "another SHA-256 than static.json says")
+        return model
 
     def save(self, folder: str | Path) -> None:
         """Write everything into a folder, which appears complete or not at all."""
-        check_target(Path(folder))
+        FORM.check_target(Path(folder))
+        tokenizer = self.lexicon.tokenizer
+        content = tokenizer.content.encode()
+        pieces = tokenizer if isinstance(tokenizer, PieceTokenizer) else None
+        settings = {
+            "format": FORM.version,
+            "method": self.method,
+            "kind": tokenizer.kind,
+            "parameters": dict(self.fitted.parameters) if self.fitted else {},
+            "provenance": dict(self.provenance),
+            "vocabulary": self.lexicon.digest,
+            "tokenizer": hashlib.sha256(content).hexdigest() if pieces else None,
+            "unknown": pieces.unknown if pieces else None,
+            "weights": self.weights,
+        }
         with whole_folder(Path(folder)) as new:
-            _write_files(new, self.parts)
+            FORM.write_arrays(new, self._tensors)
+            (new / _CONTENT[tokenizer.kind]).write_bytes(content)
+            FORM.write_settings(new, settings)
 
     def tokenize(
         self, texts: Sequence[str], max_length: int | None = None, *, query: bool = False
     ) -> list[list[int]]:
         """Ids of each text's words, cut at `max_length` if given."""
-        return [row[:max_length] for row in self.parts.lexicon.tokenizer.ids(texts)]
+        return [row[:max_length] for row in self.lexicon.tokenizer.ids(texts)]
 
     def piece_offsets(self, text: str) -> list[tuple[int, int]]:
         """(start, stop) character offsets of each word that `tokenize` gives an id."""
@@ -207,16 +172,16 @@ class StaticModel(EncoderModel):
         self, texts: Sequence[str], *, query: bool = False
     ) -> tuple[list[list[int]], list[list[Span]]]:
         """The ids of whole texts, and the offsets of each."""
-        return self.parts.lexicon.tokenizer.ids_with_spans(texts)
+        return self.lexicon.tokenizer.ids_with_spans(texts)
 
     @property
     def word_dimensions(self) -> int:
         """Of a word vector, without the weights and components of the method."""
-        return int(self.parts.lexicon.vectors.shape[1])
+        return int(self.lexicon.vectors.shape[1])
 
     def piece_batches(self, pieces: Sequence[Sequence[int]]) -> Batches:
         """The vectors of all words in one batch; zeros of those that are not known."""
-        vectors = self.parts.lexicon.vectors
+        vectors = self.lexicon.vectors
         lengths = np.array([len(ids) for ids in pieces], np.int64)
         ids = np.full((len(pieces), lengths.max(initial=0)), len(vectors), np.int64)
         ids[np.arange(ids.shape[1]) < lengths[:, None]] = np.fromiter(
@@ -229,9 +194,16 @@ class StaticModel(EncoderModel):
 
     def embed(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """One vector per text, not normalized, from the ids that `tokenize` gives."""
-        vectors = self.parts.lexicon.vectors
+        vectors = self.lexicon.vectors
         ids, counts = flatten(pieces, len(vectors))
-        return sentence_vectors(self.method, vectors, ids, counts, self.parts.fitted)
+        return sentence_vectors(self.method, vectors, ids, counts, self.fitted)
+
+
+def _read_content(path: Path) -> str:
+    try:
+        return path.read_bytes().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise FORM.altered(path, str(error)) from error
 
 
 def _find(asked: EncoderSettings, download: bool) -> StaticModel:
@@ -251,7 +223,7 @@ def _find(asked: EncoderSettings, download: bool) -> StaticModel:
             f"{name} --method {method} --output FOLDER`, then name that folder with --model"
         )
     lexicon = find_lexicon(name, download)
-    return StaticModel(StaticParts(lexicon, method, None, {"vectors": name}))
+    return StaticModel(lexicon, method, None, {"vectors": name})
 
 
 def _load(asked: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpec, StaticModel]:

@@ -253,22 +253,37 @@ def sentence_vectors(
     method: Static, vectors: Floats, ids: Integers, counts: Integers, fitted: Fitted | None
 ) -> Floats:
     """One vector per text, not normalized."""
-    if method == "average":
-        return average(vectors, ids, counts)
-    if method == "p-mean":
-        return power_means(vectors, ids, counts)
-    assert fitted is not None
+    if fitted is None:
+        return before_removal(method, vectors, ids, counts)
     plain = before_removal(method, vectors, ids, counts, fitted.weights)
     return remove_components(plain, fitted.components, fitted.shares)
 
 
 def before_removal(
-    method: Static, vectors: Floats, ids: Integers, counts: Integers, weights: Floats
+    method: Static,
+    vectors: Floats,
+    ids: Integers,
+    counts: Integers,
+    weights: Floats | None = None,
 ) -> Floats:
-    """What `sif` or `usif` remove components from, and fit them on; as `sentence_vectors`."""
+    """The mean of each text's words, which `sif` and `usif` fit components on.
+
+    Before that `usif` scales each dimension to length 1 over the words of a text. `p-mean` has the
+    minimum, the mean and the maximum: the power means of -inf, 1 and inf.
+    """
+    rows = vectors[ids]
     if method == "usif":
-        return scaled_average(vectors, ids, counts, weights)
-    return weighted_average(vectors, ids, counts, weights)
+        lengths = np.sqrt(reduce_segments(np.add, rows * rows, counts))
+        inverse = np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+        rows *= np.repeat(inverse, counts, axis=0)
+    if weights is not None:
+        rows *= weights[ids, None]
+    mean = reduce_segments(np.add, rows, counts)
+    mean /= np.maximum(counts, 1).astype(np.float32)[:, None]
+    if method != "p-mean":
+        return mean
+    least, most = (reduce_segments(ufunc, rows, counts) for ufunc in (np.minimum, np.maximum))
+    return np.concatenate([least, mean, most], axis=1)
 
 
 def flatten(pieces: Sequence[Sequence[int]], words: int) -> tuple[Integers, Integers]:
@@ -280,33 +295,6 @@ def flatten(pieces: Sequence[Sequence[int]], words: int) -> tuple[Integers, Inte
         return ids, lengths
     texts = np.repeat(np.arange(len(lengths)), lengths)
     return ids[known], np.bincount(texts[known], minlength=len(lengths))
-
-
-def average(vectors: Floats, ids: Integers, counts: Integers) -> Floats:
-    """The mean of each text's word vectors."""
-    return _mean(vectors[ids], counts)
-
-
-def weighted_average(vectors: Floats, ids: Integers, counts: Integers, weights: Floats) -> Floats:
-    """The weighted sum of word vectors over the number of words."""
-    return _mean(vectors[ids] * weights[ids, None], counts)
-
-
-def scaled_average(vectors: Floats, ids: Integers, counts: Integers, weights: Floats) -> Floats:
-    """As `weighted_average`, each dimension first scaled to length 1 over the text's words."""
-    rows = vectors[ids]
-    lengths = np.sqrt(reduce_segments(np.add, rows * rows, counts))
-    inverse = np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0)
-    rows *= np.repeat(inverse, counts, axis=0)
-    rows *= weights[ids, None]
-    return _mean(rows, counts)
-
-
-def power_means(vectors: Floats, ids: Integers, counts: Integers) -> Floats:
-    """Minimum, mean and maximum over the words: the power means of -inf, 1 and inf."""
-    rows = vectors[ids]
-    least, most = (reduce_segments(ufunc, rows, counts) for ufunc in (np.minimum, np.maximum))
-    return np.concatenate([least, _mean(rows, counts), most], axis=1)
 
 
 def sif_weights(probabilities: NDArray[np.float64], a: float) -> Floats:
@@ -361,14 +349,6 @@ def component_shares(method: Static, squares: NDArray[np.float64]) -> Floats:
 
 def remove_components(sentences: Floats, components: Floats, shares: Floats) -> Floats:
     """Take from each vector a share of its projection on each component."""
-    if not len(components):
-        return sentences
     projections: Floats = (sentences @ components.T) * shares
     removed: Floats = sentences - projections @ components
     return removed
-
-
-def _mean(rows: Floats, counts: Integers) -> Floats:
-    total = reduce_segments(np.add, rows, counts)
-    total /= np.maximum(counts, 1).astype(np.float32)[:, None]
-    return total

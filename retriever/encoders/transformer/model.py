@@ -178,7 +178,7 @@ class TransformerModel(EncoderModel):
         if self._settings.fusion == "sbert-wk":
             states: list[torch.Tensor] = []
             self.backbone.run(batch, self.layers, lambda _, state: states.append(state))
-            vectors = self._fuser.weigh(states, places)
+            vectors = self._fuser.vectors(states, places)
         else:
             vectors = self._fuser.fuse(self._pooled(batch, places, self.layers))
         return self._headed(vectors)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from retriever.encoders.fusion.pooling import Fusion
-from retriever.encoders.fusion.sbert_wk import SBERTWKSettings, first_state
+from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
 from retriever.encoders.model_folders import ModelFolder
 from retriever.encoders.settings import EncoderSettings, format_layers, resolve_layers
 from retriever.encoders.spec import EncoderSpec
@@ -113,7 +113,7 @@ def fuse(settings: EncoderSettings, folder: ModelFolder) -> Fusion:
         )
     if settings.fusion == "sbert-wk":
         chosen = SBERTWKSettings.of(settings, depth)
-        return Fusion(tuple(range(first_state(chosen), depth + 1)), chosen)
+        return Fusion(tuple(range(chosen.first_state, depth + 1)), chosen)
     layers = resolve_layers(settings.layers or "last", depth)
     return Fusion(layers if settings.fusion == "concat" else tuple(sorted(layers)), None)
 

@@ -9,15 +9,15 @@ import scipy.stats
 from eval.datasets.pairs import read_pairs
 from eval.papers.sensitivity import SensitivityInspection, inspect_sensitivity, settings_grid
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
+from retriever.encoders.settings import EncoderSettings
 from retriever.errors import ConfigError
 from tests.eval.sentences.sentence_samples import write_pairs
 
 
 def test_only_what_the_preset_can_have_is_in_the_grid():
-    paper = settings_grid(SBERTWKSettings("paper"), 6)
+    paper = settings_grid(EncoderSettings(fusion="sbert-wk"), 6)
     assert set(paper) == {(window, start) for window in (1, 2, 3, 4) for start in range(6)}
-    released = settings_grid(SBERTWKSettings("released"), 3)
+    released = settings_grid(EncoderSettings(fusion="sbert-wk", wk_preset="released"), 3)
     assert list(released) == [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (3, 0)]
 
 

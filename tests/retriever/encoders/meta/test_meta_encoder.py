@@ -67,7 +67,7 @@ def transformer_words(form, text, layers):
 def static_words(folder, text):
     model = StaticModel.load(folder)
     (ids,), (spans,) = model.tokenize_with_offsets([text])
-    vectors = np.vstack([model.parts.lexicon.vectors, np.zeros((1, 5), np.float32)])[ids]
+    vectors = np.vstack([model.lexicon.vectors, np.zeros((1, 5), np.float32)])[ids]
     found = np.zeros((len(word_spans(text)), 5), np.float32)
     for row, (start, stop) in zip(found, word_spans(text), strict=True):
         for vector, (a, b) in zip(vectors, spans, strict=True):
@@ -260,8 +260,8 @@ class TestFolder:
 
     def test_another_source_of_the_same_name_is_refused(self, both, tmp_path):
         model = StaticModel.load("static")
-        model.parts.lexicon.vectors[0] += 1
-        StaticModel(model.parts).save("static")
+        model.lexicon.vectors[0] += 1
+        StaticModel(model.lexicon, "average", None, {}).save("static")
         with pytest.raises(EncoderMismatchError, match=r"its source static has changed: expected"):
             Encoder.load("both")
 

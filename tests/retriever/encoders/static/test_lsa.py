@@ -28,13 +28,13 @@ def test_texts_have_the_vectors_of_scikit_learn(settings):
     dimensions = matrix.shape[1] - 5
     expected = TruncatedSVD(dimensions, algorithm="arpack").fit_transform(matrix)
     model = fit_lsa(iter(TEXTS), LSASettings(dimensions, **settings))
-    assert set(model.parts.lexicon.tokenizer.words) == set(vectorizer.get_feature_names_out())
+    assert set(model.lexicon.tokenizer.words) == set(vectorizer.get_feature_names_out())
     found = model.embed(model.tokenize(TEXTS)).astype(np.float64)
     lengths = np.linalg.norm(found, axis=1, keepdims=True)
     cosines = found @ found.T / lengths / lengths.T
     other = expected / np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(cosines, other @ other.T, atol=1e-5)
-    assert model.parts.provenance["texts"] == 120
+    assert model.provenance["texts"] == 120
 
 
 def test_it_is_a_static_encoder_like_any_other(tmp_path):
@@ -52,7 +52,7 @@ def test_it_is_a_static_encoder_like_any_other(tmp_path):
 def test_the_most_frequent_words_are_kept():
     texts = ["a b c", "a b", "a d", "e"] * 2
     model = fit_lsa(texts, LSASettings(2, max_df=1.0, max_words=2))
-    assert model.parts.lexicon.tokenizer.words == ["a", "b"]
+    assert model.lexicon.tokenizer.words == ["a", "b"]
     assert fit_lsa(texts, LSASettings(300)).dimensions == 4
 
 

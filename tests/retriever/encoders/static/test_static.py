@@ -2,6 +2,7 @@
 
 import random
 import re
+import shutil
 from collections import Counter
 from itertools import pairwise
 
@@ -91,7 +92,7 @@ def test_words_and_vectors_are_those_of_any_architecture(tmp_path, name):
     model = fit_static(folder, "average", ())
     tokenizer = AutoTokenizer.from_pretrained(folder)
     table = AutoModel.from_pretrained(folder).get_input_embeddings().weight.detach().numpy()
-    np.testing.assert_array_equal(model.parts.lexicon.vectors, table)
+    np.testing.assert_array_equal(model.lexicon.vectors, table)
     expected = tokenizer(list(TEXTS_OF_ALL), add_special_tokens=False)["input_ids"]
     unknown = tokenizer.unk_token_id
     found = [[len(table) if one == unknown else one for one in row] for row in expected]
@@ -105,45 +106,32 @@ def test_words_and_vectors_are_those_of_any_architecture(tmp_path, name):
     assert model.piece_offsets("w1 w2")[-1][1] == 5
 
 
-def _with_weights(folder, tensors, base):
-    """A model of these weights with the tokenizer of another."""
-    from safetensors.torch import save_file
-
-    save_file(tensors, folder / "model.safetensors")
-    for file in ("config.json", "tokenizer.json", "tokenizer_config.json"):
-        (folder / file).write_bytes((base / file).read_bytes())
-    return folder
-
-
 @pytest.mark.parametrize(
-    ("name", "dtype"),
+    ("dtype", "names"),
     [
-        ("word_embedding.weight", "float32"),
-        ("xlnet.word_embedding.weight", "bfloat16"),
-        ("deep.er.embeddings.word_embeddings.weight", "float16"),
-        ("model.embed_tokens.weight", "float32"),
+        ("float32", ["word_embedding.weight"]),
+        ("bfloat16", ["xlnet.word_embedding.weight"]),
+        ("float16", ["deep.er.embeddings.word_embeddings.weight"]),
+        ("float32", ["model.embed_tokens.weight"]),
+        ("float32", []),
+        ("float32", ["a.word_embedding.weight", "b.word_embedding.weight"]),
     ],
 )
-def test_tables_of_other_architectures_and_number_types_are_found(
-    tiny_models, tmp_path, name, dtype
-):
+def test_the_one_table_of_a_model_is_found_in_any_number_type(tiny_models, tmp_path, dtype, names):
     import torch
+    from safetensors.torch import save_file
 
     table = torch.randn(204, 8).to(getattr(torch, dtype))
-    tensors = {name: table, "layer.weight": torch.zeros(2)}
-    model = fit_static(_with_weights(tmp_path, tensors, tiny_models["bert"]), "average", ())
+    tensors = {name: table.clone() for name in names} | {"layer.weight": torch.zeros(2)}
+    save_file(tensors, tmp_path / "model.safetensors")
+    for file in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(tiny_models["bert"] / file, tmp_path)
+    if len(names) != 1:
+        with pytest.raises(ModelError, match="expected one table of input embeddings"):
+            fit_static(tmp_path, "average", ())
+        return
+    model = fit_static(tmp_path, "average", ())
     np.testing.assert_allclose(model.embed([[9]])[0], table[9].float().numpy(), rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "names", [["layer.weight"], ["a.word_embedding.weight", "b.word_embedding.weight"]]
-)
-def test_a_model_without_a_table_or_with_several_is_refused(tiny_models, tmp_path, names):
-    import torch
-
-    tensors = {name: torch.zeros(3, 2) for name in names}
-    with pytest.raises(ModelError, match="expected one table of input embeddings"):
-        fit_static(_with_weights(tmp_path, tensors, tiny_models["bert"]), "average", ())
 
 
 # Fitting
@@ -166,7 +154,11 @@ def _embedded(model, texts):
 
 
 def test_sif_is_the_papers_algorithm_1(file):
-    model = fit_static(file, "sif", TEXTS, settings=FitSettings(a=0.01))
+    told = []
+    model = fit_static(
+        file, "sif", TEXTS * 100, settings=FitSettings(a=0.01), done=lambda *one: told.append(one)
+    )
+    assert np.sum(told, axis=0).tolist() == [1800, sum(len(one.split()) for one in TEXTS) * 100]
     sentences, counts = _sentences(TEXTS)
     weights = {word: 0.01 / (0.01 + n / counts.total()) for word, n in counts.items()}
     table = dict(zip(WORDS, VECTORS.astype(np.float64), strict=True))
@@ -176,9 +168,9 @@ def test_sif_is_the_papers_algorithm_1(file):
     first = np.linalg.svd(rows)[2][0]
     expected = rows - np.outer(rows @ first, first)
     np.testing.assert_allclose(_embedded(model, TEXTS), expected, atol=1e-5)
-    assert model.parts.fitted.parameters["components"] == 1
+    assert model.fitted.parameters["components"] == 1
     # A word that the corpus does not have weighs 1.
-    assert model.parts.fitted.weights[WORDS.index("art")] == 1
+    assert model.fitted.weights[WORDS.index("art")] == 1
 
 
 def test_usif_is_the_published_method(file):
@@ -192,7 +184,7 @@ def test_usif_is_the_published_method(file):
     threshold = 1 - (1 - 1 / size) ** length
     alpha = sum(count / total > threshold for count in counts.values()) / size
     a = (1 - alpha) / (alpha * size / 2)
-    assert model.parts.fitted.parameters["a"] == pytest.approx(a)
+    assert model.fitted.parameters["a"] == pytest.approx(a)
     rows = []
     for sentence in sentences:
         words = VECTORS[[WORDS.index(word) for word in sentence]].astype(np.float64)
@@ -205,18 +197,24 @@ def test_usif_is_the_published_method(file):
         expected = expected - share * np.outer(expected @ components[index], components[index])
     np.testing.assert_allclose(_embedded(model, texts), expected, atol=1e-5)
     least = min(counts.values()) / total
-    assert model.parts.fitted.weights[WORDS.index("art")] == pytest.approx(a / (0.5 * a + least))
+    assert model.fitted.weights[WORDS.index("art")] == pytest.approx(a / (0.5 * a + least))
 
 
-def test_word_counts_take_the_place_of_the_corpuss_own(file, tmp_path):
+def test_word_counts_take_the_place_of_the_corpuss_own(file, tiny_models, tmp_path):
     counts = tmp_path / "counts.txt"
+    settings = FitSettings(word_counts=str(counts))
     counts.write_text("the 60\ncat 30\nelsewhere 10\n")
-    model = fit_static(file, "sif", TEXTS, settings=FitSettings(word_counts=str(counts)))
-    weights = dict(zip(WORDS, model.parts.fitted.weights.tolist(), strict=True))
+    model = fit_static(file, "sif", TEXTS, settings=settings)
+    weights = dict(zip(WORDS, model.fitted.weights.tolist(), strict=True))
     assert weights["cat"] == pytest.approx(0.001 / (0.001 + 0.3))
     # Looked up in lower case where it is not there as written.
     assert weights["The"] == weights["the"] == pytest.approx(0.001 / (0.001 + 0.6))
     assert weights["dog"] == 1
+    counts.write_text("chat 60\n")
+    with pytest.raises(SourceError, match="counts no word that has a vector"):
+        fit_static(file, "sif", TEXTS, settings=settings)
+    with pytest.raises(ConfigError, match="word pieces"):
+        fit_static(tiny_models["bert"], "sif", TEXTS, settings=settings)
 
 
 def test_components_are_of_a_sample_that_only_the_seed_decides(file):
@@ -228,21 +226,14 @@ def test_components_are_of_a_sample_that_only_the_seed_decides(file):
         return fit_static(file, "sif", iter(source), settings=settings)
 
     small = fitted(40)
-    assert small.parts.provenance["sampled"] == 40
+    assert small.provenance["sampled"] == 40
     assert small.weights == fitted(40).weights
     assert small.weights != fitted(40, seed=1).weights
     whole = fitted(3000)
     assert whole.weights == fitted(10**6).weights
     # Word probabilities are those of all texts, not of the sample.
-    np.testing.assert_array_equal(small.parts.fitted.weights, whole.parts.fitted.weights)
-    assert abs(small.parts.fitted.components @ whole.parts.fitted.components.T).item() > 0.9
-
-
-def test_progress_counts_every_text_and_word(file):
-    told = []
-    fit_static(file, "sif", TEXTS * 100, done=lambda *counts: told.append(counts))
-    assert sum(texts for texts, _ in told) == len(TEXTS) * 100
-    assert sum(words for _, words in told) == sum(len(text.split()) for text in TEXTS) * 100
+    np.testing.assert_array_equal(small.fitted.weights, whole.fitted.weights)
+    assert abs(small.fitted.components @ whole.fitted.components.T).item() > 0.9
 
 
 @pytest.mark.parametrize(
@@ -270,15 +261,3 @@ def test_a_corpus_without_a_known_word_is_refused(file):
     for texts in ([], ["", "zzz yyy"]):
         with pytest.raises(SourceError, match=f"none of {len(texts)} texts holds a word"):
             fit_static(file, "sif", texts)
-
-
-def test_word_counts_are_refused_for_word_pieces_and_for_another_language(
-    file, tiny_models, tmp_path
-):
-    counts = tmp_path / "counts.txt"
-    counts.write_text("chat 60\n")
-    settings = FitSettings(word_counts=str(counts))
-    with pytest.raises(SourceError, match="counts no word that has a vector"):
-        fit_static(file, "sif", TEXTS, settings=settings)
-    with pytest.raises(ConfigError, match="word pieces"):
-        fit_static(tiny_models["bert"], "sif", TEXTS, settings=settings)

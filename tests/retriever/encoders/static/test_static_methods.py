@@ -1,4 +1,4 @@
-"""Static sentence vectors against loops, hand-made numbers, NumPy's SVD and scikit-learn."""
+"""Static sentence vectors against loops, hand-made numbers and NumPy's SVD."""
 
 import math
 
@@ -24,8 +24,6 @@ WORDS, WIDTH = 7, 4
 vectors_of_words = arrays(np.float32, (WORDS, WIDTH), elements=st.floats(-8, 8, width=16))
 # The id WORDS is a word that is not known.
 texts_of_ids = st.lists(st.lists(st.integers(0, WORDS), max_size=9), max_size=6)
-
-
 WEIGHTS = np.linspace(0.5, 2, WORDS).astype(np.float32)
 
 
@@ -48,7 +46,8 @@ def test_a_text_has_the_vector_of_a_plain_loop_over_its_known_words(vectors, tex
     components, _ = np.linalg.qr(np.random.default_rng(1).standard_normal((WIDTH, 2)))
     shares = np.array([0.75, 0.25])
     fitted = Fitted(WEIGHTS, components.T.astype(np.float32), shares.astype(np.float32))
-    found = sentence_vectors(method, vectors, *flatten(texts, WORDS), fitted)
+    parts = fitted if method in ("sif", "usif") else None
+    found = sentence_vectors(method, vectors, *flatten(texts, WORDS), parts)
     assert found.dtype == np.float32
     assert found.shape == (len(texts), WIDTH * (3 if method == "p-mean" else 1))
     for text, row in zip(texts, found, strict=True):
@@ -69,52 +68,34 @@ def test_weights_are_those_of_the_papers():
     assert usif_a(probabilities, 2) == pytest.approx((1 - 0.25) / (0.25 * 2))
     found = usif_weights(probabilities, 1.5)
     np.testing.assert_allclose(found, 1.5 / (0.75 + probabilities), rtol=1e-6)
-
-
-def test_where_no_word_is_frequent_all_words_weigh_2():
-    probabilities = np.full(5, 0.2)
-    a = usif_a(probabilities, 3)
+    # Where no word is frequent, all of them weigh 2.
+    a = usif_a(np.full(5, 0.2), 3)
     assert a == math.inf
-    np.testing.assert_array_equal(usif_weights(probabilities, a), np.full(5, 2, np.float32))
+    np.testing.assert_array_equal(usif_weights(np.full(5, 0.2), a), np.full(5, 2, np.float32))
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 6])
-def test_components_are_the_right_singular_vectors_of_the_uncentered_matrix(count):
+def test_components_are_right_singular_vectors_and_removed_as_the_published_codes_do(count):
     chance = np.random.default_rng(3)
     matrix = chance.standard_normal((200, 6)) * [5, 4, 3, 2, 1, 0.5] + 1
     _, sigma, rows = np.linalg.svd(matrix, full_matrices=False)
     components, squares = principal_components(matrix.T @ matrix, count)
     assert components.shape == (count, 6)
     np.testing.assert_allclose(squares, sigma[:count] ** 2, rtol=1e-9)
-    signs = np.sign((components * rows[:count]).sum(axis=1, keepdims=True))
+    signs = np.sign(rows[np.arange(6), np.abs(rows).argmax(axis=1)])[:count, None]
     np.testing.assert_allclose(components, rows[:count] * signs, atol=1e-6)
+    for method in ("sif", "usif"):
+        # uSIF's code takes the components one after the other.
+        expected = matrix
+        for square, row in zip(squares, rows[:count], strict=True):
+            share = square / squares.sum() if method == "usif" else 1
+            expected = expected - share * np.outer(expected @ row, row)
+        shares = component_shares(method, squares)
+        found = remove_components(matrix.astype(np.float32), components, shares)
+        np.testing.assert_allclose(found, expected, atol=2e-5)
 
 
 def test_a_matrix_of_low_rank_has_no_more_components_than_that():
     matrix = np.outer(np.arange(1.0, 9), [1, 2, 3])
     assert len(principal_components(matrix.T @ matrix, 3)[0]) == 1
     assert len(principal_components(np.zeros((3, 3)), 3)[0]) == 0
-
-
-def test_removal_is_that_of_the_published_codes_on_scikit_learns_components():
-    decomposition = pytest.importorskip("sklearn.decomposition")
-    chance = np.random.default_rng(4)
-    matrix = chance.standard_normal((300, 12)) * np.linspace(4, 0.2, 12) + 0.7
-    components, squares = principal_components(matrix.T @ matrix, 5)
-    svd = decomposition.TruncatedSVD(5, algorithm="arpack", random_state=0).fit(matrix)
-
-    expected = matrix - matrix @ svd.components_.T @ svd.components_
-    found = remove_components(
-        matrix.astype(np.float32), components, component_shares("sif", squares)
-    )
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-
-    # uSIF's code takes the components one after the other.
-    expected = matrix
-    for sigma, row in zip(svd.singular_values_, svd.components_, strict=True):
-        share = sigma**2 / (svd.singular_values_**2).sum()
-        expected = expected - share * np.outer(expected @ row, row)
-    found = remove_components(
-        matrix.astype(np.float32), components, component_shares("usif", squares)
-    )
-    np.testing.assert_allclose(found, expected, atol=1e-5)
