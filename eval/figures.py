@@ -134,17 +134,14 @@ def numbered_legend(figure: Figure, names: Sequence[str]) -> None:
 
 
 def learning_figure(curves: Mapping[str, Sequence[Sequence[float]]], measure: str = "AP") -> Figure:
-    """The dev score after each epoch: a thin line for each seed, and a thick one for their mean.
-
-    The mean ends with the first seed that ends: a mean over those that are left would jump. Curves
-    are in [0, 1] by name and seed, NaN where there is no value.
-    """
+    """Dev scores by epoch, of curves by name and seed: a thin line a seed, a thick one the mean."""
     figure = new_figure(8.5, 4.6)
     from matplotlib.ticker import MaxNLocator
 
     axes = figure.subplots()
     for place, seeds in enumerate(curves.values()):
         style = line_style(place)
+        # A mean over the seeds that are left when one has ended would jump.
         shortest = min(map(len, seeds))
         mean = 100 * np.mean([seed[:shortest] for seed in seeds], axis=0)
         axes.plot(range(shortest), mean, marker=".", label=str(place), **style)

@@ -134,11 +134,8 @@ def embed_all(
     query: bool = False,
     done: Done = ignore,
 ) -> Iterator[TextVectors]:
-    """The vectors of texts under one encoder after the other, in the order of the texts.
-
-    All missing vectors are made before the first result; those of one encoder at a time are in
-    memory. The cache has a SQLite file for each encoder, which several processes may use at once;
-    None is a temporary folder. `done` gets the number of vectors, distinct texts times encoders.
+    """The vectors of texts under one encoder after the other, all made before the first result;
+    `done` gets the number of vectors, distinct texts times encoders.
     """
     unique = list(dict.fromkeys(texts))
     row = {text: number for number, text in enumerate(unique)}
@@ -165,10 +162,6 @@ def _fill_cache(
     done: Done,
 ) -> None:
     """Encode distinct texts that the cache lacks, and store them block by block."""
-
-    def texts_done(texts: int, pieces: int) -> None:
-        done(texts)
-
     for group in _groups(encoders):
         lacking: list[set[int]] = []
         for encoder in group:
@@ -184,7 +177,7 @@ def _fill_cache(
                 parts.append(_Part(encoder, [texts[row] for row in rows], query))
             if len(parts) == 1:
                 (part,) = parts
-                part.vectors = part.encoder.encode_pieces(part.pieces, texts_done)
+                part.vectors = part.encoder.encode_pieces(part.pieces, lambda texts, _: done(texts))
             else:
                 _encode_together(parts, done)
             for part in parts:
@@ -379,9 +372,7 @@ def fitted_remark(forms: Sequence[str], texts: str) -> list[str]:
 
 
 def layer_form(form: str, pooling: Pooling) -> str:
-    """The form of an encoder that concatenates every layer of a model, without head and length 1;
-    refuses a form that decides how layers become a vector.
-    """
+    """The form of an encoder that concatenates every layer as it is; refuses what this decides."""
     asked = parse_encoder(form)
     if asked.static is not None:
         raise ConfigError(f"{form}: a static encoder has no layers; name a transformer")

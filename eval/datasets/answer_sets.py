@@ -156,11 +156,7 @@ def _wiki_documents(path: Path) -> dict[str, dict[str, str]]:
 
 
 def read_trecqa(folder: Path, split: str, variant: str | None) -> QuestionSet:
-    """TrecQA (Wang et al. 2007), in the files of Yao et al. (2013).
-
-    The variant clean has only questions with both relevant and other sentences (Rao et al. 2016).
-    The id of a sentence is "split-question-n"; `passages` are the sentences of all splits.
-    """
+    """TrecQA (Wang et al. 2007), in the files of Yao et al. (2013); clean as Rao et al. (2016)."""
     questions = []
     passages: dict[str, str] = {}
     for part, path in files_by_split(folder, TRECQA).items():
@@ -176,10 +172,7 @@ def read_trecqa(folder: Path, split: str, variant: str | None) -> QuestionSet:
 
 
 def _trecqa_questions(path: Path) -> dict[str, tuple[str, list[tuple[str, int]]]]:
-    """Id to a question, and its sentences with their labels.
-
-    The files look like XML but are none: each tag has its own line, and `<num>` and `&` are words.
-    """
+    """Id to a question and its labeled sentences; not XML, since `<num>` and `&` are words."""
     text = text_of(path)
     found: dict[str, tuple[str, list[tuple[str, int]]]] = {}
     place = 0
@@ -210,11 +203,7 @@ def _trecqa_questions(path: Path) -> dict[str, tuple[str, list[tuple[str, int]]]
 
 
 def read_insuranceqa_1(folder: Path, split: str, variant: str | None) -> QuestionSet:
-    """Version 1 of InsuranceQA (Feng et al. 2015, github.com/shuzi/insuranceQA).
-
-    A question's id is the number of its line, from 1; an answer's is its label. Training questions
-    come without pools: their candidates are their answers, and training has to draw others.
-    """
+    """InsuranceQA v1 (Feng et al. 2015); training questions have their answers alone as a pool."""
     columns: tuple[str, ...] = ("question", "ground truth")
     if split != "train":
         columns = ("ground truth", "question", "pool")
@@ -286,12 +275,7 @@ def _insuranceqa(
 
 
 def read_openqa(folder: Path, split: str, variant: str | None) -> QuestionSet:
-    """Quasar-T and SearchQA, as github.com/thunlp/OpenQA prepares them.
-
-    A paragraph is relevant if it contains the words of an answer in a row (Ma et al. 2019, Sec. 3).
-    Ids are numbers of lines, and "question-paragraph"; questions without paragraphs are left out.
-    `passages` are those of the split alone: the training file of Quasar-T has millions.
-    """
+    """Quasar-T and SearchQA of github.com/thunlp/OpenQA; with the passages of the split alone."""
     texts = required(folder / f"{split}.txt", split)
     lists = required(folder / f"{split}.json", split)
     questions = []

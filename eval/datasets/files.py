@@ -63,10 +63,7 @@ def between(folder: Path, prefix: str, suffix: str) -> tuple[str, ...]:
 def numbered_lines(
     path: Path, *, blank: bool = False, latin1: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """`file:line` from 1 and the line without its end, for each line that is not blank.
-
-    With `latin1`, a file that is not UTF-8 is read as a whole as Latin-1, as old data sets are.
-    """
+    """`file:line` and each line that is not blank; `latin1` is for files that are not UTF-8."""
     with bytes_of(path, str(path), Meter()) as stream:
         lines = TextLines(_recoded(stream.read()) if latin1 else stream)
         for line in lines:

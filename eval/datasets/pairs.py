@@ -339,10 +339,7 @@ def _semeval(path: Path, folder: Path) -> STSTask | None:
 
 
 def _semeval_pairs(path: Path) -> ScoredPairs:
-    """The judged pairs of one file of sentences, whose scores are in the file beside it.
-
-    A blank score is that of a pair that was not judged.
-    """
+    """The pairs of one file of sentences whose score in the file beside it is not blank."""
     gold = path.with_name(path.name.replace(".input.", ".gs.", 1).removesuffix(".gz"))
     scores = list(numbered_lines(existing(gold) or gold, blank=True))
     pairs = list(numbered_lines(path, blank=True))

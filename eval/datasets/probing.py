@@ -47,10 +47,7 @@ _SPARE = 1.05
 
 
 def tokens_of(text: str) -> tuple[str, ...]:
-    """The tokens of a text: separated by spaces, and punctuation around a word on its own.
-
-    A run of the same mark ("...") is one token, and so is a separate clitic ("'s").
-    """
+    """Words, runs of the same mark around them ("..."), and clitics that stand alone ("'s")."""
     tokens: list[str] = []
     for chunk in text.split():
         if chunk.isalnum() or chunk.lower() in _CLITICS:
@@ -73,10 +70,7 @@ def _in_word(sign: str) -> bool:
 
 
 class Sentence(NamedTuple):
-    """A sentence and its random numbers, a hash of the seed and the tokens.
-
-    Those with the lowest ranks are drawn, and sorted by `order`; tasks choose by `choice`.
-    """
+    """A sentence and random numbers by which it is drawn (lowest ranks), ordered and used."""
 
     tokens: tuple[str, ...]
     rank: int
@@ -151,10 +145,7 @@ def published_size(labels: int) -> int:
 def balanced_set(
     task: str, classes: Mapping[str, Sequence[Instance]], remedy: str, **facts: object
 ) -> ProbingSet:
-    """Splits of the first instances of each label, as many of each.
-
-    They are the largest that the rarest label allows, 10 : 1 : 1, up to the published ones.
-    """
+    """The largest splits that the rarest label allows, 10 : 1 : 1, up to the published ones."""
     labels = len(classes)
     rarest = min(classes, key=lambda label: len(classes[label]))
     found = len(classes[rarest])
@@ -227,10 +218,7 @@ def _by_length(read: Read, settings: ProbingSettings) -> ProbingSet:
 
 
 def _by_word(read: Read, settings: ProbingSettings) -> ProbingSet:
-    """A sentence contains exactly one of the words, once, in any case.
-
-    The words are the first lower-case ones of at least four letters from rank 2,001 by frequency.
-    """
+    """Exactly one of the words, which are lower-case ones of 4 letters or more from rank 2,001."""
     counts = Counter(token for sentence in read() for token in sentence.tokens)
     by_frequency = sorted(counts, key=lambda token: (-counts[token], token))
     ranks = {
@@ -263,10 +251,7 @@ def _by_word(read: Read, settings: ProbingSettings) -> ProbingSet:
 
 
 def _by_shift(read: Read, settings: ProbingSettings) -> ProbingSet:
-    """In half of the sentences (label I) two adjacent tokens are swapped.
-
-    A swap that makes a sentence of the corpus, or one that has been made before, is dropped.
-    """
+    """In half (label I) two adjacent tokens are swapped, unless that makes a sentence again."""
     size = published_size(2)
     kept, shifted = Sample(size), Sample(int(size * _SPARE))
     for sentence in read():

@@ -47,11 +47,7 @@ _QUOTES = {"&quot;": '"', "&apos;": "'"}
 
 
 def _read_own(folder: Path, split: str, variant: str | None) -> QuestionSet:
-    """`corpus.jsonl`, `queries.SPLIT.jsonl`, `qrels.SPLIT.tsv`, and maybe `candidates.SPLIT.jsonl`.
-
-    Titles are not read: most of a pool would have the same one. Where there are pools, a question
-    without pool and relevant passage is left out. `clean.SPLIT.txt` has the questions of clean.
-    """
+    """The project's own form, without titles: most of a pool would have the same one."""
     splits = between(folder, "queries.", ".jsonl")
     corpus = required(folder / "corpus.jsonl", split, splits)
     queries = required(folder / f"queries.{split}.jsonl", split, splits)
@@ -153,11 +149,7 @@ def _msmarco_splits(folder: Path) -> tuple[str, ...]:
 
 
 def _read_msmarco(folder: Path, split: str, variant: str | None) -> QuestionSet:
-    """MS MARCO's passages (Nguyen et al. 2016): pools of `top1000.SPLIT`, or the whole collection.
-
-    A judged passage that is not in the pools counts, but has no text. Questions without a relevant
-    passage and without a pool are left out.
-    """
+    """MS MARCO's passages (Nguyen et al. 2016): pools of `top1000.SPLIT`, or the collection."""
     queries = required(folder / f"queries.{split}.tsv", split)
     texts: dict[str, str] = {}
     for where, (query, text) in rows(queries, ("query id", "query")):
@@ -181,10 +173,7 @@ def _read_msmarco(folder: Path, split: str, variant: str | None) -> QuestionSet:
 
 
 def _read_trec(folder: Path, split: str, variant: str | None) -> QuestionSet:
-    """TREC's topics, classic (`<top> <num> ...`) or later ones (`<topic number="1"> ...`).
-
-    A topic written with leading zeros (051) is also found in judgments without them (51).
-    """
+    """TREC's topics, classic (`<top> <num> ...`) or later ones (`<topic number="1"> ...`)."""
     topics = _only_file(folder, "topics.*")
     qrels = _only_file(folder, "qrels.*")
     corpus = _only_file(folder, "corpus.*", "corpus")
@@ -216,6 +205,7 @@ def _topics(path: Path, judged: Container[str]) -> dict[str, str]:
             expected = f"a topic with a number, a title or query, and </{tag}>"
             raise fault(where, expected, shown(" ".join(body.split())), "correct the file")
         id_ = number[1]
+        # 051 is 51 in some judgments.
         if id_ not in judged and id_.lstrip("0") in judged:
             id_ = id_.lstrip("0")
         put_new(topics, where, id_, question, "topic")
@@ -239,15 +229,13 @@ def _plain(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A form of question sets: a folder has one file of each group of `needs`, where * is anything.
-
-    `splits` and `variants` name what a folder has, the default variant first.
-    """
+    """A form of question sets; a folder has one file of each group of `needs` (* is anything)."""
 
     name: str
     needs: tuple[tuple[str, ...], ...]
     splits: Callable[[Path], tuple[str, ...]]
     read: Callable[[Path, str, str | None], QuestionSet]
+    # The default comes first.
     variants: Callable[[Path], tuple[str, ...]] = lambda folder: ()
 
     def missing(self, folder: Path) -> tuple[str, ...]:

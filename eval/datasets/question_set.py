@@ -83,12 +83,7 @@ class QuestionSet:
 
 
 def statistics(questions: QuestionSet) -> dict[str, Any]:
-    """Statistics of a split, as papers on such sets print them (Ma et al. 2019, appendix).
-
-    Words are separated by white space. Where the whole corpus is ranked, it is not read for this,
-    and what depends on it is None. `answers` is the mean number of relevant passages, in the pool
-    or not, of the questions that have one.
-    """
+    """Statistics as in Ma et al. (2019, appendix); of a corpus ranked as a whole they are None."""
     asked = questions.questions
     answered = questions.answered().questions
     relevant = sum(grade >= 1 for question in answered for grade in question.grades.values())

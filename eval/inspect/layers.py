@@ -58,9 +58,7 @@ class InspectedText(NamedTuple):
 
 
 class Inspection:
-    """Iterates over texts, read as they are needed, and their hidden states; those of a block come
-    by length. At the end `notify` is called with a warning if texts were cut.
-    """
+    """Texts, read as they are needed, and their hidden states; those of a block come by length."""
 
     def __init__(
         self,

@@ -150,9 +150,7 @@ def inspect_words(
 
 
 def adjacent_variance(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
-    """(words,) population variance of the adjacent-layer cosines of (layers, words, width) vectors;
-    a cosine with a zero vector is 0.
-    """
+    """(words,) variance of the adjacent-layer cosines of (layers, words, width) vectors."""
     units = scale_to_unit(vectors.astype(np.float64))
     cosines = np.stack([(low * high).sum(axis=-1) for low, high in pairwise(units)])
     variance: NDArray[np.float64] = cosines.var(axis=0)

@@ -85,10 +85,7 @@ class SetScore:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """The best set against a baseline, with the 95% interval of a paired bootstrap over the units.
-
-    On search data (`held_out` is false) it is optimistic, because the set was chosen on them.
-    """
+    """The best set against a baseline, with the 95% interval of a paired bootstrap over units."""
 
     held_out: bool
     best: float
@@ -159,11 +156,9 @@ class MeanBaseline:
 
 @dataclass(frozen=True, slots=True)
 class ShuffledReport:
-    """The paper's protocol: a search per shuffle, and means over all.
+    """A search per shuffle, and means over all; the best sets are by the mean over search data.
 
-    The best sets are by the mean over search data; they have no held-out objective, because pairs
-    that one shuffle searches on are tested on in another. `test_best` is the mean over the best set
-    of each shuffle, which the paper reports.
+    They have no held-out objective: pairs that one shuffle searches on, another tests on.
     """
 
     shuffles: tuple[LayerReport, ...]

@@ -90,9 +90,7 @@ class FusedPairs:
 
 
 class PoolObjective:
-    """The mean of a measure over questions, whose candidates are the pairs, pool after pool; with
-    the attributes and methods of `Correlation`, and equal to what `eval qa` measures.
-    """
+    """The mean of a measure over questions, as `eval qa` has it; used like a `Correlation`."""
 
     unit = "questions"
 
@@ -137,9 +135,7 @@ def subset_values(
     table_bytes: int = _TABLE_BYTES,
     threads: int = _THREADS,
 ) -> Floats:
-    """(subsets,) the objective of every set of layers, with about twice `table_bytes` of memory for
-    each thread.
-    """
+    """(subsets,) the objective of every set of layers; a thread takes twice `table_bytes`."""
     values = np.empty(len(subsets))
     if isinstance(task.grams, FusedPairs):
         for position in range(len(subsets)):

@@ -175,12 +175,9 @@ def _longest(grams: Floats) -> Floats:
 class SubsetCosines:
     """The cosines of pairs of texts under every set, in one block per high part.
 
-    A set is a low part (its layers below some b) and a high part. For one high part, the quadratic
-    form z'Gz is that of the low part, which a table of at most `table_bytes` holds, plus that of
-    the high part, plus the products between the two: a sum over the low part's layers. This sum
-    grows with the low part by one addition: that of a set is that of the set without its top layer,
-    plus that layer's. So a form costs two additions, where a product with an indicator costs
-    n(n+1)/2 multiplications.
+    A set is a low part (its layers below some b) and a high part. Its form z'Gz is that of the low
+    part, from a table, plus that of the high part, plus the products between the two: those of a
+    set without its top layer, plus that layer's. So a form costs two additions.
     """
 
     def __init__(self, grams: PairGrams, subsets: LayerSubsets, table_bytes: int) -> None:

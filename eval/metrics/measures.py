@@ -110,10 +110,7 @@ def _run_pools(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Group:
-    """Queries with pools of about the same size, as rows of one matrix of gains, padded with zeros.
-
-    `pairs` are numbers of their pairs, and `slots` the places of these in the matrix.
-    """
+    """Queries as rows of a matrix of gains, padded with zeros, with places `slots` of `pairs`."""
 
     queries: NDArray[np.int64]
     pairs: NDArray[np.int64]
@@ -132,11 +129,7 @@ class _Group:
 
 
 class PoolMeasures:
-    """Values of measures for each query; what does not depend on scores is prepared once.
-
-    Pairs are the candidates of the pools, one pool after the other; texts are not read. Judged
-    documents that are not in the pool count in the divisors.
-    """
+    """Values of measures for each query; what does not depend on scores is prepared once."""
 
     def __init__(self, pools: Sequence[Question], measures: Sequence[str]) -> None:
         self._measures = _parsed_measures(measures)

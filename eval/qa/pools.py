@@ -192,11 +192,7 @@ def training_set(
     *,
     unanswered: bool = False,
 ) -> TrainingSet:
-    """The training data of a split with pools.
-
-    With the negatives ``pool`` and ``hard`` only the passages that these name are rows, with
-    ``random`` all passages of the set. `unanswered` keeps questions without a relevant passage.
-    """
+    """The training data of a split with pools; `random` negatives are of all its passages."""
     chosen = questions.answered().questions
     if not chosen:
         raise BadInputError(
@@ -229,10 +225,7 @@ def training_set(
 
 
 def without_overlap(questions: QuestionSet, others: Sequence[QuestionSet]) -> QuestionSet:
-    """The questions whose text or relevant passages no other set asks, ranks or judges.
-
-    Texts are equal that have the same words in any case. Titles of documents are passed over.
-    """
+    """The questions whose text or relevant passages no other set asks, ranks or judges."""
     known = {_words(question.text) for other in others for question in other.questions}
     known |= {_words(text) for other in others for text in _ranked_texts(other)}
     kept = []

@@ -260,11 +260,7 @@ def fine_tune(
     progress: Progress = silent,
     notify: Notify = ignore,
 ) -> tuple[tuple[Epoch, ...], Epoch]:
-    """Fine-tune a cross-encoder and write it to a folder: the learning curve, and the epoch kept.
-
-    If the model is a cross-encoder's folder, training starts from its MLP too. The same call
-    resumes from a checkpoint beside the folder, and leaves a folder that it has written before.
-    """
+    """Fine-tune a cross-encoder, and write it to a folder: its curve, and the epoch kept."""
     from retriever.rerankers.scorers import CrossHead
 
     base = find_model(plan.model, download=loading.download)

@@ -38,6 +38,7 @@ from retriever.encoders.registry import require_asked
 from retriever.encoders.settings import DEFAULT_MODEL, over_model, parse_encoder
 from retriever.errors import ConfigError, SourceError
 from retriever.index import Index
+from retriever.index.add import NoProgress
 from retriever.rerankers.cross import load_cross_encoder
 from retriever.search.engine import ScoredPassages
 from retriever.search.fusion import FusionSettings, fuse
@@ -144,14 +145,11 @@ def _complete(index: Index, questions: QuestionSet, progress: Progress, notify: 
         notify(f"warning: {reader.empty:,} documents of the corpus have no text and are left out")
 
 
-class _IndexingStage:
+class _IndexingStage(NoProgress):
     """The progress of indexing as a stage, whose number of passages is not known."""
 
     def __init__(self, progress: Progress) -> None:
         self._done = progress("indexing passages", None)
-
-    def window(self, passages: int) -> None:
-        """Nothing to show."""
 
     def encoded(self, passages: int, pieces: int) -> None:
         """Count passages."""
@@ -190,11 +188,7 @@ class CorpusSearch:
         return ranked(questions.questions, found)
 
     def pools(self, questions: QuestionSet) -> QuestionSet:
-        """The same questions with the hits of a hybrid search as pools.
-
-        A passage is the best of a hit, for each question its own; BM25 reads that of the first
-        question that found the document. Training has whole relevant documents that were not found.
-        """
+        """The same questions with hits as pools, and whole relevant documents that are no hits."""
         texts = [one.text for one in questions.questions]
         found = self.index.search_many(texts, self._settings)
         passages: dict[str, str] = {}
@@ -247,10 +241,7 @@ def _titled(title: str | None, text: str) -> str:
 
 @dataclass(eq=False)
 class Resources:
-    """What is read, computed or loaded when a system first needs it, and kept.
-
-    `cuts` has a line on each model that did not read the end of texts of the split to rank.
-    """
+    """What is read, computed or loaded when a system first needs it, and kept."""
 
     read: Callable[[str], QuestionSet]
     split: str
@@ -259,6 +250,7 @@ class Resources:
     models: Path
     progress: Progress
     notify: Notify
+    # A line on each model that did not read the end of texts of the split to rank.
     cuts: list[str] = field(default_factory=list)
     _together: tuple[str, ...] = ()
     _encoders: dict[str, Encoder] = field(default_factory=dict)

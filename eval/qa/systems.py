@@ -227,11 +227,7 @@ class QASettings:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """One system, by its text; its `encoder` is empty for that of the evaluation.
-
-    `kind` is the name before a colon, "saved reranker" or "run", whose file is `path`; `variant` is
-    what follows the colon, of a cross-encoder the loss. `fused` adds the hybrid of cosine and BM25.
-    """
+    """One system, by its text; its kind is the name before a colon, "saved reranker" or "run"."""
 
     text: str
     kind: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -70,32 +69,25 @@ def mean_and_spread(values: Sequence[float]) -> Value:
     return float(np.mean(values)), spread
 
 
-class ScoredSet(ABC):
+Compared = Mapping[str, Mapping[str, Score]]
+"""Measure to encoder to its score beside the baseline."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredSet:
     """A set of sentences and how encoders are scored on it."""
 
     name: str
+    measures: tuple[str, ...]
     # Distinct texts, and those that fitted encoders are fitted on.
     texts: list[str]
     fit_on: list[str]
-    measures: tuple[str, ...]
     # What scoring is called, and the number of its steps for one encoder.
     stage: tuple[str, int]
-
-    @abstractmethod
-    def score(self, vectors: TextVectors, done: Done) -> VectorScore:
-        """Score the vectors of the texts."""
-
-    @abstractmethod
-    def compare(
-        self, scores: Mapping[str, VectorScore], baseline: str, progress: Progress
-    ) -> Mapping[str, Mapping[str, Score]]:
-        """Measure to encoder to its score beside the baseline."""
-
-    @abstractmethod
-    def describe(
-        self, tested: NDArray[np.int64] | None
-    ) -> tuple[dict[str, str], Mapping[str, Sequence[object]]]:
-        """The facts of the set, and the columns of its tested examples."""
+    score: Callable[[TextVectors, Done], VectorScore]
+    compare: Callable[[Mapping[str, VectorScore], str, Progress], Compared]
+    # The facts of the set, and the columns of the rows that were tested.
+    describe: Callable[[Any], tuple[dict[str, str], Mapping[str, Sequence[object]]]]
 
 
 def load_sets(argument: str, given: Sequence[str | Path | S], read: Callable[[Path], S]) -> list[S]:
@@ -217,11 +209,8 @@ def compare_correlations(
 ) -> dict[str, Score]:
     """The correlations of encoders with intervals, and their differences from a baseline.
 
-    Pairs are drawn with replacement within each part, the same for all encoders. An encoder's value
-    in a draw is the weighted mean over the parts of the correlation of predicted and gold scores,
-    averaged over seeds. Intervals are those of `percentile_interval`. p of a difference is
-    (1 + 2 m) / (1 + resamples), at most 1, where m is the number of draws on the rarer side of 0.
-    Predictions are (seeds, pairs), part after part; `done` gets parts times resamples in all.
+    Pairs are drawn within each part, the same for all encoders; p of a difference is (1 + 2 m) /
+    (1 + resamples), where m draws are on the rarer side of 0. Predictions are (seeds, pairs).
     """
     rows = np.concatenate(list(predictions.values()))
     pairs = rows.shape[1]
@@ -269,9 +258,8 @@ def compare_accuracies(
 ) -> dict[str, Score]:
     """The accuracies of encoders with intervals, and their differences from a baseline.
 
-    p is that of the paired randomization test over the shares of tests in which each example is
-    right: McNemar's exact test where each is tested once. Where examples are tested unequally
-    often, intervals and differences count each example once, accuracies each test.
+    p is that of the randomization test over the share of right tests of each example: McNemar's
+    exact test where each is tested once. Intervals count each example once, accuracies each test.
     """
     scores = compare_values(correct, baseline, resampling.resamples, resampling.seed)
     return {

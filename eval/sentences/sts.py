@@ -9,22 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.datasets.pairs import PairSubset, ScoredPairs, STSTask, contained, joined_pairs, read_sts
+from eval.datasets.pairs import PairSubset, ScoredPairs, STSTask, contained, read_sts
 from eval.metrics.comparison import Score
-from eval.metrics.correlation import (
-    CORRELATED_DECIMALS,
-    CORRELATIONS,
-    correlations,
-    cosines,
-)
+from eval.metrics.correlation import CORRELATED_DECIMALS, CORRELATIONS, correlations, cosines
 from eval.progress import Done, Progress, silent
 from eval.sentences.experiment import (
+    Compared,
     Part,
     ScoredSet,
     SentenceSettings,
@@ -112,14 +109,14 @@ def score_sts(
     settings = settings or STSSettings()
     names = named_encoders(encoders)
     tasks = load_sets("tests", tests, read_sts)
-    twice = contained([joined_pairs([part.pairs for part in task.subsets]) for task in tasks])
+    twice = contained([task.tested() for task in tasks])
     if twice is not None:
         one, other = (tasks[place].name for place in twice)
         raise ConfigError(f"{one}: all of its pairs are in {other} too; name each pair once")
     for task in tasks:
         check_sts(task, settings)
     sets, grids, baseline = score_sets(
-        [_ScoredTest(task, settings) for task in tasks], names, settings, progress
+        [_scored_test(task, settings) for task in tasks], names, settings, progress
     )
     facts, protocol = _described(settings)
     return SentenceResult(
@@ -162,11 +159,10 @@ def sts_correlations(
         for subset, cosines in zip(task.subsets, found, strict=True)
     ]
     everywhere = np.concatenate(found)
-    gold = np.concatenate([subset.pairs.gold for subset in task.subsets])
     sizes = [one["pairs"] for one in parts]
     by_measure = {measure: [one[measure] for one in parts] for measure in CORRELATIONS}
     aggregated: dict[str, dict[str, float]] = {
-        "all": correlations(everywhere, gold),
+        "all": correlations(everywhere, task.tested().gold),
         "mean": {name: float(np.mean(one)) for name, one in by_measure.items()},
         "wmean": {name: float(np.average(one, weights=sizes)) for name, one in by_measure.items()},
     }
@@ -207,71 +203,61 @@ def _correlate(task: STSTask, subset: PairSubset, found: Floats) -> dict[str, fl
     return correlations(found, gold)
 
 
-class _ScoredTest(ScoredSet):
+def _scored_test(task: STSTask, settings: STSSettings) -> ScoredSet:
     """A test, scored by cosines or by the supervised protocol."""
 
-    def __init__(self, task: STSTask, settings: STSSettings) -> None:
-        self._task, self._settings = task, settings
-        self.name, self.measures, self.stage = task.name, CORRELATIONS, ("scores", 1)
-        self.texts = sts_texts(task, supervised=settings.supervised is not None)
-        self.fit_on = sts_texts(task)
-
-    def score(self, vectors: TextVectors, done: Done) -> VectorScore:
-        """Cosines, or predicted scores, and their correlations."""
-        if self._settings.supervised is None:
-            found = sts_correlations(self._task, vectors, self._settings.aggregation)
+    def score(vectors: TextVectors, done: Done) -> VectorScore:
+        if settings.supervised is None:
+            found = sts_correlations(task, vectors, settings.aggregation)
         else:
-            found = score_relatedness(self._task, vectors, self._settings.supervised)
+            found = score_relatedness(task, vectors, settings.supervised)
         done(1)
         return found
 
-    def compare(
-        self, scores: Mapping[str, VectorScore], baseline: str, progress: Progress
-    ) -> dict[str, dict[str, Score]]:
-        """By a bootstrap over pairs."""
-        parts, resampling = self._parts(), self._settings.resampling
-        steps = resampling.resamples * len(parts) * len(CORRELATIONS)
-        done = progress(f"{self.name}: resamples", steps)
-        predictions = {name: one.predictions for name, one in scores.items()}
-        return {
-            measure: compare_correlations(
-                parts,
-                {name: one.values[measure] for name, one in scores.items()},
-                predictions,
-                measure,
-                baseline,
-                resampling,
-                done,
-            )
-            for measure in CORRELATIONS
-        }
-
-    def _parts(self) -> list[Part]:
-        golds = [subset.pairs.gold for subset in self._task.subsets]
-        if self._settings.aggregation == "all":
-            return [Part(np.concatenate(golds), 1.0)]
-        if self._settings.aggregation == "mean":
-            return [Part(gold, 1 / len(golds)) for gold in golds]
-        pairs = sum(map(len, golds))
-        return [Part(gold, len(gold) / pairs) for gold in golds]
-
-    def describe(
-        self, tested: NDArray[np.int64] | None
-    ) -> tuple[dict[str, str], dict[str, Sequence[object]]]:
-        """Numbers of pairs; part, sentences and gold score of each."""
-        task = self._task
-        pairs = [(subset.name, subset.pairs) for subset in task.subsets]
-        facts = {"pairs": f"{sum(len(part) for _, part in pairs):,}"}
+    def describe(_: None) -> tuple[dict[str, str], dict[str, Sequence[object]]]:
+        pairs, everything = [(part.name, len(part.pairs)) for part in task.subsets], task.tested()
+        facts = {"pairs": f"{len(everything):,}"}
         if len(pairs) > 1:
-            facts["parts"] = ", ".join(f"{name} {len(part):,}" for name, part in pairs)
-        if self._settings.supervised is not None and task.train and task.dev:
+            facts["parts"] = ", ".join(f"{name} {count:,}" for name, count in pairs)
+        if settings.supervised is not None and task.train and task.dev:
             facts["training pairs"] = f"{len(task.train):,}, and {len(task.dev):,} dev"
         return facts, {
-            "part": [name for name, part in pairs for _ in part.left],
-            "sentence1": [text for _, part in pairs for text in part.left],
-            "sentence2": [text for _, part in pairs for text in part.right],
-            "gold": [score for _, part in pairs for score in part.gold.tolist()],
+            "part": [name for name, count in pairs for _ in range(count)],
+            "sentence1": everything.left,
+            "sentence2": everything.right,
+            "gold": everything.gold.tolist(),
         }
+
+    texts = sts_texts(task, supervised=settings.supervised is not None)
+    compare = partial(_compare_test, task, settings)
+    return ScoredSet(
+        task.name, CORRELATIONS, texts, sts_texts(task), ("scores", 1), score, compare, describe
+    )
+
+
+def _compare_test(
+    task: STSTask,
+    settings: STSSettings,
+    scores: Mapping[str, VectorScore],
+    baseline: str,
+    progress: Progress,
+) -> Compared:
+    """By a bootstrap over the pairs of each part that is correlated."""
+    golds, resampling = [subset.pairs.gold for subset in task.subsets], settings.resampling
+    if settings.aggregation == "all":
+        golds = [np.concatenate(golds)]
+    sizes = [1 if settings.aggregation == "mean" else len(gold) for gold in golds]
+    parts = [Part(gold, size / sum(sizes)) for gold, size in zip(golds, sizes, strict=True)]
+    steps = resampling.resamples * len(parts) * len(CORRELATIONS)
+    done = progress(f"{task.name}: resamples", steps)
+    predictions = {name: one.predictions for name, one in scores.items()}
+    compared: dict[str, Mapping[str, Score]] = {}
+    for measure in CORRELATIONS:
+        values = {name: one.values[measure] for name, one in scores.items()}
+        compared[measure] = compare_correlations(
+            parts, values, predictions, measure, baseline, resampling, done
+        )
+    return compared
 
 
 def _described(settings: STSSettings) -> tuple[dict[str, str], str]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.datasets.pairs import ScoredPairs, STSTask, joined_pairs
+from eval.datasets.pairs import ScoredPairs, STSTask
 from eval.metrics.correlation import CORRELATIONS, correlations
 from eval.sentences.experiment import Value, VectorScore, mean_and_spread
 from eval.vectors import TextVectors
@@ -94,7 +94,7 @@ def supervised_parts(task: STSTask) -> tuple[ScoredPairs, ScoredPairs, ScoredPai
             f"{task.name}: the supervised protocol needs training, dev and test pairs; found no "
             f"{lacking} pairs; leave out the set or --supervised"
         )
-    parts = task.train, task.dev, joined_pairs([subset.pairs for subset in task.subsets])
+    parts = task.train, task.dev, task.tested()
     for name, part in zip(("training", "dev", "test"), parts, strict=True):
         if len(part) < 2 or (part.gold == part.gold[0]).all():
             raise BadInputError(

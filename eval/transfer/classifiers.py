@@ -42,12 +42,7 @@ class Job(NamedTuple):
 
 @dataclass(slots=True)
 class LogisticRegressions:
-    """A linear softmax classifier with a quadratic penalty.
-
-    ``scaled`` scales every feature to mean 0 and deviation 1 on the training rows, so that encoders
-    with vectors of different lengths meet the same penalty; ``senteval`` and ``bert-lc`` take
-    features as they are.
-    """
+    """A linear softmax classifier with a quadratic penalty, on `scaled` features or as they are."""
 
     recipe: Recipe = "scaled"
     # Number of fits that reached the maximum number of steps.
@@ -59,9 +54,7 @@ class LogisticRegressions:
         return self.recipe == "bert-lc"
 
     def grid(self, *, folded: bool) -> tuple[float, ...]:
-        """The strengths of regularization to choose from, in the order that decides ties; SentEval
-        has another grid where they are chosen by folds of a training split beside a test split.
-        """
+        """Strengths of regularization; SentEval has others where folds of a split choose."""
         if self.recipe == "senteval":
             return _SENTEVAL_FOLDED if folded else _SENTEVAL
         return _SCALED if self.recipe == "scaled" else _BERT_LC
@@ -73,9 +66,7 @@ class LogisticRegressions:
         jobs: Sequence[Job],
         seed: int,
     ) -> list[Rows]:
-        """The predicted classes of each job, (values, test rows) int64; all jobs have the same
-        number of values.
-        """
+        """The classes of each job, (values, test rows); all jobs have as many values."""
         return [self._predict(features, labels, job, seed) for job in jobs]
 
     def _predict(self, features: NDArray[np.float32], labels: Rows, job: Job, seed: int) -> Rows:
@@ -128,9 +119,7 @@ class MLPs:
         jobs: Sequence[Job],
         seed: int,
     ) -> list[Rows]:
-        """As of `LogisticRegressions`. A job with fewer steps per epoch than others beside it makes
-        idle steps of Adam at the end.
-        """
+        """As of `LogisticRegressions`; a job with fewer steps an epoch ends it with idle ones."""
         classes = 1 + max(int(labels[job.train].max()) for job in jobs)
         predictions = []
         for start in range(0, len(jobs), _JOBS_AT_ONCE):

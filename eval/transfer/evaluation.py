@@ -8,15 +8,12 @@ from itertools import product
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from eval.datasets.classification import ClassificationTask, read_classification, read_probing
 from eval.layers.search import layer_fusion
 from eval.layers.subsets import count_subsets
-from eval.metrics.comparison import Score
 from eval.progress import Done, Progress, silent
 from eval.sentences.experiment import (
+    Compared,
     ScoredSet,
     SentenceSettings,
     VectorScore,
@@ -183,7 +180,7 @@ def _score_tasks(
     if settings.layer_search is not None:
         sets, grids, baseline = _searched(tasks, names, settings, settings.layer_search, progress)
     else:
-        scored = [_ScoredTask(task, settings) for task in tasks]
+        scored = [_scored_task(task, settings) for task in tasks]
         sets, grids, baseline = score_sets(scored, names, settings, progress)
     facts, remarks = _described(settings)
     return SentenceResult(
@@ -236,39 +233,30 @@ def _counted(number: int) -> str:
     return "1 division" if number == 1 else f"{number} divisions"
 
 
-class _ScoredTask(ScoredSet):
+def _scored_task(task: ClassificationTask, settings: TransferSettings) -> ScoredSet:
     """A task, scored by a classifier."""
+    protocol, texts = settings.protocol, task_texts(task)
 
-    def __init__(self, task: ClassificationTask, settings: TransferSettings) -> None:
-        self._task, self._settings = task, settings
-        self.name, self.measures = task.name, (ACCURACY,)
-        self.texts = self.fit_on = task_texts(task)
-        data, classifier = task_classes(task), settings.make()
-        seeds = effective_seeds(data, classifier, settings.protocol, settings.seeds)
-        self.stage = ("seeds", seeds)
+    def score(vectors: TextVectors, done: Done) -> VectorScore:
+        data = classification_data(task, vectors)
+        return score_classification(data, settings.make(), protocol, settings.seeds, done)
 
-    def score(self, vectors: TextVectors, done: Done) -> VectorScore:
-        """Accuracies of a classifier on the vectors."""
-        data, settings = classification_data(self._task, vectors), self._settings
-        return score_classification(data, settings.make(), settings.protocol, settings.seeds, done)
-
-    def compare(
-        self, scores: Mapping[str, VectorScore], baseline: str, progress: Progress
-    ) -> dict[str, dict[str, Score]]:
-        """By a randomization test over examples."""
-        return _compared(scores, baseline, self._settings)
-
-    def describe(
-        self, tested: NDArray[np.int64] | None
-    ) -> tuple[dict[str, str], Mapping[str, Sequence[object]]]:
-        """Splits and classes; split, label and texts of each tested example."""
-        assert tested is not None
-        return task_facts(self._task, tested), tested_columns(self._task, tested)
+    seeds = effective_seeds(task_classes(task), settings.make(), protocol, settings.seeds)
+    return ScoredSet(
+        name=task.name,
+        measures=(ACCURACY,),
+        texts=texts,
+        fit_on=texts,
+        stage=("seeds", seeds),
+        score=score,
+        compare=lambda scores, baseline, _: _compared(scores, baseline, settings),
+        describe=lambda tested: (task_facts(task, tested), tested_columns(task, tested)),
+    )
 
 
 def _compared(
     scores: Mapping[str, VectorScore], baseline: str, settings: TransferSettings
-) -> dict[str, dict[str, Score]]:
+) -> Compared:
     found = {name: one.values[ACCURACY] for name, one in scores.items()}
     correct = {name: one.predictions[0] for name, one in scores.items()}
     return {ACCURACY: compare_accuracies(found, correct, baseline, settings.resampling)}
@@ -281,9 +269,7 @@ def _searched(
     search: LayerTransferSettings,
     progress: Progress,
 ) -> tuple[tuple[SetScores, ...], tuple[LayerGrid, ...], str | None]:
-    """What `score_sets` returns, with chosen layers beside the last ones and random ones: a set of
-    scores for each task and share of its training examples.
-    """
+    """What `score_sets` returns, a set for each task and share of its training examples."""
     asked = [parse_encoder(name) for name in names]
     # A maximum or a head comes after the layers are chosen.
     plain = [

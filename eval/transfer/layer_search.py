@@ -86,9 +86,7 @@ def search_transfer(
     *,
     train_share: float = 1.0,
 ) -> dict[str, VectorScore]:
-    """Choose layers on inner divisions, and test them on outer ones beside the last layer, the last
-    four and as many random ones; `done` gets the number of sets for each inner division.
-    """
+    """Choose layers on inner divisions, and test them and the baselines on outer ones."""
     states, labels = data.hidden_states, data.data.labels
     most = None if settings.max_layers is None else min(settings.max_layers, states)
     subsets = layer_subsets(states, most)
@@ -150,9 +148,7 @@ def search_transfer(
 def layer_divisions(
     data: ClassificationData, settings: LayerTransferSettings, train_share: float = 1.0
 ) -> Iterator[LayerDivision]:
-    """The divisions that layers are chosen, learned and tested on; with a share of the 85% to learn
-    on, the tested examples stay the same (Fig. 1 of the paper).
-    """
+    """The divisions; a share of the 85% to learn on leaves the tested examples as they are."""
     if not 0 < train_share <= 1:
         raise ConfigError(f"train-share: expected above 0, up to 1, found {train_share}")
     for number, (rows, test) in enumerate(outer_divisions(data, settings.outer, settings.seed)):
@@ -190,16 +186,12 @@ def inner_accuracies(
     strength: float,
     done: Done = ignore,
 ) -> Floats:
-    """The (divisions, subsets) float64 accuracy of every set of layers, by ridge regression, exact.
+    """The (divisions, subsets) accuracy of every set of layers, by ridge regression, exact.
 
-    The highest output for an indicator (1 or -1) of each class wins, the lower class on a tie. The
-    penalty is `strength` times the mean variance of the features, so that sets of layers with
-    vectors of different lengths are treated alike.
-
-    The features of a single text under a set are the mean of the layers' vectors, so their scatter
-    matrix is the mean of blocks of that of all layers side by side, and each set follows from a
-    smaller one by adding a few blocks. Pairs, maxima and heads are not linear in the layers: each
-    set's scatter is computed from its features. All divisions are of the same rows.
+    The penalty is `strength` times the mean variance of the features. Those of a single text are a
+    mean of layers, so their scatter matrix follows from that of a smaller set by adding a few
+    blocks; that of pairs, maxima and heads is computed from the features of each set. All divisions
+    are of the same rows.
     """
     place = {int(mask): number for number, mask in enumerate(subsets.masks)}
     values = np.zeros((len(divisions), len(subsets)))
@@ -251,9 +243,7 @@ class _Sums:
 
 
 class _Blocks:
-    """One division of single texts, in blocks of layers: `whole` is over all its rows, `test` is
-    (rows, hidden states, width) float64 minus the center.
-    """
+    """One division of single texts, in blocks of layers; `test` is minus the center of `whole`."""
 
     def __init__(self, whole: _Sums, test: Floats, test_targets: Floats, targets: Floats) -> None:
         self._states, self._width = whole.center.shape

@@ -316,9 +316,7 @@ def score_classification(
     seeds: int = 5,
     done: Done = ignore,
 ) -> VectorScore:
-    """Train and test a classifier under seeds 0, 1, ...; only one if nothing is random. The
-    predictions are the share of correct tests of each example, which are the same for any encoder.
-    """
+    """Train and test a classifier under seeds 0, 1, ...; only one if nothing is random."""
     protocol = protocol or TransferProtocol()
     count = effective_seeds(data, classifier, protocol, seeds)
     outcomes = []

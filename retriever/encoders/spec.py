@@ -25,7 +25,7 @@ from retriever.settings import declared_settings
 if TYPE_CHECKING:
     from retriever.encoders.encoder import Encoder
 
-Done = Callable[[int, int], None]
+Done = Callable[[int, int], object]
 
 # Texts whose vectors identify an encoder.
 PROBES = (
