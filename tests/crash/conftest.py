@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import workload
-from answers import make
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +19,7 @@ def crash_encoder():
 def template(crash_encoder, tmp_path_factory):
     """The index of `make`, made once; copy it, and change the copy."""
     folder = tmp_path_factory.mktemp("template") / "index"
-    make(folder)
+    workload.make(folder)
     return folder
 
 

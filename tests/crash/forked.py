@@ -1,21 +1,15 @@
-"""Work in other processes, which may be killed, and its result.
+"""Work in forked processes, which may be killed, and its result.
 
-A forked process exits without cleanup. FAISS runs on one thread there: threads that it started
-before are not forked with it.
+They exit without cleanup. FAISS runs on one thread there: threads that it started before are not
+forked with it.
 """
 
 import json
 import os
-import signal
-import subprocess
-import sys
 import traceback
 import warnings
-from pathlib import Path
 
 from indexes.vectors.library import load_faiss
-
-ROOT = Path(__file__).parents[2]
 
 
 def in_child(action):
@@ -46,18 +40,3 @@ def in_child(action):
         said = pipe.read()
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     return status, json.loads(said) if said and status >= 0 else None
-
-
-def start(script, *arguments):
-    """Start a script beside this one as a process of its own."""
-    return subprocess.Popen(
-        [sys.executable, Path(__file__).with_name(script), *map(str, arguments)],
-        cwd=ROOT,
-        # One thread: many that wait for each other would measure the scheduler.
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        # In the background of a shell a test run, and what it starts, ignores interruptions.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )

@@ -6,9 +6,11 @@ there are, 2 if it does not. The memory of every process is to stay as it is.
 
 import json
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
-from forked import start
 
 from indexes.folder.verify import verify
 
@@ -16,17 +18,27 @@ SECONDS = float(os.environ.get("RETRIEVER_SOAK_SECONDS", "10"))
 READERS = int(os.environ.get("RETRIEVER_SOAK_READERS", "2"))
 # What a process may grow by after a third of the time.
 SHARE, BYTES = 0.1, 16 << 20
-
-
 KINDS = ("added", "rewritten", "deleted", "merged", "compacted", "rebuilt", "recreated")
+
+
+def start(*arguments):
+    root = Path(__file__).parents[2]
+    return subprocess.Popen(
+        [sys.executable, Path(__file__).with_name("traffic.py"), *map(str, arguments)],
+        cwd=root,
+        # One thread: many that wait for each other would measure the scheduler.
+        env={**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def outcome(process):
     out, errors = process.communicate(timeout=SECONDS + 60)
     assert process.returncode == 0, errors
     assert errors == ""
-    done = json.loads(out)
-    return done
+    return json.loads(out)
 
 
 @pytest.mark.soak
@@ -35,10 +47,10 @@ def test_readers_see_whole_commits_while_a_writer_works(open_to_all, user):
     if user and os.geteuid() != 0:
         pytest.skip("only root can become another user")
     folder = open_to_all / "index"
-    assert outcome(start("traffic.py", "write", folder, 0.3))["added"]
+    assert outcome(start("write", folder, 0.3))["added"]
     processes = [
-        start("traffic.py", "write", folder, SECONDS, *KINDS),
-        *(start("traffic.py", "read", folder, SECONDS, seed, *user) for seed in range(READERS)),
+        start("write", folder, SECONDS, *KINDS),
+        *(start("read", folder, SECONDS, seed, *user) for seed in range(READERS)),
     ]
     try:
         written, *read = map(outcome, processes)

@@ -1,27 +1,23 @@
-"""Deterministic operations on an index, to be killed at any moment, and its possible states then.
-
-Run as ``workload.py FOLDER JOURNAL [FIRST]``: performs the operations of `LIVED` from number FIRST
-on and writes a line with number and time to the journal, flushed to the disk, after each of them.
-"""
+"""Deterministic operations on an index, its possible states while they run, and its answers."""
 
 from __future__ import annotations
 
-import os
 import random
-import sys
-import time
 from dataclasses import dataclass, field
-from pathlib import Path
+
+from forked import in_child
 
 import indexes.folder.writer
 import retriever.encoders.encoder
 import retriever.index.add
+from indexes.folder.verify import verify
 from indexes.protocol import StructureSettings
 from retriever.documents import Document
 from retriever.encoders.encoder import Encoder
 from retriever.index import Index
 from retriever.index.add import CommitSettings
 from retriever.index.recreation import recreated
+from retriever.search import SearchSettings
 from tests.conftest import FakeEncoder
 
 Contents = dict[str, tuple[str, int]]
@@ -32,7 +28,6 @@ GROUP = 8
 # Passages that wait in the database at most: one group waits, the next one makes a segment.
 WAITING = 12
 STREAMED = CommitSettings(passages=GROUP, window_passages=GROUP)
-WHOLE = CommitSettings()
 VOCABULARY = [f"word{i}" for i in range(60)]
 
 
@@ -88,7 +83,8 @@ class Operation:
                 numbers = ", ".join(id_.removeprefix("d") for id_ in self.gone)
                 index.delete_where(f"number in ({numbers})")
             else:
-                index.add(self._documents(), commit=WHOLE if self.kind == "add" else STREAMED)
+                commit = CommitSettings() if self.kind == "add" else STREAMED
+                index.add(self._documents(), commit=commit)
 
     def _documents(self):
         return [
@@ -114,55 +110,57 @@ LIFE = (
     Operation("delete", gone=("d0", "d7", "d119", "d120", "d139")),
 )
 SWEPT = {
-    "small": Operation("add", short((1, 121, 300), 2)),
+    # Of one document the metadata alone.
+    "small": Operation("add", {**short((1, 121, 300), 2), "d5": (OLD["d5"][0], 2)}),
     "add": Operation("add", short((1, 121, *range(300, 312)), 2)),
+    "stream": Operation("stream", short(range(110, 130), 2)),
     "delete": Operation("delete", gone=("d2", "d122", "d138")),
+    "where": Operation("where", gone=("d3", "d123")),
     # More than half of the younger segment, which is therefore rewritten.
     "merge": Operation("delete", gone=tuple(f"d{i}" for i in range(121, 135))),
     "compact": Operation("compact"),
     "rebuild": Operation("rebuild", structure="IVF8,SQ8"),
     "recreate": Operation("recreate", short(range(4, 30), 3)),
 }
-LIVED = (
-    *LIFE,
-    *SWEPT.values(),
-    Operation("stream", short(range(20, 80), 4)),
-    Operation("where", gone=("d5", "d21", "d79")),
-    # Metadata alone changes for some, the text too for others.
-    Operation(
-        "add",
-        {**short(range(30, 40), 5), **{f"d{i}": (f"onlyd{i}v4 word{i}", 5) for i in (40, 41)}},
-    ),
-    Operation("recreate", short(range(50, 90), 6)),
-    Operation("stream", short(range(90, 130), 7)),
-)
 
 
-def states(operations):
-    """For each operation, what the index may hold while it runs; in the end what is left."""
-    allowed, held = [], {}
-    for operation in operations:
-        allowed.append(operation.steps(held))
-        held = allowed[-1][-1]
-    return [*allowed, [held]]
+def make(folder):
+    """Make the index of `LIFE`, in a process of its own."""
 
-
-def main():
-    folder, journal = Path(sys.argv[1]), Path(sys.argv[2])
-    first = int(sys.argv[3]) if len(sys.argv) > 3 else 0
-    install()
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
-    with journal.open("a") as file:
-        for number, operation in enumerate(LIVED):
-            if number < first:
-                continue
+    def live():
+        for operation in LIFE:
             operation.perform(folder)
-            file.write(f"{number} {time.monotonic()}\n")
-            file.flush()
-            os.fsync(file.fileno())
-    assert "torch" not in sys.modules, "an index with its encoder given must not load torch"
+
+    assert in_child(live) == (0, None)
+    assert verify(folder) == []
 
 
-if __name__ == "__main__":
-    main()
+def before():
+    """What it holds."""
+    held = {}
+    for operation in LIFE:
+        held = operation.steps(held)[-1]
+    return held
+
+
+def contents(index):
+    """Every document that a dense search can return."""
+    hits = index.search("any", SearchSettings(mode="dense", k=1000))
+    assert index.info()["documents"] == len(hits)
+    return {hit.id: (hit.passage, hit.metadata["version"]) for hit in hits}
+
+
+def check_answers(index, held, dead):
+    """Each document held is found by BM25, by its vector and by its metadata; no dead text is."""
+    texts = [text for text, _ in held.values()]
+    bm25 = SearchSettings(mode="bm25", k=2)
+    tags = [text.split()[0] for text in texts]
+    for id_, hits in zip(held, index.search_many(tags, bm25), strict=True):
+        assert [hit.id for hit in hits] == [id_]
+    dense = SearchSettings(mode="dense", k=1)
+    for id_, (hit,) in zip(held, index.search_many(texts, dense), strict=True):
+        assert (hit.id, hit.dense) == (id_, 1.0)
+    id_, (text, version) = next(iter(held.items()))
+    (found,) = index.search(text, where=f"number = {id_[1:]} and version = {version}")
+    assert found.id == id_
+    assert not any(index.search_many((text.split()[0] for text in dead), bm25))

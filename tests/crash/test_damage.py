@@ -1,0 +1,286 @@
+"""Bytes that changed, and files of another commit, are found by `verify` and never cause a crash.
+
+A query gives the same answer or names the file. It does not check metadata values or the rows of
+documents that are not shown, though a filter reads them: there the answer may differ. `verify`
+finds these too.
+"""
+
+import contextlib
+import io
+import random
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import workload
+from forked import in_child
+from workload import LIFE, SWEPT
+
+from cli.main import run
+from indexes.files import SMALL
+from indexes.folder.checksums import SUMS_FILE
+from indexes.folder.connection import DATABASE_FILE, Session
+from retriever.errors import DamagedIndexError
+from retriever.index import Index
+from retriever.search import SearchSettings
+
+pytestmark = pytest.mark.usefixtures("crash_encoder")
+
+CHANCE = random.Random(17)
+QUERIES = [
+    *("onlyd5v1 word14", "onlyd125v1 word23", "word3 word7", "word20 word21 word22"),
+    " ".join(workload.VOCABULARY[::7]),
+]
+FILTER = "number < 60 or number >= 120"
+
+
+def answers(folder):
+    """What searches in every mode find, with all that a hit says."""
+    found = []
+    with Index.open(folder) as index:
+        for mode in ("bm25", "dense", "hybrid"):
+            for where in (None, FILTER):
+                settings = SearchSettings(mode=mode, k=10)
+                found += [
+                    [[hit.id, hit.score, hit.passage, hit.metadata] for hit in hits]
+                    for hits in index.search_many(QUERIES, settings, where=where)
+                ]
+    return found
+
+
+def examined(folder):
+    """Exit code and stderr of `retriever verify`; then ``answers`` and what they are, or
+    ``damaged`` and the one line that says why. From a process that may crash."""
+
+    def examine():
+        err = io.StringIO()
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
+            code = run(["verify", "-i", str(folder)])
+        try:
+            return [code, err.getvalue(), "answers", answers(folder)]
+        except DamagedIndexError as error:
+            return [code, err.getvalue(), "damaged", str(error)]
+
+    status, told = in_child(examine)
+    assert status == 0, told
+    code, lines, kind, said = told
+    assert kind == "answers" or "\n" not in said
+    assert "Traceback" not in lines
+    return code, lines, kind, said
+
+
+def files(folder):
+    """Every file of an index but its locks and the empty log, relative to it."""
+    return sorted(
+        path.relative_to(folder)
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != "writer.lock" and "sqlite-" not in path.name
+    )
+
+
+def positions(size, count):
+    if not count:
+        return [0, size // 2]
+    return sorted({0, 1, size // 2, size - 1, *(CHANCE.randrange(size) for _ in range(count))})
+
+
+def flipped(path, position, bits=0xFF):
+    """Invert bits of one byte; returns what the file held."""
+    content = path.read_bytes()
+    altered = bytearray(content)
+    altered[position] ^= bits
+    path.write_bytes(altered)
+    return content
+
+
+def named(path, kind, told):
+    return kind == "damaged" and str(path) in str(told)
+
+
+@pytest.mark.parametrize("drawn", [0, pytest.param(8, marks=pytest.mark.soak)])
+def test_a_flipped_byte_in_every_file_of_the_segments(index, drawn):
+    whole = examined(index)
+    assert whole[:3] == (0, "", "answers")
+    names = [name for name in files(index) if name.parts[0] == "segments"]
+    # Two segments of eight files and a manifest, one with a structure and sums.
+    assert len(names) == 20
+    large = set()
+    for name in names:
+        path = index / name
+        size = path.stat().st_size
+        for position in positions(size, drawn):
+            content = flipped(path, position)
+            code, said, kind, told = examined(index)
+            assert (code, str(path) in said) == (3, True), (name, position)
+            if size > SMALL:
+                large.add(name.name)
+                assert (kind, told) == whole[2:] or named(path, kind, told), (name, position)
+            else:
+                assert named(path, kind, told), (name, position)
+            path.write_bytes(content)
+    assert large == {"structure.faiss", "vectors.npy"}
+    assert examined(index) == whole
+
+
+@pytest.fixture
+def many_blocks(monkeypatch):
+    """Nearly every file counts as a large one, of many blocks."""
+    monkeypatch.setattr("indexes.files.SMALL", 200)
+    monkeypatch.setattr("indexes.folder.checksums.BLOCK", 256)
+
+
+@pytest.mark.usefixtures("many_blocks")
+@pytest.mark.soak
+@pytest.mark.parametrize("structure", ["flat", "ivf", "ivf-sq8", "hnsw"])
+def test_a_flipped_byte_in_every_file_of_a_segment_of_large_files(tmp_path, structure):
+    """A query that reads it names it; one that does not answers as before."""
+    folder = tmp_path / "index"
+
+    def live():
+        for operation in (LIFE[0], replace(LIFE[1], structure=structure), *LIFE[2:]):
+            operation.perform(folder)
+
+    assert in_child(live) == (0, None)
+    whole = examined(folder)
+    assert whole[:3] == (0, "", "answers")
+    (sums, _) = sorted((folder / "segments").glob(f"*/{SUMS_FILE}"))
+    found = set()
+    for path in sorted(sums.parent.iterdir()):
+        for position in positions(path.stat().st_size, 5):
+            content = flipped(path, position)
+            *_, kind, told = examined(folder)
+            if named(path, kind, told):
+                found.add(path.name)
+            else:
+                assert (kind, told) == whole[2:], (path.name, position)
+            path.write_bytes(content)
+    # A query checks whatever it reads.
+    assert found == {path.name for path in sums.parent.iterdir()}
+
+
+def test_a_flipped_byte_in_the_database(index):
+    """Bytes of free pages have no meaning; any other is found by `verify`, or on opening."""
+    whole, path = examined(index), index / DATABASE_FILE
+    size, found = path.stat().st_size, 0
+    # The mark of an index, and what every page begins with.
+    chosen = [68, 71, *(page * 4096 for page in range(1, size // 4096)), *positions(size, 8)]
+    for position in chosen:
+        content = flipped(path, position)
+        code, said, *asking = examined(index)
+        if code == 0:
+            assert asking == [*whole[2:]], position
+        else:
+            found += 1
+            assert (code, str(path) in said) == (3, True), (position, said)
+            assert asking[0] == "answers" or str(path) in asking[1], position
+        path.write_bytes(content)
+        for left in index.glob("index.sqlite-*"):
+            left.unlink()
+    assert found > size // 4096
+    assert examined(index) == whole
+
+
+def test_a_flipped_byte_in_the_log_of_a_writer_that_was_killed(template, tmp_path):
+    """SQLite ends its log at the first altered page: an earlier commit is served, or none."""
+    before = examined(template)
+    work, index = tmp_path / "work", tmp_path / "index"
+    shutil.copytree(template, work)
+    # While a reader has it open, the log is not moved into the database.
+    reader = Session(work).connection
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM documents").fetchone()
+    SWEPT["delete"].perform(work)
+    shutil.copytree(work, index, ignore=shutil.ignore_patterns("*-shm"))
+    reader.close()
+    after = examined(index)
+    assert after[:3] == (0, "", "answers")
+    assert after != before
+    log = index / f"{DATABASE_FILE}-wal"
+    for position in positions(log.stat().st_size, 8):
+        place = tmp_path / str(position)
+        shutil.copytree(index, place)
+        flipped(place / log.name, position)
+        code, said, kind, told = examined(place)
+        assert code in (0, 3), said
+        assert kind == "damaged" or (kind, told) in (before[2:], after[2:]), position
+
+
+def check_refused(index, name):
+    """Both `verify` and a query exit with 3 and name the file or folder."""
+    path = index / name
+    code, said, kind, told = examined(index)
+    assert (code, str(path) in said) == (3, True), said
+    assert named(path, kind, told), told
+
+
+@pytest.mark.parametrize(
+    "fate",
+    [
+        *("missing", "cut by a byte"),
+        *(pytest.param(fate, marks=pytest.mark.soak) for fate in ("empty", "longer")),
+    ],
+)
+def test_a_file_that_is_missing_or_of_another_size(index, fate):
+    whole = examined(index)
+    for name in files(index):
+        path = index / name
+        content = path.read_bytes()
+        if fate == "missing":
+            path.unlink()
+        else:
+            kept = {"empty": b"", "cut by a byte": content[:-1], "longer": content + b"\0"}
+            path.write_bytes(kept[fate])
+        if name.name == DATABASE_FILE and fate == "cut by a byte":
+            # SQLite reads zeros in place of what a page lacks; the last one may hold nothing.
+            found = examined(index)
+            assert (found[0], str(path) in found[1]) == (3, True) or found[2:] == whole[2:]
+        elif name.name != DATABASE_FILE or fate != "longer":
+            # SQLite passes over what comes after its own pages.
+            check_refused(index, name)
+        for left in index.glob("index.sqlite-*"):
+            left.unlink()
+        path.write_bytes(content)
+    assert examined(index) == whole
+
+
+def test_missing_folders(index):
+    for name in ("segments/000002", "segments/000003", "segments"):
+        (index / name).rename(index.parent / "away")
+        check_refused(index, "segments")
+        (index.parent / "away").rename(index / name)
+
+
+@pytest.mark.parametrize("fate", ["missing", "empty"])
+def test_an_index_without_its_database_is_not_made_anew(index, fate):
+    before = [name for name in files(index) if name.name != DATABASE_FILE]
+    (index / DATABASE_FILE).unlink()
+    if fate == "empty":
+        (index / DATABASE_FILE).touch()
+    with pytest.raises(DamagedIndexError, match=r"index\.sqlite: .*--recreate"):
+        Index.create(index)
+    assert [name for name in files(index) if name.name != DATABASE_FILE] == before
+
+
+def test_files_of_another_commit(index, tmp_path):
+    """Of equal size or not; a database from before a deletion alone is one older commit."""
+    before = examined(index)
+    later = Path(shutil.copytree(index, tmp_path / "later"))
+    SWEPT["delete"].perform(later)
+    assert examined(later) != before
+    shutil.copy(index / DATABASE_FILE, later / DATABASE_FILE)
+    assert examined(later) == before
+    for kind in ("add", "compact"):
+        SWEPT[kind].perform(later)
+    (merged,) = (later / "segments").iterdir()
+    for name in files(index):
+        if name.parts[0] == "segments" and (merged / name.name).exists():
+            content = (index / name).read_bytes()
+            shutil.copy(merged / name.name, index / name)
+            check_refused(index, name)
+            (index / name).write_bytes(content)
+    newer = (later / DATABASE_FILE).read_bytes()
+    shutil.copy(index / DATABASE_FILE, later / DATABASE_FILE)
+    check_refused(later, "segments")
+    (index / DATABASE_FILE).write_bytes(newer)
+    check_refused(index, "segments")
