@@ -1,8 +1,10 @@
-"""Recreating an index: the old one serves until the new one is complete."""
+"""An index built again: the old one serves until the new one, equal to a fresh one, is complete."""
 
 from __future__ import annotations
 
 import shutil
+import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -14,14 +16,35 @@ from retriever import (
     CommitSettings,
     Document,
     Index,
+    PassageSettings,
     SearchSettings,
     StructureSettings,
+    parse_encoder,
     recreated,
+    reindexed,
 )
-from retriever.errors import ConfigError, IndexLockedError, NotAnIndexError
+from retriever.errors import (
+    ConfigError,
+    DamagedIndexError,
+    IndexLockedError,
+    NotAnIndexError,
+)
+from tests.retriever.index.moving_samples import (
+    answers,
+    choice_of,
+    make_index,
+    random_documents,
+    stored,
+    word_vectors,
+)
 
-ALL = SearchSettings(mode="dense", k=10_000)
 SMALL = CommitSettings(passages=100, window_passages=100)
+BM25 = SearchSettings(mode="bm25")
+GERMAN = {
+    "analyzer": AnalyzerSettings("german"),
+    "passages": PassageSettings(overlap=3),
+    "structures": StructureSettings("flat"),
+}
 
 
 class Killed(BaseException):
@@ -32,13 +55,17 @@ def documents(n, word="old"):
     return [Document(f"{word}{i}", f"{word} text {i}") for i in range(n)]
 
 
+def found(index):
+    return {hit.id for hit in index.search("text", mode="dense", k=10_000)}
+
+
 def held(folder):
     with Index.open(folder) as index:
-        return {hit.id for hit in index.search("text", ALL)}
+        return found(index)
 
 
-def ids(*lists):
-    return {document.id for documents in lists for document in documents}
+def ids(documents):
+    return {document.id for document in documents}
 
 
 def interrupted(n, error=Killed):
@@ -58,14 +85,21 @@ def folder(tmp_path, fake_encoder, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["my.index"]
 
 
-def test_the_old_index_serves_until_the_block_ends(folder):
+def test_the_old_index_serves_until_the_block_ends_and_open_ones_follow(folder):
+    new = [*documents(30, "new"), Document("x", "texts and the rest")]
     with Index.open(folder) as reader:
-        with recreated(folder) as index:
-            index.add(documents(30, "new"), prune=True)
-            assert held(folder) == ids(documents(20))
-            assert {hit.id for hit in reader.search("text", ALL)} == ids(documents(20))
-        assert held(folder) == ids(documents(30, "new"))
-        assert {hit.id for hit in reader.search("text", ALL)} == ids(documents(30, "new"))
+        with recreated(folder, language="none") as index:
+            index.add(new, prune=True)
+            assert held(folder) == found(reader) == ids(documents(20))
+            with pytest.raises(IndexLockedError):
+                reader.add(documents(1))
+            with pytest.raises(IndexLockedError), recreated(folder):
+                pass
+        assert held(folder) == found(reader) == ids(new)
+        # The old analyzer would look for the stem "text", and leave "the" out of what it indexes.
+        assert [hit.id for hit in reader.search("texts", BM25)] == ["x"]
+        reader.add([Document("y", "the end")])
+        assert [hit.id for hit in reader.search("the", BM25)] == ["y", "x"]
 
 
 @pytest.mark.parametrize(("error", "lost"), [(RuntimeError, 0), (Killed, 512)])
@@ -100,46 +134,34 @@ def test_other_sources_or_settings_leave_nothing_of_the_first_attempt(folder, fa
         assert index.analyzer.settings.language == "german"
 
 
-@pytest.mark.parametrize("damage", ["segment", "database", "settings"])
-def test_a_damaged_index_can_be_recreated(folder, damage):
-    if damage == "segment":
-        shutil.rmtree(folder / "segments")
-    elif damage == "database":
-        content = (folder / "index.sqlite").read_bytes()
-        (folder / "index.sqlite").write_bytes(content[:100] + b"\xff" * 3000)
-    else:
-        (folder / "index.sqlite").unlink()
+def remake(folder, number):
     with recreated(folder) as index:
-        index.add(documents(7, "new"), prune=True)
-    assert held(folder) == ids(documents(7, "new"))
+        index.add(documents(number, "new"), prune=True)
+    assert held(folder) == ids(documents(number, "new"))
 
 
-def test_a_second_writer_is_refused_meanwhile(folder):
-    with recreated(folder) as index:
-        index.add(documents(3, "new"), prune=True)
-        with Index.open(folder) as old, pytest.raises(IndexLockedError):
-            old.add(documents(1))
-        with pytest.raises(IndexLockedError), recreated(folder):
-            pass
-
-
-def test_what_a_finished_replacement_left_beside_is_removed(folder, tmp_path):
+def test_what_is_damaged_left_over_a_link_or_missing_is_made_anew(folder, tmp_path):
+    shutil.rmtree(folder / "segments")
+    remake(folder, 3)
+    content = (folder / "index.sqlite").read_bytes()
+    (folder / "index.sqlite").write_bytes(content[:100] + b"\xff" * 3000)
+    remake(folder, 4)
+    (folder / "index.sqlite").unlink()
+    remake(folder, 5)
+    # What a replacement that was killed leaves beside.
     shutil.copytree(folder, new_folder(folder))
     shutil.copytree(folder, aside_of(folder))
-    with recreated(folder) as index:
-        index.add(documents(2, "new"), prune=True)
-    assert held(folder) == ids(documents(2, "new"))
-
-
-def test_without_an_old_index_a_new_one_is_made(folder, tmp_path):
-    for name in ("fresh", "empty"):
-        place = folder / name
-        if name == "empty":
-            place.mkdir()
-        with recreated(place) as index:
-            index.add(documents(2))
-        assert held(place) == ids(documents(2))
-        shutil.rmtree(place)
+    remake(folder, 6)
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    remake(link, 7)
+    assert link.is_symlink()
+    assert held(folder) == held(link)
+    link.unlink()
+    (folder / "empty").mkdir()
+    for name in ("empty", "fresh"):
+        remake(folder / name, 2)
+        shutil.rmtree(folder / name)
 
 
 @pytest.mark.parametrize(
@@ -160,20 +182,6 @@ def test_files_that_are_no_part_of_an_index_are_never_removed(folder, tmp_path, 
         (tmp_path / name).rmdir()
 
 
-def test_an_open_index_follows_one_made_anew_with_its_analyzer(folder):
-    settings = SearchSettings(mode="bm25")
-    with Index.open(folder) as reader:
-        assert reader.search("texts", settings)
-        with recreated(folder, analyzer=AnalyzerSettings(language="none")) as index:
-            index.add([Document("x", "texts and the rest")], prune=True)
-        # The old analyzer would look for the stem "text", which the new index does not hold.
-        assert [hit.id for hit in reader.search("texts", settings)] == ["x"]
-        assert reader.analyzer.settings.language == "none"
-        # The old analyzer would leave "the" out of what it indexes.
-        reader.add([Document("y", "the end")])
-        assert [hit.id for hit in reader.search("the", settings)] == ["y", "x"]
-
-
 def test_what_is_refused_keeps_what_is_there(folder, monkeypatch):
     nonsense = StructureSettings("nonsense")
     with pytest.raises(ConfigError, match="nonsense"), recreated(folder, structures=nonsense):
@@ -184,11 +192,138 @@ def test_what_is_refused_keeps_what_is_there(folder, monkeypatch):
         pass
 
 
-def test_a_link_to_an_index_stays_a_link(folder, tmp_path):
-    link = tmp_path / "link"
-    link.symlink_to(folder)
-    with recreated(link) as index:
-        index.add(documents(4, "new"), prune=True)
-    assert link.is_symlink()
-    assert held(link) == held(folder) == ids(documents(4, "new"))
-    link.unlink()
+@pytest.fixture
+def choice(tmp_path):
+    return choice_of(word_vectors(tmp_path / "words.txt"))
+
+
+@pytest.fixture
+def other(tmp_path):
+    return choice_of(word_vectors(tmp_path / "others.txt", seed=1, dimensions=5))
+
+
+@pytest.fixture
+def german(tmp_path, choice):
+    """Of real vectors; sound afterwards, with nothing left beside it."""
+    folder = make_index(tmp_path / "my.index", choice, random_documents(120), **GERMAN)
+    yield folder
+    assert verify(folder) == []
+    assert [path.name for path in tmp_path.iterdir() if "retriever-" in path.name] == []
+
+
+def settings_of(folder):
+    with Index.open(folder) as index:
+        return str(index.encoder_spec), index.analyzer.settings, index.passages, index.structures
+
+
+def test_a_reindexed_index_equals_a_fresh_one_and_keeps_other_settings(german, other, tmp_path):
+    read = []
+    report = reindexed(german, other, read=read.append)
+    assert (report.added, sum(read)) == (120, 120)
+    in_order = sorted(random_documents(120), key=lambda document: document.id)
+    fresh = make_index(tmp_path / "fresh", other, in_order, **GERMAN)
+    for what in (stored, answers, settings_of):
+        assert what(german) == what(fresh)
+
+
+def test_the_old_index_answers_until_the_new_one_takes_its_place(german, other):
+    before, seen = answers(german), []
+
+    def look(_):
+        if len(seen) < 3:
+            seen.append(answers(german) == before)
+            with Index.open(german) as index, pytest.raises(IndexLockedError):
+                index.delete(["d1"])
+
+    with Index.open(german) as reader:
+        hits = reader.search("w1 w2")
+        reindexed(german, other, read=look)
+        assert seen == [True] * 3
+        assert reader.search("w1 w2") != hits
+        assert reader.encoder_spec.dimensions == 5
+        structure = StructureSettings("hnsw")
+        with Index.open(german) as fresh:
+            assert reader.info() == fresh.info()
+            assert reader.plan(structure) == fresh.plan(structure)
+    assert answers(german) != before
+
+
+def test_the_same_encoder_changes_nothing(german, choice):
+    files = {path: path.stat().st_mtime_ns for path in (german / "segments").rglob("*")}
+    own = parse_encoder(choice).model
+    for same in (
+        "",
+        choice,
+        "::max-length=12",
+        f"{own}::max-length=12::static=average",
+    ):
+        assert reindexed(german, same) is None
+    assert reindexed(german, analyzer=AnalyzerSettings("german")) is None
+    assert {path: path.stat().st_mtime_ns for path in (german / "segments").rglob("*")} == files
+
+
+def test_a_truncated_document_is_read_as_a_whole(tmp_path, choice):
+    text = " ".join(f"w{i}" for i in range(50))
+    folder = make_index(
+        tmp_path / "my.index",
+        choice,
+        [Document("a", text)],
+        passages=PassageSettings("truncate"),
+    )
+    last = SearchSettings(mode="bm25")
+    with Index.open(folder) as index:
+        assert index.search("w49", last) == []
+    reindexed(folder, passages=PassageSettings("split"))
+    with Index.open(folder) as index:
+        assert [hit.id for hit in index.search("w49", last)] == ["a"]
+    assert stored(folder)["a"][1] == text
+
+
+def test_documents_that_change_between_two_attempts_are_as_they_are_now(german, choice, other):
+    read = []
+
+    def stop(documents):
+        read.append(documents)
+        if len(read) == 100:
+            raise RuntimeError("now")
+
+    with pytest.raises(RuntimeError, match="now"):
+        reindexed(german, other, read=stop)
+    assert {"d1", "d2"} < set(stored(new_folder(german)))
+    with Index.open(german) as index:
+        index.delete(["d1"])
+        index.add([Document("d2", "w7 w8"), Document("new", "w9")])
+    expected = {id_: parts[:3] for id_, parts in stored(german).items()}
+    reindexed(german, other)
+    assert {id_: parts[:3] for id_, parts in stored(german).items()} == expected
+
+
+def test_what_is_not_given_is_as_in_the_index(german, choice):
+    own = parse_encoder(choice).model
+    assert reindexed(german, "::max-length=20") is not None
+    assert settings_of(german) == (f"{own}::static=average::max-length=20", *GERMAN.values())
+    # With a model, that model's own settings.
+    assert reindexed(german, own) is not None
+    assert "max-length=20" not in settings_of(german)[0]
+    plain, large = AnalyzerSettings("none"), StructureSettings("flat", 10**9)
+    assert reindexed(german, analyzer=plain, structures=large) is not None
+    assert settings_of(german)[1:] == (plain, GERMAN["passages"], large)
+
+
+def test_a_damaged_document_stops_it_and_no_index_is_made_where_there_is_none(
+    german, other, tmp_path
+):
+    before = settings_of(german)
+    text = next(one.text for one in random_documents(120) if one.id == "d5")
+    with closing(sqlite3.connect(german / "index.sqlite")) as database:
+        for altered in ("other", text):
+            with database:
+                database.execute("UPDATE documents SET text = ? WHERE id = 'd5'", (altered,))
+            if altered == "other":
+                with pytest.raises(DamagedIndexError, match="'d5' was altered"):
+                    reindexed(german, other)
+                assert settings_of(german) == before
+    reindexed(german, other)
+    with pytest.raises(NotAnIndexError):
+        reindexed(tmp_path / "nowhere", other)
+    assert not (tmp_path / "nowhere").exists()
