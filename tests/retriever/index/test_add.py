@@ -1,13 +1,21 @@
-"""Indexing a stream: what is counted, what is encoded, what is kept when something goes wrong."""
+"""Indexing a stream: what is counted, encoded and committed, and kept when something goes wrong.
+
+A window of the fake encoder holds 32 pieces, and a word is a piece.
+"""
 
 from __future__ import annotations
 
 import random
+import sqlite3
 import tracemalloc
+from contextlib import closing
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+import retriever.documents.passages
+import retriever.index.add
 from retriever import (
     CommitSettings,
     Document,
@@ -19,20 +27,45 @@ from retriever import (
 from retriever.errors import ConfigError, SourceError
 
 BM25 = SearchSettings(mode="bm25", k=1000)
-WORDS = [f"word{number}" for number in range(300)]
+DENSE = SearchSettings(mode="dense", k=10_000)
+# A window of 64 pieces holds two passages or three.
+SMALL = CommitSettings(seconds=0, window_pieces=64)
 
 
 def documents(n, start=0):
     return [Document(f"d{i}", f"text number n{i}", None, {"i": i}) for i in range(start, start + n)]
 
 
+def text_of(words, seed=0):
+    """Sentences and paragraphs."""
+    chance = random.Random(seed)
+    parts = []
+    while words > 0:
+        length = min(words, chance.randint(3, 50))
+        parts.append(" ".join(f"w{seed}x{chance.randrange(200)}" for _ in range(length)))
+        parts.append(chance.choice([". ", ". ", "? ", ".\n\n", " ", "\n"]))
+        words -= length
+    return "".join(parts)
+
+
+LONG = Document("long", " ".join(f"Sentence {i} has words w{i}." for i in range(40)))
+
+
 def stored(index):
     """Every stored document by id."""
-    return {hit.id: hit for hit in index.search("x", SearchSettings(mode="dense", k=10_000))}
+    return {hit.id: hit for hit in index.search("x", DENSE)}
 
 
 def report(added=0, updated=0, unchanged=0, **others):
     return IndexingReport(added=added, updated=updated, unchanged=unchanged, **others)
+
+
+def uncovered(index, document):
+    """What no passage of a document holds, but white space; the passages begin and end it."""
+    spans = index.spans(document.id)
+    assert (spans[0][0], spans[-1][1]) == (0, len(document.text))
+    inside = {i for start, stop in spans for i in range(start, stop)}
+    return "".join(one for i, one in enumerate(document.text) if i not in inside).strip()
 
 
 @pytest.fixture
@@ -111,13 +144,6 @@ def test_of_equal_ids_an_empty_one_stands_if_it_is_the_last(index, monkeypatch, 
     assert {id_: hit.passage for id_, hit in stored(index).items() if id_ < "a"} == {"2": "new"}
 
 
-def test_pruning_deletes_empty_documents_and_refuses_to_delete_all(index):
-    index.add([*documents(2), Document("1", "old text")])
-    with pytest.warns(UserWarning, match="deleted from the index: 1"):
-        counted = index.add([documents(1)[0], Document("1", "")], prune=True)
-    assert (counted.unchanged, counted.deleted, counted.emptied) == (1, 2, 1)
-
-
 @pytest.mark.parametrize(
     "versions",
     [
@@ -179,84 +205,135 @@ def test_a_document_that_cannot_be_stored_is_refused_after_those_before_it(index
     assert sorted(stored(index)) == ["d0", "d1", "d2"]
 
 
-def long_document(sentences=40, title=None):
-    text = " ".join(f"Sentence {i} has words w{i}." for i in range(sentences))
-    return Document("long", text, title)
+def test_nan_of_a_program_is_null_and_what_cannot_be_stored_is_refused(index):
+    index.add([{"id": "a", "text": "x", "n": float("nan"), "m": [1, float("nan")]}])
+    assert index["a"].metadata == {"n": None, "m": [1, None]}
+    for value, fault in ((float("inf"), "holds inf"), (b"x", "of type bytes"), (2**63, "64 bits")):
+        with pytest.raises(SourceError, match=f"document 'b': the field 'n' .*{fault}"):
+            index.add([{"id": "b", "text": "x", "n": value}])
+    assert len(index) == 1
 
 
-def spans(index):
-    """Every passage of the long document, found by the words that only it holds."""
-    return {(hit.start, hit.stop) for i in range(40) for hit in index.search(f"w{i}", BM25)}
+def test_pruning_deletes_what_the_stream_does_not_hold_and_empty_documents(index):
+    index.add(documents(10))
+    stream = [replace(documents(1)[0], text="new"), *documents(6)[1:], *documents(2, start=20)]
+    with pytest.warns(UserWarning, match="deleted from the index: 1"):
+        counted = index.add([*stream, Document("d7", "")], prune=True)
+    expected = {"updated": 1, "unchanged": 5, "deleted": 4, "emptied": 1}
+    assert {name: getattr(counted, name) for name in expected} == expected
+    assert set(stored(index)) == {document.id for document in stream}
 
 
-def test_long_texts_are_split_into_passages_that_cover_them(index):
-    document = long_document()
-    counted = index.add([document, *documents(2)])
+def test_long_texts_are_split_at_sentences_into_passages_that_cover_them(index):
+    counted = index.add([LONG, *documents(2)])
     assert (counted.added, counted.split, counted.truncated) == (3, 1, 0)
     assert counted.passages == index.info()["passages"] > 8
-    found = spans(index)
-    covered = {i for start, stop in found for i in range(start, stop)}
-    assert all(document.text[i].isspace() for i in set(range(len(document.text))) - covered)
-    for start, stop in found:
-        assert document.text[start:stop].startswith("Sentence")
-        assert document.text[start:stop].endswith(".")
+    assert not uncovered(index, LONG)
+    for start, stop in index.spans("long"):
+        assert LONG.text[start:stop].startswith("Sentence")
+        assert LONG.text[start:stop].endswith(".")
+    with pytest.raises(ConfigError, match="made with split"):
+        index.add([LONG], on_long="truncate")
+    assert index.add([LONG], on_long="split").unchanged == 1
 
 
-def test_every_passage_is_encoded_and_analysed_with_its_title(index, fake_encoder):
+def test_every_passage_is_encoded_and_analysed_with_its_title(index, fake_encoder, monkeypatch):
     tokenized = []
-    original = fake_encoder.encode_pieces
-
-    def spy(pieces, done):
-        tokenized.extend(pieces)
-        return original(pieces, done)
-
-    fake_encoder.encode_pieces = spy
-    index.add([long_document(title="Zebra crossing")])
+    encode = fake_encoder.encode_pieces
+    monkeypatch.setattr(
+        fake_encoder,
+        "encode_pieces",
+        lambda rows, done: tokenized.extend(rows) or encode(rows, done),
+    )
+    index.add([replace(LONG, title="Zebra crossing")])
     [[_, zebra, crossing, _]] = fake_encoder.tokenize(["Zebra crossing"])
     assert len(tokenized) > 8
     assert all(row[1:3] == [zebra, crossing] for row in tokenized)
     assert max(map(len, tokenized)) <= 32
     assert index.search("zebra w39", BM25)[0].passage.endswith("w39.")
-
-
-def test_a_title_that_fills_the_window_leaves_half_of_it_to_the_text(index, fake_encoder):
+    # One that fills the window leaves half of it to the text.
     title = " ".join(f"t{i}" for i in range(60))
-    counted = index.add([long_document(title=title), Document("b", "short", title)])
-    assert (counted.added, counted.truncated) == (2, 2)
+    counted = index.add([replace(LONG, title=title), Document("b", "short", title)])
+    assert (counted.added, counted.updated, counted.truncated) == (1, 1, 2)
     assert {hit.id for hit in index.search("t59", BM25)} == {"long", "b"}
     assert [hit.id for hit in index.search("w39", BM25)] == ["long"]
 
 
-def test_truncating_keeps_the_first_window_and_counts(tmp_path, fake_encoder):
-    passages = PassageSettings(on_long="truncate")
-    with Index.create(tmp_path / "index", passages=passages) as index:
-        counted = index.add([long_document(), *documents(2)])
-        assert (counted.passages, counted.split, counted.truncated) == (3, 0, 1)
+def test_a_long_text_is_truncated_or_refused_whatever_its_blocks(
+    tmp_path, fake_encoder, monkeypatch
+):
+    small_blocks(monkeypatch, 300)
+    # One word of several blocks fits the window.
+    fits = Document("fits", "x" * 1000)
+    with Index.create(tmp_path / "cut", passages=PassageSettings("truncate")) as index:
+        counted = index.add([LONG, fits])
+        assert (counted.passages, counted.truncated, counted.split) == (2, 1, 0)
+        assert index.spans("fits") == [(0, 1000)]
         assert [hit.id for hit in index.search("w0", BM25)] == ["long"]
         assert index.search("w39", BM25) == []
-        assert index.add([long_document()]).unchanged == 1
+        assert index.add([LONG]).unchanged == 1
+    with Index.create(tmp_path / "refused") as index:
+        with pytest.raises(SourceError, match=r"'long': longer than .* 32 word pieces; use --on-"):
+            index.add([fits, LONG, *documents(2)], on_long="error")
+        assert [document.id for document in index] == ["fits"]
+        assert index.add(documents(2), on_long="error").added == 2
 
 
-def test_refusing_long_texts_commits_what_came_before(index):
-    stream = [*documents(3), long_document(), *documents(3, start=3)]
-    with pytest.raises(SourceError, match=r"'long': longer than .* 32 word pieces; use --on-long"):
-        index.add(stream, on_long="error")
-    assert sorted(stored(index)) == ["d0", "d1", "d2"]
-    assert index.add(documents(6), on_long="error").added == 3
+def small_blocks(monkeypatch, characters=900):
+    for module in (retriever.index.add, retriever.documents.passages):
+        monkeypatch.setattr(module, "BLOCK", characters)
 
 
-def test_an_index_that_splits_does_not_also_truncate(index):
-    with pytest.raises(ConfigError, match="made with split"):
-        index.add([long_document()], on_long="truncate")
-    assert index.add([long_document()], on_long="split").split == 1
+@pytest.mark.parametrize("characters", [300, 900, 5000])
+@pytest.mark.parametrize("title", [None, "A title of five words"])
+def test_a_text_cut_in_blocks_has_the_passages_of_the_whole(
+    tmp_path, fake_encoder, monkeypatch, characters, title
+):
+    documents = [Document(str(seed), text_of(900, seed), title) for seed in range(4)]
+    with Index.create(tmp_path / "whole") as whole, Index.create(tmp_path / "blocks") as blocks:
+        expected = whole.add(documents)
+        small_blocks(monkeypatch, characters)
+        assert blocks.add(documents) == expected
+        for document in documents:
+            assert blocks.spans(document.id) == whole.spans(document.id)
+            assert len(whole.spans(document.id)) > 30
 
 
-def test_pruning_deletes_what_the_stream_does_not_hold(index):
-    index.add(documents(10))
-    stream = [replace(documents(1)[0], text="new"), *documents(6)[1:], *documents(2, start=20)]
-    counted = index.add(stream, prune=True)
-    assert (counted.added, counted.updated, counted.unchanged, counted.deleted) == (2, 1, 5, 4)
-    assert set(stored(index)) == {document.id for document in stream}
+def test_documents_that_the_index_holds_under_a_generated_id_too_are_counted(index):
+    texts = ["one", "two", "three"]
+    assert index.add(texts).doubled == 0
+    named = [{"id": f"n{text}", "text": text} for text in ("one", "two", "four")]
+    # A title that was not seen before is part of what an id is generated from.
+    titled = {"id": "t", "text": "three", "title": "Three"}
+    with pytest.warns(UserWarning, match="^3 documents are in the index twice"):
+        assert index.add([*named, titled]).doubled == 3
+    assert index.add([*texts, *named, titled]).doubled == 0
+    assert len(index) == 7
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x" * 5000, "a " * 40 + "x" * 5000 + " b" * 40, " \n" * 3000, "a" + " " * 5000 + "b c"],
+)
+def test_a_text_whose_block_has_no_end_of_a_passage_is_whole(index, monkeypatch, text):
+    small_blocks(monkeypatch, 100)
+    document = Document("odd", text, "title")
+    index.add([document, Document("b", "another text")])
+    assert not uncovered(index, document)
+
+
+def test_an_encoder_without_a_window_splits_nothing(tmp_path, monkeypatch):
+    class Endless:
+        name = "endless"
+        dimensions = 4
+
+        def encode(self, texts):
+            return np.array([[1, len(text), 0, 0] for text in texts], np.float32)
+
+    small_blocks(monkeypatch, 100)
+    with Index.create(tmp_path / "index", encoder=Endless()) as index:
+        assert index.add([Document("long", text_of(900))]).split == 0
+        assert len(index.spans("long")) == 1
 
 
 def test_readers_see_segments_as_they_are_committed(tmp_path, fake_encoder):
@@ -271,35 +348,6 @@ def test_readers_see_segments_as_they_are_committed(tmp_path, fake_encoder):
     with Index.create(tmp_path / "index") as index:
         index.add(stream(), commit=CommitSettings(passages=512, window_passages=512))
     assert sorted({count for count in seen if count is not None}) == [*range(0, 2561, 512)]
-
-
-@pytest.mark.soak
-def test_memory_does_not_grow_with_the_corpus(tmp_path, fake_encoder, monkeypatch):
-    # Merging and summing take memory up to the size of their blocks, large for corpora so small.
-    monkeypatch.setattr("indexes.bm25.postings._BLOCK", 4096)
-    monkeypatch.setattr("indexes.folder.segment._ROWS", 512)
-    monkeypatch.setattr("indexes.folder.checksums._APART", 16)
-    commit = CommitSettings(passages=512, window_passages=512, window_pieces=4096)
-
-    def stream(n):
-        chance = random.Random(0)
-        for i in range(n):
-            yield Document(f"{i:09}", " ".join(chance.choices(WORDS, k=8)), None, {"i": i})
-
-    def peak(n):
-        with Index.create(tmp_path / str(n)) as index:
-            index.add(stream(600), commit=commit)
-            tracemalloc.start()
-            index.add(stream(n), commit=commit)
-            _, most = tracemalloc.get_traced_memory()
-            tracemalloc.stop()
-            assert index.info()["documents"] == n
-        return most
-
-    # One-time allocations, such as late imports, do not count as growth.
-    peak(6_000)
-    small, large = peak(2_000), peak(20_001)
-    assert large < 1.3 * small
 
 
 def test_equal_passages_of_a_commit_are_encoded_once(tmp_path, fake_encoder):
@@ -325,22 +373,160 @@ def test_equal_passages_of_a_commit_are_encoded_once(tmp_path, fake_encoder):
         assert index.verify() == []
 
 
-def test_documents_that_the_index_holds_under_a_generated_id_too_are_counted(index):
-    texts = ["one", "two", "three"]
-    assert index.add(texts).doubled == 0
-    named = [{"id": f"n{text}", "text": text} for text in ("one", "two", "four")]
-    # A title that was not seen before is part of what an id is generated from.
-    titled = {"id": "t", "text": "three", "title": "Three"}
-    with pytest.warns(UserWarning, match="^3 documents are in the index twice"):
-        assert index.add([*named, titled]).doubled == 3
-    assert index.add([*texts, *named, titled]).doubled == 0
-    assert len(index) == 7
+def unfinished(index):
+    """How many vectors are kept of documents that are not complete; None without the table."""
+    with closing(sqlite3.connect(index.folder / "index.sqlite")) as connection:
+        named = "SELECT count(*) FROM sqlite_master WHERE name = 'unfinished'"
+        if not connection.execute(named).fetchone()[0]:
+            return None
+        return connection.execute("SELECT count(*) FROM unfinished").fetchone()[0]
 
 
-def test_nan_of_a_program_is_null_and_what_cannot_be_stored_is_refused(index):
-    index.add([{"id": "a", "text": "x", "n": float("nan"), "m": [1, float("nan")]}])
-    assert index["a"].metadata == {"n": None, "m": [1, None]}
-    for value, fault in ((float("inf"), "holds inf"), (b"x", "of type bytes"), (2**63, "64 bits")):
-        with pytest.raises(SourceError, match=f"document 'b': the field 'n' .*{fault}"):
-            index.add([{"id": "b", "text": "x", "n": value}])
-    assert len(index) == 1
+class DiedError(Exception):
+    """Stands for the death of the process: nothing is written after it."""
+
+
+def dies(fake_encoder, monkeypatch, after, error=DiedError):
+    """Let the encoder fail after some windows; returns the texts that each window held."""
+    windows = []
+    encode = fake_encoder.encode_pieces
+
+    def encode_pieces(pieces, done):
+        if len(windows) == after:
+            raise error
+        windows.append(len(pieces))
+        return encode(pieces, done)
+
+    monkeypatch.setattr(fake_encoder, "encode_pieces", encode_pieces)
+    return windows
+
+
+@pytest.mark.parametrize("after", [1, 2, 9, 16])
+def test_a_run_that_died_within_a_document_resumes_there(
+    tmp_path, index, fake_encoder, monkeypatch, after
+):
+    documents = [Document("a", "short"), Document("long", text_of(900)), Document("z", "last")]
+    with Index.create(tmp_path / "undisturbed") as undisturbed:
+        whole = undisturbed.add(documents, commit=SMALL)
+        expected = {hit.id: hit.score for hit in undisturbed.search("w0x7 w0x8", DENSE)}
+        spans = undisturbed.spans("long")
+    with monkeypatch.context() as patch:
+        windows = dies(fake_encoder, patch, after)
+        with pytest.raises(DiedError):
+            index.add(documents, commit=SMALL)
+    assert [document.id for document in index] == ["a"]
+    assert index.verify() == []
+    # "a" is committed; the rest of what was encoded is kept.
+    assert unfinished(index) == (sum(windows) - 1 or None)
+    before = fake_encoder.encoded
+    report = index.add(documents, commit=SMALL)
+    assert fake_encoder.encoded - before == whole.passages - sum(windows)
+    assert (report.added, report.unchanged, report.repeated) == (2, 1, whole.repeated)
+    assert index.spans("long") == spans
+    found = {hit.id: hit.score for hit in index.search("w0x7 w0x8", DENSE)}
+    assert found == pytest.approx(expected, abs=1e-6)
+    assert unfinished(index) is None
+
+
+def test_ctrl_c_commits_what_is_complete_and_keeps_the_rest(index, fake_encoder, monkeypatch):
+    documents = [Document(f"d{i}", f"text n{i} " + "x " * i) for i in range(20)]
+    documents.append(Document("long", text_of(900)))
+    commit = CommitSettings(window_pieces=64)
+    with monkeypatch.context() as patch:
+        windows = dies(fake_encoder, patch, 15, KeyboardInterrupt)
+        with pytest.raises(KeyboardInterrupt):
+            index.add(documents, commit=commit)
+    assert len(index) == 20
+    assert unfinished(index) == sum(windows) - 20 > 0
+    before, passages = fake_encoder.encoded, index.add(documents, commit=commit).passages
+    assert fake_encoder.encoded - before == passages - (sum(windows) - 20)
+
+
+@pytest.mark.parametrize("altered", [True, False])
+def test_kept_vectors_that_are_altered_or_of_a_document_that_is_gone_are_dropped(
+    index, fake_encoder, monkeypatch, altered
+):
+    document = Document("long", text_of(900))
+    with monkeypatch.context() as patch:
+        windows = dies(fake_encoder, patch, 5)
+        with pytest.raises(DiedError):
+            index.add([document], commit=SMALL)
+    assert unfinished(index) > 0
+    if altered:
+        with closing(sqlite3.connect(index.folder / "index.sqlite")) as connection, connection:
+            chosen = "(SELECT digest FROM unfinished LIMIT 1)"
+            zero = f"UPDATE unfinished SET vector = zeroblob(64) WHERE digest = {chosen}"
+            connection.execute(zero)
+        before, passages = fake_encoder.encoded, index.add([document]).passages
+        assert fake_encoder.encoded - before == passages - sum(windows) + 1
+    else:
+        index.add([Document("b", "another text")])
+    assert unfinished(index) is None
+
+
+def test_a_slow_encoder_commits_every_two_minutes(index, fake_encoder, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("retriever.index.add.time.monotonic", lambda: now[0])
+    encode = fake_encoder.encode_pieces
+
+    def slow(pieces, done):
+        # Ten pieces a second.
+        now[0] += sum(map(len, pieces)) / 10
+        return encode(pieces, done)
+
+    fake_encoder.encode_pieces = slow
+    commits = [0.0]
+    record = retriever.index.add.Indexer._commit_ready
+
+    def commit_ready(indexer):
+        commits.append(now[0])
+        return record(indexer)
+
+    monkeypatch.setattr(retriever.index.add.Indexer, "_commit_ready", commit_ready)
+    documents = [Document(f"d{i}", f"text number n{i}") for i in range(800)]
+    index.add([*documents, Document("long", text_of(6000))])
+    assert now[0] > 800
+    # The first window is as large as that of a fast encoder, since its speed is not known.
+    gaps = np.diff(commits)[1:]
+    assert len(gaps) > 4
+    assert max(gaps) <= 120 + 20 + 2
+
+
+def test_a_slow_source_commits_every_two_minutes(index, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("retriever.index.add.time.monotonic", lambda: now[0])
+    visible = []
+
+    def stream():
+        with Index.open(index.folder) as reader:
+            for number in range(300):
+                yield Document(f"d{number}", f"text n{number}")
+                now[0] += 1
+                visible.append(len(reader))
+
+    index.add(stream())
+    assert sorted(set(visible)) == [0, 121, 241]
+
+
+def test_memory_does_not_grow_with_the_number_of_long_documents(
+    tmp_path, fake_encoder, monkeypatch
+):
+    small_blocks(monkeypatch, 1_000)
+    monkeypatch.setattr(retriever.index.add, "_CHUNK_CHARACTERS", 4_000)
+    # No segment is written, since merging has blocks of its own.
+    monkeypatch.setattr("indexes.folder.writer.PENDING_LIMIT", 10**6)
+    commit = CommitSettings(characters=8_000, window_pieces=400)
+
+    def peak(count):
+        with Index.create(tmp_path / str(count)) as index:
+            tracemalloc.start()
+            index.add(
+                (Document(str(i), f"{i} " + text_of(800)) for i in range(count)), commit=commit
+            )
+            _, most = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert len(index) == count
+        return most
+
+    peak(2)
+    assert peak(16) < 1.3 * peak(4)
