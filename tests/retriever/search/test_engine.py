@@ -11,7 +11,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from indexes.bm25.scoring import BM25Settings
 from retriever import Document, FusionSettings, Hit, Index, SearchSettings
 from retriever.documents.analyzer import Analyzer
 from retriever.errors import ConfigError
@@ -264,18 +263,6 @@ def test_many_queries_at_once_are_answered_as_one_at_a_time(index, mode):
     assert together == alone
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_how_passages_lie_in_segments_changes_nothing(tmp_path, fake_encoder, mode):
-    documents = corpus(200, seed=3)
-    results = []
-    for passages in (20, 10_000):
-        with Index.create(tmp_path / str(passages)) as index:
-            add_in_parts(index, documents, passages)
-            settings = SearchSettings(mode=mode, k=8, depth=30)
-            results.append(list(index.search_many(QUERIES, settings)))
-    assert results[0] == results[1]
-
-
 def test_every_field_of_a_hit_says_what_it_promises(tmp_path, fake_encoder):
     with Index.create(tmp_path / "index") as index:
         index.add(
@@ -311,40 +298,6 @@ def test_component_ranks_are_those_among_the_candidates_with_ties_sharing(index)
         i = place[hit.id, (hit.start, hit.stop)]
         assert hit.dense_rank == 1 + sum(dense > dense[i])
         assert hit.bm25_rank == (1 + sum(bm25[matches] > bm25[i] + 1e-12) if matches[i] else None)
-
-
-def test_bm25_settings_are_chosen_for_each_query(index):
-    lucene = index.search("redb catd", SearchSettings(mode="bm25"))
-    settings = SearchSettings(mode="bm25", bm25=BM25Settings(variant="atire", k1=2, b=0.1))
-    atire = index.search("redb catd", settings)
-    assert [hit.score for hit in lucene] != [hit.score for hit in atire]
-
-
-def test_nearly_equal_cosines_are_ordered_as_brute_force_orders_them(tmp_path, fake_encoder):
-    """Scores that differ in the seventh digit are equal, and FAISS's own order does not show."""
-    axis = np.zeros(16)
-    axis[0] = 1
-    chance = np.random.default_rng(0)
-
-    def nearly_equal(rows):
-        vectors = np.zeros((len(rows), 16))
-        cosines = 0.9 + chance.random(len(rows)) * 1e-5
-        directions = chance.standard_normal((len(rows), 15))
-        directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-        vectors[:, 0] = cosines
-        vectors[:, 1:] = directions * np.sqrt(1 - cosines**2)[:, None]
-        return vectors.astype(np.float32)
-
-    fake_encoder._vectors = nearly_equal
-    with Index.create(tmp_path / "index") as index:
-        index.add([Document(f"{i:04}", f"text {i}") for i in range(3000)])
-        vectors = np.load(next((tmp_path / "index" / "segments").glob("*/vectors.npy")))
-        fake_encoder._vectors = lambda rows: np.array([axis], np.float32)
-        cosines = np.round(vectors.astype(np.float64) @ axis, 6)
-        expected = sorted(range(3000), key=lambda i: (-cosines[i], i))
-        for k in (5, 37, 200, 600):
-            hits = index.search("query", SearchSettings(mode="dense", k=k, depth=1))
-            assert [int(hit.id) for hit in hits] == expected[:k]
 
 
 @pytest.mark.parametrize("wrong", [{"mode": "sparse"}, {"k": 0}, {"k": -3}, {"depth": 0}], ids=str)

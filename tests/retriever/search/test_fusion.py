@@ -12,6 +12,7 @@ from retriever.errors import ConfigError
 from retriever.search import SearchSettings, search_settings
 from retriever.search.fusion import FusionSettings, fuse, min_max, ranks, z_score
 
+RRF = FusionSettings("rrf")
 COSINES = st.floats(-1, 1).map(lambda value: round(value, 3))
 
 
@@ -82,15 +83,12 @@ def test_a_query_without_known_words_keeps_the_dense_order(normalization):
 
 
 @pytest.mark.parametrize(
-    ("scores", "mapped"), [([], []), ([2.0, 2.0], [1, 1]), ([0.0, 0.0], [0, 0]), ([-1.0], [0])]
+    ("scores", "mapped", "z"),
+    [([], [], []), ([2.0, 2.0], [1, 1], [0, 0]), ([0.0, 0.0], [0, 0], [0, 0]), ([-1.0], [0], [0])],
 )
-def test_min_max_of_equal_scores_is_one_where_they_are_positive(scores, mapped):
+def test_equal_scores_are_zero_or_one_where_they_are_positive(scores, mapped, z):
     assert list(min_max(np.array(scores))) == mapped
-
-
-def test_z_score_of_equal_scores_is_zero():
-    assert list(z_score(np.array([0.7, 0.7]))) == [0, 0]
-    assert list(z_score(np.array([]))) == []
+    assert list(z_score(np.array(scores))) == z
 
 
 @pytest.mark.parametrize(
@@ -110,13 +108,10 @@ def test_a_setting_that_the_method_does_not_use_is_refused(settings):
         FusionSettings(**settings)
     with pytest.raises(ConfigError, match=expected):
         search_settings(None, settings)
-
-
-def test_a_keyword_is_refused_even_if_it_is_the_default():
-    with pytest.raises(ConfigError, match="alpha: it belongs to convex fusion"):
-        search_settings(None, {"fusion": "rrf", "alpha": 0.6})
-    with pytest.raises(ConfigError, match="alpha: it belongs to convex fusion"):
-        search_settings(SearchSettings(fusion=FusionSettings("rrf")), {"alpha": 0.6})
+    # Also the default, and where other settings have the method.
+    for given, keywords in ((None, {"fusion": "rrf"}), (SearchSettings(fusion=RRF), {})):
+        with pytest.raises(ConfigError, match="alpha: it belongs to convex fusion"):
+            search_settings(given, {**keywords, "alpha": 0.6})
 
 
 def test_another_method_leaves_the_settings_of_the_first_behind():

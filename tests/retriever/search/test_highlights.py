@@ -1,7 +1,9 @@
-"""Which words of a passage are highlighted for a query."""
+"""Which words of a passage are highlighted for a query, and how terms are weighted for it."""
 
 from __future__ import annotations
 
+import math
+import random
 from itertools import pairwise
 
 import pytest
@@ -79,3 +81,21 @@ def test_spans_are_words_in_order_without_overlap(text, weights):
     heaviest = max(weights, key=weights.__getitem__, default=None)
     if heaviest in PLAIN.tokens(text):
         assert heaviest in [PLAIN.tokens(text[start:stop])[0] for start, stop in spans]
+
+
+def test_weights_are_lucene_s_idf_of_the_live_passages_of_all_segments(tmp_path, fake_encoder):
+    chance = random.Random(3)
+    texts = {f"d{i}": " ".join(chance.choices(WORDS, k=4)) for i in range(40)}
+    with Index.create(tmp_path / "index") as index:
+        assert index.term_weights("how do I") == {}
+        for part in ([*texts.items()][:30], [*texts.items(), ("gone", "chisel zebra")][30:]):
+            index.add(Document(id_, text) for id_, text in part)
+        index.delete(["gone", *list(texts)[::7]])
+        found = index.term_weights("How do I sharpen a chisel, sharpen it like a zebra?")
+        assert index.term_weights("the ?!") == {}
+    n, live = 34, [text.split() for i, text in enumerate(texts.values()) if i % 7]
+    df = {term: sum(term in words for words in live) for term in ("how", "do", "sharpen", "chisel")}
+    assert len(live) == n
+    expected = {term: math.log(1 + (n - one + 0.5) / (one + 0.5)) for term, one in df.items()}
+    assert found == pytest.approx(expected)
+    assert list(found) == list(expected)

@@ -1,4 +1,4 @@
-"""Documents like one, and queries that were encoded before, against searches from their texts."""
+"""Documents like one, excerpts, and queries that were encoded before, against plain searches."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from retriever import ConfigError, EncoderMismatchError, Index, QueryVectors
+from retriever import BadInputError, ConfigError, EncoderMismatchError, Index, QueryVectors
 from tests.conftest import FakeEncoder
 
 WORDS = [f"w{number}" for number in range(40)]
@@ -63,3 +63,22 @@ def test_queries_that_were_encoded_before_have_the_same_hits(index):
     other = replace(encoder.spec, weights="1" * 64)
     with pytest.raises(EncoderMismatchError, match="encode them with the encoder of the index"):
         list(index.search_many(texts, ready=ready._replace(made_by=other)))
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 0), (1, 0), (0, 2), (1, 1), (99, 99)])
+def test_an_excerpt_reaches_over_the_neighboring_passages(index, before, after):
+    passages, text = index.spans("d00"), index["d00"].text
+    assert len(passages) > 2
+    for place, (start, stop) in enumerate(passages):
+        (hit,) = index.search(text[start:stop], k=1, mode="dense")
+        first, last = passages[max(0, place - before)], passages[place:][: after + 1][-1]
+        found = index.excerpt(hit, before, after)
+        assert found == ("d00", first[0], last[1], text[first[0] : last[1]], len(text))
+    with pytest.raises(BadInputError, match="-1"):
+        index.excerpt(hit, before=-1)
+    index.add([{"id": "d00", "text": "w1"}])
+    with pytest.raises(KeyError):
+        index.excerpt(hit)
+    index.delete(["d00"])
+    with pytest.raises(KeyError):
+        index.excerpt(hit)
