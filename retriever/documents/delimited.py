@@ -9,9 +9,12 @@ from __future__ import annotations
 import csv
 import math
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, date, datetime
+from io import BufferedReader
 from itertools import chain
+from typing import cast
 
 from retriever.documents import Columns, ColumnType, Fields, Json, Record, find_columns, listed
 from retriever.documents.sources import LONGEST, FieldCount, OpenSource, TextLines
@@ -38,12 +41,12 @@ def read_csv(source: OpenSource, fields: Fields) -> Iterator[Record]:
 
 def read_tsv(source: OpenSource, fields: Fields) -> Iterator[Record]:
     """The rows of a tab-separated source or the lines of a collection, in file order."""
+    # A reader of TSV has a buffer, which holds the first line.
+    first, end, _ = cast(BufferedReader, source.stream).peek().partition(b"\n")
+    line = (first.removeprefix(BOM_UTF8) + end).decode(errors="replace")
     lines = TextLines(source.stream)
-    first = next(lines, None)
-    if first is not None:
-        lines.unread(first)
-        if fields == Fields() and _COLLECTION.fullmatch(first):
-            return _collection(source, lines)
+    if fields == Fields() and _COLLECTION.fullmatch(line):
+        return _collection(source, lines)
     return _read(source, fields, "\t", lines)
 
 

@@ -263,23 +263,13 @@ class TextLines:
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         self._fault: str | None = None
-        self._unread: str | None = None
         # Of the line returned last, counted from 1.
         self.number = 0
 
     def __iter__(self) -> TextLines:
         return self
 
-    def unread(self, line: str) -> None:
-        """Give back the line returned last, with its fault, to be returned again."""
-        self._unread = line
-        self.number -= 1
-
     def __next__(self) -> str:
-        if self._unread is not None:
-            unread, self._unread = self._unread, None
-            self.number += 1
-            return unread
         line = self._stream.readline(LONGEST + 1)
         if not line:
             raise StopIteration

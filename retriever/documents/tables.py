@@ -65,9 +65,7 @@ def read_parquet(source: OpenSource, fields: Fields) -> Iterator[Record]:
             file, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
         ) as parquet,
     ):
-        header = parquet.schema_arrow
-        columns = find_columns(header.names, fields, name)
-        _check_types(header, columns, name)
+        columns = find_columns(parquet.schema_arrow.names, fields, name)
         number = 0
         for batch in parquet.iter_batches(batch_size=_ROWS):
             yield from batch_records(name, number, batch, columns)
@@ -118,26 +116,6 @@ def _explained_parquet(name: str) -> Iterator[None]:
         raise SourceError(
             f"{name}: not a readable Parquet file ({found}); write, copy or download it again"
         ) from error
-
-
-def _check_types(header: pa.Schema, columns: Columns, name: str) -> None:
-    from pyarrow import types
-
-    for role, column in (("id", columns.id), ("text", columns.text), ("title", columns.title)):
-        if column is None:
-            continue
-        found = header.field(column).type
-        stored = found.value_type if types.is_dictionary(found) else found
-        usable = str(stored) in ("string", "large_string", "string_view")
-        if role == "id":
-            usable = usable or types.is_integer(stored)
-        elif role == "title":
-            usable = usable or types.is_null(stored)
-        if not usable:
-            expected = "strings or integers" if role == "id" else "strings"
-            raise SourceError(
-                f"{name}: the {role} column {column!r} is of type {found}, expected {expected}"
-            )
 
 
 def _cells(column: pa.Array) -> list[object]:

@@ -109,9 +109,9 @@ def test_a_setting_that_the_method_does_not_use_is_refused(settings):
     with pytest.raises(ConfigError, match=expected):
         search_settings(None, settings)
     # Also the default, and where other settings have the method.
-    for given, keywords in ((None, {"fusion": "rrf"}), (SearchSettings(fusion=RRF), {})):
+    for own, keywords in ((None, {"fusion": "rrf"}), (SearchSettings(fusion=RRF), {})):
         with pytest.raises(ConfigError, match="alpha: it belongs to convex fusion"):
-            search_settings(given, {**keywords, "alpha": 0.6})
+            search_settings(own, {**keywords, "alpha": 0.6})
 
 
 def test_another_method_leaves_the_settings_of_the_first_behind():
