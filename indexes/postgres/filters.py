@@ -12,12 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-import numpy as np
-from numpy.typing import NDArray
-from psycopg import sql
-
-from indexes.errors import SourceError
-from indexes.filters.facets import counted_facet
 from indexes.filters.grammar import (
     Among,
     And,
@@ -32,12 +26,8 @@ from indexes.filters.grammar import (
     Or,
     Ordered,
     Scalar,
-    Where,
-    parse_field,
 )
 from indexes.folder.documents import metadata_json
-from indexes.postgres.schema import Session
-from indexes.protocol import Facets
 
 # Values that are looked up one by one in the index over the metadata.
 _FEW_VALUES = 16
@@ -79,11 +69,9 @@ def condition(expression: Expression) -> Condition:
             return _of_metadata(expression)
 
 
-def stored_metadata(metadata: Mapping[str, Any], id_: str) -> tuple[str, str | None]:
+def stored_metadata(metadata: Mapping[str, Any]) -> tuple[str, str | None]:
     """Metadata as JSONB stores it, and its exact text where that has another."""
     canonical = metadata_json(metadata)
-    if "\\u0000" in canonical and _holds_nul(metadata):
-        raise nul_error(id_)
     if not _INEXACT.search(canonical):
         return canonical, None
     return json.dumps(json.loads(canonical, parse_float=_whole)), canonical
@@ -92,25 +80,6 @@ def stored_metadata(metadata: Mapping[str, Any], id_: str) -> tuple[str, str | N
 def read_metadata(stored: str, exact: str | None) -> dict[str, Any]:
     """The metadata again, with its names in the order of code points."""
     return dict(json.loads(exact or stored, object_pairs_hook=lambda pairs: dict(sorted(pairs))))
-
-
-def nul_error(id_: str) -> SourceError:
-    """The error to raise for a document with a NUL character."""
-    return SourceError(
-        f"document {id_!r}: expected text without NUL characters, which PostgreSQL cannot store, "
-        "found one; remove it from the source"
-    )
-
-
-def _holds_nul(value: Any) -> bool:
-    match value:
-        case str():
-            return "\0" in value
-        case Mapping():
-            return any(_holds_nul(key) or _holds_nul(item) for key, item in value.items())
-        case list() | tuple():
-            return any(map(_holds_nul, value))
-    return False
 
 
 def _whole(text: str) -> int | float:
@@ -205,43 +174,3 @@ def _json(value: Scalar) -> str:
 def _exact(value: Scalar) -> Scalar:
     """A whole float as the integer that it is."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-# Documents that pass a filter, each with whether it holds one of some passages.
-_PASSING = (
-    "SELECT d.metadata, m.doc IS NOT NULL AS matches FROM {documents} AS d LEFT JOIN "
-    "(SELECT DISTINCT doc FROM {passages} WHERE passage = ANY(%s)) AS m USING (doc) "
-    "WHERE {where}"
-)
-
-
-def facets(
-    session: Session,
-    names: Sequence[str],
-    where: Where | None,
-    matching: NDArray[np.int64] | None,
-    limit: int,
-) -> Facets:
-    """As `View.facets`; `matching`: the passages that hold a term of the query, None without."""
-    chosen = EVERYTHING if where is None else condition(where.expression)
-    passages = np.empty(0, np.int64) if matching is None else matching
-    arguments, text = (passages, *chosen.parameters), sql.SQL(chosen.text)
-    ((documents, matches),) = session.rows(
-        f"SELECT count(*), count(*) FILTER (WHERE matches) FROM ({_PASSING}) AS x",  # noqa: S608
-        *arguments,
-        where=text,
-    )
-    found = {}
-    for name in names:
-        field = parse_field(name)[0]
-        rows = session.rows(
-            "SELECT x.metadata -> %s::text AS value, count(*), "  # noqa: S608
-            f"count(*) FILTER (WHERE matches) FROM ({_PASSING}) AS x "
-            "WHERE x.metadata -> %s::text IS NOT NULL GROUP BY value",
-            field,
-            *arguments,
-            field,
-            where=text,
-        )
-        found[name] = counted_facet(name, rows, limit, queried=matching is not None)
-    return Facets(documents, None if matching is None else matches, found)

@@ -21,7 +21,7 @@ from indexes.bm25.formulas import BM25Settings, idf, mean_okapi_idf, weights
 from indexes.bm25.scoring import top_places
 from indexes.errors import ConfigError
 from indexes.filters.grammar import Where
-from indexes.postgres.connection import Connection, Location, database_errors
+from indexes.postgres.connection import Location, database_errors
 from indexes.postgres.filters import EVERYTHING, Condition, condition
 from indexes.postgres.postings import (
     ids_of,
@@ -45,10 +45,7 @@ _LEAST_EFFORT, _MOST_EFFORT = 200, 1000
 
 
 def copy_passages(
-    connection: Connection,
-    tables: Tables,
-    columns: Sequence[NDArray[Any]],
-    vectors: NDArray[np.float32],
+    tables: Tables, columns: Sequence[NDArray[Any]], vectors: NDArray[np.float32]
 ) -> None:
     """Store passages; `columns` are their ids, documents, starts, stops and numbers of terms."""
     dimensions = vectors.shape[1]
@@ -66,7 +63,7 @@ def copy_passages(
     statement = tables.statement(
         "COPY {passages} (passage, doc, start, stop, length, embedding) FROM STDIN (FORMAT BINARY)"
     )
-    with connection.cursor() as cursor, cursor.copy(statement) as copy:
+    with tables.connection.cursor() as cursor, cursor.copy(statement) as copy:
         copy.write(b"PGCOPY\n\xff\r\n\0" + bytes(8))
         copy.write(rows.tobytes())
         copy.write(b"\xff\xff")
@@ -114,52 +111,44 @@ def distance(column: str, dimensions: int | None) -> str:
     return f"({column}::halfvec({dimensions:d})) <#> %s::vector::halfvec({dimensions:d})"
 
 
-def build_graph(connection: Connection, tables: Tables, dimensions: int, stage: Stage) -> None:
+def build_graph(tables: Tables, dimensions: int, stage: Stage) -> None:
     """Build the graph in the place of an earlier one; other writers wait.
 
     Not CONCURRENTLY, which waits for every reader of the database, this process's own included.
     The caller is in no transaction.
     """
     done = stage("building the HNSW graph", 1)
-    drop_graph(connection, tables)
+    drop_graph(tables)
     column, kind = "embedding", "vector_ip_ops"
     if dimensions > _WHOLE:
         column, kind = f"(embedding::halfvec({dimensions:d}))", "halfvec_ip_ops"
-    with connection.transaction():
-        connection.execute(
+    with tables.connection.transaction():
+        tables.execute(
             "SELECT set_config('maintenance_work_mem', '1GB', true) WHERE "
             "pg_size_bytes(current_setting('maintenance_work_mem')) < pg_size_bytes('1GB')"
         )
-        connection.execute(
-            tables.statement(
-                f"CREATE INDEX {{name}} ON {{passages}} USING hnsw ({column} {kind})",
-                name=sql.Identifier(f"hnsw_{tables.number:d}"),
-            )
+        tables.execute(
+            f"CREATE INDEX hnsw_{tables.number:d} ON {{passages}} USING hnsw ({column} {kind})"
         )
-    connection.execute(
-        "UPDATE retriever.indexes SET efforts = '[]' WHERE number = %s", (tables.number,)
-    )
+    tables.execute("UPDATE retriever.indexes SET efforts = '[]' WHERE number = %s", tables.number)
     done(1)
 
 
-def drop_graph(connection: Connection, tables: Tables) -> None:
+def drop_graph(tables: Tables) -> None:
     """Drop the graph if there is one, which waits for readers; the caller is in no transaction."""
-    with connection.transaction():
-        connection.execute("SET LOCAL lock_timeout = '10s'")
-        connection.execute(
+    with tables.connection.transaction():
+        tables.execute("SET LOCAL lock_timeout = '10s'")
+        tables.execute(
             "UPDATE retriever.indexes SET efforts = NULL WHERE number = %s AND efforts IS NOT NULL",
-            (tables.number,),
+            tables.number,
         )
-        connection.execute(tables.statement("DROP INDEX IF EXISTS {hnsw}"))
+        tables.execute("DROP INDEX IF EXISTS {hnsw}")
 
 
-def graph_is_valid(connection: Connection, tables: Tables) -> bool:
+def graph_is_valid(tables: Tables) -> bool:
     """Whether the database has the graph, complete."""
-    row = connection.execute(
-        "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)",
-        (f"retriever.hnsw_{tables.number:d}",),
-    ).fetchone()
-    return row is not None and bool(row[0])
+    chosen = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)"
+    return tables.rows(chosen, f"retriever.hnsw_{tables.number:d}") == [(True,)]
 
 
 # What following the graph past one passage costs, in looked-up passages.
@@ -177,17 +166,17 @@ class PostgresRanking:
         self, view: PostgresView, bm25: BM25Settings, where: Where | None, recall: float | None
     ) -> None:
         self._view = view
-        self._session = view.session
+        self._row = view.row
         self._bm25 = bm25
         self._where = where
         self._condition = EVERYTHING if where is None else condition(where.expression)
         # The graph's recall is not known.
-        self._has_graph = self._session.row.has_graph and recall is None
+        self._has_graph = self._row.has_graph and recall is None
         self._floor: float | None = None
 
     def candidates(self, queries: Sequence[Query], mode: Mode, depth: int) -> list[Candidates]:
         """The best passages for each query; see `indexes.protocol.Ranking`."""
-        with database_errors(self._session.location):
+        with database_errors(self._view.location):
             few = None
             if self._where is not None and (mode != "dense" or self._has_graph):
                 few = self._few(depth)
@@ -222,9 +211,8 @@ class PostgresRanking:
     def _matches(self, terms: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """All live passages that hold a term, ascending, and their scores."""
         repetitions = Counter(terms)
-        session, row = self._session, self._session.row
-        mean_length = row.total_length / row.passages if row.passages else 0.0
-        postings = read_postings(session.connection, session.tables, repetitions, self._view.dead)
+        mean_length = self._row.total_length / max(self._row.passages, 1)
+        postings = read_postings(self._view.tables, repetitions, self._view.dead)
         contributions = []
         for term, times in repetitions.items():
             held = postings[term]
@@ -235,13 +223,12 @@ class PostgresRanking:
         return passage_scores(contributions)
 
     def _idf(self, df: int) -> float:
-        passages = self._session.row.passages
+        passages = self._row.passages
         value = idf(self._bm25.variant, df, passages)
         if value >= 0:
             return value
         if self._floor is None:
-            session = self._session
-            held = vocabulary_frequencies(session.connection, session.tables, self._view.dead)
+            held = vocabulary_frequencies(self._view.tables, self._view.dead)
             self._floor = self._bm25.epsilon * mean_okapi_idf(held, passages)
         return self._floor
 
@@ -276,7 +263,7 @@ class PostgresRanking:
         them have been met.
         """
         assert self._where is not None
-        row, filtered = self._session.row, self._view.filtered
+        row, filtered = self._row, self._view.filtered
         limit = math.isqrt(_STEP_COST * depth * max(row.passages, 1))
         key = (row.identity, row.generation, self._where.text, limit)
         found = filtered.get(key)
@@ -289,7 +276,7 @@ class PostgresRanking:
 
     def _first_passing(self, limit: int) -> NDArray[np.int64]:
         """Some passages that pass the filter, ascending."""
-        rows = self._session.rows(
+        rows = self._view.rows(
             "SELECT string_agg(int8send(x.passage), ''::bytea) FROM ("
             "SELECT p.passage FROM {documents} AS d JOIN {passages} AS p USING (doc) "
             "WHERE {where} LIMIT %s) AS x",
@@ -301,7 +288,7 @@ class PostgresRanking:
 
     def _passing(self, passages: NDArray[np.int64]) -> NDArray[np.int64]:
         """Those of some passages that pass the filter, ascending."""
-        rows = self._session.rows(
+        rows = self._view.rows(
             "SELECT string_agg(int8send(p.passage), ''::bytea) "
             "FROM {passages} AS p JOIN {documents} AS d USING (doc) "
             "WHERE p.passage = ANY(%s) AND {where}",
@@ -319,13 +306,12 @@ class PostgresRanking:
             return self._scan(vector, depth, Condition("p.passage = ANY(%s)", (few,)))
         if self._has_graph:
             found = self._from_graph(vector, depth)
-            if len(found) >= min(depth, self._session.row.passages):
+            if len(found) >= min(depth, self._row.passages):
                 return self._unpacked(found)
         return self._scan(vector, depth, self._condition)
 
     def _from_graph(self, vector: NDArray[np.float32], depth: int) -> list[tuple[Any, ...]]:
         """About the `depth` nearest, or fewer, by the HNSW graph."""
-        session = self._session
         # Any other way to the rows would sort them all: these settings leave the graph alone.
         forced = "sort", "seqscan", "bitmapscan", "hashjoin", "mergejoin"
         self._configure(
@@ -336,9 +322,9 @@ class PostgresRanking:
             }
         )
         join = "" if self._where is None else "JOIN {documents} AS d USING (doc) "
-        found = session.rows(
+        found = self._view.rows(
             f"SELECT p.passage, p.embedding FROM {{passages}} AS p {join}"  # noqa: S608
-            f"WHERE {{where}} ORDER BY {distance('p.embedding', session.row.dimensions)} LIMIT %s",
+            f"WHERE {{where}} ORDER BY {distance('p.embedding', self._row.dimensions)} LIMIT %s",
             *self._condition.parameters,
             vector_text(vector),
             depth,
@@ -351,7 +337,7 @@ class PostgresRanking:
         """Set parameters until the end of the transaction."""
         calls = ", ".join(["set_config(%s, %s, true)"] * len(settings))
         values = [text for pair in settings.items() for text in pair]
-        self._session.connection.execute(f"SELECT {calls}", values)
+        self._view.rows(f"SELECT {calls}", *values)
 
     def _scan(
         self, vector: NDArray[np.float32], depth: int, among: Condition
@@ -365,7 +351,7 @@ class PostgresRanking:
         arguments = (*among.parameters, vector_text(vector))
         where = sql.SQL(among.text)
         nearest = f"{chosen} ORDER BY {negated} LIMIT %s"
-        rows = self._session.rows(nearest, *arguments, depth + 1, where=where)
+        rows = self._view.rows(nearest, *arguments, depth + 1, where=where)
         passages, vectors = self._unpacked(rows)
         if len(rows) <= depth:
             return passages, vectors
@@ -375,7 +361,7 @@ class PostgresRanking:
         if scores.min() < least - slack:
             return passages[:-1], vectors[:-1]
         tied = f"{chosen} AND {negated} <= %s ORDER BY p.passage"
-        rows = self._session.rows(tied, *arguments, slack - least, where=where)
+        rows = self._view.rows(tied, *arguments, slack - least, where=where)
         passages, vectors = self._unpacked(rows)
         places = np.arange(len(rows))
         best, _ = nearest_of(places, exact_scores(vectors, places, vector), depth)
@@ -385,7 +371,7 @@ class PostgresRanking:
         self, rows: Sequence[tuple[Any, ...]]
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         passages = np.array([row[0] for row in rows], np.int64)
-        return passages, unpacked_vectors([row[1] for row in rows], self._session.row.dimensions)
+        return passages, unpacked_vectors([row[1] for row in rows], self._row.dimensions)
 
 
 def _first(

@@ -1,9 +1,9 @@
-"""The tables of all indexes of a database, as numbered migrations, and those of each index.
+"""The tables that all indexes of a database share, and those of each index.
 
 In the schema ``retriever``:
 
 ==============  ====================================================================================
-format          the number of the last migration
+format          the number of the format
 indexes         a row for each index: its name (none while it is to replace another), its settings
                 with a checksum, its generation, and the counts that BM25 needs
 batches         for each index, the groups of passages whose postings lie together
@@ -35,46 +35,46 @@ import psycopg
 from psycopg import errors, sql
 
 from indexes.errors import ConfigError, FormatVersionError, IndexLockedError
-from indexes.postgres.connection import Connection, Location, database_errors
+from indexes.postgres.connection import Connection, Location, Rows, first_line
 
 FORMAT_VERSION = 1
 _LEAST_VECTOR = (0, 8)
 KEY = 0x72747276  # of advisory locks; any constant will do
-_TABLES = ("documents", "passages", "postings", "deleted")
+TABLES = ("documents", "passages", "postings", "deleted")
 
-_MIGRATIONS = {
-    1: (
-        "CREATE SEQUENCE retriever.passage_ids",
-        """CREATE TABLE retriever.indexes (
-            number integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-            identity uuid NOT NULL DEFAULT gen_random_uuid(),
-            name text COLLATE "C" UNIQUE,
-            replaces integer UNIQUE REFERENCES retriever.indexes ON DELETE SET NULL,
-            begun_with text,
-            settings text NOT NULL,
-            seal bytea NOT NULL,
-            generation bigint NOT NULL DEFAULT 0,
-            dimensions integer,
-            documents bigint NOT NULL DEFAULT 0,
-            passages bigint NOT NULL DEFAULT 0,
-            total_length bigint NOT NULL DEFAULT 0,
-            dead bigint NOT NULL DEFAULT 0,
-            efforts text
-        )""",
-        """CREATE TABLE retriever.batches (
-            number integer NOT NULL REFERENCES retriever.indexes ON DELETE CASCADE,
-            first bigint NOT NULL,
-            level smallint NOT NULL,
-            passages bigint NOT NULL,
-            PRIMARY KEY (number, first)
-        )""",
-        """CREATE TABLE retriever.fields (
-            number integer NOT NULL REFERENCES retriever.indexes ON DELETE CASCADE,
-            name text COLLATE "C" NOT NULL,
-            PRIMARY KEY (number, name)
-        )""",
-    )
-}
+_SHARED = (
+    "CREATE TABLE retriever.format (version integer NOT NULL)",
+    f"INSERT INTO retriever.format VALUES ({FORMAT_VERSION})",  # noqa: S608
+    "CREATE SEQUENCE retriever.passage_ids",
+    """CREATE TABLE retriever.indexes (
+        number integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        identity uuid NOT NULL DEFAULT gen_random_uuid(),
+        name text COLLATE "C" UNIQUE,
+        replaces integer UNIQUE REFERENCES retriever.indexes ON DELETE SET NULL,
+        begun_with text,
+        settings text NOT NULL,
+        seal bytea NOT NULL,
+        generation bigint NOT NULL DEFAULT 0,
+        dimensions integer,
+        documents bigint NOT NULL DEFAULT 0,
+        passages bigint NOT NULL DEFAULT 0,
+        total_length bigint NOT NULL DEFAULT 0,
+        dead bigint NOT NULL DEFAULT 0,
+        efforts text
+    )""",
+    """CREATE TABLE retriever.batches (
+        number integer NOT NULL REFERENCES retriever.indexes ON DELETE CASCADE,
+        first bigint NOT NULL,
+        level smallint NOT NULL,
+        passages bigint NOT NULL,
+        PRIMARY KEY (number, first)
+    )""",
+    """CREATE TABLE retriever.fields (
+        number integer NOT NULL REFERENCES retriever.indexes ON DELETE CASCADE,
+        name text COLLATE "C" NOT NULL,
+        PRIMARY KEY (number, name)
+    )""",
+)
 _OF_INDEX = (
     """CREATE TABLE {documents} (
         doc bigint PRIMARY KEY,
@@ -110,115 +110,96 @@ _OF_INDEX = (
 
 
 class Tables:
-    """Writes statements over the tables of one index; their names come from its number alone."""
+    """Runs statements over the tables of one index; their names come from its number alone."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, connection: Connection, number: int) -> None:
+        self.connection = connection
         self.number = number
         self._names = {
-            kind: sql.Identifier("retriever", f"{kind}_{number:d}") for kind in (*_TABLES, "hnsw")
+            kind: sql.Identifier("retriever", f"{kind}_{number:d}") for kind in (*TABLES, "hnsw")
         }
 
-    def name(self, kind: str) -> sql.Identifier:
-        """The qualified name of one table, or of the graph, ``hnsw``."""
-        return self._names[kind]
-
     def statement(self, text: str, **parts: sql.Composable) -> sql.Composed:
-        """`text` with ``{documents}`` and so on, and with further parts, in place."""
+        """`text` with ``{documents}`` and so on, the graph ``{hnsw}`` and more in place."""
         return sql.SQL(text).format(**self._names, **parts)
 
+    def execute(self, text: str, *values: Any, **parts: sql.Composable) -> Rows:
+        """Run a statement."""
+        return self.connection.execute(self.statement(text, **parts), values, binary=True)
 
-def format_of(connection: Connection) -> int:
-    """The number of the last migration; 0 where there is none."""
-    if connection.execute("SELECT to_regclass('retriever.format')").fetchall() == [(None,)]:
-        return 0
-    rows = connection.execute("SELECT version FROM retriever.format").fetchall()
-    return int(rows[0][0]) if rows else 0
+    def rows(self, text: str, *values: Any, **parts: sql.Composable) -> list[tuple[Any, ...]]:
+        """What a statement returns."""
+        return self.execute(text, *values, **parts).fetchall()
 
 
-def check_format(connection: Connection, location: Location) -> bool:
+def has_tables(connection: Connection, location: Location) -> bool:
     """Whether the database holds indexes; `FormatVersionError` if a newer release made them."""
-    found = format_of(connection)
+    if connection.execute("SELECT to_regclass('retriever.format')").fetchall() == [(None,)]:
+        return False
+    ((found,),) = connection.execute("SELECT version FROM retriever.format").fetchall()
     if found > FORMAT_VERSION:
         raise FormatVersionError(
             f"{location}: the tables have format {found}, this release reads up to "
             f"{FORMAT_VERSION}: upgrade layer-retriever"
         )
-    return found > 0
+    return True
 
 
-def prepare(connection: Connection, location: Location) -> None:
-    """Make the tables that all indexes share, or bring them to the newest format."""
-    if check_format(connection, location) and format_of(connection) == FORMAT_VERSION:
+def create_shared_tables(connection: Connection, location: Location) -> None:
+    """Make the tables that all indexes share, unless the database has them."""
+    if has_tables(connection, location):
         return
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s, 0)", (KEY,))
+        if has_tables(connection, location):
+            return
         _require_vector(connection, location)
-        found = format_of(connection)
         if connection.execute("SELECT to_regnamespace('retriever')").fetchall() == [(None,)]:
             # IF NOT EXISTS would need the right to create one where an administrator has.
             connection.execute("CREATE SCHEMA retriever")
-        connection.execute("CREATE TABLE IF NOT EXISTS retriever.format (version integer NOT NULL)")
-        for number, statements in _MIGRATIONS.items():
-            for statement in statements if number > found else ():
-                connection.execute(statement)
-        connection.execute("DELETE FROM retriever.format")
-        connection.execute("INSERT INTO retriever.format VALUES (%s)", (FORMAT_VERSION,))
+        for statement in _SHARED:
+            connection.execute(statement)
 
 
-def create_tables(connection: Connection, number: int) -> None:
+def create_tables(tables: Tables) -> None:
     """Make the tables of an index; the caller is inside a transaction."""
-    tables = Tables(number)
     for statement in _OF_INDEX:
-        connection.execute(tables.statement(statement))
+        tables.execute(statement)
 
 
-def drop_index(connection: Connection, number: int) -> None:
+def drop_index(tables: Tables) -> None:
     """Drop an index and its tables, which waits for its readers."""
-    tables = Tables(number)
-    with connection.transaction():
+    with tables.connection.transaction():
         # A reader locks the documents first.
-        for kind in _TABLES:
-            connection.execute(
-                tables.statement("DROP TABLE IF EXISTS {table}", table=tables.name(kind))
-            )
-        connection.execute("DELETE FROM retriever.indexes WHERE number = %s", (number,))
+        for kind in TABLES:
+            tables.execute(f"DROP TABLE IF EXISTS {{{kind}}}")
+        tables.execute("DELETE FROM retriever.indexes WHERE number = %s", tables.number)
 
 
-def fix_dimensions(connection: Connection, number: int, dimensions: int) -> None:
+def fix_dimensions(tables: Tables, dimensions: int) -> None:
     """Give the vectors of an empty index their length; the caller is inside a transaction."""
-    tables = Tables(number)
-    connection.execute(
-        tables.statement(
-            "ALTER TABLE {passages} ALTER COLUMN embedding TYPE vector({d})",
-            d=sql.Literal(dimensions),
-        )
-    )
+    change = "ALTER TABLE {passages} ALTER COLUMN embedding "
+    tables.execute(f"{change} TYPE vector({dimensions:d})")
     # Vectors in the row itself are scanned several times faster; pages should be full, though.
     size = 4 * dimensions + 64
     in_page = 8100 // size
-    storage = "PLAIN" if in_page * size >= 6000 else "EXTERNAL"
-    connection.execute(
-        tables.statement(f"ALTER TABLE {{passages}} ALTER COLUMN embedding SET STORAGE {storage}")
-    )
-    connection.execute(
-        "UPDATE retriever.indexes SET dimensions = %s WHERE number = %s", (dimensions, number)
-    )
+    tables.execute(f"{change} SET STORAGE {'PLAIN' if in_page * size >= 6000 else 'EXTERNAL'}")
+    statement = "UPDATE retriever.indexes SET dimensions = %s WHERE number = %s"
+    tables.execute(statement, dimensions, tables.number)
 
 
 def _require_vector(connection: Connection, location: Location) -> None:
     asked = "SELECT extversion FROM pg_extension WHERE extname = 'vector'"
-    rows = connection.execute(asked).fetchall()
-    if not rows:
+    if not connection.execute(asked).fetchall():
         try:
             connection.execute("CREATE EXTENSION vector")
         except psycopg.Error as error:
-            reason = (error.diag.message_primary or str(error)).splitlines()[0]
             raise ConfigError(
-                f"{location}: the database lacks the extension vector ({reason}): install "
-                "pgvector on the server and let an administrator run CREATE EXTENSION vector"
+                f"{location}: the database lacks the extension vector ({first_line(error)}): "
+                "install pgvector on the server and let an administrator run CREATE EXTENSION "
+                "vector"
             ) from None
-        rows = connection.execute(asked).fetchall()
-    version = str(rows[0][0])
+    ((version,),) = connection.execute(asked).fetchall()
     if tuple(map(int, version.split(".")[:2])) < _LEAST_VECTOR:
         raise ConfigError(
             f"{location}: expected pgvector 0.8 or newer, found {version}: update it and run "
@@ -271,44 +252,15 @@ class IndexRow:
         return seal_of(self.settings_text) == self.seal
 
 
-@dataclass(frozen=True)
-class Session:
-    """A connection inside a transaction, and the index that it works on."""
-
-    location: Location
-    connection: Connection
-    row: IndexRow
-
-    @cached_property
-    def tables(self) -> Tables:
-        """The tables of the index."""
-        return Tables(self.row.number)
-
-    def rows(self, text: str, *parameters: Any, where: Any = None) -> list[tuple[Any, ...]]:
-        """What a statement over the tables of the index returns; `where` fills ``{where}``."""
-        parts = {} if where is None else {"where": where}
-        with database_errors(self.location), self.connection.cursor(binary=True) as cursor:
-            cursor.execute(self.tables.statement(text, **parts), parameters)
-            return cursor.fetchall()
-
-
 def find_index(connection: Connection, location: Location, replaces: int | None) -> IndexRow | None:
     """The index that has the name, or the hidden one that is to replace that number."""
     if replaces is None:
-        return _row(connection, "name = %s", location.index)
-    return _row(connection, "replaces = %s", replaces)
+        return read_row(connection, "name = %s", location.index)
+    return read_row(connection, "replaces = %s", replaces)
 
 
-def read_row(connection: Connection, number: int, *, lock: bool = False) -> IndexRow | None:
-    """The index of that number; under a lock, the commits of several writers follow one another.
-
-    It is the lock that lets others insert rows that refer to the index: two transactions that have
-    done so could not both take a stronger one.
-    """
-    return _row(connection, f"number = %s{' FOR NO KEY UPDATE' * lock}", number)
-
-
-def _row(connection: Connection, which: str, value: str | int) -> IndexRow | None:
+def read_row(connection: Connection, which: str, value: str | int) -> IndexRow | None:
+    """The index that meets a condition, which a lock may follow."""
     row = connection.execute(
         f"SELECT {_COLUMNS} FROM retriever.indexes WHERE {which}",  # noqa: S608
         (value,),
@@ -350,13 +302,14 @@ def release(connection: Connection) -> None:
     connection.close()
 
 
-def alone_in_upkeep(connection: Connection, number: int, work: Callable[[], int]) -> int:
+def alone_in_upkeep(tables: Tables, work: Callable[[Tables], int]) -> int:
     """What `work` returns, in the one transaction that rewrites postings; 0 if another one does."""
     # One that has ended since this one began fails the serialization.
-    with suppress(errors.SerializationFailure), connection.transaction():
-        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        if _lock(connection, "SELECT pg_try_advisory_xact_lock(%s, %s)", KEY + 1, number):
-            return work()
+    with suppress(errors.SerializationFailure), tables.connection.transaction():
+        tables.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        statement = "SELECT pg_try_advisory_xact_lock(%s, %s)"
+        if _lock(tables.connection, statement, KEY + 1, tables.number):
+            return work(tables)
     return 0
 
 
@@ -368,7 +321,7 @@ def drop_retired(connection: Connection) -> None:
     for (number,) in rows:
         with suppress(errors.LockNotAvailable), connection.transaction():
             connection.execute("SET LOCAL lock_timeout = '200ms'")
-            drop_index(connection, number)
+            drop_index(Tables(connection, number))
 
 
 def _lock(connection: Connection, statement: str, *numbers: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -12,7 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 from psycopg import errors, sql
 
-from indexes.errors import ConfigError, DamagedIndexError, IndexLockedError, StorageError
+from indexes.errors import (
+    ConfigError,
+    DamagedIndexError,
+    IndexLockedError,
+    SourceError,
+    StorageError,
+)
 from indexes.filters.grammar import Where
 from indexes.folder.documents import document_checksum, metadata_json
 from indexes.postgres.connection import (
@@ -22,7 +29,7 @@ from indexes.postgres.connection import (
     database_errors,
     parse_location,
 )
-from indexes.postgres.filters import condition, nul_error, read_metadata, stored_metadata
+from indexes.postgres.filters import condition, read_metadata, stored_metadata
 from indexes.postgres.postings import join_batches, purge, write_postings
 from indexes.postgres.ranking import (
     build_graph,
@@ -32,24 +39,23 @@ from indexes.postgres.ranking import (
     wants_graph,
 )
 from indexes.postgres.schema import (
-    FORMAT_VERSION,
+    TABLES,
     IndexRow,
     Tables,
-    check_format,
+    create_shared_tables,
     create_tables,
     drop_index,
     drop_retired,
     find_index,
     fix_dimensions,
-    format_of,
-    prepare,
+    has_tables,
     read_row,
     release,
     seal_of,
     settings_text,
     wait_for_mark,
 )
-from indexes.postgres.view import PostgresReader, damaged, missing, storable, verify
+from indexes.postgres.view import PostgresReader, damaged, missing
 from indexes.protocol import (
     NewDocument,
     Stage,
@@ -93,11 +99,9 @@ class PostgresWriter(Writer):
 
     def _open(self) -> None:
         connection = self._connection
-        if not check_format(connection, self._location):
-            raise missing(self._location)
-        if format_of(connection) < FORMAT_VERSION:
-            prepare(connection, self._location)
-        row = find_index(connection, self._location, self._replaces)
+        row = None
+        if has_tables(connection, self._location):
+            row = find_index(connection, self._location, self._replaces)
         if row is None:
             raise missing(self._location)
         if self._replaces is None:
@@ -108,57 +112,57 @@ class PostgresWriter(Writer):
                     f"{self._location}: another index has just taken its place; run the same "
                     "command again"
                 )
-        self._tables = Tables(row.number)
+        self._tables = Tables(connection, row.number)
         connection.execute('CREATE TEMP TABLE touched (id text COLLATE "C" PRIMARY KEY)')
 
     def __exit__(self, *raised: object) -> None:
         release(self._connection)
 
-    @property
-    def _row(self) -> IndexRow:
-        row = read_row(self._connection, self._tables.number)
+    def _row(self, *, lock: bool = False) -> IndexRow:
+        """What the index is now; with a lock, commits of several writers follow one another.
+
+        It is the lock that lets others insert rows that refer to the index: two transactions that
+        have done so could not both take a stronger one.
+        """
+        which = f"number = %s{' FOR NO KEY UPDATE' * lock}"
+        row = read_row(self._connection, which, self._tables.number)
         if row is None:
-            raise missing(self._location)
+            raise StorageError(
+                f"{self._location}: the index was replaced or dropped meanwhile; run the same "
+                "command again"
+            )
         return row
 
     def setting(self, key: str, default: Any = None) -> Any:
         """The JSON value of a setting; KeyError if there is none and no default."""
         with database_errors(self._location):
-            return self._row.setting(key, default)
+            return self._row().setting(key, default)
 
     def record(self, key: str, value: Any) -> None:
         """Store a JSON value that says something of the index and decides nothing."""
 
         def change() -> None:
-            text = settings_text({**self._locked().settings, key: value})
+            text = settings_text({**self._row(lock=True).settings, key: value})
             self._update("settings = %s, seal = %s", text, seal_of(text))
 
         self._in_transaction(change)
 
     def heads(self, ids: Sequence[str]) -> dict[str, StoredHead]:
         """The stored hash and metadata of those of `ids` that the index holds."""
-        with database_errors(self._location), self._connection.cursor(binary=True) as cursor:
-            cursor.execute(
-                self._tables.statement(
-                    "SELECT id, hash, metadata::text, exact FROM {documents} WHERE id = ANY(%s)"
-                ),
-                (list(filter(storable, ids)),),
-            )
+        chosen = "SELECT id, hash, metadata::text, exact FROM {documents} WHERE id = ANY(%s)"
+        with database_errors(self._location):
             return {
                 id_: StoredHead(found, metadata_json(read_metadata(metadata, exact)))
-                for id_, found, metadata, exact in cursor
+                for id_, found, metadata, exact in self._tables.rows(chosen, list(ids))
             }
 
     def touch(self, ids: Sequence[str]) -> None:
         """Remember that these stored documents belong to the run; see `delete_untouched`."""
         with database_errors(self._location):
-            self._touch(
-                "SELECT id FROM {documents} WHERE id = ANY(%s)", list(filter(storable, ids))
-            )
+            self._touch("SELECT id FROM {documents} WHERE id = ANY(%s)", list(ids))
 
     def _touch(self, chosen: str, ids: Sequence[str]) -> None:
-        text = f"INSERT INTO touched {chosen} ON CONFLICT DO NOTHING"
-        self._connection.execute(self._tables.statement(text), (ids,))
+        self._tables.execute(f"INSERT INTO touched {chosen} ON CONFLICT DO NOTHING", ids)
 
     def commit(
         self,
@@ -176,10 +180,13 @@ class PostgresWriter(Writer):
                 f"{len(terms)}"
             )
         for document in documents:
-            if "\0" in document.id + (document.title or "") + document.text:
-                raise nul_error(document.id)
-        stored = [stored_metadata(document.metadata, document.id) for document in documents]
-        changed = {id_: stored_metadata(new, id_) for id_, new in (metadata or {}).items()}
+            if "\0" in document.text:
+                raise SourceError(
+                    f"document {document.id!r}: expected text without NUL characters, which "
+                    "PostgreSQL cannot store, found one; remove it from the source"
+                )
+        stored = [stored_metadata(document.metadata) for document in documents]
+        changed = {id_: stored_metadata(new) for id_, new in (metadata or {}).items()}
         if passages:
             self._require_dimensions(vectors.shape[1])
         self._in_transaction(lambda: self._commit(documents, stored, vectors, terms, changed))
@@ -193,7 +200,7 @@ class PostgresWriter(Writer):
         terms: Sequence[Sequence[str]],
         changed: Mapping[str, tuple[str, str | None]],
     ) -> None:
-        connection, tables = self._connection, self._tables
+        tables = self._tables
         counts = [len(document.spans) for document in documents]
         ids = self._new_passages(sum(counts))
         firsts = np.cumsum([0, *counts[:-1]]) if counts else np.empty(0, np.int64)
@@ -202,13 +209,12 @@ class PostgresWriter(Writer):
         if len(ids):
             spans = np.array([span for document in documents for span in document.spans])
             columns = [ids, np.repeat(docs, counts), spans[:, 0], spans[:, 1], lengths]
-            copy_passages(connection, tables, columns, vectors)
-            write_postings(connection, tables, terms, ids)
-        row = self._locked()
+            copy_passages(tables, columns, vectors)
+            write_postings(tables, terms, ids)
+        row = self._row(lock=True)
         names = [document.id for document in documents]
-        chosen = tables.statement("SELECT doc FROM {documents} WHERE id = ANY(%s)")
-        gone, dead, dead_length = self._remove(chosen, (names,), row.generation + 1)
-        with connection.cursor() as cursor:
+        gone, dead, dead_length = self._remove("d.id = ANY(%s)", (names,), row.generation + 1)
+        with self._connection.cursor() as cursor:
             with cursor.copy(tables.statement(_COPY_DOCUMENTS)) as copy:
                 for number, document in enumerate(documents):
                     content = (document.id, document.title, document.text)
@@ -226,16 +232,19 @@ class PostgresWriter(Writer):
                     [(*new, id_) for id_, new in changed.items()],
                 )
         fields = {name for one in (*stored, *changed.values()) for name in json.loads(one[0])}
-        connection.execute(
+        tables.execute(
             "INSERT INTO retriever.fields SELECT %s, unnest(%s::text[]) ON CONFLICT DO NOTHING",
-            (tables.number, sorted(fields)),
+            tables.number,
+            sorted(fields),
         )
         self._touch("SELECT unnest(%s::text[])", [*names, *changed])
         self._count(len(documents) - gone, len(ids) - dead, int(lengths.sum()) - dead_length, dead)
 
     def delete(self, ids: Iterable[str]) -> int:
         """Delete documents; returns how many of them there were."""
-        return self._delete("d.id = ANY(%s)", (list(filter(storable, ids)),))
+        # What the database cannot store it does not hold.
+        storable = [id_ for id_ in ids if not re.search("[\0\ud800-\udfff]", id_)]
+        return self._delete("d.id = ANY(%s)", (storable,))
 
     def delete_where(self, where: Where) -> int:
         """Delete the documents that match a filter; returns how many."""
@@ -249,15 +258,14 @@ class PostgresWriter(Writer):
     def count_touched(self) -> int:
         """How many documents `touch` and `commit` have seen since the writer opened."""
         with database_errors(self._location):
-            rows = self._connection.execute("SELECT count(*) FROM touched").fetchall()
-        return int(rows[0][0])
+            return int(self._tables.rows("SELECT count(*) FROM touched")[0][0])
 
     def merge(self, stage: Stage = no_progress) -> int:
         """Join small batches of postings; drop those of deleted passages where they are many."""
         del stage
         with database_errors(self._location):
-            joined = join_batches(self._connection, self._tables)
-            row = self._row
+            joined = join_batches(self._tables)
+            row = self._row()
             if row.dead > max(_FEW_DEAD, _DEAD_SHARE * row.passages):
                 self._purge()
             return joined
@@ -265,23 +273,23 @@ class PostgresWriter(Writer):
     def settle(self, added: int, stage: Stage = no_progress) -> int:
         """Refresh the planner's statistics, and build the graph where it is due."""
         with database_errors(self._location):
-            row = self._row
+            row = self._row()
             if 10 * added >= row.passages:
                 self._analyze("ANALYZE")
             structures = StructureSettings.from_json(row.setting("structures", {}))
             if row.has_graph or not wants_graph(structures, row.passages, row.dimensions):
                 return 0
             assert row.dimensions is not None
-            build_graph(self._connection, self._tables, row.dimensions, stage)
+            build_graph(self._tables, row.dimensions, stage)
             return 1
 
     def compact(self, stage: Stage = no_progress) -> int:
         """Join all batches, drop the postings of deleted passages, and VACUUM the tables."""
         done = stage("compacting", 3)
         with database_errors(self._location):
-            joined = join_batches(self._connection, self._tables, least=2)
+            joined = join_batches(self._tables, least=2)
             done(1)
-            purged = self._purge() if self._row.dead else 0
+            purged = self._purge() if self._row().dead else 0
             done(1)
             self._analyze("VACUUM (ANALYZE)")
             drop_retired(self._connection)
@@ -291,14 +299,14 @@ class PostgresWriter(Writer):
     def rebuild(self, structures: StructureSettings, stage: Stage = no_progress) -> int:
         """Build the graph again, or drop it; `ConfigError` for a structure of folders alone."""
         with database_errors(self._location):
-            row = self._row
+            row = self._row()
             check_structures(structures, row.dimensions, self._location)
             self.record("structures", structures.to_json())
             if wants_graph(structures, row.passages, row.dimensions):
                 assert row.dimensions is not None
-                build_graph(self._connection, self._tables, row.dimensions, stage)
+                build_graph(self._tables, row.dimensions, stage)
             else:
-                drop_graph(self._connection, self._tables)
+                drop_graph(self._tables)
             return 1
 
     def _in_transaction(self, change: Callable[[], T]) -> T:
@@ -314,21 +322,9 @@ class PostgresWriter(Writer):
                     time.sleep(0.01 * 2**attempt)
         raise AssertionError("unreachable")
 
-    def _locked(self) -> IndexRow:
-        """The row of the index, which this transaction holds until its end."""
-        row = read_row(self._connection, self._tables.number, lock=True)
-        if row is None:
-            raise StorageError(
-                f"{self._location}: the index was replaced or dropped meanwhile; run the same "
-                "command again"
-            )
-        return row
-
     def _update(self, assignments: str, *values: Any) -> None:
-        self._connection.execute(
-            f"UPDATE retriever.indexes SET {assignments} WHERE number = %s",  # noqa: S608
-            (*values, self._tables.number),
-        )
+        statement = f"UPDATE retriever.indexes SET {assignments} WHERE number = %s"  # noqa: S608
+        self._tables.execute(statement, *values, self._tables.number)
 
     def _count(self, documents: int, passages: int, length: int, dead: int) -> None:
         """Change the counts of the index, and its generation."""
@@ -339,31 +335,26 @@ class PostgresWriter(Writer):
         )
 
     def _remove(
-        self, chosen: sql.Composed, parameters: Sequence[Any], generation: int
+        self, where: str, parameters: Sequence[Any], generation: int
     ) -> tuple[int, int, int]:
         """Delete chosen documents; their number, their passages and the terms of these."""
-        (counts,) = self._connection.execute(
-            self._tables.statement(
-                "WITH gone AS (DELETE FROM {documents} WHERE doc IN ({chosen}) RETURNING doc), "
-                "dead AS (DELETE FROM {passages} WHERE doc IN (SELECT doc FROM gone) "
-                "RETURNING passage, length), "
-                "noted AS (INSERT INTO {deleted} SELECT passage, %s FROM dead) "
-                "SELECT (SELECT count(*) FROM gone), count(*), coalesce(sum(length), 0)::bigint "
-                "FROM dead",
-                chosen=chosen,
-            ),
-            (*parameters, generation),
-        ).fetchall()
-        return counts[0], counts[1], counts[2]
+        ((documents, passages, length),) = self._tables.rows(
+            "WITH gone AS (DELETE FROM {documents} AS d WHERE {where} RETURNING doc), "
+            "dead AS (DELETE FROM {passages} WHERE doc IN (SELECT doc FROM gone) "
+            "RETURNING passage, length), "
+            "noted AS (INSERT INTO {deleted} SELECT passage, %s FROM dead) "
+            "SELECT (SELECT count(*) FROM gone), count(*), coalesce(sum(length), 0)::bigint "
+            "FROM dead",
+            *parameters,
+            generation,
+            where=sql.SQL(where),
+        )
+        return documents, passages, length
 
     def _delete(self, where: str, parameters: Sequence[Any]) -> int:
-        chosen = self._tables.statement(
-            "SELECT d.doc FROM {documents} AS d WHERE {where}", where=sql.SQL(where)
-        )
-
         def change() -> int:
-            row = self._locked()
-            gone, dead, length = self._remove(chosen, parameters, row.generation + 1)
+            row = self._row(lock=True)
+            gone, dead, length = self._remove(where, parameters, row.generation + 1)
             self._count(-gone, -dead, -length, dead)
             return gone
 
@@ -371,18 +362,17 @@ class PostgresWriter(Writer):
 
     def _new_passages(self, count: int) -> NDArray[np.int64]:
         """(count,) int64, ascending: ids that no passage has had."""
-        rows = self._connection.execute(
-            "SELECT nextval('retriever.passage_ids') FROM generate_series(1, %s)", (count,)
-        )
+        drawn = "SELECT nextval('retriever.passage_ids') FROM generate_series(1, %s)"
+        rows = self._tables.execute(drawn, count)
         return np.sort(np.fromiter((row[0] for row in rows), np.int64))
 
     def _require_dimensions(self, dimensions: int) -> None:
         def fix() -> int:
-            row = self._locked()
+            row = self._row(lock=True)
             if row.dimensions is None:
                 structures = StructureSettings.from_json(row.setting("structures", {}))
                 check_structures(structures, dimensions, self._location)
-                fix_dimensions(self._connection, self._tables.number, dimensions)
+                fix_dimensions(self._tables, dimensions)
             return row.dimensions or dimensions
 
         if dimensions > _MOST_DIMENSIONS:
@@ -391,20 +381,19 @@ class PostgresWriter(Writer):
                 f"which is what pgvector stores, found {dimensions:,}"
             )
         with database_errors(self._location):
-            found = self._row.dimensions
+            found = self._row().dimensions
         found = found or self._in_transaction(fix)
         if found != dimensions:
             raise ValueError(f"expected vectors of {found} dimensions, found {dimensions}")
 
     def _purge(self) -> int:
-        purged = purge(self._connection, self._tables)
+        purged = purge(self._tables)
         self._update("dead = greatest(dead - %s, 0)", purged)
         return purged
 
     def _analyze(self, command: str) -> None:
-        for kind in ("documents", "passages", "postings", "deleted"):
-            name = self._tables.name(kind)
-            self._connection.execute(self._tables.statement(f"{command} {{table}}", table=name))
+        for kind in TABLES:
+            self._tables.execute(f"{command} {{{kind}}}")
 
 
 _COPY_DOCUMENTS = (
@@ -441,9 +430,6 @@ class PostgresStore:
     def __str__(self) -> str:
         return str(self._location)
 
-    def __repr__(self) -> str:
-        return f"PostgresStore({str(self)!r})"
-
     @contextmanager
     def _connected(self) -> Iterator[Connection]:
         connection = connect(self._location)
@@ -456,7 +442,7 @@ class PostgresStore:
     def exists(self) -> bool:
         """Whether the database holds an index of that name."""
         with self._connected() as connection:
-            return check_format(connection, self._location) and (
+            return has_tables(connection, self._location) and (
                 find_index(connection, self._location, self._replaces) is not None
             )
 
@@ -467,7 +453,7 @@ class PostgresStore:
         structures = StructureSettings.from_json(settings.get("structures", {}))
         check_structures(structures, dimensions, self._location)
         with self._connected() as connection:
-            prepare(connection, self._location)
+            create_shared_tables(connection, self._location)
             text = settings_text(settings)
             name = self._location.index if self._replaces is None else None
             with connection.transaction():
@@ -477,7 +463,7 @@ class PostgresStore:
                     (name, self._replaces, self._begun_with, text, seal_of(text)),
                 ).fetchone()
                 if row is not None:
-                    create_tables(connection, row[0])
+                    create_tables(Tables(connection, row[0]))
 
     def reader(self) -> PostgresReader:
         """Open it for reading."""
@@ -498,7 +484,7 @@ class PostgresStore:
         """
         with self._connected() as connection:
             old = None
-            if check_format(connection, self._location):
+            if has_tables(connection, self._location):
                 old = find_index(connection, self._location, None)
             if old is None:
                 yield self
@@ -507,7 +493,7 @@ class PostgresStore:
             drop_retired(connection)
             new = find_index(connection, self._location, old.number)
             if new is not None and new.begun_with != begun_with:
-                drop_index(connection, new.number)
+                drop_index(Tables(connection, new.number))
             # The connection keeps the mark while the block runs.
             yield PostgresStore(self._location, old.number, begun_with)
             new = find_index(connection, self._location, old.number)
@@ -523,9 +509,13 @@ class PostgresStore:
             drop_retired(connection)
 
     def verify(self) -> list[str]:
-        """Check counts, checksums and postings; see `indexes.postgres.view`."""
-        with closing(self.reader()) as reader, reader.view() as view:
-            return verify(view)
+        """Check counts, checksums and postings; see `PostgresView.problems`."""
+        with (
+            closing(self.reader()) as reader,
+            reader.view() as view,
+            database_errors(self._location),
+        ):
+            return list(view.problems())
 
     def size(self) -> int:
         """Bytes of its tables and their indexes."""

@@ -5,32 +5,36 @@ Nothing is written and no temporary table made, so that a read replica serves it
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import count
 from typing import Any
 from uuid import UUID
 
 import numpy as np
+import psycopg
 from numpy.typing import NDArray
-from psycopg import errors
+from psycopg import errors, pq, sql
 
 from indexes.bm25.formulas import BM25Settings
-from indexes.errors import DamagedIndexError, NotAnIndexError
-from indexes.filters.facets import summaries_of
-from indexes.filters.grammar import Where
+from indexes.errors import ClosedIndexError, DamagedIndexError, NotAnIndexError
+from indexes.filters.facets import counted_facet, summaries_of
+from indexes.filters.grammar import Where, parse_field
 from indexes.folder.documents import document_checksum
-from indexes.postgres.connection import Location, Pool, database_errors
-from indexes.postgres.filters import facets, read_metadata
-from indexes.postgres.postings import all_blocks, ids_of, passages_of, read_dead, read_postings
+from indexes.postgres.connection import Connection, Location, connect, database_errors
+from indexes.postgres.filters import EVERYTHING, condition, read_metadata
+from indexes.postgres.postings import all_blocks, ids_of, read_dead, read_postings
 from indexes.postgres.ranking import PostgresRanking, graph_is_valid, unpacked_vectors
-from indexes.postgres.schema import FORMAT_VERSION, Session, check_format, find_index
+from indexes.postgres.schema import FORMAT_VERSION, IndexRow, Tables, find_index, has_tables
 from indexes.protocol import Facets, FieldSummary, FieldType, Passage, StoredDocument
 
 # By commit, filter and number, at most that many passages that pass the filter, and one more.
 Filtered = dict[tuple[Any, ...], NDArray[np.int64]]
 _STREAMED = 500
+_IDLE = 8  # connections that are kept
 # Of streams, several of which may be read side by side.
 _CURSORS = count()
 # Compiling a statement takes longer than running it.
@@ -38,20 +42,23 @@ _BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL jit = off"
 
 
 class PostgresReader:
-    """Reads one index; `replaces` is the number of the one that a hidden one is to replace."""
+    """Reads one index; `replaces` is the number of the one that a hidden one is to replace.
+
+    Threads read side by side, each view with a connection of its own; a forked child opens others.
+    """
 
     def __init__(self, location: Location, replaces: int | None = None) -> None:
         self._location = location
         self._replaces = replaces
-        self._pool = Pool(location)
+        self._lock = threading.Lock()
+        self._process = os.getpid()
         self._filtered: Filtered = {}
+        connection = connect(location)
+        self._idle: list[Connection] | None = [connection]  # None once it is closed
         try:
-            connection = self._pool.take()
-            try:
-                with database_errors(location):
-                    check_format(connection, location)
-            finally:
-                self._pool.give_back(connection)
+            with database_errors(location):
+                if not has_tables(connection, location):
+                    raise missing(location)
             with self.view():
                 pass
         except BaseException:
@@ -59,45 +66,65 @@ class PostgresReader:
             raise
 
     def close(self) -> None:
-        """Close the connections."""
-        self._pool.close()
+        """Close what is idle now, and the other connections at the end of their views."""
+        with self._lock:
+            idle, self._idle = self._idle or [], None
+        for connection in idle if self._process == os.getpid() else ():
+            connection.close()
 
     @contextmanager
     def view(self) -> Iterator[PostgresView]:
         """One consistent view of the latest commit, valid inside the `with` block."""
         with database_errors(self._location):
-            session = self._begin()
+            view = self._begin(self._take())
         try:
-            yield PostgresView(session, self._filtered)
+            yield view
         finally:
-            self._pool.give_back(session.connection)
+            self._give_back(view.tables.connection)
 
-    def _begin(self) -> Session:
+    def _begin(self, connection: Connection, *, again: bool = False) -> PostgresView:
         """Begin a transaction that sees the index, once more where that fails."""
-        for again in (False, True):
-            connection = self._pool.take(fresh=again)
-            try:
-                connection.execute(_BEGIN)
-                row = find_index(connection, self._location, self._replaces)
-                if row is not None:
-                    session = Session(self._location, connection, row)
-                    # From here on, whoever drops the tables waits.
-                    connection.execute(session.tables.statement("SELECT FROM {documents} LIMIT 0"))
-                    return session
-                check_format(connection, self._location)
-            except BaseException as error:
-                self._pool.give_back(connection)
-                # The server, or someone on it, closed the connection while it was idle; or
-                # there is no index, or another took its place just now.
-                gone = isinstance(error, errors.UndefinedTable | errors.InvalidSchemaName)
-                if again and gone:
-                    break
-                if again or not (gone or isinstance(error, errors.OperationalError)):
-                    raise
-            else:
-                self._pool.give_back(connection)
-                break
-        raise missing(self._location)
+        try:
+            connection.execute(_BEGIN)
+            row = find_index(connection, self._location, self._replaces)
+            if row is None:
+                raise missing(self._location)
+            tables = Tables(connection, row.number)
+            # From here on, whoever drops the tables waits.
+            tables.execute("SELECT FROM {documents} LIMIT 0")
+            return PostgresView(self._location, tables, row, self._filtered)
+        except BaseException as error:
+            connection.close()
+            # There are no indexes, or another one took its place just now.
+            gone = isinstance(error, errors.UndefinedTable | errors.InvalidSchemaName)
+            if gone and again:
+                raise missing(self._location) from None
+            # An idle connection may have been closed by the server, or by someone on it.
+            if again or not (gone or isinstance(error, errors.OperationalError)):
+                raise
+        return self._begin(connect(self._location), again=True)
+
+    def _take(self) -> Connection:
+        with self._lock:
+            if self._idle is None:
+                raise ClosedIndexError(f"{self._location}: the index was closed; open it again")
+            if self._process != os.getpid():
+                # The connections are the parent's, which goes on using them.
+                self._process, self._idle = os.getpid(), []
+            if self._idle:
+                return self._idle.pop()
+        return connect(self._location)
+
+    def _give_back(self, connection: Connection) -> None:
+        with suppress(psycopg.Error):
+            connection.rollback()
+        with self._lock:
+            # An interrupted statement may still run.
+            usable = connection.info.transaction_status == pq.TransactionStatus.IDLE
+            if usable and self._idle is not None and len(self._idle) < _IDLE:
+                self._idle.append(connection)
+                return
+        connection.close()
 
 
 def missing(location: Location) -> NotAnIndexError:
@@ -111,32 +138,40 @@ def missing(location: Location) -> NotAnIndexError:
 class PostgresView:
     """One commit of an index; see `indexes.protocol.View`. It serves the thread that opened it."""
 
-    def __init__(self, session: Session, filtered: Filtered) -> None:
-        self.session = session
+    def __init__(
+        self, location: Location, tables: Tables, row: IndexRow, filtered: Filtered
+    ) -> None:
+        self.location = location
+        self.tables = tables
+        self.row = row
         self.filtered = filtered
-        self._row = session.row
+
+    def rows(self, text: str, *values: Any, **parts: sql.Composable) -> list[tuple[Any, ...]]:
+        """What a statement over the tables of the index returns."""
+        with database_errors(self.location):
+            return self.tables.rows(text, *values, **parts)
 
     @property
     def identity(self) -> UUID:
         """Which index this is; another after the index was replaced."""
-        return self._row.identity
+        return self.row.identity
 
     @property
     def generation(self) -> int:
         """Increases with every commit."""
-        return self._row.generation
+        return self.row.generation
 
     @property
     def passage_count(self) -> int:
         """Number of live passages."""
-        return self._row.passages
+        return self.row.passages
 
     @cached_property
     def dead(self) -> NDArray[np.int64]:
         """(n,) int64: the deleted passages whose postings are still there."""
-        if not self._row.dead:
+        if not self.row.dead:
             return np.empty(0, np.int64)
-        return read_dead(self.session.connection, self.session.tables)
+        return read_dead(self.tables)
 
     def ranking(
         self,
@@ -152,21 +187,20 @@ class PostgresView:
         return {term: len(held) for term, held in self._postings(terms).items()}
 
     def _postings(self, terms: Iterable[str]) -> dict[str, NDArray[Any]]:
-        session = self.session
-        return read_postings(session.connection, session.tables, terms, self.dead)
+        return read_postings(self.tables, terms, self.dead)
 
     def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:
         """Those metadata fields among some that no document has had, each with all known fields."""
-        rows = self.session.rows(
+        rows = self.rows(
             "SELECT name FROM retriever.fields WHERE number = %s ORDER BY name",
-            self._row.number,
+            self.row.number,
         )
         known = [name for (name,) in rows]
         return dict.fromkeys(sorted(set(names).difference(known)), known)
 
     def has_type(self, name: str, types: Collection[FieldType]) -> bool:
         """Whether a document has a value of one of some types; reads until it finds one."""
-        ((found,),) = self.session.rows(
+        ((found,),) = self.rows(
             "SELECT EXISTS (SELECT FROM {documents} AS d "
             "WHERE jsonb_typeof(d.metadata -> %s::text) = ANY(%s))",
             name,
@@ -178,8 +212,23 @@ class PostgresView:
         self, names: Sequence[str], where: Where | None, terms: Sequence[str] | None, limit: int
     ) -> Facets:
         """How many of the documents that pass a filter have each value; see the protocol."""
-        held = None if terms is None else passages_of(self._postings(terms))
-        return facets(self.session, names, where, held, limit)
+        chosen = EVERYTHING if where is None else condition(where.expression)
+        held = [one["passage"] for one in self._postings(terms).values()] if terms else []
+        values = np.concatenate([np.empty(0, np.int64), *held]), *chosen.parameters
+        text = sql.SQL(chosen.text)
+        counted = "count(*), count(*) FILTER (WHERE matches)"
+        ((documents, matches),) = self.rows(f"SELECT {counted} {_PASSING}", *values, where=text)
+        found = {}
+        for name in names:
+            field = parse_field(name)[0]
+            rows = self.rows(
+                f"SELECT x.metadata -> %s::text AS value, {counted} {_PASSING} "
+                "WHERE x.metadata -> %s::text IS NOT NULL GROUP BY value",
+                *(field, *values, field),
+                where=text,
+            )
+            found[name] = counted_facet(name, rows, limit, queried=terms is not None)
+        return Facets(documents, None if terms is None else matches, found)
 
     def fields(self) -> list[FieldSummary]:
         """The metadata fields of the documents, ascending by name; reads all metadata."""
@@ -188,7 +237,7 @@ class PostgresView:
 
     def documents_of(self, passages: Sequence[int]) -> dict[int, str]:
         """For each passage id, the user's id of its document."""
-        rows = self.session.rows(
+        rows = self.rows(
             "SELECT p.passage, d.id FROM {passages} AS p JOIN {documents} AS d USING (doc) "
             "WHERE p.passage = ANY(%s)",
             np.array(passages, np.int64),
@@ -197,7 +246,7 @@ class PostgresView:
 
     def passages(self, passages: Sequence[int]) -> dict[int, Passage]:
         """The stored passages with these ids."""
-        rows = self.session.rows(
+        rows = self.rows(
             "SELECT p.passage, d.id, d.title, d.text, d.metadata::text, d.exact, p.start, "
             "p.stop FROM {passages} AS p JOIN {documents} AS d USING (doc) "
             "WHERE p.passage = ANY(%s)",
@@ -213,15 +262,13 @@ class PostgresView:
         """(passages, d) float32: their stored vectors, in the given order."""
         wanted = np.array(passages, np.int64)
         chosen = "SELECT passage, embedding FROM {passages} WHERE passage = ANY(%s)"
-        found = self._complete(wanted.tolist(), dict(self.session.rows(chosen, wanted)))
+        found = self._complete(wanted.tolist(), dict(self.rows(chosen, wanted)))
         packed = [found[passage] for passage in wanted.tolist()]
-        return unpacked_vectors(packed, self._row.dimensions)
+        return unpacked_vectors(packed, self.row.dimensions)
 
     def document(self, id_: str) -> StoredDocument | None:
         """One document, or None if the index has none with that id."""
-        if not storable(id_):
-            return None
-        rows = self.session.rows(f"{_DOCUMENT} WHERE d.id = %s", id_)
+        rows = self.rows(f"{_DOCUMENT} WHERE d.id = %s", id_)
         return self._stored(rows[0]) if rows else None
 
     def documents(self) -> Iterator[StoredDocument]:
@@ -231,59 +278,53 @@ class PostgresView:
     def _streamed(self, text: str) -> Iterator[tuple[Any, ...]]:
         name = f"streamed_{next(_CURSORS)}"
         with (
-            database_errors(self.session.location),
-            self.session.connection.cursor(name, binary=True) as cursor,
+            database_errors(self.location),
+            self.tables.connection.cursor(name, binary=True) as cursor,
         ):
             cursor.itersize = _STREAMED
-            cursor.execute(self.session.tables.statement(text))
+            cursor.execute(self.tables.statement(text))
             yield from cursor
 
     def _stored(self, row: tuple[Any, ...]) -> StoredDocument:
         id_, title, text, metadata, exact, content_hash, checksum, *spans = row
         passages = sorted(zip(*spans, strict=True))
         if document_checksum(id_, title, text, "", content_hash, passages) != checksum:
-            raise damaged(self.session.location, f"the document {id_!r} was altered")
+            raise damaged(self.location, f"the document {id_!r} was altered")
         return StoredDocument(id_, title, text, read_metadata(metadata, exact), passages)
 
     def has_document(self, id_: str) -> bool:
         """Whether the index holds a document with that id."""
-        if not storable(id_):
-            return False
-        return bool(self.session.rows("SELECT 1 FROM {documents} WHERE id = %s", id_))
+        return bool(self.rows("SELECT 1 FROM {documents} WHERE id = %s", id_))
 
     def count_documents(self) -> int:
         """Number of documents."""
-        return self._row.documents
+        return self.row.documents
 
     def content_hashes(self, ids: Sequence[str]) -> dict[str, bytes]:
         """The stored hash of title and text of those of `ids` that the index holds."""
-        wanted = list(filter(storable, ids))
-        return dict(
-            self.session.rows("SELECT id, hash FROM {documents} WHERE id = ANY(%s)", wanted)
-        )
+        chosen = "SELECT id, hash FROM {documents} WHERE id = ANY(%s)"
+        return dict(self.rows(chosen, list(ids)))
 
     def check_settings(self) -> None:
         """Raise `DamagedIndexError` if the settings were altered."""
-        if not self._row.is_sealed:
-            raise damaged(
-                self.session.location, "a setting was altered (the checksum of all differs)"
-            )
+        if not self.row.is_sealed:
+            raise damaged(self.location, "a setting was altered (the checksum of all differs)")
 
     def setting(self, key: str, default: Any = None) -> Any:
         """The JSON value of a setting; KeyError if there is none and no default."""
-        return self._row.setting(key, default)
+        return self.row.setting(key, default)
 
     def describe(self) -> dict[str, Any]:
         """Server, structure and sizes; see `indexes.protocol.View`."""
-        row, info = self._row, self.session.connection.info
-        ((version, replica, batches),) = self.session.rows(
+        row, info = self.row, self.tables.connection.info
+        ((version, replica, batches),) = self.rows(
             "SELECT (SELECT extversion FROM pg_extension WHERE extname = 'vector'), "
             "pg_is_in_recovery(), "
             "(SELECT count(*) FROM retriever.batches WHERE number = %s)",
             row.number,
         )
         parts = self.sizes()
-        server = f"PostgreSQL {info.server_version // 10_000}.{info.server_version % 10_000}"
+        server = f"PostgreSQL {info.parameter_status('server_version')}"
         return {
             "format_version": FORMAT_VERSION,
             "generation": self.generation,
@@ -302,19 +343,75 @@ class PostgresView:
         """Bytes of each table with its indexes; those of the graph apart."""
         tables = ("documents", "passages", "postings", "deleted")
         asked = ", ".join(["coalesce(pg_total_relation_size(to_regclass(%s)), 0)"] * 5)
-        names = [f"retriever.{kind}_{self._row.number:d}" for kind in (*tables, "hnsw")]
-        ((*sizes, graph),) = self.session.rows(f"SELECT {asked}", *names)
+        names = [f"retriever.{kind}_{self.row.number:d}" for kind in (*tables, "hnsw")]
+        ((*sizes, graph),) = self.rows(f"SELECT {asked}", *names)
         parts = dict(zip(tables, sizes, strict=True))
         parts["passages"] -= graph
         return {**parts, "hnsw": graph}
 
+    def problems(self) -> Iterator[str]:
+        """Read everything that the index has; one line per problem found.
+
+        What pages hold is the server's to check (``initdb --data-checksums``, ``pg_amcheck``).
+        """
+        place, row, documents, owned = self.location, self.row, 0, 0
+        if not row.is_sealed:
+            yield f"{place}: a setting was altered (the checksum of all differs)"
+        for one in self._streamed(_DOCUMENT):
+            documents, owned = documents + 1, owned + len(one[-1])
+            try:
+                self._stored(one)
+            except DamagedIndexError as error:
+                yield str(error)
+        ((packed,),) = self.rows(
+            "SELECT string_agg(int8send(passage) || int8send(length), ''::bytea ORDER BY passage) "
+            "FROM {passages}"
+        )
+        # The last row is of no passage, so that each posting has a place.
+        passages, lengths = np.append(ids_of(packed), [2**63 - 1, 0]).reshape(-1, 2).T
+        dead = read_dead(self.tables)
+        for what, expected, found in (
+            ("documents", row.documents, documents),
+            ("passages", row.passages, len(passages) - 1),
+            ("passages of documents", row.passages, owned),
+            ("terms", row.total_length, lengths.sum()),
+            ("deleted passages", row.dead, len(dead)),
+        ):
+            if found != expected:
+                yield f"{place}: expected {expected} {what}, as the index says, found {found}"
+        sums, wrong = np.zeros(len(passages), np.int64), np.int64(0)
+        for *_, postings in all_blocks(self.tables):
+            held = postings["passage"]
+            places = np.searchsorted(passages, held)
+            known = passages[places] == held
+            np.add.at(sums, places[known], postings["frequency"][known])
+            wrong += np.count_nonzero(postings["length"][known] != lengths[places[known]])
+            wrong += np.count_nonzero(~np.isin(held[~known], dead))
+        differing = np.count_nonzero(sums != lengths)
+        if differing or wrong:
+            yield (
+                f"{place}: the postings of {differing} passages do not add up to their lengths, "
+                f"and {wrong} are of other passages or lengths; index again with --recreate"
+            )
+        if row.has_graph and not graph_is_valid(self.tables):
+            yield (
+                f"{place}: the HNSW graph is missing or invalid; `retriever compact --index-type "
+                "hnsw` builds it again"
+            )
+
     def _complete(self, wanted: Iterable[int], found: dict[int, Any]) -> dict[int, Any]:
         for passage in wanted:
             if passage not in found:
-                raise damaged(self.session.location, f"passage {passage} belongs to no document")
+                raise damaged(self.location, f"passage {passage} belongs to no document")
         return found
 
 
+# Documents that pass a filter, each with whether it holds one of some passages.
+_PASSING = (
+    "FROM (SELECT d.metadata, m.doc IS NOT NULL AS matches FROM {documents} AS d LEFT JOIN "
+    "(SELECT DISTINCT doc FROM {passages} WHERE passage = ANY(%s)) AS m USING (doc) "
+    "WHERE {where}) AS x"
+)
 _DOCUMENT = (
     "SELECT d.id, d.title, d.text, d.metadata::text, d.exact, d.hash, d.checksum, "
     "ARRAY(SELECT passage FROM {passages} AS p WHERE p.doc = d.doc ORDER BY passage), "
@@ -330,96 +427,3 @@ def damaged(location: Location, reason: object) -> DamagedIndexError:
         f"{location}: {' '.join(str(reason).split())}; restore the database from a backup, or "
         "index again with --recreate"
     )
-
-
-def storable(id_: str) -> bool:
-    """Whether the database could hold an id; others are looked for in vain."""
-    return "\0" not in id_ and not any("\ud800" <= c <= "\udfff" for c in id_)
-
-
-_COUNTS = {
-    "documents": "SELECT count(*)::bigint FROM {documents}",
-    "passages": "SELECT count(*)::bigint FROM {passages}",
-    "terms": "SELECT coalesce(sum(length), 0)::bigint FROM {passages}",
-    "deleted passages": "SELECT count(*)::bigint FROM {deleted}",
-}
-_STRAYS = {
-    "passages of no document": "SELECT count(*)::bigint FROM {passages} AS p "
-    "WHERE NOT EXISTS (SELECT FROM {documents} AS d WHERE d.doc = p.doc)",
-    "documents without passages": "SELECT count(*)::bigint FROM {documents} AS d "
-    "WHERE NOT EXISTS (SELECT FROM {passages} AS p WHERE p.doc = d.doc)",
-    "passages that are marked as deleted": "SELECT count(*)::bigint FROM {passages} "
-    "JOIN {deleted} USING (passage)",
-    "metadata fields that are not registered": "SELECT count(DISTINCT key)::bigint "
-    "FROM {documents} AS d, jsonb_object_keys(d.metadata) AS key WHERE NOT EXISTS "
-    "(SELECT FROM retriever.fields AS f WHERE f.name = key AND f.number = %s)",
-}
-
-
-def verify(view: PostgresView) -> list[str]:
-    """Read everything that the index has; one line per problem found.
-
-    What pages hold is the server's to check (``initdb --data-checksums``, ``pg_amcheck``).
-    """
-    with database_errors(view.session.location):
-        return list(_problems(view))
-
-
-def _problems(view: PostgresView) -> Iterator[str]:
-    session, row = view.session, view.session.row
-    place = session.location
-    try:
-        view.check_settings()
-    except DamagedIndexError as error:
-        yield str(error)
-    stated = (row.documents, row.passages, row.total_length, row.dead)
-    for (what, statement), expected in zip(_COUNTS.items(), stated, strict=True):
-        ((found,),) = session.rows(statement)
-        if found != expected:
-            yield f"{place}: expected {expected} {what}, as the index says, found {found}"
-    for what, statement in _STRAYS.items():
-        parameters = (row.number,) if "%s" in statement else ()
-        ((found,),) = session.rows(statement, *parameters)
-        if found:
-            yield f"{place}: {found} {what}"
-    try:
-        for _ in view.documents():
-            pass
-    except DamagedIndexError as error:
-        yield str(error)
-    yield from _postings_problems(view)
-    if row.has_graph and not graph_is_valid(session.connection, session.tables):
-        yield (
-            f"{place}: the HNSW graph is missing or invalid; `retriever compact --index-type hnsw` "
-            "builds it again"
-        )
-
-
-def _postings_problems(view: PostgresView) -> Iterator[str]:
-    session = view.session
-    ((packed,),) = session.rows(
-        "SELECT string_agg(int8send(passage) || int8send(length), ''::bytea ORDER BY passage) "
-        "FROM {passages}"
-    )
-    table = ids_of(packed).reshape(-1, 2)
-    passages, lengths = table[:, 0], table[:, 1]
-    sums, wrong, strays = np.zeros(len(passages), np.int64), 0, 0
-    dead = view.dead
-    for _, first, _, postings in all_blocks(session.connection, session.tables):
-        held = postings["passage"]
-        if not len(held) or held.min() < first:
-            yield f"{session.location}: a block of postings begins before its first passage {first}"
-            continue
-        places = np.minimum(np.searchsorted(passages, held), max(len(passages) - 1, 0))
-        known = passages[places] == held if len(passages) else np.zeros(len(held), np.bool_)
-        np.add.at(sums, places[known], postings["frequency"][known])
-        wrong += int(np.count_nonzero(postings["length"][known] != lengths[places[known]]))
-        strays += int(np.count_nonzero(~np.isin(held[~known], dead)))
-    if strays:
-        yield f"{session.location}: {strays} postings of passages that do not exist"
-    differing = int(np.count_nonzero(sums != lengths))
-    if differing or wrong:
-        yield (
-            f"{session.location}: the postings of {differing} passages do not add up to their "
-            f"lengths, and {wrong} postings name another length; index again with --recreate"
-        )

@@ -128,12 +128,13 @@ def test_the_graph_gives_k_hits_while_k_exist(view, vectors, where):
 
 
 def test_the_plan_uses_the_graph(view, vectors):
-    session = view.session
     text = vector_text(vectors[0])
     order = distance("p.embedding", WIDTH)
-    with session.connection.transaction():
-        session.connection.execute("SET LOCAL enable_sort = off; SET LOCAL enable_seqscan = off")
-        plan = session.rows(
+    with view.tables.connection.transaction():
+        view.tables.connection.execute(
+            "SET LOCAL enable_sort = off; SET LOCAL enable_seqscan = off"
+        )
+        plan = view.rows(
             f"EXPLAIN SELECT passage FROM {{passages}} p ORDER BY {order} LIMIT 5", text
         )
     assert "hnsw" in str(plan)
@@ -182,7 +183,7 @@ def test_vectors_beyond_the_graph_of_whole_numbers_have_one_of_halves(postgres_u
         writer.commit(documents, vectors, [[]] * 30)
         writer.settle(30)
     with viewed(store) as opened:
-        assert opened.session.row.has_graph
+        assert opened.row.has_graph
         (found,) = opened.ranking().candidates([Query((), vectors[4])], "dense", 3)
         best = int(found.passages[np.argmax(found.dense)])
         assert opened.documents_of([best]) == {best: "04"}

@@ -42,12 +42,12 @@ def test_postings_of_deleted_passages_are_dropped_where_they_are_many(store, mon
             writer.delete(["d0"])
             assert writer.merge() == 0
             with reader.view() as view:
-                assert view.session.row.dead == 2
+                assert view.row.dead == 2
                 assert view.document_frequencies(["apple", "d0"]) == {"apple": 38, "d0": 0}
             writer.delete([f"d{n}" for n in range(15)])
             writer.merge()
             with reader.view() as view:
-                assert view.session.row.dead == 0
+                assert view.row.dead == 0
                 assert view.document_frequencies(["apple", "d19"]) == {"apple": 10, "d19": 2}
             # What an earlier view sees stays.
             assert old.document_frequencies(["apple", "d0"]) == {"apple": 40, "d0": 2}
@@ -68,11 +68,11 @@ def test_upkeep_that_another_one_overtakes_does_nothing(store, monkeypatch, job)
         def overtaken(connection, *statement):
             monkeypatch.setattr(locks_module, "_lock", original)
             connection.execute("SELECT 1")
-            assert work(two._connection, two._tables, **arguments) > 0
+            assert work(two._tables, **arguments) > 0
             return original(connection, *statement)
 
         monkeypatch.setattr(locks_module, "_lock", overtaken)
-        assert work(one._connection, one._tables, **arguments) == 0
+        assert work(one._tables, **arguments) == 0
         one._update("dead = (SELECT count(*) FROM retriever.deleted_" + f"{one._tables.number})")
     assert frequencies(store, ["apple"]) == {"apple": 10}
     assert store.verify() == []
@@ -104,12 +104,16 @@ def test_blocks_count_terms():
     assert dict(postings_module.blocks_of([[], []], np.array([1, 2]))) == {}
 
 
-def test_several_writers_lose_nothing(store):
+def test_several_writers_of_a_new_database_lose_nothing(postgres_server):
     rounds, names = 8, "abcd"
     errors: list[BaseException] = []
+    with postgres_server.connect() as connection:
+        connection.execute("CREATE DATABASE several")
+    store = open_store(postgres_server.url(database="several"))
 
     def work(name: str) -> None:
         try:
+            store.create(SETTINGS)
             with store.writer() as writer:
                 for number in range(rounds):
                     # All of them replace `shared`, and each has documents of its own.
@@ -178,17 +182,3 @@ def test_an_index_that_does_not_exist(postgres_url):
     with pytest.raises(NotAnIndexError), missing.writer():
         pass
     assert not missing.exists()
-
-
-def test_settings_are_recorded_and_sealed(store, postgres_server):
-    with store.writer() as writer:
-        writer.record("computed", ["x"])
-        assert writer.setting("computed") == ["x"]
-        with pytest.raises(KeyError):
-            writer.setting("none")
-        change = (
-            "UPDATE retriever.indexes SET settings = replace(settings, 'x', 'y') WHERE number = %s"
-        )
-        with postgres_server.connect() as connection:
-            connection.execute(change, (writer._tables.number,))
-    assert "a setting was altered" in store.verify()[0]
