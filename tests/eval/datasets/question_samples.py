@@ -32,7 +32,7 @@ OWN = {
 }
 
 WIKI_PASSAGES = {
-    "7": {str(n): f"passage {n} of seven" for n in range(11)},
+    "7": {str(n): f"passage {n} of 7" for n in range(11)},
     "12": {"0": 'the "only" \u2028\u00e9'},
 }
 WIKIPASSAGEQA = {
@@ -133,23 +133,11 @@ MSMARCO = {
 }
 
 TREC = {
-    "topics.301-302.txt": lines(
-        "",
-        "<top>",
-        "",
-        "<num> Number: 301",
-        "<title> International Organized",
-        " Crime",
-        "",
-        "<desc> Description:",
-        "Identify organizations.",
-        "</top>",
-        "<top>",
-        "<num> Number:  051",
-        "<desc> Description:",
-        "R&amp;D",
-        "</top>",
-    ),
+    "topics.301-302.txt": lines("", "<top>", "", "<num> Number: 301", "")
+    + lines(
+        "<title> International Organized", " Crime", "", "<desc> Description:", "Who?", "</top>"
+    )
+    + lines("<top>", "<num> Number:  051", "<desc> Description:", "R&amp;D", "</top>"),
     "qrels.txt": "301 0 FT911-1 1\n51 0 FT911-2 1\n",
     "corpus.jsonl": records({"id": "FT911-1", "text": "one"}),
 }
@@ -166,18 +154,8 @@ SAMPLES = {
     "msmarco": MSMARCO,
     "trec": TREC,
 }
-SPLITS = {
-    "own": "dev",
-    "wikipassageqa": "dev",
-    "insuranceqa-v1": "dev",
-    "insuranceqa-v2": "dev",
-    "openqa": "test",
-    "wikiqa": "dev",
-    "trecqa": "test",
-    "beir": "test",
-    "msmarco": "dev.small",
-    "trec": "test",
-}
+SPLITS = dict.fromkeys(SAMPLES, "dev") | {"msmarco": "dev.small"}
+SPLITS |= dict.fromkeys(("openqa", "trecqa", "beir", "trec"), "test")
 
 
 def write(folder, files):
@@ -191,5 +169,8 @@ def write(folder, files):
 
 
 def shown(questions):
-    """The questions of a set as plain values."""
-    return [(one.id, one.text, one.candidates, dict(one.grades)) for one in questions.questions]
+    """The questions of a set: id, text, pool and grades of each."""
+    return [
+        (one.id, one.text, " ".join(one.candidates), dict(one.grades))
+        for one in questions.questions
+    ]

@@ -19,17 +19,17 @@ BY_CLASS = {
     "subj": ("subj.objective", "subj.subjective"),
 }
 THREE = ("train", "dev", "test")
+ENTAILED = ("train", "trial", "test")
+SICK_FILES = ("train", "trial", "test_annotated")
 
 
 def read(task):
-    """Name, and split to its rows, in order."""
-    rows = {
-        split: list(
-            zip(texts.labels, texts.left, *([texts.right] if texts.right else []), strict=True)
-        )
-        for split, texts in task.splits.items()
-    }
-    return task.name, list(rows.items())
+    """Name, and split to its rows as text, in order."""
+    rows = {}
+    for split, texts in task.splits.items():
+        columns = [column for column in (texts.labels, texts.left, texts.right) if column]
+        rows[split] = "/".join(map(":".join, zip(*columns, strict=True)))
+    return task.name, *rows.items()
 
 
 def refused(path, message, read=read_classification):
@@ -40,68 +40,51 @@ def refused(path, message, read=read_classification):
     assert "\n" not in str(caught.value)
 
 
-# Folder, files, and the task that is read.
+SCORED = {f"{split}.tsv": "score\tsentence1\tsentence2\n1\ta\tb\n" for split in ("train", "test")}
+# Folder, files, the name of the task, and its rows by split.
 TASKS = [
     (
         "Mine",
         {"mine.tsv": OWN + 'test\tx\t"c\ntrain\tx\ta\ntrain\ty\tb\ndev\ty\td \n', "a.md": "x"},
-        (
-            "mine",
-            [("train", [("x", "a"), ("y", "b")]), ("dev", [("y", "d")]), ("test", [("x", '"c')])],
-        ),
+        "mine",
+        {"train": "x:a/y:b", "dev": "y:d", "test": 'x:"c'},
     ),
-    (
-        "mr",
-        {"mr.tsv": OWN + "all\t1\ta\nall\t0\tb\n"},
-        ("mr", [("all", [("1", "a"), ("0", "b")])]),
-    ),
+    ("mr", {"mr.tsv": OWN + "all\t1\ta\nall\t0\tb\n"}, "mr", {"all": "1:a/0:b"}),
     (
         "mrpc",
         {f"{split}.tsv": PAIRS + f"1\t{split}\tb\n" for split in ("test", "train")},
-        ("mrpc", [("train", [("1", "train", "b")]), ("test", [("1", "test", "b")])]),
+        "mrpc",
+        {"train": "1:train:b", "test": "1:test:b"},
     ),
     # Entailment beside scored pairs.
     (
         "sick",
-        {
-            **{f"{split}.tsv": "score\tsentence1\tsentence2\n" for split in ("train", "test")},
-            **{
-                f"entailment.{split}.tsv": PAIRS + f"NEUTRAL\t{split}\tb\n"
-                for split in ("train", "trial", "test")
-            },
-        },
-        (
-            "sick-e",
-            [
-                ("train", [("NEUTRAL", "train", "b")]),
-                ("dev", [("NEUTRAL", "trial", "b")]),
-                ("test", [("NEUTRAL", "test", "b")]),
-            ],
-        ),
+        SCORED | {f"entailment.{n}.tsv": PAIRS + f"N\t{n}\tb\n" for n in ENTAILED},
+        "sick-e",
+        {"train": "N:train:b", "dev": "N:trial:b", "test": "N:test:b"},
     ),
     *(
         (
             "any",
             {one: "good \n\nbetter\n", other: "a clich\u00e9\n".encode("latin-1")},
-            (name, [("all", [("1", "good"), ("1", "better"), ("0", "a clich\u00e9")])]),
+            name,
+            {"all": "1:good/1:better/0:a clich\u00e9"},
         )
         for name, (one, other) in BY_CLASS.items()
     ),
     # A file that is UTF-8 is not taken for Latin-1.
-    (
-        "any",
-        {"mpqa.pos": "clich\u00e9\n", "mpqa.neg": "a\n"},
-        ("mpqa", [("all", [("1", "clich\u00e9"), ("0", "a")])]),
-    ),
+    ("any", {"mpqa.pos": "clich\u00e9\n", "mpqa.neg": "a\n"}, "mpqa", {"all": "1:clich\u00e9/0:a"}),
     (
         "any",
         {f"sentiment-{split}": f"{split} is\tfun \t1\n3 hours\t0\n" for split in THREE},
-        ("sst2", [(split, [("1", f"{split} is\tfun"), ("0", "3 hours")]) for split in THREE]),
+        "sst2",
+        {split: f"1:{split} is\tfun/0:3 hours" for split in THREE},
     ),
     (
         "any",
         {f"sentiment-{split}": f"4 {split} is fun\n" for split in THREE},
-        ("sst5", [(split, [("4", f"{split} is fun")]) for split in THREE]),
+        "sst5",
+        {split: f"4:{split} is fun" for split in THREE},
     ),
     (
         "any",
@@ -109,13 +92,8 @@ TASKS = [
             "train_5500.label.gz": "LOC:city A sister\u00f0city ?\n".encode("latin-1"),
             "TREC_10.label": "NUM:dist How far : is it ?\n",
         },
-        (
-            "trec",
-            [
-                ("train", [("LOC", "A sister\u00f0city ?")]),
-                ("test", [("NUM", "How far : is it ?")]),
-            ],
-        ),
+        "trec",
+        {"train": "LOC:A sister\u00f0city ?", "test": "NUM:How far : is it ?"},
     ),
     (
         "any",
@@ -123,37 +101,28 @@ TASKS = [
             "msr_paraphrase_train.txt": MRPC + '1\t7\t8\tHe said " a\tb\r\n',
             "msr_paraphrase_test.txt": MRPC + "0\t9\t10\tc\td\r\n",
         },
-        ("mrpc", [("train", [("1", 'He said " a', "b")]), ("test", [("0", "c", "d")])]),
+        "mrpc",
+        {"train": '1:He said " a:b', "test": "0:c:d"},
     ),
     (
         "any",
-        {
-            f"SICK_{name}.txt": SICK + f"1\tA\t{name}\t4.5\tNEUTRAL\n"
-            for name in ("train", "trial", "test_annotated")
-        },
-        (
-            "sick-e",
-            [
-                ("train", [("NEUTRAL", "A", "train")]),
-                ("dev", [("NEUTRAL", "A", "trial")]),
-                ("test", [("NEUTRAL", "A", "test_annotated")]),
-            ],
-        ),
+        {f"SICK_{n}.txt": SICK + f"1\tA\t{n}\t4.5\tNEUTRAL\n" for n in SICK_FILES},
+        "sick-e",
+        {"train": "NEUTRAL:A:train", "dev": "NEUTRAL:A:trial", "test": "NEUTRAL:A:test_annotated"},
     ),
 ]
 
 
-@pytest.mark.parametrize(("folder", "files", "expected"), TASKS)
-def test_a_folder_is_a_task_in_the_form_of_its_files(tmp_path, folder, files, expected):
+@pytest.mark.parametrize(("folder", "files", "name", "rows"), TASKS)
+def test_a_folder_is_a_task_in_the_form_of_its_files(tmp_path, folder, files, name, rows):
     path = write(tmp_path / folder, files)
-    assert read(read_classification(path)) == expected
+    assert read(read_classification(path)) == (name, *rows.items())
     if f"{folder.lower()}.tsv" in files:
-        assert read(read_classification(path / f"{folder.lower()}.tsv")) == expected
+        assert read(read_classification(path / f"{folder.lower()}.tsv")) == (name, *rows.items())
 
 
 SST = {f"sentiment-{split}": "a\t1\n" for split in THREE}
 TREC = {"TREC_10.label": "NUM:d a\n"}
-SCORED = {f"{split}.tsv": "score\tsentence1\tsentence2\n1\ta\tb\n" for split in ("train", "test")}
 
 
 @pytest.mark.parametrize(
@@ -209,12 +178,8 @@ PROBE = 'tr\t0\ta " b\ntr\t1\tmore\tc d\nva\t1\te f\nte\t0\tg h\n'
 @pytest.mark.parametrize(("name", "file"), [*PROBING_FILES.items(), ("my_task", "my_task.txt")])
 def test_the_ten_probing_files_have_their_usual_names(tmp_path, name, file):
     task = read_probing(write(tmp_path, {f"{file}.gz": PROBE}) / f"{file}.gz")
-    rows = [
-        ("train", [("0", 'a " b'), ("1", "c d")]),
-        ("dev", [("1", "e f")]),
-        ("test", [("0", "g h")]),
-    ]
-    assert read(task) == (name, rows)
+    rows = [("train", '0:a " b/1:c d'), ("dev", "1:e f"), ("test", "0:g h")]
+    assert read(task) == (name, *rows)
 
 
 @pytest.mark.parametrize(

@@ -160,12 +160,6 @@ class TestSentLen:
             assert least <= len(text.split()) <= most
             assert text in lengths
 
-    def test_a_corpus_that_is_too_small_is_refused(self, make, lengths):
-        with pytest.raises(SourceError) as caught:
-            make(lengths[:1300], "sentlen")
-        assert "expected at least 204 distinct sentences of each of 6 labels" in str(caught.value)
-        assert "found 50 of 5; name a larger corpus (label 0 is of 5 to 8" in str(caught.value)
-
 
 class TestWordContent:
     def test_labels_are_words_from_rank_2001_on_and_each_sentence_has_one_once(self, make, words):
@@ -178,16 +172,6 @@ class TestWordContent:
         assert one.facts == {"words": 100, "ranks": [2001, ranked.index(expected[-1]) + 2001]}
         for _, label, text in lines(one):
             assert [t.lower() for t in text.split() if t.lower() in expected] == [label]
-
-    def test_too_few_words_or_sentences_of_a_word_are_refused(self, make, words):
-        with pytest.raises(SourceError, match=r"expected 1,000 words .* found 1\d\d among 2,"):
-            make(words, "wc", words=1000)
-        with pytest.raises(SourceError, match=r"at least 12 distinct .* fewer words with --words"):
-            make([*words, " ".join(["rare", *FILLERS[:9]])], "wc", words=121)
-        with pytest.raises(SourceError, match=r"at least 24 distinct .* name a larger corpus$"):
-            make(words, "wc", words=50)
-        with pytest.raises(ConfigError, match="expected 2 or more, found 1"):
-            ProbingSettings(words=1)
 
 
 class TestBigramShift:
@@ -245,9 +229,22 @@ def test_sets_follow_from_seed_and_sentences_and_not_from_their_order(make, leng
         assert drawn(texts, task, seed=1) != first
 
 
-def test_texts_without_a_sentence_are_refused(make):
-    with pytest.raises(SourceError, match=r"expected texts of 5 to 28 tokens, .* none among 2"):
-        make(["too short", "this one too"], "wc")
+def test_a_corpus_that_is_too_small_is_refused(make, lengths, words):
+    rarer = [*words, " ".join(["rare", *FILLERS[:9]])]
+    small = (
+        r"least 204 .* of each of 6 labels, found 50 of 5; name a larger corpus \(label 0 is of 5 "
+    )
+    for texts, task, number, message in (
+        (lengths[:1300], "sentlen", 2, small),
+        (words, "wc", 1000, r"expected 1,000 words .* found 1\d\d among 2,"),
+        (rarer, "wc", 121, r"at least 12 distinct .* fewer words with --words"),
+        (words, "wc", 50, r"at least 24 distinct .* name a larger corpus$"),
+        (["too short", "this one too"], "wc", 2, "texts of 5 to 28 tokens, .* none among 2"),
+    ):
+        with pytest.raises(SourceError, match=message):
+            make(texts, task, words=number)
+    with pytest.raises(ConfigError, match="expected 2 or more, found 1"):
+        ProbingSettings(words=1)
 
 
 def test_what_is_written_can_be_read_and_several_sets_are_made_of_one_corpus(make, lengths):
