@@ -58,11 +58,3 @@ def test_every_example_prints_what_the_page_says(tmp_path, monkeypatch, capsys):
         exec(compile(example, "python.md", "exec"), namespace)
         expected = re.findall(r"^# prints: (.*)\n", example, re.MULTILINE)
         assert capsys.readouterr().out.splitlines() == expected, example
-
-
-def test_signatures_are_shown_as_calls():
-    def sample(first: "int", *, second: "str" = "x", **rest: "int") -> "bool": ...
-
-    assert MAKER["_signature"]("sample", sample) == (
-        "sample(first: int, *, second: str = 'x', **rest: int) -> bool"
-    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -17,6 +18,14 @@ def published():
     if "RETRIEVER_DATA" not in os.environ:
         pytest.skip("RETRIEVER_DATA is not set: no real data sets to read")
     return Path(os.environ["RETRIEVER_DATA"])
+
+
+def texts_of(path):
+    """The texts of an SVG file."""
+    root = ElementTree.fromstring(path.read_text())
+    assert root.tag.endswith("}svg")
+    texts = [element for element in root.iter() if element.tag.endswith("}text")]
+    return ["".join(element.itertext()).strip() for element in texts]
 
 
 @pytest.fixture

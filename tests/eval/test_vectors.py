@@ -205,23 +205,15 @@ def test_a_sweep_over_layers_refuses_what_it_decides_itself(form, message):
 
 
 @pytest.fixture(scope="module")
-def tiny(tiny_models):
-    return f"{tiny_models['bert']}::max-length=32"
-
-
-@pytest.fixture(scope="module")
 def texts():
     random = np.random.default_rng(0)
     return list(dict.fromkeys(sentence(random) for _ in range(60)))
 
 
-def test_the_list_of_the_paper_is_the_models_and_each_has_a_meaning_of_its_own():
+def test_a_form_without_a_model_is_of_the_model_that_is_named():
     forms = named_encoders((), ["paper"], "a-model")
     assert len({parse_encoder(form) for form in forms}) == len(forms) == len(LISTS["paper"])
     assert all(form.startswith("a-model::") for form in forms)
-
-
-def test_a_form_without_a_model_is_of_the_model_that_is_named():
     assert named_encoders(["::lc:0,1", "other"], (), "a-model") == ("a-model::lc:0,1", "other")
     # A static encoder gets no number format.
     form = "a-model::dtype=bfloat16::max-length=32"
@@ -260,7 +252,8 @@ def test_what_is_fitted_is_fitted_on_each_set(tiny_models, texts, tmp_path, meth
         np.testing.assert_allclose(again.of(part), expected, atol=1e-6)
 
 
-def test_layers_of_every_pooling_come_out_of_one_pass(tiny, texts, passes):
+def test_layers_of_every_pooling_come_out_of_one_pass(tiny_models, texts, passes):
+    tiny = f"{tiny_models['bert']}::max-length=32"
     layers = LayerEncoders([tiny], ("mean", "cls", "max"), CPU)
     assert layers.depth(tiny) == 2
     found = list(layers.vectors(texts))

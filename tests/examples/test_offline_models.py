@@ -3,7 +3,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import io
-import os
 import subprocess
 import sys
 import zipfile
@@ -95,19 +94,3 @@ def test_what_is_there_is_left_alone_and_an_unknown_name_is_an_error(tmp_path):
     failed = subprocess.run([*command, "bert"], capture_output=True, text=True, check=False)
     assert failed.returncode == 2
     assert "expected mpnet or glove, found 'bert'" in failed.stderr
-
-
-@pytest.mark.soak
-def test_mpnet_gives_the_vectors_of_sentence_transformers():
-    sentence_transformers = pytest.importorskip("sentence_transformers")
-    if "RETRIEVER_MODELS" not in os.environ:
-        pytest.skip("RETRIEVER_MODELS is not set: no all-mpnet-base-v2 to compare with")
-    from retriever import Encoder
-
-    model = str(Path(os.environ["RETRIEVER_MODELS"]) / "all-mpnet-base-v2")
-    texts = ["A girl is styling her hair.", "Café", "", "one two three " * 40]
-    ours = Encoder.load(model, device="cpu").encode(texts)
-    theirs = sentence_transformers.SentenceTransformer(model, device="cpu").encode(
-        texts, normalize_embeddings=True
-    )
-    assert (ours * theirs).sum(axis=1).min() > 0.99999

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ from eval.inspect.weights import MetaInspection, MetaWord, WeightInspection
 from eval.inspect.words import WordInspection, WordVariance
 from retriever.encoders.fusion.words import WeightedWord
 from retriever.errors import ConfigError, StorageError
+from tests.eval.conftest import texts_of
 
 pytest.importorskip("matplotlib")
 
@@ -42,16 +42,6 @@ def weights(count=8):
 def parts():
     words = (MetaWord(word, 0, 1, (0.25, 0.75, 1.5)) for word in HOSTILE)
     return MetaInspection("m", "", False, "conc", "word", (), tuple(words))
-
-
-def texts_of(path):
-    root = ElementTree.fromstring(path.read_text())
-    assert root.tag.endswith("}svg")
-    return [
-        "".join(element.itertext()).strip()
-        for element in root.iter()
-        if element.tag.endswith("}text")
-    ]
 
 
 @pytest.mark.parametrize(

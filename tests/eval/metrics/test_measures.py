@@ -1,7 +1,5 @@
 """Measures of runs and of pools against trec_eval, and on cases worked out by hand."""
 
-import math
-
 import numpy as np
 import pytest
 import pytrec_eval
@@ -118,27 +116,11 @@ def test_infinite_scores_rank_first_and_last():
     assert PoolMeasures(pools, ["RR"])(np.full(7, -np.inf))["RR"].tolist() == [1 / 2, 1 / 5]
 
 
-@pytest.mark.parametrize(
-    ("grades", "expected"),
-    [
-        (
-            {"b": 2, "c": 1, "x": 1, "negative": -1},
-            {
-                "nDCG@2": (2 / math.log2(3)) / (2 + 1 / math.log2(3)),
-                "AP": (1 / 2 + 2 / 3) / 3,
-                "RR": 1 / 2,
-                "RR@1": 0.0,
-                "P@2": 1 / 2,
-                "R@2": 1 / 3,
-            },
-        ),
-        ({"a": -2, "b": 1}, {"nDCG@2": 1 / math.log2(3), "P@2": 0.5}),
-        ({"a": -2, "b": -1}, dict.fromkeys(("nDCG@10", "R@100", "AP", "RR"), 0.0)),
-    ],
-)
-def test_values_worked_out_by_hand(grades, expected):
-    run = {"q": {"a": 3.0, "b": 2.0, "c": 1.0}}
-    assert evaluate(run, {"q": grades}, list(expected)).means == pytest.approx(expected)
+def test_values_that_trec_eval_does_not_have_are_worked_out_by_hand():
+    run, names = {"q": {"a": 3.0, "b": 2.0, "c": 1.0}}, ("nDCG@10", "R@100", "AP", "RR")
+    assert evaluate(run, {"q": {"a": -2, "b": -1}}, names).means == dict.fromkeys(names, 0.0)
+    found = evaluate(run, {"q": {"b": 2, "c": 1, "x": 1, "negative": -1}}, ["RR", "RR@1", "RR@2"])
+    assert found.means == {"RR": 1 / 2, "RR@1": 0.0, "RR@2": 1 / 2}
 
 
 def test_several_arrays_of_scores_are_each_measured_as_if_alone():

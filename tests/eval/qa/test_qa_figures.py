@@ -1,7 +1,6 @@
 """Figures of an evaluation on a question set: what they show, and that odd scores can be drawn."""
 
 from dataclasses import replace
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -10,20 +9,11 @@ from eval import save_figure
 from eval.datasets.question_set import Question
 from eval.figures import learning_figure
 from eval.qa.result import SystemResult, recall_curve, recall_figure, scores_figure
+from tests.eval.conftest import texts_of
 from tests.eval.qa.results import ODD, noise, qrels_of, result, runs_of, system
 from tests.eval.qa.samples import made_set
 
 pytest.importorskip("matplotlib")
-
-
-def texts_of(path):
-    root = ElementTree.fromstring(path.read_text())
-    assert root.tag.endswith("}svg")
-    return [
-        "".join(element.itertext()).strip()
-        for element in root.iter()
-        if element.tag.endswith("}text")
-    ]
 
 
 def test_figures_are_png_and_svg_and_name_every_system(tmp_path):

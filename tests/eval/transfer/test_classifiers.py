@@ -57,15 +57,6 @@ def test_the_grids_are_those_that_are_promised():
     assert MLPs().grid(folded=False) == pytest.approx((1e-5, 1e-4, 1e-3, 1e-2))
 
 
-def test_scaled_features_make_the_length_of_vectors_irrelevant():
-    data = clouds(seed=4)
-    (job,) = jobs(data, 1, (0.01, 1.0))
-    for classifier in (LogisticRegressions("scaled"), MLPs(epochs=2)):
-        (one,) = classifier.predict(data.features, data.labels, [job], 0)
-        (other,) = classifier.predict(data.features * np.float32(2**-7), data.labels, [job], 0)
-        assert agreement(one, other) > 0.99
-
-
 def test_a_feature_that_does_not_vary_stays_finite():
     features = np.random.default_rng(0).standard_normal((50, 3)).astype(np.float32)
     features[:, 1] = 7.3
