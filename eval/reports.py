@@ -73,15 +73,7 @@ Files = Mapping[str, Callable[[], Iterable[str]]]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Cells of text in columns.
-
-    Attributes:
-        columns: their names.
-        rows: each with one cell per column.
-        title: caption; may be empty.
-        left: numbers of the columns that are aligned to the left; the others are aligned to the
-            right.
-    """
+    """Cells of text in columns; those with the numbers `left` are aligned to the left."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -91,15 +83,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a report.
-
-    Attributes:
-        heading: empty for the first section.
-        facts: name to text.
-        tables: one or several.
-        remarks: what a reader of the tables must know, one sentence each.
-        brief: whether the part is shown on the terminal too.
-    """
+    """A part of a report, with remarks of one sentence each; a `brief` one is for terminals too."""
 
     heading: str = ""
     facts: Mapping[str, str] = field(default_factory=dict)

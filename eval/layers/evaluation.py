@@ -85,13 +85,8 @@ class LayerSearchResult(ReportedResult):
         encoder: text form of the encoder with the best set of layers.
         objective: name of what the best set is best at.
         unit: "pairs" or "questions".
-        hidden_states: of the model.
         subsets: number of sets that were tried.
-        search_data: the data that layers were chosen on.
-        held_out_data: the data that the choice was tested on; None if there was none, or if it was
-            divided from the search data.
-        found: the searches.
-        settings: how layers were searched.
+        held_out_data: None if the choice was not tested, or on a part of the search data.
         command: reproduces the result; may be empty.
     """
 

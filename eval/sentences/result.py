@@ -82,14 +82,10 @@ class SentenceResult(ReportedResult):
 
     Attributes:
         kind: "sts", "transfer", "probe", or "qa" for layers that rank passages.
-        title: heading.
         settings: how it was made: name and text, such as the aggregation or the protocol.
-        remarks: what a reader must know, one sentence each.
-        measures: in the order of the report.
         sets: of the encoders' own vectors; empty if layers were scored.
         grids: layer by layer; may be empty.
         baseline: the encoder that the others are compared with; None if nothing is compared.
-        device: as asked for.
         command: reproduces the result; may be empty.
     """
 

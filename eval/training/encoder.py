@@ -32,14 +32,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FittedEncoder:
-    """An encoder that was fine-tuned and saved.
+    """An encoder that was fine-tuned and saved with the weights of the epoch `kept`.
 
-    Attributes:
-        folder: where it was saved; an encoder like any other.
-        objective: what it was trained for.
-        measure: name of the dev measure.
-        curve: all epochs, the untrained encoder first.
-        kept: the epoch whose weights were saved; 0 if none is better than the untrained encoder.
+    The curve has the dev measure of all epochs; epoch 0 is the untrained encoder.
     """
 
     folder: Path
