@@ -31,7 +31,7 @@ from retriever.settings import GREATEST, Setting, declared_settings, format_valu
 if TYPE_CHECKING:
     from retriever import Store
     from retriever.encoders.encoder import ModelChoice
-    from retriever.encoders.settings import Dtype, Pooling
+    from retriever.encoders.settings import AskedDtype, Pooling
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 Section = Literal[
@@ -459,7 +459,7 @@ class EncoderOptions:
     pooling: Pooling | None = None
     device: str | None = None
     download: bool = False
-    dtype: Dtype | None = None
+    dtype: AskedDtype | None = None
 
     def choice(self) -> ModelChoice:
         """The encoder that the options name."""

@@ -277,7 +277,7 @@ def _encode_together(parts: Sequence[_Part], done: Done) -> None:
     by_encoders: dict[frozenset[int], list[Any]] = {}
     for ids, users in uses.items():
         by_encoders.setdefault(frozenset(place for place, _ in users), []).append(ids)
-    limit = BATCH_PIECES[parts[0].encoder.spec.settings.dtype or "float32"]
+    limit = BATCH_PIECES[parts[0].encoder.spec.settings.number_format]
     for places, listed in by_encoders.items():
         # A text without a known word has no pieces and a zero vector.
         for batch in token_batches([max(len(ids), 1) for ids in listed], limit):

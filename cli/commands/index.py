@@ -37,9 +37,6 @@ from cli.source_options import (
 if TYPE_CHECKING:
     from retriever.index.add import IndexingReport
 
-# Seconds of indexing after which a faster number format is worth a line.
-_LONG = 60.0
-
 
 @click.command("index", cls=Command)
 @sources_argument
@@ -91,7 +88,6 @@ def index_command(
     from cli.output.progress import EncodingProgress, Stages, warn_metadata, warn_reader
     from retriever import open_store
     from retriever.documents.passages import PassageSettings
-    from retriever.encoders.registry import describe_faster
     from retriever.index import Index
     from retriever.index.add import IndexingReport
     from retriever.index.recreation import recreated
@@ -139,11 +135,7 @@ def index_command(
                 "committed, what was being encoded is lost; run the same command again to resume"
             )
             raise
-        # How this run computes, which can differ from how the index was made.
-        faster = describe_faster(index.encoder.spec) if report.pieces else None
     seconds = round(time.monotonic() - started, 3)
-    if seconds > _LONG and faster and not quiet:
-        say(f"note: {faster} on this processor")
     if report.emptied:
         say(f"note: {counted(report.emptied, 'document')} deleted, whose new version is empty")
     if report.truncated:

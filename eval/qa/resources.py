@@ -108,6 +108,7 @@ def open_resources(
                     settings.encoder,
                     device=settings.loading.device,
                     download=settings.loading.download,
+                    dtype="float32",
                 )
             )
             _complete(index, first, progress, notify)

@@ -39,6 +39,8 @@ _FORMATS: dict[str, tuple[Dtype, ...]] = {
     "torch": ("float32", "bfloat16", "float16"),
 }
 _PROCESSOR = Path("/proc/cpuinfo")
+# The instructions that OpenVINO multiplies bfloat16 with.
+_BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16"})
 # What the drivers of NVIDIA, of AMD and of Windows's subsystem for Linux leave in the system.
 _GPU_FILES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 
@@ -61,7 +63,7 @@ def has_openvino() -> bool:
 
 def engine_for(settings: EncoderSettings, pieces: int) -> Engine:
     """The engine for the next texts, where a model can run on any of them."""
-    backend, dtype = settings.backend or "auto", settings.dtype or "float32"
+    backend, dtype = settings.backend or "auto", settings.number_format
     if backend == "openvino" or dtype == "int8":
         require_extra("openvino", f"encoding in {dtype} with OpenVINO", "openvino")
         return "openvino"
@@ -78,39 +80,38 @@ def engine_for(settings: EncoderSettings, pieces: int) -> Engine:
     return "torch" if dtype != "float32" or _has_torch() else "numpy"
 
 
-def way(dtype: Dtype | None, engine: Engine) -> str:
+def way(dtype: Dtype, engine: Engine) -> str:
     """How vectors are computed, for a person: the number format, the engine and its version."""
     # Imported here, so that a query starts sooner.
     from importlib import metadata
 
-    return f"{dtype or 'float32'} by {engine} {metadata.version(engine)}"
+    return f"{dtype} by {engine} {metadata.version(engine)}"
 
 
 def describe_engines(settings: EncoderSettings) -> str:
-    """Which engines `engine_for` takes, for a person."""
+    """Which engines `engine_for` takes for an index, for a person."""
     few, many = engine_for(settings, 1), engine_for(settings, TORCH_PAYS + 1)
-    if few == many:
-        return many
     limit = OPENVINO_PAYS if many == "openvino" else TORCH_PAYS
-    return f"{few} for the first {limit} word pieces of a process, then {many}"
+    shown: str = many
+    if many == "openvino" and settings.dtype in (None, "auto"):
+        shown = f"{many} in {native_format()}"
+    if few == many:
+        return shown
+    return f"{few} for the first {limit} word pieces of a process, then {shown}"
 
 
-def faster_format(settings: EncoderSettings) -> str | None:
-    """The number format that would take half the time of float32 or less; None if none would."""
-    if (settings.dtype or "float32") != "float32" or settings.backend == "numpy":
-        return None
+def native_format() -> Dtype:
+    """The number format of ``auto``: bfloat16 where the processor multiplies it, else float32."""
     try:
         flags = _PROCESSOR.read_text(encoding="utf-8", errors="replace").split()
     except OSError:
-        return None
-    if "avx512_bf16" in flags or "amx_bf16" in flags:
-        return "bfloat16"
-    return "int8" if "avx512_vnni" in flags and has_openvino() else None
+        return "float32"
+    return "bfloat16" if _BFLOAT16.intersection(flags) else "float32"
 
 
 def check_computing(settings: EncoderSettings) -> None:
     """Refuse a number format that a backend does not have."""
-    backend, dtype = settings.backend or "auto", settings.dtype or "float32"
+    backend, dtype = settings.backend or "auto", settings.number_format
     if backend != "auto" and dtype not in _FORMATS[backend]:
         raise ConfigError(
             f"dtype: the backend {backend} computes in {' or '.join(_FORMATS[backend])}, found "

@@ -23,6 +23,7 @@ from retriever.encoders.registry import (
 )
 from retriever.encoders.settings import (
     COMPUTING,
+    AskedDtype,
     EncoderSettings,
     format_setting,
     parse_encoder,
@@ -61,6 +62,7 @@ class Encoder:
         *,
         device: str | None = None,
         download: bool = False,
+        dtype: AskedDtype = "float32",
         given: Sequence[TextEncoder] = (),
     ) -> Encoder:
         """Load an encoder.
@@ -70,6 +72,7 @@ class Encoder:
                 `retriever.encoders.settings`); the bundled model where no model is named.
             device: torch device; None uses a GPU if there is one.
             download: allow downloads of a hub id that is not in the cache.
+            dtype: number format where the settings name none; auto as in docs/computing.md.
             given: the objects among the sources of a meta-embedding; they are found by name.
 
         Raises:
@@ -79,7 +82,7 @@ class Encoder:
             ConfigError: the model cannot do what the settings say, or the device does not exist.
         """
         asked = parse_encoder(encoder) if isinstance(encoder, str) else encoder
-        return cls(*load_model(asked, LoadContext(device, download, given=given)))
+        return cls(*load_model(asked, LoadContext(device, download, given=given, dtype=dtype)))
 
     @classmethod
     def from_spec(
@@ -89,10 +92,12 @@ class Encoder:
         device: str | None = None,
         download: bool = False,
         asked: str | None = None,
+        dtype: AskedDtype = "auto",
     ) -> Encoder:
         """Load the encoder that a stored specification describes; errors as of `load`.
 
         `asked` is the model that the user names: a URL is used only if the user names it too.
+        `dtype` is the number format where the specification names none.
 
         Raises:
             EncoderMismatchError: the model of that name is not the one the specification was
@@ -104,7 +109,7 @@ class Encoder:
                 "in Python with Index.open(folder, encoder=...), or search with --mode bm25"
             )
         require_asked(spec.model, asked)
-        encoder = cls.load(spec.settings, device=device, download=download)
+        encoder = cls.load(spec.settings, device=device, download=download, dtype=dtype)
         if encoder.spec.fingerprint != spec.fingerprint:
             raise EncoderMismatchError(
                 f"the model {spec.model} has changed: expected encoder {spec.fingerprint}, found "
@@ -288,7 +293,7 @@ class Encoder:
     def _batches(
         self, embed: Callable[[Sequence[Any]], NDArray[np.float32]], pieces: Sequence[Any]
     ) -> Batches:
-        limit = self._model.batch_pieces or BATCH_PIECES[self.spec.settings.dtype or "float32"]
+        limit = self._model.batch_pieces or BATCH_PIECES[self.spec.settings.number_format]
         for rows in filled_batches(pieces, limit):
             with self._busy:
                 found = _halving(embed, [pieces[row] for row in rows])
@@ -378,14 +383,18 @@ class ModelChoice:
     encoder: str = ""
     device: str | None = None
     download: bool = False
+    dtype: AskedDtype = "auto"  # Where `encoder` names none.
     settings: EncoderSettings = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "settings", parse_encoder(self.encoder))
 
     def load(self) -> Encoder:
-        """Load it for a new index."""
-        return Encoder.load(self.settings, device=self.device, download=self.download)
+        """Load it for a new index, whose specification names a number format only if asked for."""
+        dtype, settings = self.dtype, self.settings
+        if settings.dtype == "auto":
+            dtype, settings = "auto", replace(settings, dtype=None)
+        return Encoder.load(settings, device=self.device, download=self.download, dtype=dtype)
 
     def weights(self) -> str:
         """The identity of the model's files."""

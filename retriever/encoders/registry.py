@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.encoders.settings import DEFAULT_MODEL, EncoderSettings
+from retriever.encoders.settings import DEFAULT_MODEL, AskedDtype, EncoderSettings
 from retriever.encoders.spec import EncoderSpec, TextEncoder
 from retriever.errors import ConfigError
 
@@ -119,6 +119,7 @@ class LoadContext(NamedTuple):
     # Makes or shares the backbone of a transformer; None runs without torch where that pays.
     backbone_of: MakeBackbone | None = None
     given: Sequence[TextEncoder] = ()  # Sources of a meta-embedding that a program passes.
+    dtype: AskedDtype = "float32"  # Where the settings name none.
 
 
 class Kind(NamedTuple):
@@ -129,7 +130,6 @@ class Kind(NamedTuple):
     weights: Callable[[EncoderSettings, bool], str]
     # Its ``backend`` on this machine, or the parts of a ``meta``-embedding.
     describe: Callable[[EncoderSpec], dict[str, Any]] = lambda spec: {}
-    faster: Callable[[EncoderSpec], str | None] = lambda spec: None
     same_layers: Callable[[EncoderSettings, EncoderSpec, bool], bool] = (
         lambda asked, spec, download: False
     )
@@ -192,11 +192,6 @@ def describe(spec: EncoderSpec) -> dict[str, Any]:
     """Facts of an encoder for a person: ``backend`` and ``meta``, each None if it has none."""
     found = {} if spec.is_given else kind_of(spec.settings).describe(spec)
     return {"backend": None, "meta": None, **found}
-
-
-def describe_faster(spec: EncoderSpec) -> str | None:
-    """What would encode faster on this machine than an encoder in float32 does; None if nothing."""
-    return None if spec.is_given else kind_of(spec.settings).faster(spec)
 
 
 def same_layers(asked: EncoderSettings, spec: EncoderSpec, *, download: bool) -> bool:

@@ -37,6 +37,7 @@ Pooling = Literal["mean", "max", "cls", "sep"]
 SpecialTokens = Literal["keep", "drop"]
 Backend = Literal["auto", "torch", "openvino", "numpy"]
 Dtype = Literal["float32", "bfloat16", "float16", "int8"]
+AskedDtype = Literal["auto", Dtype]
 WKPreset = Literal["paper", "released"]
 WKVariance = Literal["all", "fused"]
 WKWords = Literal["variance", "uniform"]
@@ -206,9 +207,10 @@ class EncoderSettings:
         meaning="auto",
         section=COMPUTING,
     )
-    dtype: Dtype | None = setting(
+    dtype: AskedDtype | None = setting(
         None,
-        "Number format of the computation; int8 needs OpenVINO.",
+        "Number format of the computation; auto is bfloat16 where the processor multiplies it; "
+        "int8 needs OpenVINO.",
         meaning="float32",
         section=COMPUTING,
     )
@@ -322,6 +324,11 @@ class EncoderSettings:
         parts = [_quote(self.model or "")]
         parts += [format_setting(*one) for one in self.named.items() if one[0] != "model"]
         return _SEPARATOR.join(parts)
+
+    @property
+    def number_format(self) -> Dtype:
+        """What `dtype` names; float32 if it names none."""
+        return "float32" if self.dtype is None or self.dtype == "auto" else self.dtype
 
     @property
     def named(self) -> dict[str, Any]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from indexes import Choice, Stage, Store, StructureSettings, Writer
     from retriever.documents.passages import OnLong
-    from retriever.encoders.settings import EncoderSettings
+    from retriever.encoders.settings import AskedDtype, EncoderSettings
     from retriever.encoders.spec import EncoderSpec, TextEncoder
     from retriever.index.add import CommitSettings, IndexingReport, Progress
     from retriever.index.creation import IndexKeywords, IndexSettings
@@ -83,6 +83,7 @@ class Index(ReadableIndex):
         encoder: Encoder | TextEncoder | None = None,
         device: str | None = None,
         download: bool = False,
+        dtype: AskedDtype = "auto",
         lock_timeout: float = 0.0,
     ) -> Self:
         """Open an existing index; no model is loaded before one is needed.
@@ -94,6 +95,8 @@ class Index(ReadableIndex):
             encoder: a loaded encoder, which several indexes can share; see `create`.
             device: torch device of the model; None uses a GPU if there is one.
             download: allow downloads of a hub id that is not in the cache.
+            dtype: number format of new vectors where neither `model` nor the index names one;
+                docs/computing.md has the rule of auto.
             lock_timeout: seconds that changing methods wait for another writer before they raise
                 `IndexLockedError`.
 
@@ -106,7 +109,7 @@ class Index(ReadableIndex):
                 one length.
             MissingExtraError: the library of the store is not installed.
         """
-        asked = ModelChoice(str(model), device, download)
+        asked = ModelChoice(str(model), device, download, dtype)
         return cls(open_store(folder), asked, _adopted(encoder), lock_timeout)
 
     @classmethod
@@ -118,6 +121,7 @@ class Index(ReadableIndex):
         encoder: Encoder | TextEncoder | None = None,
         device: str | None = None,
         download: bool = False,
+        dtype: AskedDtype = "auto",
         lock_timeout: float = 0.0,
         **settings: Unpack[IndexKeywords],
     ) -> Self:
@@ -134,6 +138,7 @@ class Index(ReadableIndex):
                 name and its vectors of fixed texts guard the index against another encoder.
             device: as of `open`.
             download: as of `open`.
+            dtype: as of `open`.
             lock_timeout: as of `open`.
             settings: `analyzer` (`AnalyzerSettings`), `passages` (`PassageSettings`) and
                 `structures` (`StructureSettings`), each as a whole or field by field:
@@ -151,7 +156,7 @@ class Index(ReadableIndex):
         from retriever.index import creation
 
         wanted = creation.IndexSettings.of(settings)
-        asked = ModelChoice(str(model), device, download)
+        asked = ModelChoice(str(model), device, download, dtype)
         if encoder is not None and asked.encoder:
             raise TypeError("model and encoder are both given: give one of them")
         store, loaded = open_store(folder), _adopted(encoder)

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from retriever.encoders.encoder import Encoder, ModelChoice
     from retriever.encoders.settings import EncoderSettings
 
-# Encoders that are in use, by specification and device, for the other indexes that have them.
-# None is among them that a program passes or that is behind a URL, which each index asks for.
-_SHARED: WeakValueDictionary[tuple[EncoderSpec, str | None], Encoder] = WeakValueDictionary()
+# Encoders that are in use, by specification, device and default number format, for the other
+# indexes that have them. None is among them that a program passes or that is behind a URL, which
+# each index asks for.
+_SHARED: WeakValueDictionary[tuple[EncoderSpec, str | None, str], Encoder] = WeakValueDictionary()
 _LOADING = threading.RLock()
 # Filters whose doubts are remembered.
 _FILTERS = 64
@@ -146,33 +147,40 @@ class OpenedIndex:
     def encoder(self, state: IndexState, *, query: bool = False) -> Encoder:
         """The encoder of an index, loaded on first use.
 
-        Passages are computed as the index was made, and queries in float32, which starts sooner,
-        unless the settings that were asked for say otherwise.
+        Passages are computed as the index was made, unless the settings that were asked for say
+        otherwise, and queries in the default format, but in float32 where the index was made so.
         """
         if self._given is not None:
             return self._given
         asked, spec = self.asked.settings, state.encoder
         backend, dtype = asked.backend, asked.dtype
         if not query:
-            backend, dtype = backend or spec.settings.backend, dtype or spec.settings.dtype
+            backend = backend or spec.settings.backend
+        if not query or spec.settings.dtype == "float32":
+            dtype = dtype or spec.settings.dtype
         spec = replace(spec, settings=replace(spec.settings, backend=backend, dtype=dtype))
         with _LOADING:
             loaded = self._loaded.get(spec.settings)
             if loaded is None or loaded.spec.fingerprint != spec.fingerprint:
-                loaded = _SHARED.get((spec, self.asked.device)) or self._load(spec, state)
+                key = spec, self.asked.device, self.asked.dtype
+                loaded = _SHARED.get(key) or self._load(spec, state)
                 self._loaded[spec.settings] = loaded
             return loaded
 
     def _load(self, spec: EncoderSpec, state: IndexState) -> Encoder:
         from retriever.encoders.encoder import Encoder
 
-        device = self.asked.device
+        asked = self.asked
         loaded = Encoder.from_spec(
-            spec, device=device, download=self.asked.download, asked=self.asked.settings.model
+            spec,
+            device=asked.device,
+            download=asked.download,
+            asked=asked.settings.model,
+            dtype=asked.dtype,
         )
         probes = getattr(loaded, "probes", None)
         if probes is None:
-            _SHARED[spec, device] = loaded
+            _SHARED[spec, asked.device, asked.dtype] = loaded
         elif not same_vectors(state.probes, probes):
             raise EncoderMismatchError(
                 f"{self.store}: {spec.model} gives other vectors than when the index was made: the "

@@ -301,8 +301,8 @@ def _shown(value: object) -> str:
 
 def _same(own: object, asked: object) -> bool:
     if isinstance(own, EncoderSpec) and isinstance(asked, EncoderSpec):
-        formats = own.meaning("dtype"), asked.meaning("dtype")
-        return own.fingerprint == asked.fingerprint and formats[0] == formats[1]
+        formats = {one.settings.dtype for one in (own, asked)}
+        return own.fingerprint == asked.fingerprint and len(formats) == 1
     return own == asked
 
 

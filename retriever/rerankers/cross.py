@@ -129,7 +129,7 @@ class LightCrossEncoder:
         self._weights = read_weights(folder)
         self._pieces = WordPieces(folder)
         self._identity = folder.weights
-        self._dtype = computing.dtype or "float32"
+        self._dtype = computing.number_format
         self._head = _read_arrays(head, self._weights.width)
         self._compiled: OpenVINOEngine | None = None
         self.max_length = max_length

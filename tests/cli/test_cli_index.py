@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
-import cli.commands.index
 from retriever import Index
-from retriever.encoders.encoder import Encoder
 from retriever.index.add import CommitSettings
 from tests.cli.error_cases import GOOD, refused
-from tests.conftest import FakeEncoder
 
 
 @pytest.fixture(autouse=True)
@@ -58,29 +54,6 @@ def test_an_interrupted_run_says_what_it_committed(
         assert len(index) == 4 * windows
     monkeypatch.setattr(fake_encoder, "encode_pieces", encode)
     assert f"{4 * windows} unchanged" in retriever("index", write_jsonl(*records)).out
-
-
-def test_a_faster_number_format_is_noted_unless_the_run_uses_it(
-    retriever, write_jsonl, monkeypatch
-):
-    def from_spec(spec, **_):
-        encoder = FakeEncoder()
-        encoder.spec = replace(spec, dimensions=encoder.spec.dimensions)
-        return encoder
-
-    monkeypatch.setattr(Encoder, "from_spec", from_spec)
-    monkeypatch.setattr(cli.commands.index, "_LONG", -1)
-    monkeypatch.setattr(
-        "retriever.encoders.transformer.loading.faster_format",
-        lambda settings: None if settings.dtype == "bfloat16" else "bfloat16",
-    )
-    note = "note: --dtype bfloat16 would encode in half the time or less on this processor\n"
-    assert retriever("index", write_jsonl({"id": "a", "text": "x"})).err == note
-    # Nothing to encode.
-    assert retriever("index", write_jsonl({"id": "a", "text": "x"})).err == ""
-    assert retriever("index", write_jsonl({"id": "b", "text": "y"})).err == note
-    asked = ("--dtype", "bfloat16")
-    assert retriever("index", write_jsonl({"id": "c", "text": "z"}), *asked).err == ""
 
 
 def test_an_existing_index_can_be_required(retriever, write_jsonl, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -17,14 +18,20 @@ from retriever.encoders.computing import (
     check_computing,
     describe_engines,
     engine_for,
-    faster_format,
+    native_format,
     runs_on_cpu,
     way,
 )
 from retriever.encoders.fusion.pooling import Fuser, Fusion, SpecialTokens
 from retriever.encoders.model_folders import ModelFolder, Projection, find_model
 from retriever.encoders.registry import Batches, EncoderModel, Kind, LoadContext, Span
-from retriever.encoders.settings import DEFAULT_MODEL, SHORTEST_WINDOW, EncoderSettings
+from retriever.encoders.settings import (
+    DEFAULT_MODEL,
+    SHORTEST_WINDOW,
+    AskedDtype,
+    Dtype,
+    EncoderSettings,
+)
 from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.transformer.bert import (
     NumPyEngine,
@@ -34,7 +41,12 @@ from retriever.encoders.transformer.bert import (
     read_pooler,
     read_weights,
 )
-from retriever.encoders.transformer.openvino_engine import OpenVINOEngine, States, calibrated
+from retriever.encoders.transformer.openvino_engine import (
+    OpenVINOEngine,
+    States,
+    calibrated,
+    least_cosine,
+)
 from retriever.encoders.transformer.resolution import fuse, resolve, same_layers
 from retriever.encoders.transformer.word_pieces import WordPieces
 from retriever.errors import ConfigError, MissingExtraError, ModelError
@@ -46,6 +58,8 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float32]
 Layer = Callable[[Floats], Floats]
 _UNLIMITED = 10**9
+# The least cosine to vectors in float32 that another default format may have.
+_FAITHFUL = 0.9995
 # For a model without a limit of positions.
 _USUAL_WINDOW = 512
 
@@ -114,12 +128,16 @@ class LightModel(EncoderModel):
         settings: EncoderSettings,
         fusion: Fusion,
         load_torch: Callable[[], TransformerModel],
+        *,
+        automatic: bool = False,
     ) -> None:
         if settings.dtype == "float16":
             raise UnsupportedModelError("float16, which torch has for GPUs")
         self._weights = read_weights(folder)
         self._pieces = WordPieces(folder)
         self._settings = settings
+        # None until the default format is chosen, when OpenVINO is first used.
+        self._format: Dtype | None = None if automatic else settings.number_format
         self._fuser = Fuser(settings, fusion, SpecialTokens())
         width = self._fuser.width(self._weights.width)
         self._head, self.dimensions = _make_head(folder, settings, width)
@@ -183,7 +201,8 @@ class LightModel(EncoderModel):
         self._encoded = min(self._encoded + pieces, _UNLIMITED)
         engine = engine_for(self._settings, self._encoded)
         if pieces:
-            self.computed.add(way(self._settings.dtype, engine))
+            own = self._compiled().dtype if engine == "openvino" else self._settings.number_format
+            self.computed.add(way(own, engine))
         return engine
 
     def tokenize_with_offsets(
@@ -227,13 +246,46 @@ class LightModel(EncoderModel):
             if self._openvino is None or self._openvino[0] != os.getpid():
                 # The destructor of one that a parent process had would wait for its threads.
                 self._inherited = self._openvino
-                dtype, ranges = self._settings.dtype or "float32", None
-                if dtype == "int8":
+                ranges = None
+                if self._format is None:
+                    self._format = self._faithful_format(native_format())
+                if self._format == "int8":
                     parts = self._weights, self._identity, self._pieces, self.max_length
                     ranges = calibrated(*parts)
-                engine = OpenVINOEngine(self._weights, self._fuser.layers, dtype, ranges)
+                engine = OpenVINOEngine(self._weights, self._fuser.layers, self._format, ranges)
                 self._openvino = os.getpid(), engine
             return self._openvino[1]
+
+    def _faithful_format(self, dtype: Dtype) -> Dtype:
+        """A number format if it keeps vectors as they are in float32; else float32, with a warning.
+
+        It is measured when a model is first used; see `least_cosine`.
+        """
+        if dtype == "float32":
+            return dtype
+        engine = OpenVINOEngine(self._weights, self._fuser.layers, dtype)
+
+        def both(texts: Sequence[str]) -> list[Floats]:
+            pieces = self._pieces.tokenize(texts, self.max_length)
+            pair = []
+            for batches in (self._states(pieces, "numpy"), engine.run(pieces)):
+                vectors = np.zeros((len(pieces), self.dimensions), np.float32)
+                for found in batches:
+                    vectors[found.rows] = self._vectors(found.states, found.lengths)
+                pair.append(vectors)
+            return pair
+
+        settings = replace(self._settings, model=None)
+        cosine = least_cosine(both, f"{self._identity} {settings} {way(dtype, 'openvino')}")
+        if cosine >= _FAITHFUL:
+            return dtype
+        warnings.warn(
+            f"{self._settings.model}: in {dtype} the cosine of a text's vector to that in float32 "
+            f"is {cosine:.4f}, below {_FAITHFUL}: texts are encoded in float32; --dtype {dtype} "
+            "encodes in it all the same",
+            stacklevel=2,
+        )
+        return "float32"
 
 
 def _load(asked: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpec, EncoderModel]:
@@ -242,7 +294,7 @@ def _load(asked: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpec, En
     check_computing(settings)
     if loading.backbone_of is None and settings.backend != "torch" and runs_on_cpu(loading.device):
         try:
-            return _light(settings, folder)
+            return _light(settings, folder, loading.dtype)
         except UnsupportedModelError as error:
             reason = str(error)
     else:
@@ -257,12 +309,15 @@ def _load(asked: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpec, En
     return EncoderSpec(settings, folder.weights, model.dimensions), model
 
 
-def _light(settings: EncoderSettings, folder: ModelFolder) -> tuple[EncoderSpec, LightModel]:
+def _light(
+    settings: EncoderSettings, folder: ModelFolder, dtype: AskedDtype = "float32"
+) -> tuple[EncoderSpec, LightModel]:
     def load_torch() -> TransformerModel:
         own = "float32" if settings.dtype == "int8" else settings.dtype
         return _in_torch(replace(settings, dtype=own), folder, "cpu", None)[1]
 
-    model = LightModel(folder, settings, fuse(settings, folder), load_torch)
+    automatic = (settings.dtype or dtype) == "auto"
+    model = LightModel(folder, settings, fuse(settings, folder), load_torch, automatic=automatic)
     settings = _windowed(settings, folder, model.max_length)
     return EncoderSpec(settings, folder.weights, model.dimensions), model
 
@@ -276,7 +331,7 @@ def _in_torch(
     from retriever.encoders.transformer.backbone import Backbone
     from retriever.encoders.transformer.model import TransformerModel
 
-    backbone = (backbone_of or Backbone)(folder, device, settings.dtype or "float32")
+    backbone = (backbone_of or Backbone)(folder, device, settings.number_format)
     settings = _windowed(settings, folder, backbone.max_length)
     return settings, TransformerModel(backbone, folder, settings, fuse(settings, folder))
 
@@ -306,11 +361,6 @@ def _describe(spec: EncoderSpec) -> dict[str, Any]:
     return {}
 
 
-def _faster(spec: EncoderSpec) -> str | None:
-    dtype = faster_format(spec.settings)
-    return f"--dtype {dtype} would encode in half the time or less" if dtype else None
-
-
 def _same_layers(asked: EncoderSettings, spec: EncoderSpec, download: bool) -> bool:
     return same_layers(asked, spec, find_model(asked.model or spec.model, download=download))
 
@@ -319,4 +369,4 @@ def _weights(asked: EncoderSettings, download: bool) -> str:
     return find_model(asked.model or DEFAULT_MODEL, download=download).weights
 
 
-KIND = Kind(_load, _weights, _describe, _faster, _same_layers)
+KIND = Kind(_load, _weights, _describe, _same_layers)

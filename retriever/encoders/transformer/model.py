@@ -102,7 +102,7 @@ class TransformerModel(EncoderModel):
         self, backbone: Backbone, folder: ModelFolder, settings: EncoderSettings, fusion: Fusion
     ) -> None:
         self.backbone = backbone
-        self.computed = {way(settings.dtype, "torch")}
+        self.computed = {way(settings.number_format, "torch")}
         self._settings = settings
         self._fuser = Fuser(settings, fusion, backbone.special)
         self._require_special_token()

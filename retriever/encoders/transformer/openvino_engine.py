@@ -18,7 +18,7 @@ import math
 import os
 import threading
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,12 +28,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes import whole_files
-from retriever.encoders.computing import token_batches
+from retriever.encoders.computing import scale_to_unit, token_batches
 from retriever.encoders.settings import Dtype
 from retriever.encoders.transformer.bert import (
     Affine,
     Floats,
     NumPyEngine,
+    UnsupportedModelError,
     Weights,
     distance_buckets,
     hidden_states,
@@ -138,6 +139,23 @@ def quantize(layer: Affine, measured: Floats) -> QuantizedLinear:
     return QuantizedLinear(1 / scale, -zero * step, (255 - zero) * step, rounded, steps)
 
 
+def least_cosine(both: Callable[[Sequence[str]], Sequence[Floats]], identity: str) -> float:
+    """The least cosine between two encodings of the calibration's sentences, `both`.
+
+    `identity` names the pair, so that it is measured once and then read from the cache.
+    """
+    sentences = _SENTENCES.read_text(encoding="utf-8").splitlines()
+    key = hashlib.sha256("\n".join([identity, *sentences]).encode()).hexdigest()[:16]
+    file = default_cache() / "cosines" / f"{key}.safetensors"
+    with suppress(UnsupportedModelError, KeyError):
+        return float(map_tensors(file)["cosine"][0])
+    first, second = map(scale_to_unit, both(sentences))
+    cosine = (first * second).sum(axis=1).min(keepdims=True)
+    with suppress(StorageError, OSError):
+        _write(file, {"cosine": cosine})
+    return float(cosine[0])
+
+
 def _write(file: Path, ranges: Mapping[str, Floats]) -> None:
     from safetensors.numpy import save_file
 
@@ -166,7 +184,7 @@ class OpenVINOEngine:
     ) -> None:
         self._weights = weights
         self._layers = layers
-        self._dtype = dtype
+        self.dtype = dtype
         self._ranges = ranges
         self._cores = (
             len(os.sched_getaffinity(0))
@@ -246,8 +264,8 @@ class OpenVINOEngine:
                     "NUM_STREAMS": streams,
                     "INFERENCE_NUM_THREADS": self._cores,
                 }
-                if self._dtype in _PRECISIONS:
-                    settings["INFERENCE_PRECISION_HINT"] = _PRECISIONS[self._dtype]
+                if self.dtype in _PRECISIONS:
+                    settings["INFERENCE_PRECISION_HINT"] = _PRECISIONS[self.dtype]
                 graph = _Graph(self._weights, self._ranges).model(self._layers)
                 self._compiled[streams] = openvino.Core().compile_model(graph, "CPU", settings)
             idle = self._requests[streams]

@@ -83,7 +83,7 @@ def resolve(asked: EncoderSettings, folder: ModelFolder) -> EncoderSettings:
         query_prompt=_prompt(asked.query_prompt, own.query_prompt),
         passage_prompt=_prompt(asked.passage_prompt, own.passage_prompt),
         backend=None if asked.backend == "auto" else asked.backend,
-        dtype=None if asked.dtype == "float32" else asked.dtype,
+        dtype=asked.dtype,
     )
     if fusion.sbert_wk is None:
         return resolved

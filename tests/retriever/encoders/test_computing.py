@@ -16,7 +16,7 @@ from retriever.encoders.computing import (
     check_computing,
     describe_engines,
     engine_for,
-    faster_format,
+    native_format,
     runs_on_cpu,
     token_batches,
 )
@@ -38,8 +38,10 @@ def test_few_pieces_run_in_numpy_and_many_in_what_is_installed(installed, monkey
         other,
     ]
     assert engine_for(EncoderSettings(dtype="bfloat16"), 1) == other
+    shown = f"{other} in float32" if installed else other
+    monkeypatch.setattr(computing, "native_format", lambda: "float32")
     assert describe_engines(PLAIN) == (
-        f"numpy for the first {pays} word pieces of a process, then {other}"
+        f"numpy for the first {pays} word pieces of a process, then {shown}"
     )
     # None stands for what is not installed.
     monkeypatch.setitem(sys.modules, "torch", None)
@@ -82,33 +84,26 @@ def test_a_gpu_that_a_driver_has_is_left_to_torch(monkeypatch):
     assert runs_on_cpu(None)
 
 
-def test_a_faster_number_format_is_named_where_the_processor_has_it(tmp_path, monkeypatch):
+def test_the_default_format_is_bfloat16_where_the_processor_multiplies_it(tmp_path, monkeypatch):
     flags = tmp_path / "cpuinfo"
     monkeypatch.setattr(computing, "_PROCESSOR", flags)
     monkeypatch.setattr(computing, "has_openvino", lambda: True)
-    assert faster_format(PLAIN) is None
+    assert native_format() == "float32"
     for found, expected in (
-        ("sse2", None),
-        ("sse2 avx512_vnni", "int8"),
+        ("sse2 avx512_vnni", "float32"),
         ("avx512_vnni avx512_bf16", "bfloat16"),
         ("amx_bf16", "bfloat16"),
     ):
         flags.write_text(f"flags : {found} avx\n")
-        assert faster_format(PLAIN) == expected
-    assert faster_format(EncoderSettings(dtype="int8")) is None
-    assert faster_format(EncoderSettings(backend="numpy")) is None
+        assert native_format() == expected
+        assert describe_engines(PLAIN).endswith(f"then openvino in {expected}")
+    assert describe_engines(EncoderSettings(dtype="int8")) == "openvino"
 
 
 @pytest.mark.parametrize("model", ["use.npy", "http://127.0.0.1:8080/v1#name"])
-def test_what_runs_no_model_here_has_no_backend_and_no_faster_format(model, monkeypatch):
-    monkeypatch.setattr(
-        "retriever.encoders.transformer.loading.faster_format", lambda settings: "bfloat16"
-    )
+def test_what_runs_no_model_here_has_no_backend(model):
     spec = EncoderSpec(EncoderSettings(model=model, max_length=64), "0" * 64, 3)
     assert registry.describe(spec)["backend"] is None
-    assert registry.describe_faster(spec) is None
-    transformer = EncoderSpec(EncoderSettings(model="model", max_length=64), "0" * 64, 3)
-    assert "bfloat16" in registry.describe_faster(transformer)
 
 
 @given(st.lists(st.integers(1, 300), max_size=120), st.integers(1, 1000))

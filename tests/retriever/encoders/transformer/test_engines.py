@@ -14,6 +14,7 @@ from threadpoolctl import ThreadpoolController
 from retriever.encoders import computing
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.model_folders import find_model
+from retriever.encoders.transformer import loading
 from retriever.encoders.transformer.bert import (
     NumPyEngine,
     UnsupportedModelError,
@@ -98,6 +99,35 @@ def test_bfloat16_is_close_to_float32(minilm):
 
 
 @pytest.mark.skipif(find_spec("openvino") is None, reason="OpenVINO is not installed")
+def test_the_default_format_stays_float32_where_bfloat16_changes_vectors(
+    folders, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("RETRIEVER_CACHE", str(tmp_path))
+    monkeypatch.setattr(loading, "native_format", lambda: "bfloat16")
+    monkeypatch.setattr(computing, "OPENVINO_PAYS", 0)
+    # One model, two poolings: the vectors of each are compared.
+    forms = [str(folders("bert")), f"{folders('bert')}::pooling=cls::normalize=no"]
+
+    def way(form, dtype):
+        encoder = Encoder.load(form, dtype=dtype, device="cpu")
+        assert encoder.encode(TEXTS).shape == (len(TEXTS), encoder.spec.dimensions)
+        assert "dtype" not in str(encoder.spec)
+        (found,) = encoder.computed
+        return found.split(" by ")[0]
+
+    assert [way(forms[0], dtype) for dtype in ("float32", "auto")] == ["float32", "bfloat16"]
+    monkeypatch.setattr(loading, "_FAITHFUL", 1.5)
+    with pytest.warns(
+        UserWarning, match=r"in bfloat16 the cosine .* is (0\.99|1\.00).*, below 1\.5"
+    ):
+        assert way(forms[1], "auto") == "float32"
+    # The cosine is measured once.
+    monkeypatch.setattr(NumPyEngine, "states", None)
+    with pytest.warns(UserWarning, match="below"):
+        assert way(forms[1], "auto") == "float32"
+    assert len(list((tmp_path / "cosines").iterdir())) == 2
+
+
 def test_a_caller_that_stops_in_the_middle_leaves_an_engine_that_works(load):
     model = load("bert", "backend=openvino")._model
     pieces = model.tokenize(list(TEXTS) * 300)

@@ -54,7 +54,8 @@ WEIGHTED = "fusion=sbert-wk::wk-preset=paper::window=2::start-layer=1::omega=0.5
         (
             "layers=-1::fusion=mean::pooling=mean::special-tokens=keep::head=no::normalize=yes"
             "::query-prompt=::passage-prompt=::dtype=float32::backend=auto",
-            "",
+            # An index keeps what it was asked for, where its own default is auto.
+            "dtype=float32",
         ),
         ("layers=2,0", "layers=0,2"),
         ("layers=0..-1", "layers=all"),
