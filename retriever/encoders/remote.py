@@ -127,142 +127,6 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-class Client:
-    """Asks one address for vectors; threads may share it."""
-
-    def __init__(
-        self, address: Address, *, first_wait: float = _FIRST_WAIT, timeout: float = _TIMEOUT
-    ) -> None:
-        self.address = address
-        self._first_wait = first_wait
-        self._timeout = timeout
-        # A proxy of the environment is for other machines.
-        local = urlsplit(address.url).hostname in ("127.0.0.1", "localhost", "::1")
-        proxies = [urllib.request.ProxyHandler({})] if local else []
-        self._open = urllib.request.build_opener(_NoRedirect, *proxies).open
-        # When a rate limit ends, for all threads.
-        self._resume_at = 0.0
-        # A server that never answered is not asked again.
-        self._answered = False
-        self._stopped = threading.Event()
-
-    def stop(self) -> None:
-        """Let other threads give up what they wait for; the next request starts again."""
-        self._stopped.set()
-
-    def vectors(self, texts: Sequence[str], dimensions: int | None = None) -> NDArray[np.float32]:
-        """(texts, dimensions) finite float32, in one request; `dimensions` None takes any width."""
-        self._stopped.clear()
-        for attempt in range(_TRIES):
-            self._pause(self._resume_at - time.monotonic())
-            try:
-                answer = self._ask(texts)
-            except _PassingError as error:
-                wait = error.wait
-                if wait is None:
-                    wait = self._first_wait * 2**attempt * random.uniform(0.75, 1.25)
-                if attempt + 1 == _TRIES or wait > _LONGEST_WAIT:
-                    raise ModelError(
-                        f"{self.address.url}: {error} ({attempt + 1} tries); run the same command "
-                        "again when the server is well"
-                    ) from error
-                if error.limited:
-                    self._resume_at = max(self._resume_at, time.monotonic() + wait)
-                else:
-                    self._pause(wait)
-            else:
-                self._answered = True
-                return self._checked(answer, len(texts), dimensions)
-        raise AssertionError("unreachable")
-
-    def _pause(self, seconds: float) -> None:
-        if seconds > 0 and self._stopped.wait(seconds):
-            raise ModelError(f"{self.address.url}: given up, since another request failed")
-
-    def _ask(self, texts: Sequence[str]) -> Any:
-        """The parsed answer to one request."""
-        url = f"{self.address.url}/embeddings"
-        content = {"model": self.address.name, "input": list(texts), "encoding_format": "float"}
-        headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        key = self.address.key()
-        if key:
-            headers["Authorization"] = f"Bearer {key}"
-        request = urllib.request.Request(url, json.dumps(content).encode(), headers)  # noqa: S310
-        try:
-            with self._open(request, timeout=self._timeout) as response:
-                body = response.read(_LONGEST_ANSWER + 1)
-        except urllib.error.HTTPError as error:
-            with error:
-                raise self._refusal(url, error) from error
-        except (OSError, http.client.HTTPException) as error:
-            reason = " ".join(str(getattr(error, "reason", error) or type(error).__name__).split())
-            if self._answered:
-                raise _PassingError(f"cannot be reached ({reason})") from error
-            raise ModelError(
-                f"{url}: cannot be reached ({reason}); start the server or correct the URL"
-            ) from error
-        if len(body) > _LONGEST_ANSWER:
-            raise ModelError(f"{url}: expected vectors, found more than {_LONGEST_ANSWER:,} bytes")
-        try:
-            return json.loads(body)
-        except (ValueError, RecursionError) as error:
-            raise ModelError(
-                f"{url}: expected JSON, found {body[:60]!r}; check that the URL is that of an "
-                "embeddings service"
-            ) from error
-
-    def _refusal(self, url: str, error: urllib.error.HTTPError) -> Exception:
-        said = _message(error)
-        if error.code in _PASSING:
-            wait = _retry_after(error.headers.get("Retry-After"))
-            return _PassingError(f"answered {error.code}{said}", wait, limited=error.code == 429)
-        if 300 <= error.code < 400:
-            target = error.headers.get("Location", "")
-            return ModelError(
-                f"{url}: redirects to {target[:200]!r}; name that URL if you trust it"
-            )
-        remedy = {
-            401: "; put the key into RETRIEVER_API_KEY",
-            403: "; put the key into RETRIEVER_API_KEY",
-            404: "; check the URL and the name of the model",
-            413: "; set a smaller ::max-length",
-        }.get(error.code, "")
-        return ModelError(f"{url}: answered {error.code}{said}{remedy}")
-
-    def _checked(self, answer: Any, texts: int, dimensions: int | None) -> NDArray[np.float32]:
-        """(texts, dimensions) float32 from the parsed answer."""
-
-        def refused(found: str) -> ModelError:
-            return ModelError(
-                f"{self.address.url}: expected {texts} vectors of {dimensions or 'equally many'} "
-                f"finite numbers from {self.address.name}, found {found}"
-            )
-
-        data = answer.get("data") if isinstance(answer, dict) else None
-        if not isinstance(data, list) or not all(isinstance(one, dict) for one in data):
-            raise refused("no list of objects in the field data")
-        if len(data) != texts:
-            raise refused(f"{len(data)}")
-        places = [one.get("index", place) for place, one in enumerate(data)]
-        if sorted(places, key=str) != sorted(range(texts), key=str):
-            raise refused("other values of index than 0 and up, once each")
-        rows: list[Any] = [None] * texts
-        for place, one in zip(places, data, strict=True):
-            rows[place] = one.get("embedding")
-        widths = {len(row) if isinstance(row, list) else -1 for row in rows}
-        if len(widths) > 1 or widths & {-1, 0}:
-            raise refused("vectors of different lengths, or none")
-        if dimensions is not None and widths != {dimensions}:
-            raise refused(f"vectors of {min(widths)}: the model behind the name is another one")
-        if not all(type(number) in (int, float) for row in rows for number in row):
-            raise refused("other values than numbers")
-        with np.errstate(over="ignore"):
-            vectors = np.array(rows, np.float64).astype(np.float32)
-        if not np.isfinite(vectors).all():
-            raise refused("NaN or infinity")
-        return vectors
-
-
 class _PassingError(Exception):
     """A failure after which another try may succeed."""
 
@@ -288,30 +152,26 @@ def _message(error: urllib.error.HTTPError) -> str:
     return f" ({text})" if text else ""
 
 
-def _retry_after(value: str | None) -> float | None:
-    """Seconds of the header; None of a date."""
-    return float(value) if value and re.fullmatch("[0-9]{1,9}", value) else None
-
-
 class RemoteModel(EncoderModel):
-    """Sends texts to an embeddings service and gives its vectors."""
+    """Sends texts to an embeddings service and gives its vectors; threads may share it."""
 
     batch_pieces = _IN_FLIGHT * _PIECES
     not_a_source = "is behind a URL; expected encoders on this machine"
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self.probes = client.vectors(PROBES)
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        # A proxy of the environment is for other machines.
+        local = urlsplit(address.url).hostname in ("127.0.0.1", "localhost", "::1")
+        proxies = [urllib.request.ProxyHandler({})] if local else []
+        self._open = urllib.request.build_opener(_NoRedirect, *proxies).open
+        # When a rate limit ends, for all threads.
+        self._resume_at = 0.0
+        # Set when a request fails, so that other threads give up what they wait for.
+        self._stopped = threading.Event()
+        # 0 until the server has answered once.
+        self.dimensions = 0
+        self.probes = self._vectors(PROBES)
         self.dimensions = self.probes.shape[1]
-
-    def spec(self, asked: EncoderSettings) -> EncoderSpec:
-        """The specification of the vectors."""
-        reason = "is behind a URL, and only its vectors can be read; leave it out"
-        refuse_settings(asked, _OWN, reason)
-        settings = plain_settings(
-            asked, model=str(self._client.address), max_length=asked.max_length or WINDOW
-        )
-        return EncoderSpec(settings, self._client.address.identity, self.dimensions)
 
     def tokenize(
         self, texts: Sequence[str], max_length: int | None = None, *, query: bool = False
@@ -334,17 +194,128 @@ class RemoteModel(EncoderModel):
         """(texts, dimensions) float32, not normalized; several requests are in flight."""
         requests = list(_requests(pieces))
         if len(requests) == 1:
-            return self._client.vectors(requests[0], self.dimensions)
+            return self._vectors(requests[0])
         with ThreadPoolExecutor(min(_IN_FLIGHT, len(requests))) as pool:
-            waiting = [pool.submit(self._client.vectors, one, self.dimensions) for one in requests]
+            waiting = [pool.submit(self._vectors, one) for one in requests]
             try:
                 for one in as_completed(waiting):
                     one.result()
             except BaseException:
-                self._client.stop()
+                self._stopped.set()
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
         return np.concatenate([one.result() for one in waiting])
+
+    def _vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(texts, dimensions) finite float32, in one request."""
+        self._stopped.clear()
+        for attempt in range(_TRIES):
+            self._pause(self._resume_at - time.monotonic())
+            try:
+                return self._checked(self._ask(texts), len(texts))
+            except _PassingError as error:
+                wait = error.wait
+                if wait is None:
+                    wait = _FIRST_WAIT * 2**attempt * random.uniform(0.75, 1.25)
+                if attempt + 1 == _TRIES or wait > _LONGEST_WAIT:
+                    raise ModelError(
+                        f"{self._address.url}: {error} ({attempt + 1} tries); run the same command "
+                        "again when the server is well"
+                    ) from error
+                if error.limited:
+                    self._resume_at = max(self._resume_at, time.monotonic() + wait)
+                else:
+                    self._pause(wait)
+        raise AssertionError("unreachable")
+
+    def _pause(self, seconds: float) -> None:
+        if seconds > 0 and self._stopped.wait(seconds):
+            raise ModelError(f"{self._address.url}: given up, since another request failed")
+
+    def _ask(self, texts: Sequence[str]) -> Any:
+        """The parsed answer to one request."""
+        url = f"{self._address.url}/embeddings"
+        content = {"model": self._address.name, "input": list(texts), "encoding_format": "float"}
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        key = self._address.key()
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
+        request = urllib.request.Request(url, json.dumps(content).encode(), headers)  # noqa: S310
+        try:
+            with self._open(request, timeout=_TIMEOUT) as response:
+                body = response.read(_LONGEST_ANSWER + 1)
+        except urllib.error.HTTPError as error:
+            with error:
+                raise self._refusal(url, error) from error
+        except (OSError, http.client.HTTPException) as error:
+            reason = " ".join(str(getattr(error, "reason", error) or type(error).__name__).split())
+            if self.dimensions:
+                raise _PassingError(f"cannot be reached ({reason})") from error
+            raise ModelError(
+                f"{url}: cannot be reached ({reason}); start the server or correct the URL"
+            ) from error
+        if len(body) > _LONGEST_ANSWER:
+            raise ModelError(f"{url}: expected vectors, found more than {_LONGEST_ANSWER:,} bytes")
+        try:
+            return json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise ModelError(
+                f"{url}: expected JSON, found {body[:60]!r}; check that the URL is that of an "
+                "embeddings service"
+            ) from error
+
+    def _refusal(self, url: str, error: urllib.error.HTTPError) -> Exception:
+        said = _message(error)
+        if error.code in _PASSING:
+            after = error.headers.get("Retry-After", "")
+            wait = float(after) if re.fullmatch("[0-9]{1,9}", after) else None
+            return _PassingError(f"answered {error.code}{said}", wait, limited=error.code == 429)
+        if 300 <= error.code < 400:
+            target = error.headers.get("Location", "")
+            return ModelError(
+                f"{url}: redirects to {target[:200]!r}; name that URL if you trust it"
+            )
+        remedy = {
+            401: "; put the key into RETRIEVER_API_KEY",
+            403: "; put the key into RETRIEVER_API_KEY",
+            404: "; check the URL and the name of the model",
+            413: "; set a smaller ::max-length",
+        }.get(error.code, "")
+        return ModelError(f"{url}: answered {error.code}{said}{remedy}")
+
+    def _checked(self, answer: Any, texts: int) -> NDArray[np.float32]:
+        """(texts, dimensions) float32 from the parsed answer."""
+
+        def refused(found: str) -> ModelError:
+            return ModelError(
+                f"{self._address.url}: expected {texts} vectors of "
+                f"{self.dimensions or 'equally many'} finite numbers from {self._address.name}, "
+                f"found {found}"
+            )
+
+        data = answer.get("data") if isinstance(answer, dict) else None
+        if not isinstance(data, list) or not all(isinstance(one, dict) for one in data):
+            raise refused("no list of objects in the field data")
+        if len(data) != texts:
+            raise refused(f"{len(data)}")
+        places = [one.get("index", place) for place, one in enumerate(data)]
+        if sorted(places, key=str) != sorted(range(texts), key=str):
+            raise refused("other values of index than 0 and up, once each")
+        rows: list[Any] = [None] * texts
+        for place, one in zip(places, data, strict=True):
+            rows[place] = one.get("embedding")
+        widths = {len(row) if isinstance(row, list) else -1 for row in rows}
+        if len(widths) > 1 or widths & {-1, 0}:
+            raise refused("vectors of different lengths, or none")
+        if self.dimensions and widths != {self.dimensions}:
+            raise refused(f"vectors of {min(widths)}: the model behind the name is another one")
+        if not all(type(number) in (int, float) for row in rows for number in row):
+            raise refused("other values than numbers")
+        with np.errstate(over="ignore"):
+            vectors = np.array(rows, np.float64).astype(np.float32)
+        if not np.isfinite(vectors).all():
+            raise refused("NaN or infinity")
+        return vectors
 
 
 def _requests(pieces: Sequence[SizedText]) -> Iterator[list[str]]:
@@ -361,8 +332,12 @@ def _requests(pieces: Sequence[SizedText]) -> Iterator[list[str]]:
 
 
 def _load(asked: EncoderSettings, _: LoadContext) -> tuple[EncoderSpec, RemoteModel]:
-    model = RemoteModel(Client(Address.parse(asked.model or "")))
-    return model.spec(asked), model
+    reason = "is behind a URL, and only its vectors can be read; leave it out"
+    refuse_settings(asked, _OWN, reason)
+    address = Address.parse(asked.model or "")
+    model = RemoteModel(address)
+    settings = plain_settings(asked, model=str(address), max_length=asked.max_length or WINDOW)
+    return EncoderSpec(settings, address.identity, model.dimensions), model
 
 
 KIND = Kind(

@@ -9,9 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,12 +22,13 @@ from retriever import (
     encode_shards,
     import_documents,
 )
-from retriever.encoders.remote import Address, Client, RemoteModel
+from retriever.encoders import remote
+from retriever.encoders.spec import PROBES
 
 WIDTH = 8
 
 
-def vector(text: str) -> list[float]:
+def vector(text):
     """Letters counted, so that texts with the same letters are near."""
     found = [1.0] * WIDTH
     for letter in text.lower():
@@ -38,69 +36,60 @@ def vector(text: str) -> list[float]:
     return found
 
 
-def answer(texts: list[str]) -> dict[str, Any]:
+def answer(texts):
     """In an order of its own, as the field `index` allows."""
     data = [{"index": i, "embedding": vector(text)} for i, text in enumerate(texts)]
     return {"object": "list", "data": data[::-1]}
 
 
-@dataclass
 class Service:
     """What the server does next, and what it was asked."""
 
-    url: str = ""
-    # Status, headers and body of the next answers; a callable gets the texts.
-    script: list[tuple[int, dict[str, str], Any]] = field(default_factory=list)
-    asked: list[dict[str, Any]] = field(default_factory=list)
-    headers: list[dict[str, str]] = field(default_factory=list)
-    delay: float = 0.0
-    at_once: int = 0
-    most_at_once: int = 0
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(self, url):
+        self.url, self.model = url, f"{url}#letters"
+        # Status, headers and body of the next answers; a callable gets the texts.
+        self.script, self.asked, self.headers = [], [], []
+        self.delay, self.at_once, self.most_at_once = 0.0, 0, 0
+        self.lock = threading.Lock()
 
-    @property
-    def model(self) -> str:
-        return f"{self.url}#letters"
-
-    def reply(self, path: str, body: dict[str, Any], headers: dict[str, str]) -> Any:
+    def reply(self, path, body, headers):
         with self.lock:
             self.at_once += 1
             self.most_at_once = max(self.at_once, self.most_at_once)
             self.asked.append({"path": path, **body})
             self.headers.append(headers)
-            step = self.script.pop(0) if self.script else (200, {}, answer)
-        if self.delay:
-            time.sleep(self.delay)
+            status, sent, content = self.script.pop(0) if self.script else (200, {}, answer)
+        time.sleep(self.delay)
         with self.lock:
             self.at_once -= 1
-        status, sent, content = step
-        return status, sent, content(body["input"]) if isinstance(content, Callable) else content
+        return status, sent, content(body["input"]) if callable(content) else content
 
 
 @pytest.fixture
-def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+def service(monkeypatch):
     for name in ("RETRIEVER_API_KEY", "OPENAI_API_KEY", "RETRIEVER_URLS", "http_proxy"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(Client.__init__, "__kwdefaults__", {"first_wait": 0.001, "timeout": 5.0})
-    made = Service()
+    monkeypatch.setattr(remote, "_FIRST_WAIT", 0.001)
+    monkeypatch.setattr(remote, "_TIMEOUT", 5.0)
 
     class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
+        def do_POST(self):
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             status, headers, content = made.reply(self.path, body, dict(self.headers))
-            out = content if isinstance(content, bytes) else json.dumps(content).encode()
             self.send_response(status)
             for name, value in headers.items():
                 self.send_header(name, value)
             self.end_headers()
             with contextlib.suppress(BrokenPipeError):
-                self.wfile.write(out)
+                self.wfile.write(
+                    content if isinstance(content, bytes) else json.dumps(content).encode()
+                )
 
-        def log_message(self, *_: Any) -> None:
+        def log_message(self, *_):
             """Quiet."""
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        made.url = f"http://127.0.0.1:{server.server_port}/v1"
+        made = Service(f"http://127.0.0.1:{server.server_port}/v1")
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield made
@@ -108,16 +97,12 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
         thread.join()
 
 
-def client(service: Service, **options: Any) -> Client:
-    return Client(Address.parse(service.model), **options)
-
-
-def expected(texts: list[str]) -> np.ndarray:
+def expected(texts):
     rows = np.array([vector(text) for text in texts])
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def test_texts_get_the_vectors_of_the_server_in_their_order(service: Service) -> None:
+def test_texts_get_the_vectors_of_the_server_in_their_order(service):
     texts = [f"text {'x' * i}" for i in range(300)]
     encoder = Encoder.load(f"{service.model}::query-prompt=q: ")
     service.delay = 0.02
@@ -134,9 +119,7 @@ def test_texts_get_the_vectors_of_the_server_in_their_order(service: Service) ->
     assert service.asked[-1]["input"] == ["q: words"]
 
 
-def test_a_stored_url_is_used_only_if_the_user_names_it(
-    service: Service, tmp_path, monkeypatch
-) -> None:
+def test_a_stored_url_is_used_only_if_the_user_names_it(service, tmp_path, monkeypatch):
     texts = ["apples", "pears", " ".join(f"plum{i}" for i in range(40))]
     with Index.create(tmp_path / "index", f"{service.model}::max-length=16") as index:
         assert index.add(texts).split == 1
@@ -164,7 +147,7 @@ def test_a_stored_url_is_used_only_if_the_user_names_it(
             assert index.search("apples", k=1, mode="dense")[0].passage == "apples"
 
 
-def test_neither_torch_nor_transformers_are_imported(service: Service) -> None:
+def test_neither_torch_nor_transformers_are_imported(service):
     code = (
         "import sys\nfrom retriever import Encoder\n"
         f"assert Encoder.load({service.model!r}).encode(['a']).shape == (1, {WIDTH})\n"
@@ -173,11 +156,11 @@ def test_neither_torch_nor_transformers_are_imported(service: Service) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-def rows_of(width: int, texts: int = 3) -> dict[str, Any]:
+def rows_of(width, texts=3):
     return {"data": [{"index": i, "embedding": [1.0, *[0.0] * (width - 1)]} for i in range(texts)]}
 
 
-def test_a_server_with_another_model_under_the_name_is_noticed(service: Service, tmp_path) -> None:
+def test_a_server_with_another_model_under_the_name_is_noticed(service, tmp_path):
     with Index.create(tmp_path / "index", service.model) as index:
         index.add(["a text", "another"])
     encode_shards(["a text", "another"], tmp_path / "shards", service.model)
@@ -199,8 +182,8 @@ def test_a_server_with_another_model_under_the_name_is_noticed(service: Service,
         encoder.encode(["a"])
 
 
-def altered(change: Callable[[list[float]], Any]) -> Callable[[list[str]], Any]:
-    def body(texts: list[str]) -> dict[str, Any]:
+def altered(change):
+    def body(texts):
         found = answer(texts)
         found["data"][0]["embedding"] = change(found["data"][0]["embedding"])
         return found
@@ -209,56 +192,64 @@ def altered(change: Callable[[list[float]], Any]) -> Callable[[list[str]], Any]:
 
 
 @pytest.mark.parametrize(
-    ("body", "message"),
+    ("status", "headers", "body", "message"),
     [
-        (altered(lambda row: row[1:]), "different lengths"),
-        (altered(lambda row: [float("nan"), *row[1:]]), "NaN or infinity"),
-        (altered(lambda row: [1e300, *row[1:]]), "NaN or infinity"),
-        (altered(lambda row: ["1", *row[1:]]), "other values than numbers"),
-        (altered(lambda row: "AAAA"), "different lengths"),
-        ({"data": [{"embedding": []}] * 3}, "different lengths, or none"),
-        (lambda texts: {"data": answer(texts)["data"][1:]}, "found 2"),
-        (lambda texts: {"data": [{**one, "index": 0} for one in answer(texts)["data"]]}, "index"),
-        ({"data": None}, "field data"),
-        ([], "field data"),
-        (b"<html>", "expected JSON"),
+        *(
+            (200, {}, body, message)
+            for body, message in (
+                (altered(lambda row: row[1:]), "different lengths"),
+                (altered(lambda row: [float("nan"), *row[1:]]), "NaN or infinity"),
+                (altered(lambda row: [1e300, *row[1:]]), "NaN or infinity"),
+                (altered(lambda row: ["1", *row[1:]]), "other values than numbers"),
+                (altered(lambda row: "AAAA"), "different lengths"),
+                ({"data": [{"embedding": []}] * 3}, "different lengths, or none"),
+                (lambda texts: {"data": answer(texts)["data"][1:]}, "found 2"),
+                (
+                    lambda texts: {"data": [one | {"index": 0} for one in answer(texts)["data"]]},
+                    "other values of index",
+                ),
+                ({"data": None}, "field data"),
+                ([], "field data"),
+                (b"<html>", "expected JSON"),
+            )
+        ),
+        (400, {}, {"error": "too long"}, r"answered 400 \(too long\)"),
+        (401, {}, {}, "RETRIEVER_API_KEY"),
+        (404, {}, {}, "name of the model"),
+        (413, {}, {}, "max-length"),
+        (307, {"Location": "http://127.0.0.1/elsewhere"}, {}, "redirects to .*elsewhere"),
+        (429, {"Retry-After": "121"}, b"", r"answered 429 \(1 tries\)"),
     ],
 )
-def test_answers_that_are_no_vectors_are_refused(service: Service, body, message) -> None:
-    service.script = [(200, {}, body)]
+def test_what_does_not_pass_is_refused_at_once(service, status, headers, body, message):
+    service.script = [(status, headers, body)]
     with pytest.raises(ModelError, match=message):
-        client(service).vectors(["a", "b", "c"], WIDTH)
+        Encoder.load(service.model)
     assert len(service.asked) == 1
 
 
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
-def test_passing_failures_are_tried_again(service: Service, status: int) -> None:
-    service.script = [(status, {}, {}), (status, {}, {})]
-    np.testing.assert_allclose(client(service).vectors(["a"])[0], vector("a"))
-    assert len(service.asked) == 3
-
-
-def test_failures_that_do_not_pass_end_with_what_the_server_says(service: Service) -> None:
-    service.script = [(503, {}, {"error": {"message": "loading the model"}})] * 6
-    with pytest.raises(ModelError, match=r"503 \(loading the model\) \(6 tries\)"):
-        client(service).vectors(["a"])
+def test_passing_failures_are_tried_again_up_to_six_times(service, status):
+    service.script = [(status, {}, {})] * 5
+    np.testing.assert_allclose(Encoder.load(service.model).probes, list(map(vector, PROBES)))
     assert len(service.asked) == 6
+    service.script = [(status, {}, {"error": {"message": "loading the model"}})] * 6
+    with pytest.raises(ModelError, match=rf"{status} \(loading the model\) \(6 tries\)"):
+        Encoder.load(service.model)
+    assert len(service.asked) == 12
 
 
-def test_the_wait_that_the_server_asks_for_is_kept_unless_it_is_of_minutes(
-    service: Service,
-) -> None:
+def test_the_wait_that_the_server_asks_for_is_kept(service):
     start = time.monotonic()
     service.script = [(429, {"Retry-After": "1"}, {}), (503, {"Retry-After": "soon"}, {})]
-    client(service).vectors(["a"])
+    Encoder.load(service.model)
     assert 0.9 <= time.monotonic() - start < 5
-    service.script = [(429, {"Retry-After": "121"}, b"")]
-    with pytest.raises(ModelError, match=r"answered 429 \(1 tries\)"):
-        client(service).vectors(["a"])
 
 
-def test_a_request_that_fails_ends_the_waiting_of_others(service: Service) -> None:
+def test_a_request_that_fails_ends_the_waiting_of_others(service):
     encoder = Encoder.load(service.model)
+    # Both requests are on their way before an answer comes.
+    service.delay = 0.2
     service.script = [(429, {"Retry-After": "100"}, {}), (400, {}, {"error": "no"})]
     start = time.monotonic()
     with pytest.raises(ModelError):
@@ -266,33 +257,13 @@ def test_a_request_that_fails_ends_the_waiting_of_others(service: Service) -> No
     assert time.monotonic() - start < 5
 
 
-@pytest.mark.parametrize(
-    ("status", "headers", "message"),
-    [
-        (400, {}, r"answered 400 \(the text is too long\)"),
-        (401, {}, "RETRIEVER_API_KEY"),
-        (404, {}, "name of the model"),
-        (413, {}, "max-length"),
-        (307, {"Location": "http://127.0.0.1/elsewhere"}, "redirects to .*elsewhere"),
-    ],
-)
-def test_refusals_and_redirects_are_not_tried_again(
-    service: Service, status: int, headers: dict[str, str], message: str
-) -> None:
-    service.script = [(status, headers, {"error": "the text is too long"})]
-    with pytest.raises(ModelError, match=message):
-        client(service).vectors(["a"])
-    assert len(service.asked) == 1
-
-
-def test_the_key_comes_from_the_environment_and_is_not_stored(
-    service: Service, tmp_path, monkeypatch
-) -> None:
-    # Somebody else's key stays at home.
+def test_the_key_comes_from_the_environment_and_is_not_stored(service, tmp_path, monkeypatch):
+    # Somebody else's key stays at home. A proxy is for other machines.
     monkeypatch.setenv("OPENAI_API_KEY", "for-openai-alone")
-    client(service).vectors(["a"])
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    Encoder.load(service.model)
     assert "Authorization" not in service.headers[-1]
-    assert Address.parse("https://api.openai.com/v1#m").key() == "for-openai-alone"
+    assert remote.Address.parse("https://api.openai.com/v1#m").key() == "for-openai-alone"
     monkeypatch.setenv("RETRIEVER_API_KEY", "secret-key")
     with Index.create(tmp_path / "index", service.model) as index:
         index.add(["apples"])
@@ -302,23 +273,17 @@ def test_the_key_comes_from_the_environment_and_is_not_stored(
     assert not any(b"secret-key" in path.read_bytes() for path in files)
 
 
-def test_a_server_that_does_not_answer_is_waited_for_only_if_it_did_before(
-    service: Service,
-) -> None:
-    start = time.monotonic()
-    with pytest.raises(ModelError, match=r"cannot be reached .*refused"):
-        RemoteModel(Client(Address.parse("http://127.0.0.1:9/v1#m"), first_wait=5))
-    assert time.monotonic() - start < 2
-    known = client(service, timeout=0.05, first_wait=0.001)
-    known.vectors(["a"])
+def test_a_server_that_does_not_answer_is_waited_for_only_if_it_did_before(service, monkeypatch):
+    encoder = Encoder.load(service.model)
+    monkeypatch.setattr(remote, "_TIMEOUT", 0.05)
     service.delay = 0.3
     with pytest.raises(ModelError, match=r"timed out.* \(6 tries\)"):
-        known.vectors(["a"])
-
-
-def test_a_proxy_is_for_other_machines(service: Service, monkeypatch) -> None:
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    assert len(client(service).vectors(["a"])) == 1
+        encoder.encode(["a"])
+    monkeypatch.setattr(remote, "_FIRST_WAIT", 5)
+    start = time.monotonic()
+    with pytest.raises(ModelError, match=r"cannot be reached .*refused"):
+        Encoder.load("http://127.0.0.1:9/v1#m")
+    assert time.monotonic() - start < 2
 
 
 @pytest.mark.parametrize(
@@ -335,12 +300,12 @@ def test_a_proxy_is_for_other_machines(service: Service, monkeypatch) -> None:
         ("http://host/v1?key=1#m", "would store them"),
     ],
 )
-def test_an_address_without_host_or_name_or_with_a_secret_is_refused(model, refusal) -> None:
+def test_an_address_without_host_or_name_or_with_a_secret_is_refused(model, refusal):
     with pytest.raises(ConfigError, match=refusal):
         Encoder.load(model)
 
 
-def test_settings_of_layers_are_refused(service: Service) -> None:
+def test_settings_of_layers_are_refused(service):
     with pytest.raises(ConfigError, match=r"layers: .* behind a URL"):
         Encoder.load(f"{service.model}::lc:0,6")
     with pytest.raises(ConfigError, match="no layers"):
@@ -351,9 +316,7 @@ def test_settings_of_layers_are_refused(service: Service) -> None:
     ("text", "pieces"),
     [("two words", 2), ("検索する", 4), ("internationalization", 2), ("  ", 0), ("a検b", 3)],
 )
-def test_texts_are_counted_without_the_tokenizer_of_the_model(
-    service: Service, text: str, pieces: int
-) -> None:
+def test_texts_are_counted_without_the_tokenizer_of_the_model(service, text, pieces):
     encoder = Encoder.load(f"{service.model}::max-length=8")
     (found,) = encoder.tokenize([text])
     assert len(found) == pieces
@@ -363,13 +326,13 @@ def test_texts_are_counted_without_the_tokenizer_of_the_model(
     assert (cut.text, len(cut)) == ("one 2 3 4 5 6 7 8", 8)
 
 
-def test_a_request_is_that_of_the_official_client(service: Service) -> None:
+def test_a_request_is_that_of_the_official_client(service):
     openai = pytest.importorskip("openai")
-    client(service).vectors(["one", "two"])
+    Encoder.load(service.model)
     with openai.OpenAI(base_url=service.url, api_key="key") as official:
         found = official.embeddings.create(
-            model="letters", input=["one", "two"], encoding_format="float"
+            model="letters", input=list(PROBES), encoding_format="float"
         )
     assert service.asked[0] == service.asked[1]
     by_index = sorted(found.data, key=lambda one: one.index)
-    assert [one.embedding for one in by_index] == [vector("one"), vector("two")]
+    assert [one.embedding for one in by_index] == list(map(vector, PROBES))
