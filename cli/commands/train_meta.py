@@ -110,14 +110,14 @@ def meta_command(
     """
     from cli.output.progress import Stages, warn_reader
     from retriever.encoders.meta.fitting import fit_meta
-    from retriever.encoders.meta.model import check_target
+    from retriever.encoders.meta.model import FORM
 
     method = combination.method
     for name in _ATTENTION:
         if is_given(name) and method not in ("sup", "unsup"):
             raise click.UsageError(f"{flag_of(name)} belongs to --method sup and unsup")
     chosen = replace(combination, training=training)
-    check_target(output)
+    FORM.check_target(output)
     reads = method in ("svd", "gcca", "unsup")
     if reads and not sources:
         raise click.UsageError(f"{method} is fitted on texts: name a CORPUS")

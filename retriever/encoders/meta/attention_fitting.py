@@ -100,54 +100,32 @@ def fit_attention(
         The projection of the best epoch, the first of equal ones, with means of 0 and weights of
         sum 1, and the course of the training.
     """
-    gold = np.concatenate([batch.gold for batch in dev]) if dev else None
-    if gold is not None and len(np.unique(gold)) < 2:
-        raise BadInputError(
-            f"dev: expected pairs of different gold similarities, found {len(gold)} of one"
-        )
-    model = AttentionModel(widths, settings)
-
-    def cosines(batch: ScoredPairs) -> torch.Tensor:
-        import torch
-
-        pooled = model.sentences(Words(batch.words), 2 * len(batch.gold), settings.pooling)
-        return torch.nn.functional.cosine_similarity(pooled[0::2], pooled[1::2])
-
-    def loss(batch: Batch) -> torch.Tensor:
-        import torch
-
-        if isinstance(batch, WordBatch):
-            return unsup_loss(model, Words(batch), settings)
-        return (cosines(batch) - torch.from_numpy(batch.gold)).square().mean()
-
-    def evaluate() -> tuple[float | None, float | None]:
-        error = float(np.mean([float(loss(batch)) for batch in held_out])) if held_out else None
-        if gold is None:
-            return error, None
-        found = np.concatenate([cosines(batch).numpy() for batch in dev])
-        return error, 0.0 if np.ptp(found) == 0 else float(np.corrcoef(found, gold)[0, 1])
-
-    return _Training(model, settings, loss, evaluate, checkpoint).run(epochs, done)
+    return _Training(widths, settings, held_out, dev, checkpoint).run(epochs, done)
 
 
 class _Training:
-    """A model, its optimizer and its progress; `evaluate` gives loss and score on held-out data."""
+    """A model, its optimizer and its progress."""
 
     def __init__(
         self,
-        model: AttentionModel,
+        widths: Sequence[int],
         settings: UnsupSettings,
-        loss: Callable[[Batch], torch.Tensor],
-        evaluate: Callable[[], tuple[float | None, float | None]],
+        held_out: Sequence[WordBatch],
+        dev: Sequence[ScoredPairs],
         checkpoint: Checkpoint | None,
     ) -> None:
         import torch
 
-        self._model = model
-        self._loss = loss
-        self._evaluate = evaluate
+        gold = np.concatenate([batch.gold for batch in dev]) if dev else np.arange(2)
+        if len(np.unique(gold)) < 2:
+            raise BadInputError(
+                f"dev: expected pairs of different gold similarities, found {len(gold)} of one"
+            )
+        self._model = model = AttentionModel(widths, settings)
+        self._settings = settings
+        self._held_out = held_out
+        self._dev = dev
         self._checkpoint = checkpoint
-        self._rate = settings.learning_rate
         self._optimizer = torch.optim.AdamW(
             list(model.tensors.values()),
             lr=settings.learning_rate,
@@ -160,6 +138,30 @@ class _Training:
             settings.epochs,
             settings.patience,
         )
+
+    def _cosines(self, batch: ScoredPairs) -> torch.Tensor:
+        import torch
+
+        count, pooling = 2 * len(batch.gold), self._settings.pooling
+        pooled = self._model.sentences(Words(batch.words), count, pooling)
+        return torch.nn.functional.cosine_similarity(pooled[0::2], pooled[1::2])
+
+    def _loss(self, batch: Batch) -> torch.Tensor:
+        import torch
+
+        if isinstance(batch, WordBatch):
+            return unsup_loss(self._model, Words(batch), self._settings)
+        return (self._cosines(batch) - torch.from_numpy(batch.gold)).square().mean()
+
+    def _evaluate(self) -> tuple[float | None, float | None]:
+        """Loss on held-out data and score on dev; None of what there is not."""
+        losses = [float(self._loss(batch)) for batch in self._held_out]
+        error = float(np.mean(losses)) if losses else None
+        if not self._dev:
+            return error, None
+        gold = np.concatenate([batch.gold for batch in self._dev])
+        found = np.concatenate([self._cosines(batch).numpy() for batch in self._dev])
+        return error, 0.0 if np.ptp(found) == 0 else float(np.corrcoef(found, gold)[0, 1])
 
     def run(
         self, epochs: Callable[[int], Iterable[Batch]], done: Callable[[MetaEpoch], object]
@@ -221,5 +223,5 @@ class _Training:
     def _diverged(self, what: str) -> ConfigError:
         return ConfigError(
             f"learning_rate: the training diverged in epoch {len(self._stopping.curve)}, the loss "
-            f"{what}; expected a lower rate, found {self._rate:g}"
+            f"{what}; expected a lower rate, found {self._settings.learning_rate:g}"
         )

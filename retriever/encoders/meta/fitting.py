@@ -24,14 +24,13 @@ from retriever.encoders.meta.attention_fitting import (
     fit_attention,
 )
 from retriever.encoders.meta.linear import (
-    Moments,
     Projection,
     average,
     concatenation,
     gcca,
     svd,
 )
-from retriever.encoders.meta.model import MetaModel, MetaParts, check_target
+from retriever.encoders.meta.model import FORM, MetaModel, MetaParts
 from retriever.encoders.meta.settings import (
     SAMPLE,
     UNFITTED,
@@ -133,7 +132,7 @@ def fit_meta(
     """
     require_several("sources", sources)
     folder = Path(output)
-    check_target(folder)
+    FORM.check_target(folder)
     _check_pairs(settings.method, train, dev)
     if settings.method in ("unsup", "sup"):
         require_torch(f"the method {settings.method}")
@@ -198,13 +197,12 @@ class _Fit:
             raise SourceError("the corpus has no text; name one that has")
         if settings.method == "unsup" and len(drawn) == 1:
             raise SourceError("unsup: expected 2 texts or more to train on, found 1; read more")
-        self._make_work()
         provenance: dict[str, Any] = {"texts": seen, "sampled": len(drawn), "seed": settings.seed}
         if settings.method == "unsup":
             return self._unsupervised(drawn, dev, provenance)
         self.begin(len(drawn))
         moments = read_moments(self.sources, drawn, self.work, self.done)
-        provenance |= {"words": moments.words, "known": _known(moments)}
+        provenance |= {"words": moments.words, "known": moments.shares()}
         if settings.method == "svd":
             return svd(moments, settings.dimensions), {}, provenance
         tau = settings.regularization
@@ -217,7 +215,7 @@ class _Fit:
         self, texts: list[str], dev: GoldPairs | None, provenance: dict[str, Any]
     ) -> _Found:
         self.begin(len(texts) + (0 if dev is None else 2 * len(dev.gold)))
-        words = self._stored(texts)
+        words = store_words(self.sources, texts, self.work, self.done)
         judged = () if dev is None else list(self._pairs(dev).batches())
         order = np.random.default_rng(self.settings.seed).permutation(len(texts))
         held = min(max(len(texts) // 10, 1), _HELD_OUT)
@@ -238,7 +236,6 @@ class _Fit:
 
     def supervised(self, train: GoldPairs, dev: GoldPairs) -> _Found:
         """SUP."""
-        self._make_work()
         self.begin(2 * (len(train.gold) + len(dev.gold)))
         scored = self._pairs(train)
         judged = list(self._pairs(dev).batches())
@@ -290,18 +287,12 @@ class _Fit:
             **judges,
         )
 
-    def _make_work(self) -> None:
-        with storage_errors(self.work.parent):
-            self.work.mkdir(exist_ok=True)
-
-    def _stored(self, texts: Sequence[str]) -> StoredWords:
-        return store_words(self.sources, texts, self.work, self.done)
-
     def _pairs(self, pairs: GoldPairs) -> _PairWords:
         """Gold scores are brought to [0, 1]."""
         low, span = pairs.gold.min(), np.ptp(pairs.gold)
         gold = np.asarray((pairs.gold - low) / (span or 1.0), np.float32)
-        return _PairWords(self._stored([*pairs.left, *pairs.right]), gold)
+        texts = [*pairs.left, *pairs.right]
+        return _PairWords(store_words(self.sources, texts, self.work, self.done), gold)
 
     def _shuffled(self, rows: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
         return np.random.default_rng([self.settings.seed, epoch]).permutation(rows)
@@ -371,13 +362,6 @@ def _remark(sources: Sources, settings: MetaSettings, notify: Callable[[str], ob
                     "weights of words; --level sentence keeps those that SIF, uSIF and LSA have, "
                     "and the maximum and minimum of p-mean"
                 )
-
-
-def _known(moments: Moments) -> list[float]:
-    """The share of words that each source has."""
-    ends = np.cumsum(np.array(moments.widths) + 1) - 1
-    counts: list[float] = (moments.gram[ends, ends] / max(moments.words, 1)).tolist()
-    return counts
 
 
 def _batch_size(sentences: int) -> int:

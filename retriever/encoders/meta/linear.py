@@ -147,6 +147,10 @@ class Moments:
             found.append(self.gram[block, ones] / max(count, 1.0))
         return found
 
+    def shares(self) -> list[float]:
+        """The share of words that each source has."""
+        return [self.gram[ones, ones] / max(self.words, 1) for _, ones in self._blocks()]
+
     def covariance(self, means: Sequence[Doubles]) -> Doubles:
         """(sum of d_j, likewise) float64, over all words; what a source lacks is at its mean."""
         # Takes from each component its mean where the source has the word.

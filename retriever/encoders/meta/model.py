@@ -42,7 +42,7 @@ from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.transformer.backbone import sharing
 from retriever.errors import ConfigError, EncoderMismatchError, ModelError
 
-_FORM = FolderForm(
+FORM = FolderForm(
     what="a meta-embedding's folder",
     command="retriever train meta",
     again="train again",
@@ -124,15 +124,10 @@ class MetaParts:
         }
 
 
-def check_target(folder: Path) -> None:
-    """Refuse a folder that a meta-embedding cannot be written to."""
-    _FORM.check_target(folder)
-
-
 def read_folder(folder: Path) -> MetaParts:
     """Read what `MetaModel.save` wrote; no source is loaded."""
-    settings = _FORM.read_settings(folder)
-    tensors = _FORM.read_arrays(folder)
+    settings = FORM.read_settings(folder)
+    tensors = FORM.read_arrays(folder)
     try:
         sources = settings["sources"]
         places = tuple(one.pop("place", None) for one in sources)
@@ -156,9 +151,9 @@ def read_folder(folder: Path) -> MetaParts:
             places,
         )
     except (KeyError, TypeError, AttributeError, ConfigError) as error:
-        raise _FORM.altered(folder / _FORM.settings, repr(error)) from error
+        raise FORM.altered(folder / FORM.settings, repr(error)) from error
     if parts.identity() != settings["weights"]:
-        raise _FORM.altered(folder, "another SHA-256 than meta.json says")
+        raise FORM.altered(folder, "another SHA-256 than meta.json says")
     return parts
 
 
@@ -223,10 +218,10 @@ class MetaModel(EncoderModel):
 
     def save(self, folder: Path) -> None:
         """Write map and names of the sources into a folder, which appears complete or not."""
-        check_target(folder)
+        FORM.check_target(folder)
         parts = self.parts
         settings = {
-            "format": _FORM.version,
+            "format": FORM.version,
             "method": parts.method,
             "level": parts.level,
             "pooling": parts.pooling,
@@ -236,8 +231,8 @@ class MetaModel(EncoderModel):
             "weights": parts.identity(),
         }
         with whole_folder(folder) as new:
-            _FORM.write_arrays(new, _tensors(parts.projection))
-            _FORM.write_settings(new, settings)
+            FORM.write_arrays(new, _tensors(parts.projection))
+            FORM.write_settings(new, settings)
 
     def spec(self, asked: EncoderSettings) -> EncoderSpec:
         """The specification of the vectors, for settings that name this folder as the model."""

@@ -68,12 +68,9 @@ def word_spans(text: str) -> list[Span]:
 
 def word_types(text: str, spans: Sequence[Span]) -> list[int]:
     """A number for each word's form in lower case, the same in any text and on any machine."""
-    return [_form(text[start:stop].lower()) for start, stop in spans]
-
-
-def _form(word: str) -> int:
-    digest = hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "little", signed=True)
+    words = (text[start:stop].lower().encode("utf-8", "surrogatepass") for start, stop in spans)
+    digests = (hashlib.blake2b(word, digest_size=8).digest() for word in words)
+    return [int.from_bytes(digest, "little", signed=True) for digest in digests]
 
 
 def align(words: Sequence[Sequence[Span]], pieces: Sequence[Sequence[Span]]) -> list[Alignment]:
@@ -128,10 +125,6 @@ class Source:
     def __post_init__(self) -> None:
         if self.model.not_a_source:
             raise ConfigError(f"source: {self.spec.model} {self.model.not_a_source}")
-
-    def width(self, level: Level) -> int:
-        """Components of a word's or of a text's vector."""
-        return self.model.word_dimensions if level == "word" else self.model.dimensions
 
     def reader(self) -> object:
         """Sources with the same one read the same pieces of every text."""
@@ -207,10 +200,12 @@ class Sources:
         self._sources = tuple(sources)
         self.specs = tuple(one.spec for one in sources)
         self.level: Level = level or ("sentence" if wordless else "word")
-        self.widths = tuple(one.width(self.level) for one in sources)
+        models = [one.model for one in sources]
+        words = self.level == "word"
+        self.widths = tuple(one.word_dimensions if words else one.dimensions for one in models)
         self.window = min(spec.max_length for spec in self.specs)
         # Engines without torch divide a batch themselves, and need work for every core.
-        in_torch = any(one.model.runs_in_torch for one in sources)
+        in_torch = any(one.runs_in_torch for one in models)
         self.batch_pieces = None if in_torch else _BATCH_PIECES
         readers: dict[object, int] = {}
         self._reader_of = [readers.setdefault(one.reader(), len(readers)) for one in sources]

@@ -57,6 +57,8 @@ def read_moments(
     """Sums over the words of all texts."""
     import torch
 
+    with storage_errors(work):
+        work.mkdir(exist_ok=True)
     key = corpus_key(sources, texts)
     checkpoint = Checkpoint(work / f"moments-{key}", {"texts": key}, seconds)
     moments, first = Moments.empty(sources.widths), 0
@@ -109,7 +111,7 @@ def store_words(sources: Sources, texts: Sequence[str], work: Path, done: Done) 
     sizes = {f"vectors.{j}": 4 * width for j, width in enumerate(sources.widths)}
     sizes |= {"types": 8, "counts": 8}
     with storage_errors(work), ExitStack() as stack:
-        work.mkdir(exist_ok=True)
+        work.mkdir(parents=True, exist_ok=True)
         files = [stack.enter_context((work / name).open("a+b")) for name in sizes]
         committed = np.fromfile(work / "counts", "<i8")
         first = len(committed)

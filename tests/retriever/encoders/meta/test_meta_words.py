@@ -1,6 +1,5 @@
 """Words, and the pieces of several tokenizers that belong to them."""
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,10 +19,6 @@ TRICKY = (
 )
 
 
-def text_of(text):
-    return [text[start:stop] for start, stop in word_spans(text)]
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -35,7 +30,7 @@ def text_of(text):
     ],
 )
 def test_words_are_runs_of_letters_and_runs_of_other_characters(text, expected):
-    assert text_of(text) == expected
+    assert [text[start:stop] for start, stop in word_spans(text)] == expected
 
 
 @given(st.text(max_size=40))
@@ -85,25 +80,15 @@ def test_every_piece_of_a_tokenizer_is_in_the_word_it_was_made_of(name, folders,
     ids, offsets = backbone.tokenize_with_offsets(TRICKY)
     assert ids == backbone.tokenize(TRICKY)
     words = [word_spans(text) for text in TRICKY]
-    for text, spans, pieces, found in zip(
-        TRICKY, words, offsets, align(words, offsets), strict=True
-    ):
+    each = zip(TRICKY, words, offsets, align(words, offsets), strict=True)
+    for text, spans, pieces, found in each:
         for piece, (start, stop) in enumerate(pieces):
             touched = {place for place in range(start, stop) if not text[place].isspace()}
             owners = found.words[found.pieces == piece].tolist()
-            assert touched <= {place for word in owners for place in range(*spans[word])}, (
-                text,
-                piece,
-            )
+            covered = {place for word in owners for place in range(*spans[word])}
+            assert touched <= covered, (text, piece)
             assert bool(owners) == bool(touched)
         if name != "albert":
             # Every letter has a piece: only characters that a tokenizer drops have none.
             lettered = [row for row, span in enumerate(spans) if text[slice(*span)].isalpha()]
             assert set(lettered) <= set(found.words.tolist())
-
-
-def test_alignment_of_no_texts_is_empty():
-    assert align([], []) == []
-    (found,) = align([[]], [[(0, 0)]])
-    assert found.pieces.tolist() == []
-    assert found.words.dtype == np.int64
