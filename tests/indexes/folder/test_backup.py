@@ -3,7 +3,6 @@
 import errno
 import os
 import shutil
-import threading
 
 import pytest
 from index_samples import SETTINGS, commit, document, make_index, viewing
@@ -91,46 +90,6 @@ def test_files_are_copied_where_they_cannot_be_linked(folder, target, monkeypatc
     shutil.rmtree(folder)
     assert verify(target) == []
     assert set(stored(target)) == {"a", "b", "c"}
-
-
-def test_copies_made_while_a_writer_commits_and_merges_are_each_of_one_commit(tmp_path):
-    """Each commit adds a pair and takes one away; a copy that saw half of one would show it."""
-    folder = make_index(tmp_path / "my.index", [document(f"{s}0", f"{s} text") for s in "ab"])
-    stop, failures = threading.Event(), []
-
-    def write():
-        try:
-            with FolderWriter(folder) as writer:
-                number = 1
-                while not stop.is_set():
-                    commit(writer, *(document(f"{s}{number}", f"{s} text") for s in "ab"))
-                    if number > 5:
-                        writer.delete([f"a{number - 5}", f"b{number - 5}"])
-                    writer.merge()
-                    if number % 10 == 0:
-                        writer.compact()
-                    number += 1
-        except BaseException as error:
-            failures.append(error)
-            raise
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    generations = []
-    try:
-        while len(set(generations)) < 6 and not failures:
-            target = tmp_path / f"copy{len(generations)}"
-            generations.append(snapshot_index(folder, target).generation)
-            assert verify(target) == []
-            found = stored(target)
-            assert {id_[1:] for id_ in found if id_[0] == "a"} == {
-                id_[1:] for id_ in found if id_[0] == "b"
-            }
-    finally:
-        stop.set()
-        thread.join()
-    assert not failures
-    assert generations == sorted(generations)
 
 
 def meanwhile(monkeypatch, change, times=1):

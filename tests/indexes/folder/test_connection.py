@@ -1,4 +1,4 @@
-"""Creating and opening the database: what is an index, and the messages for what is not."""
+"""The database: what is an index, who can read it, and settings that were altered."""
 
 import fcntl
 import multiprocessing
@@ -22,11 +22,18 @@ from index_samples import (
     texts_in,
 )
 
-from indexes.errors import FormatVersionError, NotAnIndexError, RetrieverError, StorageError
+from indexes.errors import (
+    DamagedIndexError,
+    FormatVersionError,
+    NotAnIndexError,
+    RetrieverError,
+    StorageError,
+)
 from indexes.folder.connection import (
     DATABASE_FILE,
     FORMAT_VERSION,
     Session,
+    check_settings,
     is_index,
     open_writer,
     read_setting,
@@ -402,3 +409,55 @@ def test_looking_at_an_index_leaves_the_locks_of_its_readers(index, look):
         assert (index / f"{DATABASE_FILE}-wal").exists()
         with reader.view() as view:
             assert view.count_documents() == 2 + (look is write)
+
+
+@pytest.fixture
+def database(index):
+    with closing(sqlite3.connect(index / "index.sqlite", isolation_level=None)) as connection:
+        yield connection
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        """UPDATE settings SET value = '{"model":"another"}' WHERE key = 'encoder'""",
+        "UPDATE settings SET value = '1' WHERE key = 'next_segment'",
+        "UPDATE settings SET value = x'ff00' WHERE key = 'encoder'",
+        "UPDATE settings SET key = 'other' WHERE key = 'encoder'",
+        "DELETE FROM settings WHERE key = 'encoder'",
+        "INSERT INTO settings VALUES ('structures', '{}')",
+        """UPDATE settings SET value = '"00"' WHERE key = 'seal'""",
+        "UPDATE settings SET value = '\"' WHERE key = 'seal'",
+        "UPDATE settings SET value = 'null' WHERE key = 'seal'",
+    ],
+)
+def test_an_altered_setting_is_found(index, database, statement):
+    assert database.execute(statement).rowcount == 1
+    (problem,) = verify(index)
+    assert problem.startswith(f"{index / 'index.sqlite'}: a setting was altered")
+    with pytest.raises(DamagedIndexError, match="a setting was altered"), FolderWriter(index):
+        pass
+    with pytest.raises(DamagedIndexError, match="a setting was altered"):
+        check_settings(database, index)
+
+
+def test_what_is_written_is_sealed_with_it(index, database):
+    write_setting(database, "note", {"ü": [1, None]})
+    assert read_setting(database, "note") == {"ü": [1, None]}
+    check_settings(database, index)
+    with FolderWriter(index) as writer:
+        commit(writer, document("b", "bread"))
+        writer.delete(["a"])
+        writer.replace(writer.segments())
+    assert verify(index) == []
+
+
+def test_settings_without_a_seal_are_sealed_by_the_next_commit(index, database):
+    database.execute("DELETE FROM settings WHERE key = 'seal'")
+    assert verify(index) == []
+    with FolderWriter(index) as writer:
+        commit(writer, document("b", "bread"))
+    assert texts(index) == {"a": "apple", "b": "bread"}
+    assert verify(index) == []
+    database.execute("""UPDATE settings SET value = '"x"' WHERE key = 'encoder'""")
+    assert len(verify(index)) == 1

@@ -193,15 +193,6 @@ def test_an_empty_index_has_an_empty_view(tmp_path):
         assert view.allowed(compile_where("n = 1")) == []
 
 
-def test_a_block_that_raises_releases_the_view(index, reader):
-    with pytest.raises(ZeroDivisionError), reader.view():
-        raise ZeroDivisionError
-    with FolderWriter(index) as writer:
-        commit(writer, document("d", "dates"))
-    with reader.view() as view:
-        assert "d" in texts_in(view)
-
-
 def test_a_view_outlives_the_replacement_of_its_folder_which_the_next_view_follows(
     index, tmp_path, reader
 ):
@@ -250,16 +241,6 @@ def test_a_removed_folder_is_no_index_and_comes_back(index, tmp_path, reader):
     (tmp_path / "away").rename(index)
     with reader.view() as view:
         assert set(texts_in(view)) == {"a", "b", "c"}
-
-
-def test_damage_in_a_later_segment_is_found_by_a_reader_that_is_open(index, reader):
-    with reader.view():
-        pass
-    with FolderWriter(index, pending_limit=0) as writer:
-        commit(writer, document("d", "dates"))
-    (index / "segments" / "000003" / "vectors.npy").unlink()
-    with pytest.raises(DamagedIndexError, match=r"000003/vectors\.npy"), reader.view():
-        pass
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

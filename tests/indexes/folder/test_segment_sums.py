@@ -12,7 +12,6 @@ from indexes.filters.allowed import Allowed
 from indexes.folder.checksums import SUMS_FILE, file_sums
 from indexes.folder.segment import open_segment, segment_folder, write_segment
 from indexes.folder.verify import verify
-from indexes.folder.view import FolderReader
 from indexes.folder.writer import FolderWriter
 from indexes.protocol import StructureSettings
 from indexes.vectors.flat import search_flat
@@ -57,13 +56,6 @@ def test_large_files_have_sums_in_the_order_of_their_names(tmp_path, written):
     assert sums.dtype == np.dtype("<u8")
     np.testing.assert_array_equal(sums, np.concatenate(list(expected.values())))
     open_segment(tmp_path, 1, written)
-
-
-def test_a_segment_of_small_files_has_no_sums(tmp_path):
-    folder = segment_folder(tmp_path, 1)
-    write_segment(folder, np.arange(3), VECTORS[:3], TOKENS[:3])
-    assert not (folder / SUMS_FILE).exists()
-    assert manifest_of(folder)["sums"] == {}
 
 
 @pytest.mark.parametrize("name", LARGE)
@@ -213,11 +205,3 @@ def test_only_the_lists_that_are_read_are_checked(index):
     assert 0 < failed < 40
     with pytest.raises(DamagedIndexError, match=STRUCTURE_FILE):
         structure.searcher.search(vectors, vectors, 1, None, 1)
-
-
-def test_a_reader_refuses_what_it_meets(index):
-    flip(segment_folder(index, 1) / "ids.npy", -1)
-    reader = FolderReader(index)
-    with pytest.raises(DamagedIndexError, match=r"000001/ids\.npy"), reader.view():
-        pass
-    reader.close()
