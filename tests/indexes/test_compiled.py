@@ -20,7 +20,7 @@ from indexes.bm25.postings import (
     Read,
     find_by_python,
 )
-from indexes.bm25.scoring import BM25, BM25Settings, SearchableSegment, best_by_numpy, best_passages
+from indexes.bm25.scoring import BM25Settings, SearchableSegment, best_by_numpy, best_passages
 from indexes.compiled import compiled
 from indexes.filters.allowed import Allowed
 from indexes.vectors.flat import exact_scores
@@ -28,16 +28,11 @@ from indexes.vectors.flat import exact_scores
 pytestmark = pytest.mark.skipif(compiled is None, reason="built without a compiler")
 
 WORDS = ["a", "b", "c", "d", "e"]
-PASSAGES = st.lists(st.lists(st.sampled_from(WORDS), max_size=9), min_size=1, max_size=60)
 # Sums of these are often equal, so that ties decide.
 FACTORS = st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0, -0.5]), min_size=6, max_size=6)
 VARIANTS = ["lucene", "robertson", "atire", "bm25+", "bm25l", "okapi"]
 # More than two windows of the compiled form.
 MANY = 40_000
-
-
-def plain(monkeypatch):
-    monkeypatch.setattr(indexes.bm25.scoring, "compiled", None)
 
 
 def postings_of(rows, frequencies, lengths, n):
@@ -96,35 +91,6 @@ def test_the_best_of_many_passages_are_those_of_numpy(k, share):
     weighting = Weighting(BM25Settings(), 7.5, chance.random(4).round(2))
     allowed = None if share is None else Allowed(chance.random(100_000) < share)
     check_equal(postings, read, weighting, k, allowed, deleted=share == 0.5)
-
-
-@given(
-    PASSAGES,
-    st.lists(st.sampled_from([*WORDS, "z"]), max_size=6),
-    st.sampled_from(VARIANTS),
-    st.integers(1, 70),
-    st.randoms(use_true_random=False),
-)
-@settings(deadline=None)
-def test_searches_give_the_same_bits_as_without_a_compiler(passages, query, variant, k, random):
-    half = len(passages) // 2
-    live = np.array([random.random() < 0.7 for _ in passages[half:]], np.bool_)
-    segments = [
-        SearchableSegment(Postings.build(passages[:half])),
-        SearchableSegment(Postings.build(passages[half:]), live),
-    ]
-    drawn = np.array([random.random() < 0.5 for _ in passages[half:]], np.bool_)
-    allowed = [None, Allowed(drawn)]
-    found = []
-    for without in (False, True):
-        with pytest.MonkeyPatch.context() as patch:
-            if without:
-                plain(patch)
-            bm25 = BM25(segments, BM25Settings(variant))
-            asked = bm25.query(query)
-            found.append([*asked.search(k), *asked.search(k, allowed)])
-    for one, other in zip(*found, strict=True):
-        assert one.tobytes() == other.tobytes()
 
 
 @given(st.sets(st.binary(max_size=3), max_size=40), st.binary(max_size=3))

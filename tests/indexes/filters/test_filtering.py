@@ -23,7 +23,6 @@ from where_reference import DOCUMENTS, FILTERS, NAMES, VALUES, evaluate, quoted,
 from indexes.errors import DamagedIndexError
 from indexes.filters.evaluation import condition_of
 from indexes.filters.grammar import MAX_COMPARISONS, MAX_NESTING, MAX_PATH, compile_where
-from indexes.folder.connection import write_setting
 from indexes.folder.verify import verify
 from indexes.folder.view import FolderReader
 from indexes.folder.writer import FolderWriter
@@ -224,22 +223,6 @@ def test_values_that_are_too_long_to_be_kept_are_read_from_their_documents(tmp_p
         "f = 1 or f like '%xx'",
     ):
         assert allowed(folder, text) == allowed_by_documents(folder, text), text
-
-
-def test_ids_that_lie_far_apart_are_filtered_alike(tmp_path):
-    folder = make_index(tmp_path / "index", numbered(1))
-    for next_passage in (4 * 64, 10**12):
-        with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
-            write_setting(connection, "next_passage", next_passage)
-            connection.commit()
-        with FolderWriter(folder, pending_limit=0) as writer:
-            commit(writer, *numbered(1, first=next_passage))
-    with documents_refused():
-        assert allowed(folder, "n >= 200") == [256, 10**12]
-    with FolderWriter(folder) as writer:
-        writer.compact()
-    with documents_refused():
-        assert allowed(folder, "n >= 200") == [256, 10**12]
 
 
 def test_two_fields_that_sqlite_takes_for_one_are_filtered_as_it_does(tmp_path):

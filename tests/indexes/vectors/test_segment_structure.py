@@ -5,10 +5,10 @@ import os
 
 import numpy as np
 import pytest
-from index_samples import document, flip, make_index, viewing
+from index_samples import document, make_index, viewing
 from structure_samples import recall_of
 
-from indexes.errors import ConfigError, DamagedIndexError, MissingExtraError
+from indexes.errors import ConfigError, MissingExtraError
 from indexes.filters.allowed import Allowed
 from indexes.folder.verify import verify
 from indexes.folder.writer import FolderWriter
@@ -85,24 +85,6 @@ def test_without_faiss_what_auto_wants_is_left_out(folder, monkeypatch):
         with pytest.raises(MissingExtraError):
             writer.rebuild(StructureSettings("ivf"))
         assert writer.structures == StructureSettings()
-
-
-def search_first(folder):
-    segment = only_segment(folder)
-    segment.structure.search(segment.vectors, np.asarray(segment.vectors[:2]), 5)
-
-
-def test_a_damaged_structure_is_found_and_never_searched(folder):
-    with FolderWriter(folder) as writer:
-        writer.rebuild(StructureSettings("ivf"))
-    path = only_segment(folder).folder / STRUCTURE_FILE
-    flip(path, 200)
-    assert any(STRUCTURE_FILE in problem for problem in verify(folder))
-    with pytest.raises(DamagedIndexError, match=STRUCTURE_FILE):
-        search_first(folder)
-    path.unlink()
-    with pytest.raises(DamagedIndexError, match=STRUCTURE_FILE):
-        only_segment(folder)
 
 
 @pytest.mark.parametrize("memory", [0, -5])
