@@ -320,12 +320,3 @@ def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         for part in parts:
             part.save_pretrained(folders[name])
     return folders
-
-
-@pytest.fixture
-def shared_folder():
-    """A folder that every user can reach, which those that pytest makes are not."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        yield folder

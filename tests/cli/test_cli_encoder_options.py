@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from retriever.encoders.encoder import Encoder
-from tests.cli.error_cases import refused
+from tests.cli.conftest import refused
 
 TEXTS = {"a": "w1 w2 w3", "b": "w4 w5", "c": "w6 w7 w8 w9 w10", "d": "w11"}
 RECORDS = [{"id": id_, "text": text} for id_, text in TEXTS.items()]
@@ -31,12 +31,6 @@ ASKED = [
     ([], "::normalize=no", "::normalize=no::max-length=40"),
     (["--dtype", "bfloat16"], "", "::max-length=40::dtype=bfloat16"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _somewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("RETRIEVER_INDEX", raising=False)
 
 
 @pytest.fixture(scope="module", autouse=True)

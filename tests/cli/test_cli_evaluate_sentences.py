@@ -31,11 +31,6 @@ from tests.retriever.encoders.architectures import save
 FEW = ("--set", "resamples=100")
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("RETRIEVER_CACHE", str(tmp_path / "cache"))
-
-
 @pytest.fixture
 def model(tiny_models):
     return f"{tiny_models['bert']}::max-length=16"

@@ -33,12 +33,6 @@ def bert(tiny_models):
     return str(tiny_models["bert"])
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("RETRIEVER_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
 def test_systems_are_ranked_and_compared(retriever, dataset, model, tmp_path):
     asked = ("-s", "bm25,cosine,hybrid:tuned", "-s", "uv:mlp", "--set", "seeds=2")
     report = tmp_path / "report"
@@ -72,8 +66,9 @@ def test_the_table_names_every_system_and_says_what_was_left_out(retriever, data
     assert said in lines
 
 
-def test_a_second_run_encodes_nothing(retriever, dataset, model, cache, monkeypatch):
+def test_a_second_run_encodes_nothing(retriever, dataset, model, tmp_path, monkeypatch):
     assert retriever("eval", "qa", dataset, *model, "-s", "cosine", "--no-cache").code == 0
+    cache = tmp_path / "cache"
     assert not cache.exists()
     assert retriever("eval", "qa", dataset, *model, "-s", "cosine").code == 0
     from retriever.encoders.transformer.model import TransformerModel

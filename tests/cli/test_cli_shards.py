@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,33 +13,36 @@ import time
 
 import pytest
 
+from tests.cli.conftest import found, refused
 from tests.retriever.index.moving_samples import choice_of, word_vectors
 
 RECORDS = [{"id": f"d{n}", "text": f"w{n} apples", "year": 2000 + n} for n in range(7)]
 
 
 @pytest.fixture
-def model(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("RETRIEVER_INDEX", raising=False)
+def model(tmp_path):
     return choice_of(word_vectors(tmp_path / "words.txt"))
 
 
 def test_encode_and_import(model, retriever, write_jsonl):
-    source = write_jsonl(*RECORDS, {"id": "empty", "text": ""})
+    long = {"id": "long", "text": "apples " * 40}
+    source = write_jsonl(*RECORDS, {"id": "empty", "text": ""}, long)
     packed = source.with_suffix(".jsonl.gz")
     packed.write_bytes(gzip.compress(source.read_bytes()))
-    asked = ("encode", packed, "--shards", "s", "--shard-size", "3", "--model", model)
-    done = retriever(*asked)
-    assert done.code == 0
-    assert done.out == "s: 3 shards, 3 of them new; 7 documents, 7 passages of 8 dimensions\n"
-    assert done.err == f"warning: 1 document without text skipped: {packed}:8\n"
-    assert retriever("encode", packed, "--shards", "s", "--quiet").out == ""
+    asked = ("encode", packed, "--shards", "s", "--shard-size", "3")
+    empty = f"warning: 1 document without text skipped: {packed}:8\n"
+    done = retriever(*asked, "--model", model)
+    made = "s: 3 shards, 3 of them new; 8 documents, 13 passages of 8 dimensions (1 document split)"
+    assert done == (0, f"{made}\n", empty)
+    assert retriever("encode", packed, "--shards", "s", "--quiet") == (0, "", empty)
+    cut = retriever(*asked[:3], "cut", "--on-long", "truncate", "--model", model)
+    assert cut.err == f"{empty}warning: 1 document truncated to the encoder's window\n"
     done = retriever("import", "s", "-i", "i", "--shards", "1-2", "--json")
-    assert json.loads(done.out)["added"] == 4
-    assert retriever("import", "s", "-i", "i").out.startswith("i: 3 added, 0 updated, 4 unchanged")
-    hits = retriever("query", "w3", "-i", "i", "--where", "year = 2003", "--json").out
-    assert json.loads(hits)["id"] == "d3"
+    assert found(done)["added"] == 5
+    assert retriever("import", "s", "-i", "i").out.startswith("i: 3 added, 0 updated, 5 unchanged")
+    hits = retriever("query", "w3", "-i", "i", "--where", "year = 2003", "--json")
+    assert found(hits)["id"] == "d3"
+    assert found(retriever("import", "s", "-i", "j", "--shards", "0", "--json"))["added"] == 3
 
 
 def test_a_damaged_shard_is_named_with_exit_code_3_and_made_again(model, retriever, write_jsonl):
@@ -48,71 +51,54 @@ def test_a_damaged_shard_is_named_with_exit_code_3_and_made_again(model, retriev
     with open("s/000000.safetensors", "r+b") as file:
         file.seek(-1, os.SEEK_END)
         file.write(b"!")
-    done = retriever("import", "s", "-i", "i")
-    assert done.code == 3
-    assert done.err.startswith("retriever: s/000000.safetensors: its content was altered (expected")
-    assert done.err.count("\n") == 1
+    altered = "s/000000.safetensors: its content was altered (expected"
+    refused(retriever("import", "s", "-i", "i"), altered, code=3)
     done = retriever(*asked)
     assert (done.code, done.out.split(";")[0]) == (0, "s: 1 shard, 1 of them new")
-    assert done.err.startswith("warning: s/000000.safetensors: its content was altered (expected")
+    assert done.err.startswith(f"warning: {altered}")
+    assert done.err.endswith("; made again\n")
     assert retriever("import", "s", "-i", "i").code == 0
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([], "expected either --output or --shards"),
-        (["--shards", "s", "-o", "v.npy"], "expected either --output or --shards"),
-        (["-o", "v.npy", "--workers", "2"], "--workers: needs --shards"),
-        (["-o", "v.npy", "--set", "stemming=no"], "--set stemming: needs --shards"),
-        (["-o", "v.npy", "--on-long", "split"], "a row is a document; use --shards"),
-        (["--shards", "s", "--as-queries"], "shards hold passages; use --output"),
-        (["--shards", "s", "--shard-size", "2"], "begun with shard size 10000, but 2 was asked"),
-        (["--shards", "s", "--language", "german"], "begun with analyzer"),
-        (["--shards", "s", "--model", "MODEL::max-length=9"], "begun with encoder"),
+        ("", "expected either --output or --shards"),
+        ("--shards s -o v.npy", "expected either --output or --shards"),
+        ("-o v.npy --workers 2", "--workers: needs --shards"),
+        ("-o v.npy --types a=string", "--types: needs --shards"),
+        ("-o v.npy --set stemming=no", "--set stemming: needs --shards"),
+        ("-o v.npy --on-long split", "a row is a document; use --shards"),
+        ("--shards s --as-queries", "shards hold passages; use --output"),
+        ("--shards s --shard-size 2", "begun with shard size 10000, but 2 was asked"),
+        ("--shards t --ray local", 'pip install "layer-retriever[ray]"'),
     ],
 )
-def test_what_does_not_fit_is_refused(model, retriever, write_jsonl, options, said):
+def test_what_does_not_fit_is_refused(model, retriever, write_jsonl, monkeypatch, options, said):
     source = write_jsonl(*RECORDS)
     assert retriever("encode", source, "--shards", "s", "--model", model).code == 0
-    options = [one.replace("MODEL", model.partition("::")[0]) for one in options]
-    done = retriever("encode", source, *options)
-    assert (done.code, done.out) == (2, "")
-    assert said in done.err
-    assert done.err.count("\n") == 1
+    monkeypatch.setattr("retriever.errors.find_spec", lambda name: None)
+    refused(retriever("encode", source, *shlex.split(options)), said)
 
 
 @pytest.mark.parametrize("numbers", ["3-1", "a", "-1", "1-"])
-def test_numbers_of_shards_that_are_none(model, retriever, numbers):
-    done = retriever("import", "s", f"--shards={numbers}")
-    assert done.code == 2
-    assert f"expected FIRST-LAST such as 0-3, found '{numbers}'" in done.err
+def test_numbers_of_shards_that_are_none(retriever, numbers):
+    said = f"expected FIRST-LAST such as 0-3, found '{numbers}'"
+    refused(retriever("import", "s", f"--shards={numbers}"), said)
 
 
-def test_without_ray_one_line_says_how_to_install_it(model, retriever, write_jsonl, monkeypatch):
-    monkeypatch.setattr("retriever.errors.find_spec", lambda name: None)
-    source = write_jsonl(*RECORDS)
-    done = retriever("encode", source, "--shards", "s", "--ray", "local", "--model", model)
-    assert done.code == 2
-    assert 'pip install "layer-retriever[ray]"' in done.err
-
-
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("address", "said"),
     [
         ("ray://here:10001", "Ray Data does not run over Ray Client; run the command on a machine"),
         ("127.0.0.1:1", "no Ray cluster answers"),
-        ("nowhere", "no Ray cluster answers"),
     ],
 )
-@pytest.mark.soak
 def test_an_address_without_a_cluster(model, retriever, write_jsonl, address, said):
     pytest.importorskip("ray", reason='Ray is missing: pip install "layer-retriever[ray]"')
-    source = write_jsonl(*RECORDS)
-    done = retriever("encode", source, "--shards", "s", "--ray", address, "--model", model)
-    assert done.code == 2
-    assert said in done.err
-    assert done.err.count("\n") == 1
+    asked = ("encode", write_jsonl(*RECORDS), "--shards", "s", "--model", model)
+    refused(retriever(*asked, "--ray", address), said)
 
 
 def running(*arguments):
@@ -126,13 +112,6 @@ def running(*arguments):
         # As at a terminal, also where the tests are a background job.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-
-
-def first_shard(folder):
-    until = time.monotonic() + 60
-    while not list(folder.glob("*.safetensors")):
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 def until_gone(group):
@@ -154,7 +133,10 @@ def test_a_run_that_is_stopped_keeps_finished_shards(
     source = write_jsonl(*({"id": str(n), "text": f"text {n} of many " * 20} for n in range(300)))
     asked = ("encode", source, "--shards", tmp_path / "s", "--shard-size", "20")
     process = running(*asked, "--workers", str(workers))
-    first_shard(tmp_path / "s")
+    until = time.monotonic() + 60
+    while not list((tmp_path / "s").glob("*.safetensors")):
+        assert time.monotonic() < until
+        time.sleep(0.01)
     if how == signal.SIGINT:
         os.killpg(process.pid, how)
     else:

@@ -9,11 +9,6 @@ import pytest
 from tests.eval.qa.samples import made_set, write_set
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("RETRIEVER_CACHE", str(tmp_path / "cache"))
-
-
 @pytest.fixture
 def dataset(tmp_path):
     splits = ("train", "dev", "test")

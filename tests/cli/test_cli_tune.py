@@ -27,11 +27,6 @@ def tune(retriever, tiny_models):
     return call
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("RETRIEVER_CACHE", str(tmp_path / "cache"))
-
-
 def cosines(encoder, left, right):
     # Identical sentences have cosine 1 only up to the rounding of float32.
     return np.round((encoder.encode(left) * encoder.encode(right)).sum(axis=1), 6)

@@ -155,13 +155,13 @@ for sources in (["all/good.txt", "all/secret.txt"], ["all"], ["locked", "all"], 
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs another user")
-def test_files_and_folders_that_are_not_readable_are_named_or_skipped(shared_folder):
-    write(shared_folder / "all/good.txt", "x")
-    write(shared_folder / "all/below/a.txt", "y").parent.chmod(0)
-    write(shared_folder / "all/secret.txt", "z").chmod(0)
-    (shared_folder / "locked").mkdir(mode=0)
+def test_files_and_folders_that_are_not_readable_are_named_or_skipped(open_to_all):
+    write(open_to_all / "all/good.txt", "x")
+    write(open_to_all / "all/below/a.txt", "y").parent.chmod(0)
+    write(open_to_all / "all/secret.txt", "z").chmod(0)
+    (open_to_all / "locked").mkdir(mode=0)
     done = subprocess.run(
-        [sys.executable, "-c", PERMISSION], capture_output=True, text=True, cwd=shared_folder
+        [sys.executable, "-c", PERMISSION], capture_output=True, text=True, cwd=open_to_all
     )
     listed = "the folder cannot be listed: Permission denied"
     secret = "all/secret.txt: cannot be read: Permission denied"
