@@ -100,6 +100,12 @@ class Loading:
         return loaded
 
 
+def distinct(texts: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
+    """Each text once, and the row of each given one."""
+    rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+    return list(rows), np.array([rows[text] for text in texts], np.int64)
+
+
 class TextVectors:
     """(texts, ...) float32 `vectors` of texts, which may repeat; `cut` texts exceed the window."""
 
@@ -137,9 +143,7 @@ def embed_all(
     """The vectors of texts under one encoder after the other, all made before the first result;
     `done` gets the number of vectors, distinct texts times encoders.
     """
-    unique = list(dict.fromkeys(texts))
-    row = {text: number for number, text in enumerate(unique)}
-    rows = np.array([row[text] for text in texts], np.int64)
+    unique, rows = distinct(texts)
     with ExitStack() as stack:
         if folder is None:
             folder = Path(stack.enter_context(TemporaryDirectory()))

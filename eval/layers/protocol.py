@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.layers.search import FusedPairs, Task, best_first, comparable, subset_values
-from eval.layers.subsets import LayerSubsets, layer_mask
+from eval.layers.subsets import LayerSubsets, baseline_layers, layer_mask
 from eval.metrics.correlation import Correlation
 from eval.metrics.significance import percentile_interval, resampling_weights
 from eval.progress import Progress, silent
@@ -314,7 +314,9 @@ def _report(
         return Gain(held_out is not None, ours, theirs, ours - theirs, low, high, count)
 
     others = []
-    for name, layers in _baselines(subsets.hidden_states, len(best.layers), seed).items():
+    random = np.random.default_rng([*seed, 4])
+    drawn = baseline_layers(subsets.hidden_states, len(best.layers), random)
+    for name, layers in zip(("last 4 layers", "random layers"), drawn, strict=True):
         mask = layer_mask(layers)
         held_out_value = None if held_out is None else _value(held_out, mask)
         other = scored(layers, _value(search, mask), held_out_value)
@@ -335,14 +337,6 @@ def _report(
 
 def _value(task: Task, mask: int) -> float:
     return float(task.values(np.array([mask]))[0])
-
-
-def _baselines(hidden_states: int, size: int, seed: list[int]) -> dict[str, tuple[int, ...]]:
-    random = np.random.default_rng([*seed, 4]).choice(hidden_states, size, replace=False)
-    return {
-        "last 4 layers": tuple(range(max(hidden_states - 4, 0), hidden_states)),
-        "random layers": tuple(sorted(random.tolist())),
-    }
 
 
 def _size_effects(

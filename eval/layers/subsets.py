@@ -88,6 +88,14 @@ def layer_mask(layers: Iterable[int]) -> int:
     return sum(1 << layer for layer in layers)
 
 
+def baseline_layers(
+    hidden_states: int, size: int, random: np.random.Generator
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The last four layers, and as many random ones as a set has."""
+    drawn = random.choice(hidden_states, size, replace=False).tolist()
+    return tuple(range(max(hidden_states - 4, 0), hidden_states)), tuple(sorted(drawn))
+
+
 def _sets_of_at_most(layers: int, largest: int) -> list[Masks]:
     """The bit masks of the sets of 0, 1, ... `largest` of the lowest `layers`, each ascending."""
     # Sets without a new top layer, then those with it: each list stays ascending, and no other

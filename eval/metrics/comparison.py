@@ -224,6 +224,15 @@ def compare(
     )
 
 
+def check_baseline(baseline: str | None, names: Sequence[str], kind: str) -> str:
+    """The name that the others are compared with; the first one if None."""
+    if baseline is not None and baseline not in names:
+        raise ConfigError(
+            f"baseline: expected one of the {kind} ({', '.join(names)}), found {baseline!r}"
+        )
+    return baseline or names[0]
+
+
 def compare_systems(
     values: Mapping[str, Mapping[str, Floats]],
     queries: tuple[str, ...],
@@ -236,11 +245,7 @@ def compare_systems(
     seed: int,
 ) -> Comparison:
     """Compare systems by system to measure to (seeds, queries) float64 in [0, 1]."""
-    baseline = next(iter(values)) if baseline is None else baseline
-    if baseline not in values:
-        raise ConfigError(
-            f"baseline: expected one of the runs ({', '.join(values)}), found {baseline!r}"
-        )
+    baseline = check_baseline(baseline, list(values), "runs")
     means, scores = {}, {}
     for measure in values[baseline]:
         seeds = {name: found[measure] for name, found in values.items()}

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.datasets.question_set import QuestionSet
+from eval.metrics.comparison import check_baseline
 from eval.metrics.measures import PoolMeasures, canonical_measures
 from eval.metrics.trec import read_run
 from eval.progress import Notify, Progress, ignore, silent
@@ -108,11 +109,7 @@ def rank_systems(
                 f"system {system.text!r}: an ensemble averages the scores of several seeds; "
                 "expected --cross-seeds 2 or more, found 1"
             )
-    if settings.baseline is not None and settings.baseline not in names:
-        raise ConfigError(
-            f"baseline: expected one of the systems ({', '.join(names)}), found "
-            f"{settings.baseline!r}"
-        )
+    check_baseline(settings.baseline, names, "systems")
     for system in asked:
         if system.kind == "cross-encoder":
             # Before anything is computed that a wrong name would lose.

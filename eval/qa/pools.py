@@ -20,7 +20,7 @@ from eval.datasets.question_set import Question, QuestionSet
 from eval.metrics.correlation import RANKED_DECIMALS, cosines
 from eval.metrics.measures import PoolMeasures
 from eval.progress import Done, ignore
-from eval.vectors import embed_all
+from eval.vectors import distinct, embed_all
 from retriever.documents.analyzer import Analyzer
 from retriever.documents.reader import CorpusReader
 from retriever.encoders.encoder import Encoder
@@ -153,12 +153,9 @@ def embed_pairs(
 
 def pair_rows(questions: QuestionSet) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64]]:
     """The distinct texts of all candidates, the (pairs,) rows of questions, and those of texts."""
-    _, right = questions.pairs()
-    texts = list(dict.fromkeys(right))
-    row = {text: number for number, text in enumerate(texts)}
+    texts, rows = distinct(questions.pairs()[1])
     sizes = [len(one.candidates) for one in questions.questions]
-    places = [row[text] for text in right]
-    return texts, np.repeat(np.arange(len(sizes)), sizes), np.array(places, np.int64)
+    return texts, np.repeat(np.arange(len(sizes)), sizes), rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)

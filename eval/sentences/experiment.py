@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from eval.datasets.classification import ClassificationTask
 from eval.datasets.pairs import STSTask
-from eval.metrics.comparison import Difference, Score, compare_values
+from eval.metrics.comparison import Difference, Score, check_baseline, compare_values
 from eval.metrics.correlation import Correlation, CorrelationName
 from eval.metrics.significance import Resampling, holm, percentile_interval, resampling_weights
 from eval.progress import Done, Progress, ignore
@@ -103,17 +103,6 @@ def load_sets(argument: str, given: Sequence[str | Path | S], read: Callable[[Pa
     return sets
 
 
-def check_baseline(baseline: str | None, encoders: Sequence[str]) -> str:
-    """The encoder that the others are compared with; the first one if None."""
-    if baseline is None:
-        return encoders[0]
-    if baseline not in encoders:
-        raise ConfigError(
-            f"baseline: expected one of the encoders ({', '.join(encoders)}), found {baseline!r}"
-        )
-    return baseline
-
-
 def score_sets(
     sets: Sequence[ScoredSet], names: Sequence[str], settings: SentenceSettings, progress: Progress
 ) -> tuple[tuple[SetScores, ...], tuple[LayerGrid, ...], str | None]:
@@ -121,7 +110,7 @@ def score_sets(
     if settings.poolings:
         layers = LayerEncoders(names, settings.poolings, settings.loading)
         return (), tuple(grid for one in sets for grid in _grids(one, layers, progress)), None
-    baseline = check_baseline(settings.baseline, names)
+    baseline = check_baseline(settings.baseline, names, "encoders")
     encoders = SentenceEncoders(names, settings.loading)
     return tuple(_set_scores(one, encoders, baseline, progress) for one in sets), (), baseline
 

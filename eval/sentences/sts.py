@@ -188,19 +188,10 @@ def pair_cosines(pairs: ScoredPairs, vectors: TextVectors) -> Floats:
 
 
 def _correlate(task: STSTask, subset: PairSubset, found: Floats) -> dict[str, float]:
-    gold = subset.pairs.gold
-    if len(gold) < 2:
-        raise BadInputError(
-            f"{task.name}, part {subset.name}: expected at least 2 scored pairs, found "
-            f"{len(gold)}; add pairs or leave the part out"
-        )
-    if (gold == gold[0]).all():
-        raise BadInputError(
-            f"{task.name}, part {subset.name}: expected gold scores that differ, found "
-            f"{gold[0]:g} for all {len(gold)} pairs; nothing correlates with a constant, so "
-            "check the scores or leave the part out"
-        )
-    return correlations(found, gold)
+    try:
+        return correlations(found, subset.pairs.gold)
+    except BadInputError as error:
+        raise BadInputError(f"{task.name}, part {subset.name}: {error}") from error
 
 
 def _scored_test(task: STSTask, settings: STSSettings) -> ScoredSet:

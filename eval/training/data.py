@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from eval.datasets.classification import read_classification
 from eval.datasets.pairs import (
@@ -24,7 +23,7 @@ from eval.datasets.pairs import (
 )
 from eval.datasets.question_forms import detect_form
 from eval.datasets.question_set import QuestionSet
-from eval.metrics.correlation import RANKED_DECIMALS, Correlation, cosines
+from eval.metrics.correlation import RANKED_DECIMALS, cosines, pair_correlation
 from eval.progress import Notify, Progress
 from eval.qa.pools import (
     DEV_MEASURE,
@@ -38,7 +37,7 @@ from eval.qa.pools import (
 from eval.qa.resources import Questions, corpus_texts, open_resources, split_reader
 from eval.qa.systems import QASettings, QuestionSettings
 from eval.training.corpus_pairs import CorpusPairs, TextPair
-from eval.vectors import Loading
+from eval.vectors import Loading, distinct
 from retriever.documents.analyzer import Analyzer
 from retriever.encoders.training.model import TrainableEncoder
 from retriever.encoders.training.trainer import (
@@ -409,8 +408,8 @@ def _measure(dev: _Pairs | None, train: Examples, settings: EncoderFitSettings) 
 
 def _pool_ranking(dev: DevScore) -> DevMeasure:
     """Mean average precision of the cosine on questions with pools."""
-    questions, question_rows = _distinct(dev.left)
-    passages, passage_rows = _distinct(dev.right)
+    questions, question_rows = distinct(dev.left)
+    passages, passage_rows = distinct(dev.right)
 
     def score(encoder: TrainableEncoder) -> float:
         asked, found = encoder.encode(questions, query=True), encoder.encode(passages)
@@ -442,11 +441,8 @@ def _held_out_ranking(data: TrainingSet) -> DevMeasure:
 
 def _similarity(pairs: ScoredPairs) -> DevMeasure:
     """Spearman's correlation of cosines with scores; BadInputError if no scores differ."""
-    try:
-        correlation = Correlation(pairs.gold)
-    except BadInputError as error:
-        raise BadInputError(f"dev: {error}") from error
-    texts, rows = _distinct([*pairs.left, *pairs.right])
+    correlation = pair_correlation(pairs.gold, None, "dev")
+    texts, rows = distinct([*pairs.left, *pairs.right])
     left, right = np.split(rows, 2)
 
     def score(encoder: TrainableEncoder) -> float:
@@ -464,9 +460,3 @@ def _accuracy(data: LabeledExamples) -> DevMeasure:
         return float((encoder.classify(data.left, data.right) == data.labels).mean())
 
     return DevMeasure("accuracy", len(data), data.digest(), score)
-
-
-def _distinct(texts: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
-    """Each text once, and the row of each given one."""
-    rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
-    return list(rows), np.array([rows[text] for text in texts], np.int64)

@@ -11,13 +11,13 @@ from typing import Literal
 from eval.datasets.classification import ClassificationTask, read_classification, read_probing
 from eval.layers.search import layer_fusion
 from eval.layers.subsets import count_subsets
+from eval.metrics.comparison import check_baseline
 from eval.progress import Done, Progress, silent
 from eval.sentences.experiment import (
     Compared,
     ScoredSet,
     SentenceSettings,
     VectorScore,
-    check_baseline,
     compare_accuracies,
     encoder_scores,
     load_sets,
@@ -279,7 +279,7 @@ def _searched(
     encoders = LayerEncoders(plain, ("mean",), settings.loading)
     fusions = [layer_fusion(one, settings.loading) for one in asked]
     labels = [label for name in names for label in _labels(name)]
-    baseline = check_baseline(settings.baseline, labels)
+    baseline = check_baseline(settings.baseline, labels, "encoders")
     shares = settings.train_shares
     for task, share in product(tasks, shares):
         # Raises what a division lacks before anything is encoded.

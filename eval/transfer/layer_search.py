@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.layers.search import best_first
-from eval.layers.subsets import LayerSubsets, layer_mask, layer_subsets
+from eval.layers.subsets import LayerSubsets, baseline_layers, layer_mask, layer_subsets
 from eval.progress import Done, ignore
 from eval.sentences.experiment import VectorScore, mean_and_spread
 from eval.transfer.classifiers import Job, LogisticRegressions, Rows
@@ -107,13 +107,8 @@ def search_transfer(
         choice.append(float(scores[first]))
         chosen = subsets.layers(best[first])
         random = np.random.default_rng([settings.seed, 5, number])
-        drawn = random.choice(states, len(chosen), replace=False).tolist()
-        for name, averaged in (
-            ("last", (states - 1,)),
-            ("last4", tuple(range(max(states - 4, 0), states))),
-            ("random", tuple(sorted(drawn))),
-            ("chosen", chosen),
-        ):
+        tried_layers = ((states - 1,), *baseline_layers(states, len(chosen), random), chosen)
+        for name, averaged in zip(layers, tried_layers, strict=True):
             layers[name].append(averaged)
             job = Job(one.train, one.test, values)
             outcomes[name].append(_test(data, averaged, [job], settings))
