@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import io
+import runpy
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,11 +16,8 @@ SCRIPT = Path(__file__).parents[2] / "examples" / "offline_models.py"
 
 
 @pytest.fixture(scope="module")
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("offline_models", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def script() -> SimpleNamespace:
+    return SimpleNamespace(**runpy.run_path(str(SCRIPT)))
 
 
 def model_wheels(folder: Path, files: dict[str, bytes], parts: int) -> list[Path]:

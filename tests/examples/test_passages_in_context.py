@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from eval.datasets.question_forms import read_question_set
+from tests.eval.datasets import question_samples
+from tests.eval.datasets.question_samples import records
 
 SCRIPT = Path(__file__).parents[2] / "examples/passages_in_context.py"
 CORPUS = [
@@ -20,26 +22,19 @@ CORPUS = [
 ]
 
 
+FILES = {
+    "corpus.jsonl": records(*CORPUS),
+    "queries.test.jsonl": records({"id": "q1", "text": "floats"}, {"id": "q2", "text": "coal"}),
+    "candidates.test.jsonl": records(
+        {"qid": "q1", "candidates": ["a-0", "a-1", "a-2"]}, {"qid": "q2", "candidates": ["b-0"]}
+    ),
+    "qrels.test.tsv": "q1 0 a-0 1\nq2 0 b-0 1\n",
+}
+
+
 @pytest.fixture
 def dataset(tmp_path):
-    folder = tmp_path / "set"
-    folder.mkdir()
-
-    def lines(name, records):
-        text = "".join(json.dumps(record) + "\n" for record in records)
-        (folder / name).write_text(text)
-
-    lines("corpus.jsonl", CORPUS)
-    lines("queries.test.jsonl", [{"id": "q1", "text": "what floats"}, {"id": "q2", "text": "coal"}])
-    lines(
-        "candidates.test.jsonl",
-        [
-            {"qid": "q1", "candidates": ["a-0", "a-1", "a-2"]},
-            {"qid": "q2", "candidates": ["b-0"]},
-        ],
-    )
-    (folder / "qrels.test.tsv").write_text("q1 0 a-0 1\nq2 0 b-0 1\n")
-    return folder
+    return question_samples.write(tmp_path / "set", FILES)
 
 
 def write(dataset, context, output):
@@ -68,7 +63,7 @@ def test_each_text_is_read_with_its_context(dataset, tmp_path, context, first, m
     assert done.returncode == 0, done.stderr
     texts = read_question_set(tmp_path / "out", "test").passages
     assert (texts["a-0"], texts["a-1"], texts["b-0"]) == (first, middle, alone)
-    for name in ("queries.test.jsonl", "candidates.test.jsonl", "qrels.test.tsv"):
+    for name in list(FILES)[1:]:
         assert (tmp_path / "out" / name).read_bytes() == (dataset / name).read_bytes()
     again = write(dataset, context, tmp_path / "out")
     assert again.returncode == 1

@@ -1,22 +1,16 @@
 """`search_layers` as a Python API: what it accepts, refuses and returns."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.stats
 
-from eval import (
-    LayerSearchSettings,
-    Loading,
-    Question,
-    QuestionSet,
-    read_pairs,
-    read_sts,
-    search_layers,
-)
+from eval import LayerSearchSettings, Loading, read_pairs, read_sts, search_layers
 from retriever.encoders.encoder import Encoder
 from retriever.errors import ConfigError, SourceError
 from tests.eval.qa.samples import made_set, write_set
-from tests.eval.sentences.sentence_samples import sentence, write_pairs, write_sts
+from tests.eval.sentences.sentence_samples import write_pairs, write_sts
 
 CPU = Loading(device="cpu")
 
@@ -35,15 +29,8 @@ def pairs(tmp_path_factory):
     return read_pairs([write_pairs(tmp_path_factory.mktemp("pairs") / "pairs.tsv", 40, 0)])
 
 
-def questions(split, pools=True):
-    random = np.random.default_rng(len(split))
-    passages = {f"d{number}": sentence(random) for number in range(20)}
-    found = []
-    for number in range(8):
-        pool = tuple(sorted(random.choice(list(passages), 5, replace=False).tolist(), reverse=True))
-        grades = {pool[0]: 1} if number else {}
-        found.append(Question(f"q{number}", sentence(random), pool, grades))
-    return QuestionSet("made", split, tuple(found), passages, corpus=not pools)
+def questions(split):
+    return made_set(split, count=8, pool=5, answered=7 / 8)
 
 
 @pytest.mark.parametrize("form", ["", "::fusion=max"])
@@ -126,8 +113,8 @@ def test_the_head_is_searched_with_on_questions(model):
             @ encoder.encode([question.text], query=True)[0]
         )
         order = np.lexsort((question.candidates, np.round(scores, 6)))[::-1]
-        ranked = [question.candidates[place] in question.grades for place in order]
-        precisions.append(1 / (1 + ranked.index(True)))
+        ranked = [question.grades.get(question.candidates[place]) for place in order]
+        precisions.append(1 / (1 + ranked.index(1)))
     assert found.best.search == pytest.approx(np.mean(precisions))
     assert found.best.held_out_rank >= 1
 
@@ -151,7 +138,7 @@ def test_loaded_questions_are_searched_and_tested(model):
     assert found.held_out_data.name == "made (test)"
     assert "1 question without a relevant passage" in found.text()
     with pytest.raises(SourceError, match="found a whole corpus to rank"):
-        search_layers(questions("dev", pools=False), asked(model))
+        search_layers(replace(questions("dev"), corpus=("corpus",)), asked(model))
 
 
 @pytest.mark.parametrize(

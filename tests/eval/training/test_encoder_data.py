@@ -7,16 +7,13 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from eval import Loading, QASettings, QuestionSettings, rank_systems
 from eval.progress import ignore, silent
-from eval.qa.systems import QuestionSettings
 from eval.training.corpus_pairs import CorpusPairs
 from eval.training.data import EncoderFitSettings, _held_out_ranking, read_examples
 from retriever.documents import Document
-from retriever.encoders.training.trainer import (
-    LabeledExamples,
-    ScoredExamples,
-    paired_texts,
-)
+from retriever.encoders.training.model import TrainableEncoder
+from retriever.encoders.training.trainer import LabeledExamples, ScoredExamples, paired_texts
 from retriever.errors import BadInputError, ConfigError, SourceError
 from retriever.training.sampling import TrainingSet
 from retriever.training.settings import EncoderTrainingSettings, SamplingSettings
@@ -46,16 +43,14 @@ def pairs_file(path, count=40):
     return lines(path, *rows)
 
 
-def scored_file(path, count=40):
-    rows = [f"{number % 6}\ta{number}\tb{number}\n" for number in range(count)]
-    path.write_text("score\tsentence1\tsentence2\n" + "".join(rows))
+def scored_file(path, count=40, scores=range(6), name="score"):
+    rows = [f"{scores[n % len(scores)]}\ta{n}\tb{n}\n" for n in range(count)]
+    path.write_text(f"{name}\tsentence1\tsentence2\n" + "".join(rows))
     return path
 
 
 def labeled_file(path, count=40, labels=("yes", "no")):
-    rows = [f"{labels[number % len(labels)]}\ta{number}\tb{number}\n" for number in range(count)]
-    path.write_text("label\tsentence1\tsentence2\n" + "".join(rows))
-    return path
+    return scored_file(path, count, labels, "label")
 
 
 class FixedEncoder:
@@ -79,18 +74,15 @@ def files(tmp_path):
         labeled_file(tmp_path / f"both/entailment.{split}.tsv", 14)
     pairs_file(tmp_path / "pairs.jsonl")
     pairs_file(tmp_path / "many.jsonl", 12_000)
-    for end, mark in (("tsv", "\t"), ("csv", ",")):
-        rows = [("anchor", "positive", "negative")]
-        rows += [(f"q{n}", f"p{n}", f"n{n}") for n in range(40)]
-        text = "".join(mark.join(row) + "\n" for row in rows)
-        (tmp_path / f"in-{end}.{end}").write_text(text)
-    (tmp_path / "zipped.jsonl.gz").write_bytes(
-        gzip.compress((tmp_path / "pairs.jsonl").read_bytes())
-    )
+    text = "anchor\tpositive\tnegative\n" + "".join(f"q{n}\tp{n}\tn{n}\n" for n in range(40))
+    (tmp_path / "in-tsv.tsv").write_text(text)
+    (tmp_path / "in-csv.csv").write_text(text.replace("\t", ","))
+    packed = gzip.compress((tmp_path / "pairs.jsonl").read_bytes())
+    (tmp_path / "zipped.jsonl.gz").write_bytes(packed)
     lines(tmp_path / "anchor.jsonl", *[{"anchor": "q", "positive": f"p{n}"} for n in range(5)])
     scored_file(tmp_path / "scored.tsv")
     scored_file(tmp_path / "one.tsv", 1)
-    (tmp_path / "constant.tsv").write_text("score\tsentence1\tsentence2\n" + "1\ta\tb\n" * 30)
+    scored_file(tmp_path / "constant.tsv", 30, [1])
     labeled_file(tmp_path / "labeled.tsv")
     labeled_file(tmp_path / "more.tsv", 11)
     labeled_file(tmp_path / "class.tsv", labels=("yes",))
@@ -205,11 +197,7 @@ def test_pairs_of_a_document_stay_together():
         ("x.jsonl", [], "found none; rename the fields"),
         ("", [], "expected a set of questions with passages"),
         ("none.jsonl", None, "no such file or folder"),
-        (
-            "x.jsonl",
-            [{"anchor": "q", "positive": "\ud800"}],
-            "x.jsonl:1: the positive holds",
-        ),
+        ("x.jsonl", [{"anchor": "q", "positive": "\ud800"}], "x.jsonl:1: the positive holds"),
     ],
 )
 def test_data_of_no_known_form_is_refused(tmp_path, name, rows, message):
@@ -271,18 +259,12 @@ def test_similarity_is_the_correlation_of_scipy(tmp_path):
     assert found == pytest.approx(expected, abs=1e-9)
 
 
-def test_pools_are_ranked_as_eval_qa_ranks_them(tmp_path, retriever, tiny_models, monkeypatch):
-    from retriever.encoders.training.model import TrainableEncoder
-
-    monkeypatch.setenv("RETRIEVER_CACHE", str(tmp_path / "cache"))
+def test_pools_are_ranked_as_eval_qa_ranks_them(tmp_path, tiny_models):
     folder = write_set(tmp_path / "set", made_set("train"), made_set("dev"))
     name = f"{tiny_models['bert']}::max-length=32"
     found = read(folder).dev.score(TrainableEncoder.load(name, device="cpu"))
-    done = retriever(
-        "eval", "qa", folder, "--split", "dev", "-s", "cosine", "--model", name, "--json"
-    )
-    assert done.code == 0, done.err
-    expected = json.loads(done.out)["systems"][0]["scores"]["AP"]["value"]
+    asked = QASettings(name, Loading("cpu"), split="dev", measures=("AP",))
+    expected = rank_systems(folder, "cosine", asked).comparison.scores["AP"]["cosine"].value
     assert found == pytest.approx(expected, abs=1e-9)
 
 
