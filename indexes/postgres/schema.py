@@ -151,9 +151,10 @@ def create_shared_tables(connection: Connection, location: Location) -> None:
         return
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s, 0)", (KEY,))
+        # It reads a table: before that, the session may not know what others have made.
+        _require_vector(connection, location)
         if has_tables(connection, location):
             return
-        _require_vector(connection, location)
         if connection.execute("SELECT to_regnamespace('retriever')").fetchall() == [(None,)]:
             # IF NOT EXISTS would need the right to create one where an administrator has.
             connection.execute("CREATE SCHEMA retriever")
