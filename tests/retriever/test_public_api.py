@@ -58,23 +58,3 @@ def test_every_error_is_a_retriever_error_with_an_exit_code():
     assert len(tree) > 10
     assert all(issubclass(error, retriever.RetrieverError) for error in tree)
     assert {error.exit_code for error in tree} == {1, 2, 3}
-
-
-def test_the_whole_path_with_the_bundled_model(tmp_path, minilm):
-    with retriever.Index.create(tmp_path / "index") as index:
-        index.add(
-            [
-                retriever.Document("cat", "The cat sat on the mat.", None, {"year": 2020}),
-                retriever.Document("qubit", "Quantum computers use qubits.", None, {"year": 1999}),
-                retriever.Document("dog", "Dogs are loyal animals.", "Dogs", {"year": 2021}),
-            ]
-        )
-        settings = retriever.SearchSettings(mode="dense", k=2)
-        assert index.search("feline", settings)[0].id == "cat"
-        [first, second] = index.search("physics of computing", settings)
-        assert first.id == "qubit"
-        assert first.score > second.score
-        [recent] = index.search("physics of computing", settings, where="year > 2020")
-        assert recent.id == "dog"
-        assert index.encoder.spec == minilm.spec
-        assert index.verify() == []

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from retriever import Document, Index, PassageSettings
+from indexes import writer_lock
+from retriever import Index, PassageSettings
 from retriever.encoders.encoder import Encoder
 from retriever.errors import ConfigError, EncoderMismatchError, IndexLockedError
 from retriever.index.creation import holds_documents
@@ -82,27 +82,10 @@ def test_an_index_that_another_process_fills_meanwhile_keeps_its_settings(folder
             Index.create(folder, encoder=Lengths(5))
         assert [document.text for document in index] == ["a text"]
         assert index.verify() == []
-
-
-def test_an_index_that_another_writer_holds_keeps_its_settings(folder):
-    with Index.create(folder, encoder=Lengths(3)) as index:
-        begun, end = threading.Event(), threading.Event()
-
-        def documents():
-            begun.set()
-            end.wait(10)
-            yield Document("1", "a text")
-
-        writing = threading.Thread(target=index.add, args=(documents(),))
-        writing.start()
-        begun.wait(10)
-        try:
-            with pytest.raises(IndexLockedError):
-                Index.create(folder, encoder=Lengths(5))
-        finally:
-            end.set()
-            writing.join()
-        assert len(index) == 1
+        index.clear()
+        with writer_lock(folder), pytest.raises(IndexLockedError):
+            Index.create(folder, encoder=Lengths(5))
+        assert index.encoder_spec.dimensions == 3
 
 
 def test_import_takes_an_index_without_documents(folder, fake_encoder, tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""An index as files: the readers read them back, one commit as a whole, all or nothing."""
+"""An index, and vectors of a corpus, as files: readers read them back, all or nothing."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ import pytest
 
 from indexes.folder.verify import verify
 from retriever import CorpusReader, Document, Fields, Index
-from retriever.errors import ConfigError, DamagedIndexError, StorageError
-from retriever.index.export import export_jsonl, export_npy
+from retriever.errors import ConfigError, DamagedIndexError, SourceError, StorageError
+from retriever.index.export import encode_to_file, export_jsonl, export_npy
 from tests.retriever.index.moving_samples import stored
 
+WORDS = " ".join(f"word{i}" for i in range(100))
 ODD = [
     Document("b", "NUL \0, separators \u2028 \x85 and\nlines\r\n", "", {"x": {"_id": "y"}}),
     Document("a", "plain"),
     Document("10", "after 9 as text? no: before", None, {"n": -(2**63), "f": 0.1, "t": [True]}),
     Document("9", "Füße 🦊 \\ \" '", "Title", {"é": None, "contents": "c", "_id": 3}),
     Document("é", "last", "A long title " * 5, {}),
-    Document("long", " ".join(f"word{i}" for i in range(100))),
+    Document("long", WORDS),
 ]
 
 
@@ -162,6 +163,73 @@ def test_an_altered_document_is_not_exported(folder, tmp_path):
     assert names(tmp_path) == ["my.index"]
 
 
+class Told:
+    """The sizes of windows, and the number of texts."""
+
+    def __init__(self):
+        self.windows, self.texts = [], 0
+
+    def window(self, passages):
+        self.windows.append(passages)
+
+    def encoded(self, passages, pieces):
+        self.texts += passages
+
+
+def encode(stream, encoder, output, on_long="truncate", told=None):
+    return encode_to_file(stream, encoder, output, on_long=on_long, progress=told or Told())
+
+
+def many(n, error=None):
+    for i in range(n):
+        yield Document(f"id {i} é", f"text n{i}", f"Title {i}" if i % 2 else None)
+    if error is not None:
+        raise error
+
+
+@pytest.mark.parametrize(("n", "windows"), [(0, []), (1, [1]), (8192, [8192]), (8193, [8192, 1])])
+def test_numpy_reads_encoded_rows_in_the_order_of_the_documents(tmp_path, fake_encoder, n, windows):
+    output, told = tmp_path / "out.npy", Told()
+    # Those of an earlier run are replaced.
+    encode(many(2), fake_encoder, output)
+    assert encode(many(n), fake_encoder, output, told=told) == (n, 0)
+    assert (told.windows, told.texts) == (windows, n)
+    vectors = np.load(output, mmap_mode="r", allow_pickle=False)
+    assert (vectors.dtype, vectors.shape) == (np.float32, (n, 16))
+    texts = [f"{d.title} {d.text}" if d.title else d.text for d in many(n)]
+    if n:
+        np.testing.assert_array_equal(vectors, fake_encoder.encode(texts))
+    assert lines(tmp_path / "out.ids.jsonl") == [d.id for d in many(n)]
+    assert names(tmp_path) == ["out.ids.jsonl", "out.npy"]
+
+
+def test_long_texts_are_cut_and_counted(tmp_path, fake_encoder):
+    stream = [Document("a", "short"), Document("b", WORDS), Document("c", WORDS, "t")]
+    assert encode(stream, fake_encoder, tmp_path / "v.npy") == (3, 2)
+    expected = fake_encoder.encode(["short", WORDS, f"t {WORDS}"])
+    np.testing.assert_array_equal(np.load(tmp_path / "v.npy"), expected)
+
+
+@pytest.mark.parametrize("existing", [False, True])
+@pytest.mark.parametrize(
+    ("stream", "on_long", "error"),
+    [
+        (lambda: many(10_000, SourceError("bad")), "truncate", SourceError),
+        (lambda: many(10_000, KeyboardInterrupt), "truncate", KeyboardInterrupt),
+        (lambda: [Document("a", "x"), Document("b", WORDS)], "error", SourceError),
+    ],
+)
+def test_encoding_that_fails_leaves_what_was_there_and_nothing_else(
+    tmp_path, fake_encoder, existing, stream, on_long, error
+):
+    if existing:
+        encode(many(2), fake_encoder, tmp_path / "v.npy")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(error):
+        encode(stream(), fake_encoder, tmp_path / "v.npy", on_long)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 def test_names_that_cannot_be_written_are_refused_before_anything(folder, tmp_path):
     (tmp_path / "a.jsonl").mkdir()
     for write, name, error, message in (
@@ -169,6 +237,7 @@ def test_names_that_cannot_be_written_are_refused_before_anything(folder, tmp_pa
         (export_jsonl, "nowhere/out.jsonl", StorageError, "nowhere"),
         (export_jsonl, "out.csv", ConfigError, r"ends in \.jsonl"),
         (export_npy, "out.bin", ConfigError, r"ends in \.npy"),
+        (lambda _, path: encode([], None, path), "out.bin", ConfigError, r"ends in \.npy"),
     ):
         with pytest.raises(error, match=message):
             write(folder, tmp_path / name)
