@@ -1,4 +1,4 @@
-"""Plain lines, standard input, gzip, detection, and errors of whole sources."""
+"""Plain lines, standard input, gzip, detection, several sources, and errors of whole ones."""
 
 from __future__ import annotations
 
@@ -178,21 +178,14 @@ def test_files_and_folders_that_are_not_readable_are_named_or_skipped(open_to_al
     assert done.stderr == ""
 
 
-def test_standard_input_is_the_process_one_and_is_read_once():
-    program = (
-        "from retriever import CorpusReader\n"
-        "reader = CorpusReader(['-'], on_error='skip')\n"
-        "print([(d.id, d.text) for d in reader], reader.problems[0][:17])\n"
-        "try: list(reader)\n"
-        "except Exception as error: print(error)\n"
-    )
-    lines = b'{"id": "a", "text": "x"}\nbad\n'
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, input=lines, capture_output=True, check=True)
-    assert done.stdout.decode().splitlines() == [
-        "[('a', 'x')] stdin:2: not JSON",
-        "stdin: standard input can be read only once; write it to a file first",
-    ]
+def test_standard_input_is_the_process_one_and_is_read_once(monkeypatch):
+    lines = io.BytesIO(b'{"id": "a", "text": "x"}\nbad\n')
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(lines))
+    reader = CorpusReader(["-"], on_error="skip")
+    assert [(document.id, document.text) for document in reader] == [("a", "x")]
+    assert reader.problems[0].startswith("stdin:2: not JSON")
+    with pytest.raises(SourceError, match=r"^stdin: standard input can be read only once; "):
+        list(reader)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
@@ -249,20 +242,11 @@ def test_settings_that_cannot_be_are_refused(tmp_path):
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("name", ["c.jsonl", "c.csv", "c.txt"])
-@pytest.mark.parametrize("zipped", [False, True])
-def test_memory_does_not_grow_with_the_corpus(tmp_path, name, zipped):
-    shapes = {
-        "c.jsonl": ("", '{{"id": "doc{0}", "text": "text number {0}"}}\n'),
-        "c.csv": ("id,text\n", "doc{0},text number {0}\n"),
-        "c.txt": ("", "text number {0}\n"),
-    }
-    header, shape = shapes[name]
+def test_memory_does_not_grow_with_the_corpus(tmp_path):
     peaks = []
     for count in (5_000, 50_000):
-        data = (header + "".join(map(shape.format, range(count)))).encode()
-        path = write(tmp_path / str(count) / name, gzip.compress(data) if zipped else data)
-        del data
+        lines = (f'{{"id": "doc{i}", "text": "text number {i}"}}\n' for i in range(count))
+        path = write(tmp_path / f"{count}.jsonl", gzip.compress("".join(lines).encode()))
         tracemalloc.start()
         for _ in CorpusReader([path]):
             pass
@@ -279,3 +263,50 @@ def test_a_reader_left_halfway_closes_its_file(tmp_path):
     open_files = Path("/proc/self/fd")
     if open_files.exists():
         assert str(path) not in [os.path.realpath(link) for link in open_files.iterdir()]
+
+
+def sources(folder: Path) -> None:
+    """Two folders that hold the same name, and two files with an id in common."""
+    for name in ("p1/README.md", "p1/a/b.txt", "p2/README.md", "2/p1/a.txt"):
+        write(folder / name, f"text of {name}")
+    for name, ids in (("a.jsonl", ("x", "README.md")), ("b.jsonl", ("z", "x"))):
+        write(folder / name, "".join(f'{{"id": "{id_}", "text": "t"}}\n' for id_ in ids))
+
+
+def test_ids_of_several_folders_begin_with_the_folders_names(tmp_path, monkeypatch):
+    sources(tmp_path)
+    reader = CorpusReader([tmp_path / "p1", f"{tmp_path}/p2"])
+    names = ["p1/README.md", "p1/a/b.txt", "p2/README.md"]
+    assert [(one.id, one.text) for one in reader] == [(name, f"text of {name}") for name in names]
+    assert reader.generated_ids == "ids are the names of the folders with the paths below them"
+    # However the folders are written.
+    monkeypatch.chdir(tmp_path / "p1")
+    assert [one.id for one in CorpusReader([".", "../p2/"])] == names
+    for second in ("../2/p1", "../p1/"):
+        with pytest.raises(SourceError, match=r"/p1/?: has the same name as \., and of"):
+            CorpusReader([".", second])
+
+
+def test_an_id_in_two_sources_is_an_error_that_names_both(tmp_path):
+    sources(tmp_path)
+    for first, second, at, ids in (
+        ("a.jsonl", "b.jsonl", "a.jsonl:1", ["x", "README.md", "z"]),
+        ("p2", "a.jsonl", "p2/README.md", ["README.md", "x"]),
+    ):
+        given = [tmp_path / first, tmp_path / second]
+        with pytest.raises(SourceError, match=f"^{given[1]}:2: the id .* before, at .*/{at}; "):
+            list(CorpusReader(given))
+        reader = CorpusReader(given, on_error="skip")
+        # Each time that it is read.
+        for _ in range(2):
+            assert [one.id for one in reader] == ids
+            assert reader.skipped == 1
+
+
+@pytest.mark.parametrize(("id_", "kept"), [('"id": "a", ', ["a", ""]), ("", [""])])
+def test_empty_records_with_an_id_are_yielded_if_asked_for(tmp_path, id_, kept):
+    other = id_.replace("a", "b")
+    path = write(tmp_path / "c.jsonl", f'{{{id_}"text": " "}}\n{{{other}"text": "x"}}\n')
+    reader = CorpusReader([path], on_empty="yield")
+    assert [one.id if one.is_empty else "" for one in reader] == kept
+    assert reader.empty_at == [f"{path}:1"]

@@ -28,7 +28,6 @@ from tests.retriever.index.moving_samples import (
     word_vectors,
 )
 
-DENSE = SearchSettings(mode="dense", k=10)
 SMALL = CommitSettings(passages=30)
 EAST, NORTH = [1, 0, 0, 0, 0, 0, 0, 0], [0, 1.0, 0, 0, 0, 0, 0, 0]
 
@@ -75,29 +74,16 @@ def test_export_and_import_give_equal_answers_in_every_mode(tmp_path, choice, se
     assert verify(tmp_path / "two") == []
 
 
-def test_one_vector_a_document_is_ranked_by_its_product_with_the_query(
-    tmp_path, model, write_jsonl
-):
-    chance = np.random.default_rng(5)
-    vectors = {f"d{i}": chance.standard_normal(8).tolist() for i in range(30)}
-    records = [{"key": id_, "text": "w1", "embedding": v} for id_, v in vectors.items()]
-    report = import_documents(
-        tmp_path / "my.index",
-        write_jsonl(*records),
-        str(model),
-        fields=Fields(id="key"),
-        vector_field="embedding",
-    )
-    assert report == IndexingReport(added=30, passages=30, scaled=30)
-    with Index.open(tmp_path / "my.index") as index:
-        query = index.encoder.encode(["w3 w4"], query=True)[0]
-        hits = index.search("w3 w4", DENSE)
-    scores = {id_: np.dot(v, query) / np.linalg.norm(v) for id_, v in vectors.items()}
-    best = sorted(scores, key=lambda id_: -scores[id_])[:10]
-    assert [hit.id for hit in hits] == best
-    np.testing.assert_allclose(
-        [hit.score for hit in hits], [scores[id_] for id_ in best], atol=2e-6
-    )
+def test_one_vector_a_document_is_scaled_and_its_field_can_be_named(tmp_path, model, write_jsonl):
+    rows = {"a": EAST, "b": NORTH}
+    records = [
+        {"key": id_, "text": "w1", "embedding": [3 * one for one in row]}
+        for id_, row in rows.items()
+    ]
+    folder, source, fields = tmp_path / "my.index", write_jsonl(*records), Fields(id="key")
+    report = import_documents(folder, source, str(model), fields=fields, vector_field="embedding")
+    assert report == IndexingReport(added=2, passages=2, scaled=2)
+    assert {id_: parts[4] for id_, parts in stored(folder).items()} == {"a": [EAST], "b": [NORTH]}
 
 
 @pytest.mark.parametrize("ids", ["", '"x"\n"y"\n'])
@@ -117,9 +103,6 @@ PASSAGE = {"start": 0, "stop": 2, "vector": EAST}
 NOT_WHOLE = {"vector": None}
 BAD = [
     ({"vector": EAST[:5]}, "expected vectors of 8 dimensions, .* found 5"),
-    ({"vector": [float("nan"), *EAST[1:]]}, "NaN"),
-    ({"vector": [*EAST[1:], float("inf")]}, "infinity"),
-    ({"vector": [1e39, *EAST[1:]]}, "too large"),
     ({"vector": [10**400, *EAST[1:]]}, "too large"),
     ({"vector": ["1", *EAST[1:]]}, "list of 8 numbers"),
     ({"vector": [True, *EAST[1:]]}, "list of 8 numbers"),
@@ -134,8 +117,6 @@ BAD = [
         NOT_WHOLE | {"vectors": [PASSAGE | {"stop": 6}]},
         r"passage 1: .* 0 to 5, .*\(0, 6\)",
     ),
-    (NOT_WHOLE | {"vectors": [PASSAGE | {"start": False}]}, r"found \(False, 2\)"),
-    (NOT_WHOLE | {"vectors": [PASSAGE | {"start": 3}]}, r"found \(3, 2\)"),
     (NOT_WHOLE | {"vectors": [PASSAGE, PASSAGE | {"vector": [1]}]}, "passage 2.* found 1;"),
     ({"id": "a"}, "'a' was given before, at .*:1;"),
     ({"text": None}, "'text' is null"),
