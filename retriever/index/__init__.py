@@ -51,10 +51,7 @@ class Index(ReadableIndex):
     After `close`, searches and changes raise `ClosedIndexError`. What reads the store raises
     `DamagedIndexError` if it was altered. Changes raise `IndexLockedError` if another writer holds
     the index, and `StorageError` if the disk is full or cannot be written; the index is then as its
-    last commit left it.
-
-    Attributes:
-        store: where it is kept; its text is the folder, or the URL without a password.
+    last commit left it. `str(index.store)` is the folder, or the URL without a password.
     """
 
     def __new__(cls, *arguments: object, **keywords: object) -> Self:
@@ -220,13 +217,11 @@ class Index(ReadableIndex):
             commit: how often to commit during a long call.
             progress: receives the progress of encoding.
             stage: receives the progress of a search structure that is built.
-            report: counts are added to it, so that a caller has them after an interruption.
+            report: counts are added to it, so that a caller has them after an interruption; it is
+                returned.
             prune: delete every document of the index that is not among `documents`.
             compact: merge segments at the end where that makes queries faster. What such a merge
                 reads is bounded by what was added; `Index.compact` merges everything.
-
-        Returns:
-            What was done; `report` if given.
 
         Raises:
             TypeError: `documents` is a single text or document, or a table of another kind.
@@ -375,14 +370,7 @@ class Index(ReadableIndex):
         progress: Progress | None = None,
         **settings: Unpack[IndexKeywords],
     ) -> IndexingReport | None:
-        """Encode the stored documents again with other settings; the index serves meanwhile.
-
-        The arguments are those of `create`; what is not given stays as it is. `progress` receives
-        the progress of encoding. Returns None if the index has these settings already.
-
-        Raises:
-            What `retriever.reindexed` raises.
-        """
+        """Encode the stored documents again with other settings; see `retriever.reindexed`."""
         from retriever.index.recreation import reindexed
 
         with self._writing:

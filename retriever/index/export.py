@@ -98,13 +98,8 @@ def export_npy(
 ) -> Exported:
     """Write the vectors of an index as a NumPy array, with ids and encoder beside it.
 
-    Args:
-        folder: the index.
-        output: a file that ends in .npy; each file appears complete or not at all, this one last.
-        progress: called with the number of documents written since the last call.
-
-    Raises:
-        What `export_jsonl` raises.
+    `output` ends in .npy; each file appears complete or not at all, this one last. The other
+    arguments, and what is raised, are those of `export_jsonl`.
     """
     check_output(output, ".npy")
     ids_file, documents, rows = ids_file_of(output), 0, 0

@@ -59,8 +59,7 @@ def import_documents(
     A document whose id the index holds is replaced; one whose title and text are the same keeps
     the vectors that it has. Where the encoder gives vectors of length 1, others are brought to
     that length and counted; a vector of zeros stays. A warning says if a store ranks by another
-    metric, so that the order can differ. A document without text and title is counted
-    and skipped, with a warning.
+    metric, and how many documents without text and title were skipped.
 
     Args:
         folder: the index.
@@ -78,7 +77,7 @@ def import_documents(
         download: of a hub id that is not in the cache.
         analyzer: of the BM25 side.
         structures: how large segments are searched.
-        commit: as of `Index.add`, as the next two.
+        commit: as of `Index.add`, as the next three.
         stage: receives the progress of a search structure that a merge builds.
         report: counts are added to it.
         compact: merge at the end.

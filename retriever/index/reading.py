@@ -185,10 +185,10 @@ class ReadableIndex:
         ready: QueryVectors | None = None,
         **keywords: Unpack[SearchKeywords],
     ) -> Iterator[list[Hit]]:
-        """Find the best documents for each of several queries, as `search` does for one.
+        """Find the best documents for each of several queries, in their order.
 
-        The queries are read as a stream and encoded in batches of 256, unless `ready` holds the
-        vectors of all of them. The hits come in the order of the queries.
+        They are read as a stream and encoded in batches of 256, unless `ready` holds the vectors of
+        all of them. The other arguments, and the hits, are those of `search`.
 
         Raises:
             TypeError: `texts` is a single string, `settings`, `where` or `reranker` is something
@@ -291,12 +291,11 @@ class ReadableIndex:
             return view.fields()
 
     def filter_warning(self, where: str) -> str | None:
-        """What is doubtful about a filter; None if nothing is.
+        """What is doubtful about a filter, which searches warn of and `delete_where` refuses.
 
         Doubtful are a field that no document has, and a comparison with a type that no document has
         in the field: ``year = "2020"`` where years are numbers, ``tags = "geo"`` where tags are
-        lists. The text names the field, its types and the form that can match. Searches give it as
-        a `UserWarning`, `delete_where` raises it.
+        lists. The text names the field, its types and the form that can match; None if all is well.
 
         Raises:
             FilterError: the filter does not parse.

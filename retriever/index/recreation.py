@@ -85,9 +85,9 @@ def reindexed(
     dies, the old index stays as it is, and the same call resumes. What is encoded is the whole
     stored text, of truncated documents too.
 
-    The settings are those of `Index.create`; what is not given is as in the index. `report` counts,
-    so that a caller has the counts after an interruption, `progress` receives the progress of
-    encoding, and `read` the number of documents read since the last call.
+    The settings are those of `Index.create`; what is not given is as in the index. `commit`,
+    `progress` and `report` are those of `Index.add`; `read` is called with the number of documents
+    read since the last call.
 
     Returns:
         What was done, or None if the index has these settings already.

@@ -81,9 +81,9 @@ def encode_shards(
         source: the documents, as of `Index.add`, read once as a stream; the same ones in the same
             order each time. Of equal ids the last one stands, in the index too.
         folder: does not exist, is empty, or holds shards.
-        model: the encoder, as settings or in their text form; empty for the default.
-        device: torch device of the model; None uses a GPU if there is one.
-        download: allow downloads of a hub id that is not in the cache.
+        model: the encoder, as of `Index.create`, as the next two.
+        device: None uses a GPU if there is one.
+        download: allow downloads.
         analyzer: of the terms. An index with another one analyzes the texts itself.
         on_long: ``split``, ``truncate``, or ``error``, which refuses texts longer than the window.
         shard_size: maximum number of documents of a shard, 10,000 by default; one with more than
@@ -122,70 +122,66 @@ def encode_shards(
         choice = ModelChoice(str(model), device, download)
         plan, encoder = _planned(source, folder, choice, analyzer, on_long, shard_size)
         job = ShardJob(folder, plan, check_on_long(on_long, plan.passages), device, download)
-        run = _Run(job, progress or NoProgress())
-        todo = run.missing(blocks(source, plan.shard_size))
+        progress = progress or NoProgress()
+        report = EncodedShards(dimensions=plan.encoder.dimensions)
+        todo = _missing(job, blocks(source, plan.shard_size), report, progress)
         made: Iterator[tuple[Block, ShardFacts]]
         if ray is not None:
             made = made_on_ray(job, todo, ray, workers)
         elif (workers or 1) > 1:
             del encoder
-            made = made_by_workers(job, todo, workers or 1, run.progress.encoded)
+            made = made_by_workers(job, todo, workers or 1, progress.encoded)
         else:
-            made = ((block, job.make(block, encoder, run.progress)) for block in todo)
+            made = ((block, job.make(block, encoder, progress)) for block in todo)
         for block, facts in made:
             if ray is not None:
-                run.progress.encoded(facts.passages, facts.pieces)
-            run.count(block, facts, made=True)
-        return run.finish()
-
-
-class _Run:
-    """Counts shards, those that are there and those that are made."""
-
-    def __init__(self, job: ShardJob, progress: ShardProgress) -> None:
-        self.progress = progress
-        self._job = job
-        self._report = EncodedShards(dimensions=job.plan.encoder.dimensions)
-
-    def missing(self, todo: Iterable[Block]) -> Iterator[Block]:
-        """The blocks whose shards are missing or damaged; the others are counted."""
-        for block in todo:
-            try:
-                facts = self._job.found(block)
-            except DamagedIndexError as error:
-                self._report.damaged.append(str(error))
-                facts = None
-            if facts is None:
-                yield block
-            else:
-                self.count(block, facts, made=False)
-
-    def count(self, block: Block, facts: ShardFacts, *, made: bool) -> None:
-        report = self._report
-        report.shards += 1
-        report.made += made
-        for name in ("documents", "passages", "split", "truncated"):
-            setattr(report, name, getattr(report, name) + getattr(facts, name))
-        self.progress.finished(block.reached)
-
-    def finish(self) -> EncodedShards:
-        """Write into the plan that all shards are there, unless they differ from the source's."""
-        folder, report = self._job.folder, self._report
-        held, expected = shard_numbers(folder), set(range(report.shards))
-        if missing := expected - held:
-            raise StorageError(
-                f"{shard_path(folder, min(missing))}: another machine made it, but it is not here; "
-                "choose a folder on a file system that all nodes share"
-            )
-        if surplus := held - expected:
-            raise SourceError(
-                f"{shard_path(folder, min(surplus))}: the source ended before this shard and has "
-                "fewer documents than before; encode the changed source into another folder"
-            )
-        complete = replace(self._job.plan, shards=report.shards, documents=report.documents)
-        if complete != self._job.plan:
-            complete.write(folder)
+                progress.encoded(facts.passages, facts.pieces)
+            report.made += 1
+            _count(report, facts)
+            progress.finished(block.reached)
+        _complete(folder, plan, report)
         return report
+
+
+def _missing(
+    job: ShardJob, todo: Iterable[Block], report: EncodedShards, progress: ShardProgress
+) -> Iterator[Block]:
+    """The blocks whose shards are missing or damaged; the others are counted."""
+    for block in todo:
+        try:
+            facts = job.found(block)
+        except DamagedIndexError as error:
+            report.damaged.append(str(error))
+            facts = None
+        if facts is None:
+            yield block
+        else:
+            _count(report, facts)
+            progress.finished(block.reached)
+
+
+def _count(report: EncodedShards, facts: ShardFacts) -> None:
+    report.shards += 1
+    for name in ("documents", "passages", "split", "truncated"):
+        setattr(report, name, getattr(report, name) + getattr(facts, name))
+
+
+def _complete(folder: Path, plan: Plan, report: EncodedShards) -> None:
+    """Write into the plan that all shards are there, unless they differ from the source's."""
+    held, expected = shard_numbers(folder), set(range(report.shards))
+    if missing := expected - held:
+        raise StorageError(
+            f"{shard_path(folder, min(missing))}: another machine made it, but it is not here; "
+            "choose a folder on a file system that all nodes share"
+        )
+    if surplus := held - expected:
+        raise SourceError(
+            f"{shard_path(folder, min(surplus))}: the source ended before this shard and has "
+            "fewer documents than before; encode the changed source into another folder"
+        )
+    complete = replace(plan, shards=report.shards, documents=report.documents)
+    if complete != plan:
+        complete.write(folder)
 
 
 def _planned(

@@ -107,24 +107,15 @@ def rerank(
     vector: NDArray[np.float32] | None,
     hits: Sequence[Hit],
 ) -> list[Hit]:
-    """The hits of one query, found in a view, as a reranker for its encoder ranks them.
-
-    `vector` is (d,) float32 of the query; None if the reranker reads none.
-    """
+    """The hits of one query, found in a view, by a reranker's scores; equal ones by document id."""
     if not hits:
         return []
     passages = [f"{hit.title} {hit.passage}" if hit.title else hit.passage for hit in hits]
-    if not reranker.reads_vectors:
-        return reranked(hits, reranker.score(query, None, passages, None))
-    vectors = view.vectors([hit.passage_number for hit in hits])
-    return reranked(hits, reranker.score(query, vector, passages, vectors))
-
-
-def reranked(hits: Sequence[Hit], scores: NDArray[np.float32]) -> list[Hit]:
-    """The hits by new scores, descending; equal ones by the document's id.
-
-    A hit's `score` is the new one and `first_rank` what its rank was.
-    """
+    if reranker.reads_vectors:
+        vectors = view.vectors([hit.passage_number for hit in hits])
+        scores = reranker.score(query, vector, passages, vectors)
+    else:
+        scores = reranker.score(query, None, passages, None)
     order = sorted(range(len(hits)), key=lambda i: (-float(scores[i]), hits[i].id))
     return [
         replace(hits[i], rank=rank, score=float(scores[i]), first_rank=hits[i].rank)
