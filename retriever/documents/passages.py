@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from retriever.documents import Document
 from retriever.errors import ConfigError
+from retriever.settings import check_settings, setting
 
 if TYPE_CHECKING:
     from retriever.encoders.encoder import Encoder
@@ -32,14 +33,11 @@ class PassageSettings:
         ConfigError: a value is out of range.
     """
 
-    on_long: Literal["split", "truncate"] = "split"
-    overlap: int = 48
+    on_long: Literal["split", "truncate"] = setting("split", "Treatment of long texts.")
+    overlap: int = setting(48, "Maximum number of word pieces of an overlap.", low=0)
 
     def __post_init__(self) -> None:
-        if self.on_long not in ("split", "truncate"):
-            raise ConfigError(f"on_long: expected split or truncate, found {self.on_long!r}")
-        if self.overlap < 0:
-            raise ConfigError(f"overlap: expected 0 or more, found {self.overlap}")
+        check_settings(self)
 
 
 # A sentence ends at closing punctuation before white space, at a full-width stop, or at a line

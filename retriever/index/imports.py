@@ -159,19 +159,21 @@ def import_documents(
             documents, made_by=own, commit=commit, stage=stage, report=report, compact=compact
         )
     if metric is not None:
-        note = _ranking_note(str(source), metric, bool(own.meaning("normalize")), report.scaled)
-        if note is not None:
-            warnings.warn(note, stacklevel=2)
+        _warn_of_metric(str(source), metric, bool(own.meaning("normalize")), report.scaled)
     if corpus is not None:
-        _warn_of(corpus, report)
+        for line in corpus.metadata_warnings():
+            warnings.warn(line, stacklevel=2)
+        if corpus.empty:
+            report.count_empty(corpus.empty, corpus.empty_at)
+            warnings.warn(report.empty_note, stacklevel=2)
     return report
 
 
-def _ranking_note(source: str, metric: Metric, normalized: bool, scaled: int) -> str | None:
-    """What to say if a dense search ranks otherwise than the store did; None if it does not."""
+def _warn_of_metric(source: str, metric: Metric, normalized: bool, scaled: int) -> None:
+    """Say it if a dense search ranks otherwise than the store did."""
     # On vectors of length 1 all three metrics rank alike.
     if metric == ("cosine" if normalized else "ip") or (normalized and not scaled):
-        return None
+        return
     ours = _METRIC_NAMES["cosine" if normalized else "ip"]
     remedy = {
         "ip": "; for the same order, name the encoder with ::normalize=no",
@@ -179,18 +181,11 @@ def _ranking_note(source: str, metric: Metric, normalized: bool, scaled: int) ->
         "l2": "",
     }[metric]
     lengths = f"{scaled:,} vectors are not of length 1, " if normalized else ""
-    return (
+    warnings.warn(
         f"{source}: {lengths}the source ranks by {_METRIC_NAMES[metric]}, a dense search here by "
-        f"{ours}, so the order can differ{remedy}"
+        f"{ours}, so the order can differ{remedy}",
+        stacklevel=3,
     )
-
-
-def _warn_of(corpus: CorpusReader, report: IndexingReport) -> None:
-    for line in corpus.metadata_warnings():
-        warnings.warn(line, stacklevel=3)
-    if corpus.empty:
-        report.count_empty(corpus.empty, corpus.empty_at)
-        warnings.warn(report.empty_note, stacklevel=3)
 
 
 def _import_shards(

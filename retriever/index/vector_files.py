@@ -93,10 +93,7 @@ class _Row(NamedTuple):
 def open_matrix(vectors: Path, spec: EncoderSpec) -> NDArray[Any] | FaissVectors:
     """Open a NumPy file, or an index that FAISS wrote."""
     if is_faiss_file(vectors):
-        kept = FaissVectors(vectors)
-        if kept.shape[1] != spec.dimensions:
-            raise SourceError(_wrong_width(str(vectors), spec, kept.shape[1]))
-        return kept
+        return FaissVectors(vectors)
     try:
         matrix = np.lib.format.open_memmap(vectors, mode="r")
     except FileNotFoundError as error:
@@ -113,8 +110,6 @@ def open_matrix(vectors: Path, spec: EncoderSpec) -> NDArray[Any] | FaissVectors
             f"{vectors}: expected floats of shape (rows, {spec.dimensions}), found {matrix.dtype} "
             f"of shape {matrix.shape}; write them as float32, one row per document"
         )
-    if matrix.shape[1] != spec.dimensions:
-        raise SourceError(_wrong_width(str(vectors), spec, matrix.shape[1]))
     return matrix
 
 
@@ -214,16 +209,11 @@ def _parsed(value: Json, spec: EncoderSpec, where: str) -> NDArray[np.float64]:
             f"{where}: expected a list of {spec.dimensions} numbers; correct the record"
         )
     if len(value) != spec.dimensions:
-        raise SourceError(_wrong_width(where, spec, len(value)))
+        raise SourceError(
+            f"{where}: expected a vector of {spec.dimensions} dimensions, as {spec} gives them, "
+            f"found {len(value)}; name the encoder that made it with --model"
+        )
     try:
         return np.array(value, np.float64)
     except OverflowError:
         return np.full(len(value), np.inf)
-
-
-def _wrong_width(where: str, spec: EncoderSpec, found: int) -> str:
-    """The message for vectors of `found` dimensions."""
-    return (
-        f"{where}: expected vectors of {spec.dimensions} dimensions, as {spec} gives them, found "
-        f"{found}; name the encoder that made them with --model"
-    )

@@ -99,7 +99,7 @@ def test_files_that_do_not_fit_are_named(tmp_path, made):
     with pytest.raises(SourceError, match=r"vectors\.faiss.*write_index"):
         import_documents(tmp_path / "index", source, made.model, vectors=vectors)
     other = faiss.IndexFlatL2(5)
-    other.add(np.zeros((count, 5), np.float32))
+    other.add(np.zeros((count - 1, 5), np.float32))
     faiss.write_index(other, str(vectors))
-    with pytest.raises(SourceError, match=r"8 dimensions.*found 5"):
+    with pytest.raises(SourceError, match=r"row 0 .* \(1, 8\).*found \(1, 5\)"):
         import_documents(tmp_path / "index", source, made.model, vectors=vectors)

@@ -102,7 +102,7 @@ GOOD = {"id": "a", "text": "w1 w2", "vector": EAST}
 PASSAGE = {"start": 0, "stop": 2, "vector": EAST}
 NOT_WHOLE = {"vector": None}
 BAD = [
-    ({"vector": EAST[:5]}, "expected vectors of 8 dimensions, .* found 5"),
+    ({"vector": EAST[:5]}, "expected a vector of 8 dimensions, .* found 5"),
     ({"vector": [10**400, *EAST[1:]]}, "too large"),
     ({"vector": ["1", *EAST[1:]]}, "list of 8 numbers"),
     ({"vector": [True, *EAST[1:]]}, "list of 8 numbers"),
@@ -142,7 +142,7 @@ PAIR = np.array([EAST, NORTH])
 UNFIT = [
     (np.zeros((3, 8)), "", r"v\.npy: expected vectors of 2 documents, found those of 3"),
     (np.zeros((1, 8)), "", r"v\.npy: expected vectors of 2 documents, found those of 1"),
-    (np.zeros((2, 7)), "", r"v\.npy: .* 8 dimensions.*found 7.*--model"),
+    (np.zeros((2, 7)), "", r"v\.npy: row 0 .* \(1, 8\).*found \(1, 7\)"),
     (np.zeros(16), "", r"v\.npy: .*shape \(rows, 8\), .*\(16,\)"),
     (np.zeros((2, 8), np.int64), "", r"v\.npy: expected floats .*int64"),
     (np.array([EAST, [np.nan] * 8]), "", r"v\.npy: row 1 \(counted from 0\): .*NaN"),
