@@ -14,12 +14,6 @@ import chromadb
 from chromadb.config import Settings
 
 from retriever import ConfigError, Fields, Index, SourceError, import_documents
-from tests.retriever.index.store_samples import Collection
-
-
-@pytest.fixture
-def made(tmp_path):
-    return Collection.make(tmp_path)
 
 
 def client(tmp_path):

@@ -15,11 +15,6 @@ from retriever import SourceError, import_documents
 from tests.retriever.index.store_samples import Collection
 
 
-@pytest.fixture
-def made(tmp_path):
-    return Collection.make(tmp_path)
-
-
 def corpus(folder, made):
     path = folder / "corpus.jsonl"
     lines = ({"id": one.id, "text": one.text, **one.metadata} for one in made.documents)

@@ -6,14 +6,15 @@ import json
 import re
 import shutil
 import sqlite3
-import subprocess
-import sys
+import threading
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from indexes import writer_lock
 from indexes.folder.connection import FORMAT_VERSION
 from retriever import Document, Index, PassageSettings, SearchSettings
 from retriever.errors import (
@@ -25,6 +26,7 @@ from retriever.errors import (
     IndexLockedError,
     NotAnIndexError,
 )
+from retriever.index.reading import CorpusDifference
 
 TEXTS = [Document(str(i), f"apples and n{i}", None, {"i": i}) for i in range(12)]
 
@@ -368,35 +370,24 @@ class TestBatches:
         assert index.info()["generation"] - before <= 2
         assert (report.updated, report.added, len(index)) == (1, 0, 12)
 
-    def test_adding_one_document_writes_the_fields_it_has(self, tmp_path, fake_encoder):
-        """Of a hundred fields, a commit registers and writes those alone that it brings."""
-        many = {f"f{i}": i for i in range(100)}
-        with Index.create(tmp_path / "my.index") as index:
-            index.add([Document(str(i), f"text {i}", None, many) for i in range(50)])
-            index.compact()
-            with closing(sqlite3.connect(tmp_path / "my.index" / "index.sqlite")) as database:
-                count = "SELECT count(*) FROM metadata_values"
-                before = database.execute(count).fetchone()
-                index.add([Document("new", "text", None, many)])
-                assert database.execute(count).fetchone() == before
-                index.update("7", metadata={**many, "f3": 33})
-                # The value 33 of one field, in place of 3.
-                assert database.execute(count).fetchone() == (before[0] + 1,)
-
 
 def test_a_lock_timeout_is_waited_for(index):
-    script = (
-        "import sys, time; from pathlib import Path; from indexes.folder.lock import writer_lock\n"
-        f"with writer_lock(Path({str(index.folder)!r})):\n"
-        "    print('held', flush=True); time.sleep(0.6)\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
-        holder.stdout.readline()
-        with pytest.raises(IndexLockedError, match="another writer"):
-            index.delete(["1"])
-        with Index.open(index.folder, lock_timeout=20) as patient:
-            assert patient.delete(["1"]) == 1
+    holder = writer_lock(index.folder)
+    holder.__enter__()
+    with pytest.raises(IndexLockedError, match="another writer"):
+        index.delete(["1"])
+    threading.Timer(0.3, holder.__exit__, (None, None, None)).start()
+    with Index.open(index.folder, lock_timeout=20) as patient:
+        assert patient.delete(["1"]) == 1
+
+
+def test_a_corpus_is_compared_by_id_title_and_text(index):
+    assert index.difference(iter(TEXTS)) == CorpusDifference(12, 0, 0, 0)
+    titled, other = replace(TEXTS[0], title="A title"), replace(TEXTS[1], metadata={"year": 2000})
+    corpus = [titled, other, Document("new", "n1"), *TEXTS[3:]]
+    assert index.difference(iter(corpus)) == CorpusDifference(12, 1, 1, 1)
+    assert index.difference(iter([])) == CorpusDifference(0, 0, 0, 12)
+    assert len(index) == 12
 
 
 def test_export_snapshot_and_reindex_are_methods(index, tmp_path, fake_encoder):

@@ -12,12 +12,6 @@ pytest.importorskip("lancedb")
 import lancedb
 
 from retriever import Fields, Index, SourceError, import_documents
-from tests.retriever.index.store_samples import Collection
-
-
-@pytest.fixture
-def made(tmp_path):
-    return Collection.make(tmp_path)
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from indexes.folder.verify import verify
 from retriever import Document, Index, ReadyDocument
 from retriever.errors import SourceError
 from retriever.index.ready import AnalyzedTerms
-from tests.retriever.index.moving_samples import choice_of, word_vectors
 
 DOCUMENT = Document("x", "w1 w2 w3")
 WHOLE = [(0, 8)]
@@ -17,8 +16,8 @@ ONES = np.ones((1, 8), np.float32)
 
 
 @pytest.fixture
-def index(tmp_path):
-    with Index.create(tmp_path / "index", choice_of(word_vectors(tmp_path / "words.txt"))) as index:
+def index(tmp_path, model):
+    with Index.create(tmp_path / "index", model) as index:
         yield index
 
 

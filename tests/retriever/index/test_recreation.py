@@ -193,19 +193,14 @@ def test_what_is_refused_keeps_what_is_there(folder, monkeypatch):
 
 
 @pytest.fixture
-def choice(tmp_path):
-    return choice_of(word_vectors(tmp_path / "words.txt"))
-
-
-@pytest.fixture
 def other(tmp_path):
     return choice_of(word_vectors(tmp_path / "others.txt", seed=1, dimensions=5))
 
 
 @pytest.fixture
-def german(tmp_path, choice):
+def german(tmp_path, model):
     """Of real vectors; sound afterwards, with nothing left beside it."""
-    folder = make_index(tmp_path / "my.index", choice, random_documents(120), **GERMAN)
+    folder = make_index(tmp_path / "my.index", model, random_documents(120), **GERMAN)
     yield folder
     assert verify(folder) == []
     assert [path.name for path in tmp_path.iterdir() if "retriever-" in path.name] == []
@@ -248,12 +243,12 @@ def test_the_old_index_answers_until_the_new_one_takes_its_place(german, other):
     assert answers(german) != before
 
 
-def test_the_same_encoder_changes_nothing(german, choice):
+def test_the_same_encoder_changes_nothing(german, model):
     files = {path: path.stat().st_mtime_ns for path in (german / "segments").rglob("*")}
-    own = parse_encoder(choice).model
+    own = parse_encoder(model).model
     for same in (
         "",
-        choice,
+        model,
         "::max-length=12",
         f"{own}::max-length=12::static=average",
     ):
@@ -262,11 +257,11 @@ def test_the_same_encoder_changes_nothing(german, choice):
     assert {path: path.stat().st_mtime_ns for path in (german / "segments").rglob("*")} == files
 
 
-def test_a_truncated_document_is_read_as_a_whole(tmp_path, choice):
+def test_a_truncated_document_is_read_as_a_whole(tmp_path, model):
     text = " ".join(f"w{i}" for i in range(50))
     folder = make_index(
         tmp_path / "my.index",
-        choice,
+        model,
         [Document("a", text)],
         passages=PassageSettings("truncate"),
     )
@@ -279,7 +274,7 @@ def test_a_truncated_document_is_read_as_a_whole(tmp_path, choice):
     assert stored(folder)["a"][1] == text
 
 
-def test_documents_that_change_between_two_attempts_are_as_they_are_now(german, choice, other):
+def test_documents_that_change_between_two_attempts_are_as_they_are_now(german, model, other):
     read = []
 
     def stop(documents):
@@ -298,8 +293,8 @@ def test_documents_that_change_between_two_attempts_are_as_they_are_now(german, 
     assert {id_: parts[:3] for id_, parts in stored(german).items()} == expected
 
 
-def test_what_is_not_given_is_as_in_the_index(german, choice):
-    own = parse_encoder(choice).model
+def test_what_is_not_given_is_as_in_the_index(german, model):
+    own = parse_encoder(model).model
     assert reindexed(german, "::max-length=20") is not None
     assert settings_of(german) == (f"{own}::static=average::max-length=20", *GERMAN.values())
     # With a model, that model's own settings.

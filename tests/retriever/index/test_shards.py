@@ -52,11 +52,6 @@ UNUSUAL = [
 ]
 
 
-@pytest.fixture
-def model(tmp_path):
-    return choice_of(word_vectors(tmp_path / "words.txt"))
-
-
 def contents(folder):
     """{name: bytes} of the files of a folder, without the lock."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "writer.lock"}

@@ -8,7 +8,7 @@ import pytest
 
 from retriever import encode_shards, read_shards
 from retriever.errors import SourceError
-from tests.retriever.index.moving_samples import choice_of, random_documents, word_vectors
+from tests.retriever.index.moving_samples import random_documents
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 pytest.importorskip("ray", reason='Ray is missing: pip install "layer-retriever[ray]"')
@@ -20,11 +20,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-
-
-@pytest.fixture
-def model(tmp_path):
-    return choice_of(word_vectors(tmp_path / "words.txt"))
 
 
 @pytest.fixture

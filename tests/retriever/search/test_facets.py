@@ -117,22 +117,6 @@ def test_the_most_frequent_values_come_first_and_the_rest_is_counted(index):
     assert counts == sorted(counts, reverse=True)
 
 
-def test_a_deletion_and_an_addition_change_the_next_counts(tmp_path, fake_encoder):
-    with Index.create(tmp_path / "index") as index:
-        index.add([{"id": str(n), "text": f"w{n}", "lang": "en"} for n in range(600)])
-        counts = [index.facets(["lang"], "w7").fields["lang"].values]
-        with Index.open(tmp_path / "index") as other:
-            other.delete(["7", "8"])
-            counts.append(index.facets(["lang"], "w7").fields["lang"].values)
-            other.add([{"id": "7", "text": "w7", "lang": "de"}])
-            counts.append(index.facets(["lang"], "w7").fields["lang"].values)
-    assert [[(one.value, one.documents, one.matches) for one in row] for row in counts] == [
-        [("en", 600, 1)],
-        [("en", 598, 0)],
-        [("de", 1, 1), ("en", 598, 0)],
-    ]
-
-
 def test_an_empty_index_has_no_values(tmp_path, fake_encoder):
     with Index.create(tmp_path / "index") as index, pytest.warns(UserWarning, match="no document"):
         found = index.facets(["lang"], "text")

@@ -1,0 +1,20 @@
+"""Fixtures shared by the tests of indexes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.retriever.index.moving_samples import choice_of, word_vectors
+from tests.retriever.index.store_samples import Collection
+
+
+@pytest.fixture
+def model(tmp_path):
+    """An encoder of a window of twelve words, in its text form."""
+    return choice_of(word_vectors(tmp_path / "words.txt"))
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A collection of several hundred documents."""
+    return Collection.make(tmp_path)
