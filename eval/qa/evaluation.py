@@ -85,7 +85,7 @@ def rank_systems(
     Args:
         questions: a folder in any form that `read_question_set` reads; or the split to rank, or
             several splits by their names.
-        systems: names, see `eval.qa.systems`; a single text may hold several separated by commas.
+        systems: names, see docs/question-answering.md; one text may hold several with commas.
         settings: how they are ranked; None takes the defaults.
         progress: of long stages.
         notify: is called with lines that a person should read.

@@ -1,26 +1,7 @@
 """The systems of an evaluation, the texts that name them, and how they are trained and ranked.
 
-=================================  ===============================================================
-text                               system
-=================================  ===============================================================
-``bm25``                           BM25
-``rank-bm25``                      BM25Okapi of the package rank-bm25, over the same terms
-``cosine``                         cosine of question and passage
-``hybrid``, ``hybrid:0.7``,        cosine and BM25 fused: with the default weight of the cosine, a
-``hybrid:tuned``, ``hybrid:rrf``   given one, the best one on dev, or by reciprocal rank
-``bilinear``, ``concat``, ``uv``   a head on frozen vectors, trained on the set: ``uv:linear`` (the
-                                   default) or ``uv:mlp``; ``uv:mlp:random`` starts at random
-                                   weights instead of at the cosine
-``cross-encoder``                  a transformer that reads both texts, fine-tuned on the set;
-                                   ``cross-encoder:softmax`` names its loss; ``:ensemble`` after
-                                   that averages the scores of the seeds, and ``:hybrid`` last fuses
-                                   them with ``hybrid:tuned``, with the best weight on dev
-a folder                           a saved reranker
-a file                             a TREC run
-=================================  ===============================================================
-
-``@ENCODER`` after a system that has an encoder names another one for it:
-``cosine@all-MiniLM-L6-v2::lc:0,6``. ``all`` stands for `ALL`, ``heads`` for `HEADS`.
+docs/question-answering.md has a table of the texts. ``@ENCODER`` after a system that has an encoder
+names another one for it; ``all`` stands for `ALL`, ``heads`` for `HEADS`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Scoring encoders on tests of semantic textual similarity.
 
-Cosines are rounded to 1e-10 before they are correlated, so that pairs of identical texts tie.
-sentence-transformers does not round, so its Spearman correlation may differ where several pairs are
-identical texts (by 1e-4 for 2 such pairs of 200).
+Cosines are rounded to 1e-10, so that pairs of identical texts tie; those of sentence-transformers
+are not, which may change its Spearman correlation.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """What tests of evaluations share."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from pathlib import Path

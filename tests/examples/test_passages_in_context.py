@@ -1,7 +1,5 @@
 """`examples/passages_in_context.py` writes a set that `eval qa` reads, texts with their context."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Small folders in the official layout of each form: name of a file to what is in it."""
 
-from __future__ import annotations
-
 import gzip
 import json
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from eval.datasets.pairs import read_pairs, read_sts

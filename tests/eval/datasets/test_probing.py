@@ -1,6 +1,3 @@
-from __future__ import annotations
-
-import errno
 import random
 from collections import Counter
 from itertools import count, pairwise, product
@@ -17,7 +14,7 @@ from eval.datasets.probing import (
     sentence_of,
     tokens_of,
 )
-from retriever.errors import ConfigError, SourceError, StorageError
+from retriever.errors import ConfigError, SourceError
 
 BINS = {"0": (5, 8), "1": (9, 12), "2": (13, 16), "3": (17, 20), "4": (21, 25), "5": (26, 28)}
 FILLERS = [f"f{number}" for number in range(2000)]
@@ -258,17 +255,3 @@ def test_what_is_written_can_be_read_and_several_sets_are_made_of_one_corpus(mak
             assert list(zip(texts.labels, texts.left, strict=True)) == [
                 (instance.label, instance.text) for instance in one.splits[short]
             ]
-
-
-def test_a_full_disk_leaves_no_file(make, lengths, tmp_path, monkeypatch):
-    calls = []
-
-    def full(path):
-        calls.append(path)
-        if len(calls) == 2:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("indexes.files.fsync_path", full)
-    with pytest.raises(StorageError, match="the disk is full"):
-        make(lengths, "sentlen", "bshift")
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

@@ -1,7 +1,5 @@
 """Forms of question sets: how they are told apart, what each reads and refuses."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """An encoder of random hidden states, for what looks inside a model."""
 
-from __future__ import annotations
-
 import re
 import zlib
 from collections.abc import Iterator, Sequence

@@ -1,9 +1,5 @@
 """Figures say what they show, whatever words they name, and are refused before any work."""
 
-from __future__ import annotations
-
-import errno
-import os
 import re
 
 import numpy as np
@@ -93,18 +89,3 @@ def test_a_figure_that_cannot_be_saved_is_refused(tmp_path):
         with pytest.raises(StorageError, match="expected a file in a folder that exists"):
             check_figure(tmp_path / name)
     check_figure(tmp_path / "figure.svg")
-
-
-def test_a_figure_appears_whole_or_not_at_all(tmp_path, monkeypatch):
-    path, figure = tmp_path / "figure.svg", weights(1).figure()
-    path.write_text("whole")
-
-    def fill_the_disk(file, **settings):
-        file.write_text("part")
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(figure, "savefig", fill_the_disk)
-    with pytest.raises(StorageError, match=r"figure.svg: cannot write the figure \(No space left"):
-        save_figure(figure, path)
-    assert path.read_text() == "whole"
-    assert list(tmp_path.iterdir()) == [path]

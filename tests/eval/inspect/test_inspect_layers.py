@@ -1,7 +1,5 @@
 """Cosines between the layers of word pieces, and the states that they are computed from."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

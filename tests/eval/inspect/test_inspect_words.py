@@ -1,7 +1,5 @@
 """Variances of words over the layers, and parts of texts as they are printed."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 import numpy as np

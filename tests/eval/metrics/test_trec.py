@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eval.metrics.trec import read_qrels, read_run, write_run
-from retriever.errors import BadInputError, SourceError, StorageError
+from retriever.errors import BadInputError, SourceError
 
 WORDS = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\0").filter(
@@ -85,13 +85,6 @@ def test_a_ranking_that_is_not_one_is_refused_and_no_file_is_left(tmp_path, rank
     with pytest.raises(BadInputError, match=f"query q: .*{message}"):
         write_run(path, {"good": [("a", 1.0)], "q": ranked}, "tag")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_path_that_cannot_be_written_is_a_storage_error(tmp_path):
-    (tmp_path / "file").write_text("")
-    for path in (tmp_path / "absent" / "run.txt", tmp_path / "file" / "run.txt", tmp_path):
-        with pytest.raises(StorageError, match="cannot write the run"):
-            write_run(path, {}, "tag")
 
 
 @pytest.mark.parametrize(

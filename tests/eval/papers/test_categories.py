@@ -1,7 +1,5 @@
 """Tasks by category: normalized values and their means against numbers worked out by hand."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

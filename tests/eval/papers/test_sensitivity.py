@@ -1,7 +1,5 @@
 """SBERT-WK's window and start layer, against encoders with each setting and one text at a time."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.stats

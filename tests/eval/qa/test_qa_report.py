@@ -1,7 +1,5 @@
 """The report of an evaluation on a question set: terminal, Markdown, JSON, CSV, LaTeX and runs."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

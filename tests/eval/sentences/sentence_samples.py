@@ -1,7 +1,5 @@
 """Small sets of sentences in files."""
 
-from __future__ import annotations
-
 import numpy as np
 
 ODD = 'a_b%c&d#e$f{g}\\h~i^j<k>|l"m`n--o'

@@ -1,7 +1,5 @@
 """Intervals and tests between encoders against direct computation."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.stats

@@ -1,7 +1,5 @@
 """The report on sentences: the same numbers in every form, and no text that breaks it."""
 
-from __future__ import annotations
-
 import csv
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Similarity under encoders against scipy and sentence-transformers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.stats

@@ -1,7 +1,5 @@
 """The supervised protocol of STS-B and SICK-R against plain torch code, and what it learns."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Clouds of points as classification tasks."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from eval.transfer.protocols import ClassificationData, LayerData

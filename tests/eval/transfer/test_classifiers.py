@@ -1,7 +1,5 @@
 """Classifiers against plain scikit-learn and plain torch code."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

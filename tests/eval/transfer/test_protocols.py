@@ -1,7 +1,5 @@
 """Protocols of classification against plain scikit-learn code, and what they refuse."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

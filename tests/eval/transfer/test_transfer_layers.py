@@ -1,7 +1,5 @@
 """The search for layers on tasks of classification, against brute force by scikit-learn."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
