@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 WORDS = [f"w{number}" for number in range(40)]
 CHARACTERS = string.ascii_lowercase + string.digits + ".,:?!'-"
 DEPTHS = {
@@ -24,6 +26,11 @@ DEPTHS = {
     "albert-groups": 3,
 }
 WIDTH = 16
+# Depth matters to SBERT-WK alone: RoBERTa with 3 layers stands for the one with 24 elsewhere.
+architectures = pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.soak] * (name == "roberta24")) for name in DEPTHS],
+)
 # No layer of these is read but the last.
 OTHERS = ("deberta-v2", "modernbert")
 # Of many lengths, so that batches are padded.

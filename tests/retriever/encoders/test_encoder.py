@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from transformers import AutoModel
 
 from retriever.encoders.computing import BATCH_PIECES
 from retriever.encoders.encoder import Encoder, ModelChoice
@@ -25,6 +27,7 @@ from retriever.errors import (
     ModelError,
     RetrieverError,
 )
+from tests.retriever.encoders.sentence_models import theirs
 
 PROSE = """
 The ferry that crosses the strait every morning, except when the fog is thick, carries more letters
@@ -66,11 +69,7 @@ CUT = f"{len(OVER_LONG)} of {len(TEXTS)} texts are longer than the window of 256
 
 @pytest.fixture(scope="module")
 def reference():
-    """What sentence-transformers makes of TEXTS with the same files."""
-    from sentence_transformers import SentenceTransformer
-
-    model = SentenceTransformer(str(find_model(DEFAULT_MODEL).path), device="cpu")
-    return model.encode(TEXTS, normalize_embeddings=True, show_progress_bar=False)
+    return theirs(find_model(DEFAULT_MODEL).path, TEXTS)
 
 
 def test_texts_get_the_vectors_of_sentence_transformers(minilm, reference):
@@ -115,19 +114,6 @@ def test_a_smaller_window_cuts_earlier_and_is_another_encoder(minilm):
     assert small.spec.fingerprint != minilm.spec.fingerprint
 
 
-def test_a_device_that_does_not_exist_is_refused():
-    with pytest.raises(ConfigError, match="device 'abacus' cannot be used"):
-        Encoder.load(device="abacus")
-
-
-def test_piece_offsets_cover_the_words_of_a_text(minilm):
-    text = "Füße in São Paulo, unbelievably ﬁne."
-    spans = minilm.piece_offsets(text)
-    assert spans == sorted(spans)
-    covered = {i for start, stop in spans for i in range(start, stop)}
-    assert covered == {i for i, character in enumerate(text) if not character.isspace()}
-
-
 def test_a_specification_of_other_weights_is_refused_naming_both(minilm):
     spec = EncoderSpec.from_json(minilm.spec.to_json() | {"weights": "0" * 64})
     both = f"expected encoder {spec.fingerprint}, found {minilm.spec.fingerprint}"
@@ -138,13 +124,12 @@ def test_a_specification_of_other_weights_is_refused_naming_both(minilm):
         Encoder.from_spec(given)
     with pytest.raises(ConfigError, match="expected a meta-embedding"):
         minilm.contributions("a cat")
+    with pytest.raises(ConfigError, match="device 'abacus' cannot be used"):
+        Encoder.load(device="abacus")
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta"])
 def test_local_models_equal_the_mean_of_plain_transformers_to_their_last_piece(tiny_models, kind):
-    import torch
-    from transformers import AutoModel
-
     folder = str(tiny_models[kind])
     encoder = Encoder.load(folder, device="cpu")
     # RoBERTa numbers positions from padding_idx + 1: 42 positions hold 40 pieces.
@@ -192,30 +177,24 @@ def encoder_of(model):
     return Encoder(EncoderSpec(EncoderSettings(model="m", max_length=8), "0", 4), model)
 
 
-def out_of_memory():
-    import torch
-
-    return [
-        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB"),
-        RuntimeError(
-            "[enforce fail at alloc_cpu.cpp:118] err == 0. DefaultCPUAllocator: can't allocate "
-            "memory: you tried to allocate 137438953472 bytes. Error code 12"
-        ),
-        MemoryError(),
-    ]
+OUT_OF_MEMORY = [
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB"),
+    RuntimeError("[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory"),
+    MemoryError(),
+]
 
 
-@pytest.mark.parametrize("which", range(3))
-def test_too_little_memory_halves_the_batch_until_it_fits(which):
+@pytest.mark.parametrize("error", OUT_OF_MEMORY, ids=type)
+def test_too_little_memory_halves_the_batch_until_it_fits(error):
     pieces = [[number] * (1 + number % 5) for number in range(1, 48)]
     expected = encoder_of(SmallMemory(1000, None)).encode_pieces(pieces)
-    model, told = SmallMemory(3, out_of_memory()[which]), []
+    model, told = SmallMemory(3, error), []
     vectors = encoder_of(model).encode_pieces(pieces, lambda *done: told.append(done))
     np.testing.assert_allclose(vectors, expected, atol=1e-6)
     assert max(model.asked) == len(pieces)
     assert sum(rows for rows in model.asked if rows <= 3) == len(pieces)
     assert told == [(len(pieces), sum(map(len, pieces)))]
-    encoder = encoder_of(SmallMemory(0, out_of_memory()[which]))
+    encoder = encoder_of(SmallMemory(0, error))
     with pytest.raises(RetrieverError, match="one text of 5 word pieces: set a smaller --max-le"):
         encoder.encode_pieces([[1, 2, 3, 4, 5]])
 
@@ -344,11 +323,3 @@ def test_a_choice_loads_what_it_asks_for_and_the_rest_is_that_of_the_index(bert)
     assert ModelChoice("::pooling=max", "cpu").completed(spec) == ModelChoice(
         f"{bert}::layers=0,1::pooling=max::max-length=20", "cpu"
     )
-
-
-def test_nothing_is_loaded_to_compare_settings(bert, monkeypatch):
-    from transformers import AutoModel
-
-    spec = made_with(bert)
-    monkeypatch.setattr(AutoModel, "from_pretrained", None)
-    check(f"{bert}::layers=-1", spec)

@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from eval import score_sts
 from retriever import Encoder, Index, MetaSettings, fit_meta
 from retriever.errors import ConfigError, EncoderMismatchError, SourceError
 
@@ -25,26 +24,22 @@ def write(path, vectors, texts):
     return path
 
 
-def test_looks_texts_up(table):
+def test_looks_texts_up_and_is_known_by_its_content(table, tmp_path):
     encoder = Encoder.load(str(table))
     chosen = [2, 0, 0, 1, 3]
     expected = VECTORS[chosen] / np.maximum(np.linalg.norm(VECTORS[chosen], axis=1), 1e-9)[:, None]
     found = encoder.encode([TEXTS[row] for row in chosen])
     np.testing.assert_allclose(found, expected, atol=1e-7)
     assert found.dtype == np.float32
-    raw = Encoder.load(f"{table}::normalize=no")
-    np.testing.assert_array_equal(raw.encode(TEXTS, query=True), VECTORS.astype(np.float32))
-    with pytest.raises(SourceError, match=r"2 of 3 texts have no vector, the first is 'A cow.'"):
-        encoder.encode(["A cow.", TEXTS[0], "x"])
-
-
-def test_a_copy_is_the_same_encoder_and_a_change_another(table, tmp_path):
-    encoder = Encoder.load(str(table))
     copy = write(tmp_path / "copy.npy", VECTORS, TEXTS)
     assert Encoder.load(str(copy)).spec.fingerprint == encoder.spec.fingerprint
     for vectors, texts in ((VECTORS + 1e-9, TEXTS), (VECTORS, [*TEXTS[:3], "other"])):
         other = write(tmp_path / "other.npy", vectors, texts)
         assert Encoder.load(str(other)).spec.fingerprint != encoder.spec.fingerprint
+    raw = Encoder.load(f"{table}::normalize=no")
+    np.testing.assert_array_equal(raw.encode(TEXTS, query=True), VECTORS.astype(np.float32))
+    with pytest.raises(SourceError, match=r"2 of 3 texts have no vector, the first is 'A cow.'"):
+        encoder.encode(["A cow.", TEXTS[0], "x"])
 
 
 def test_an_index_of_it_is_searched_and_guarded(table, tmp_path):
@@ -55,20 +50,6 @@ def test_an_index_of_it_is_searched_and_guarded(table, tmp_path):
     write(table, VECTORS[::-1].copy(), TEXTS)
     with pytest.raises(EncoderMismatchError, match="has changed"):
         Index.open(tmp_path / "index").search(TEXTS[0], mode="dense")
-
-
-def test_scores_pairs_as_its_cosines_do(table, tmp_path):
-    rows = [(4, 0, 2), (3, 0, 3), (1, 2, 3), (0, 2, 0)]
-    quoted = [TEXTS[0], "", "B", "C"]
-    write(table, VECTORS, quoted)
-    lines = [f"{gold}\t{quoted[one]}\t{quoted[two]}" for gold, one, two in rows]
-    pairs = tmp_path / "pairs.tsv"
-    pairs.write_text("score\tsentence1\tsentence2\n" + "\n".join(lines) + "\n", encoding="utf-8")
-    unit = VECTORS / np.maximum(np.linalg.norm(VECTORS, axis=1), 1e-9)[:, None]
-    cosines = [unit[one] @ unit[two] for _, one, two in rows]
-    expected = np.corrcoef([gold for gold, _, _ in rows], cosines)[0, 1]
-    found = score_sts([pairs], [str(table)]).sets[0].scores[0].values["pearson"].value
-    assert found == pytest.approx(expected, abs=1e-7)
 
 
 def test_is_a_source_of_a_meta_embedding(table, tmp_path):
@@ -99,9 +80,16 @@ def test_settings_of_models_are_refused(table, setting):
         (np.array([[{}]], object), ["a"], "cannot be read as a NumPy file"),
     ],
 )
-def test_files_that_cannot_be_used(table, vectors, texts, message):
-    write(table, vectors, texts)
+def test_files_that_cannot_be_used(tmp_path, vectors, texts, message):
     with pytest.raises(SourceError, match=message):
+        Encoder.load(str(write(tmp_path / "use.npy", vectors, texts)))
+
+
+def test_missing_files(table, tmp_path):
+    with pytest.raises(SourceError, match=r"none\.npy: cannot be read"):
+        Encoder.load(str(tmp_path / "none.npy"))
+    table.with_suffix(".texts.jsonl").unlink()
+    with pytest.raises(SourceError, match=r"write the text of each row of use\.npy into it"):
         Encoder.load(str(table))
 
 
@@ -113,11 +101,3 @@ def test_a_vector_that_float32_cannot_hold_is_named(table, bad):
     assert encoder.encode(["good"]).tolist() == [[1, 0, 0]]
     with pytest.raises(SourceError, match="row 1: expected numbers that float32 holds"):
         encoder.encode(["bad"])
-
-
-def test_missing_files(table, tmp_path):
-    with pytest.raises(SourceError, match=r"none\.npy: cannot be read"):
-        Encoder.load(str(tmp_path / "none.npy"))
-    table.with_suffix(".texts.jsonl").unlink()
-    with pytest.raises(SourceError, match=r"write the text of each row of use\.npy into it"):
-        Encoder.load(str(table))

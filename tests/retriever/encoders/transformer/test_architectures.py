@@ -10,8 +10,16 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from retriever.encoders.encoder import Encoder
+from retriever.encoders.transformer.pretrained import pack_linear
 from retriever.errors import ConfigError
-from tests.retriever.encoders.architectures import CLOSE, DEPTHS, OTHERS, TEXTS, WIDTH
+from tests.retriever.encoders.architectures import (
+    CLOSE,
+    DEPTHS,
+    OTHERS,
+    TEXTS,
+    WIDTH,
+    architectures,
+)
 
 POOLINGS = [
     "pooling=mean",
@@ -30,12 +38,6 @@ MEANS = {
 CONCATENATIONS = {"top-bottom": [-1, 1], "layers=1..2::fusion=concat": [1, 2]}
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-# Depth matters to SBERT-WK alone: RoBERTa with 3 layers stands for the one with 24 elsewhere.
-architectures = pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.soak] * (name == "roberta24")) for name in DEPTHS],
-)
 
 
 def unit(vectors):
@@ -173,3 +175,22 @@ def test_fewer_bits_are_close_to_float32(name, load):
         assert half.dtype == np.float32
         assert (half != full).any()
         assert (half * full).sum(axis=1).min() > 0.99
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("bias", [True, False])
+def test_packed_layers_give_what_plain_ones_do(dtype, bias):
+    class Model(torch.nn.Sequential):
+        device = torch.device("cpu")
+
+    torch.manual_seed(0)
+    model = Model(torch.nn.Linear(24, 40, bias=bias), torch.nn.Linear(40, 8, bias=bias))
+    model = model.to(dtype).eval()
+    model.dtype = dtype
+    with torch.inference_mode():
+        inputs = [torch.randn(*shape, 24).to(dtype) for shape in ((1,), (5,), (3, 7))]
+        expected = [model(one) for one in inputs]
+        pack_linear(model)
+        for one, plain in zip(inputs, expected, strict=True):
+            tolerance = 1e-5 if dtype == torch.float32 else 2e-2
+            torch.testing.assert_close(model(one), plain, atol=tolerance, rtol=tolerance)

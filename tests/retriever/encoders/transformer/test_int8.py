@@ -81,26 +81,15 @@ def test_ranges_are_measured_once_if_the_cache_can_be_written(folders, cache, mo
 @pytest.mark.skipif(
     CPU.exists() and "vnni" not in CPU.read_text(), reason="this processor has no VNNI"
 )
-def test_int8_vectors_are_close_to_float32(folders, cache):
+@pytest.mark.parametrize("name", ["bert", pytest.param("", marks=pytest.mark.soak)])
+def test_int8_vectors_are_close_to_float32(folders, cache, name):
     pytest.importorskip("openvino", reason="OpenVINO is not installed")
-    folder = str(folders("bert"))
+    folder = str(folders(name)) if name else ""
+    texts = TEXTS if name else ["total and all-embracing", "the mitochondrion of a cell. " * 8]
     found = Encoder.load(f"{folder}::dtype=int8", device="cpu")
-    expected = Encoder.load(f"{folder}::backend=numpy", device="cpu").encode(TEXTS)
-    assert np.sum(found.encode(TEXTS) * expected, axis=1).min() > 0.98
+    expected = Encoder.load(f"{folder}::backend=numpy", device="cpu").encode(texts)
+    assert np.sum(found.encode(texts) * expected, axis=1).min() > 0.98
     assert [one.split()[:3] for one in found.computed] == [["int8", "by", "openvino"]]
-
-
-@pytest.mark.soak
-def test_int8_vectors_of_the_bundled_model_are_close_to_float32(minilm, cache):
-    pytest.importorskip("openvino", reason="OpenVINO is not installed")
-    texts = [
-        "total and all-embracing",
-        "How do I sort a list of dictionaries by a value?",
-        "The mitochondrion is the powerhouse of the cell. " * 8,
-        "NASA's James Webb Space Telescope launched on 25 December 2021.",
-    ]
-    found = Encoder.load("::dtype=int8", device="cpu").encode(texts)
-    assert np.sum(found * minilm.encode(texts), axis=1).min() > 0.99
 
 
 def test_calibration_texts_are_always_the_same():

@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.modules import module as torch_module
-from transformers import AutoModel
 
-from retriever.encoders.encoder import Encoder
-from tests.retriever.encoders.architectures import DEPTHS
+from tests.retriever.encoders.architectures import DEPTHS, architectures
 
 # The class whose forward pass is one layer.
 LAYER = {
@@ -27,12 +25,6 @@ LAYER = {
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-# Depth matters to SBERT-WK alone: RoBERTa with 3 layers stands for the one with 24 elsewhere.
-architectures = pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.soak] * (name == "roberta24")) for name in DEPTHS],
-)
-
 
 @contextmanager
 def finished(show):
@@ -44,18 +36,8 @@ def finished(show):
         handle.remove()
 
 
-@pytest.fixture
-def models(monkeypatch):
-    """The transformers models that are loaded in the test."""
-    made, original = [], AutoModel.from_pretrained
-
-    def load_(*arguments, **options):
-        result = original(*arguments, **options)
-        made.append(result[0] if isinstance(result, tuple) else result)
-        return result
-
-    monkeypatch.setattr(AutoModel, "from_pretrained", load_)
-    return made
+def torch_encoder(load, name, settings):
+    return load(name, f"backend=torch::{settings}".removesuffix("::"))
 
 
 def layer_class(name):
@@ -67,20 +49,15 @@ def layer_class(name):
     ("settings", "highest"),
     [("lc:0", 0), ("layers=2,0::fusion=concat", 2), ("", -1)],
 )
-def test_no_layer_above_the_highest_read_is_computed_and_no_pooler(
-    name, settings, highest, folders, models
-):
-    encoder = Encoder.load(
-        f"{folders(name)}::backend=torch::{settings}".removesuffix("::"), device="cpu"
-    )
-    ran = []
+def test_no_layer_above_the_highest_read_is_computed_and_no_pooler(name, settings, highest, load):
+    encoder, ran = torch_encoder(load, name, settings), []
     with finished(lambda one, _: ran.append(one)):
         encoder.encode(["w1 w2 w3"])
     layers = sum(type(one).__name__ == layer_class(name) for one in ran)
     assert layers == highest % (DEPTHS[name] + 1)
-    pooler = getattr(models[-1], "pooler", None)
-    poolers = set() if pooler is None else {id(one) for one in pooler.modules()}
-    assert not poolers & {id(one) for one in ran}
+    pooler = getattr(encoder._model.backbone.model, "pooler", None)
+    poolers = set() if pooler is None else set(pooler.modules())
+    assert not poolers & set(ran)
 
 
 @contextmanager
@@ -104,7 +81,7 @@ def alive(name):
 def test_a_hidden_state_is_gone_once_the_next_layer_has_read_it(name, settings, load):
     fused = f"sbert-wk::wk-variance=fused::start-layer={DEPTHS[name] - 1}"
     settings = settings.replace("FUSED", fused)
-    encoder = load(name, f"backend=torch::{settings}".removesuffix("::"))
+    encoder = torch_encoder(load, name, settings)
     with alive(name) as counts:
         encoder.encode(["w1 w2 w3", "w4", "w5 w6"])
     assert len(counts) >= 3
@@ -114,7 +91,7 @@ def test_a_hidden_state_is_gone_once_the_next_layer_has_read_it(name, settings, 
 
 @pytest.mark.parametrize("settings", ["", "sbert-wk", "top-bottom"])
 def test_the_hidden_states_of_one_batch_are_gone_before_the_next(settings, load):
-    encoder = load("bert", f"backend=torch::{settings}".removesuffix("::"))
+    encoder = torch_encoder(load, "bert", settings)
     with alive("bert") as counts:
         encoder.encode(["w1 " * one + "w2 " * (62 - one) for one in range(60)])
     assert len(counts) >= 6
