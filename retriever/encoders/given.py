@@ -50,14 +50,6 @@ class ReadyModel(EncoderModel):
         self._rows = self._read_texts()
         self.weights = _digest(self._path, self._texts)
 
-    def spec(self, asked: EncoderSettings) -> EncoderSpec:
-        """The specification of the vectors, for settings that name this file as the model."""
-        refuse_settings(
-            asked, _OWN, "is a file of ready vectors, which has no such setting; leave it out"
-        )
-        settings = plain_settings(asked, max_length=asked.max_length or _WINDOW)
-        return EncoderSpec(settings, self.weights, self.dimensions)
-
     def tokenize(
         self, texts: Sequence[str], max_length: int | None = None, *, query: bool = False
     ) -> list[list[int]]:
@@ -150,8 +142,11 @@ def _digest(*paths: Path) -> str:
 
 
 def _load(asked: EncoderSettings, _: LoadContext) -> tuple[EncoderSpec, ReadyModel]:
+    reason = "is a file of ready vectors, which has no such setting; leave it out"
+    refuse_settings(asked, _OWN, reason)
     model = ReadyModel(asked.model or "")
-    return model.spec(asked), model
+    settings = plain_settings(asked, max_length=asked.max_length or _WINDOW)
+    return EncoderSpec(settings, model.weights, model.dimensions), model
 
 
 KIND = Kind(load=_load, weights=lambda asked, download: ReadyModel(asked.model or "").weights)

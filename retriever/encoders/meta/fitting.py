@@ -316,7 +316,7 @@ class _PairWords:
 
 
 def _load(sources: Sequence[str | TextEncoder], device: str | None, download: bool) -> list[Source]:
-    loading = LoadContext(device, download, sharing(()))
+    loading = LoadContext(device, download, sharing())
     found: list[Source] = []
     seen: dict[str, str] = {}
     for one in sources:

@@ -204,7 +204,7 @@ class MetaModel(EncoderModel):
         parts = read_folder(Path(folder))
         objects = {one.name: one for one in map(GivenModel, loading.given)}
         # Sources over one model share its forward pass in torch, whoever else does.
-        shared = loading._replace(backbone_of=loading.backbone_of or sharing(()), given=())
+        shared = loading._replace(backbone_of=loading.backbone_of or sharing(), given=())
         alone = loading._replace(given=())
         weights = Counter(spec.weights for spec in parts.sources)
         found: list[Source] = []

@@ -34,23 +34,6 @@ Rows = NDArray[np.int64]
 DevScore = Callable[[TrainableEncoder], float]
 
 
-def classification(
-    left: torch.Tensor, right: torch.Tensor, labels: torch.Tensor, classifier: torch.nn.Module
-) -> torch.Tensor:
-    """Softmax over (u, v, |u - v|): Reimers and Gurevych 2019, Sec. 3, "classification"."""
-    import torch
-
-    logits = classifier(pair_features(left, right))
-    return torch.nn.functional.cross_entropy(logits, labels, reduction="none")
-
-
-def similarity_error(left: torch.Tensor, right: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-    """(cos(u, v) - score)^2: Reimers and Gurevych 2019, Sec. 3, "regression"."""
-    import torch
-
-    return (torch.nn.functional.cosine_similarity(left, right) - scores) ** 2
-
-
 def multiple_negatives(
     cosines: torch.Tensor, relevant: torch.Tensor, place: torch.Tensor, scale: float
 ) -> torch.Tensor:
@@ -68,13 +51,6 @@ def multiple_negatives(
     others[rows, place] = False
     logits = (cosines * scale).masked_fill(others, float("-inf"))
     return torch.nn.functional.cross_entropy(logits, place, reduction="none")
-
-
-def pairwise_hinge(positive: torch.Tensor, negative: torch.Tensor, margin: float) -> torch.Tensor:
-    """max(0, margin - cos(q, a+) + cos(q, a-)): Ma et al. 2019, Sec. 3, for the cosine."""
-    import torch
-
-    return torch.relu(margin - positive + negative)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -254,10 +230,13 @@ class _PairTask(Task[Rows]):
         left, right = encoder.vectors(pieces).chunk(2)
         if isinstance(examples, ScoredExamples):
             scores = torch.from_numpy(examples.scores[batch]).to(self.backbone.device)
-            return similarity_error(left, right, scores)
+            # Reimers and Gurevych 2019, Sec. 3, "regression".
+            return (torch.nn.functional.cosine_similarity(left, right) - scores) ** 2
         assert encoder.classifier is not None
         labels = torch.from_numpy(examples.labels[batch]).to(self.backbone.device)
-        return classification(left, right, labels, encoder.classifier)
+        # Sec. 3, "classification".
+        logits = encoder.classifier(pair_features(left, right))
+        return torch.nn.functional.cross_entropy(logits, labels, reduction="none")
 
 
 class _RankingTask(Task[TripleBatch]):
@@ -302,7 +281,8 @@ class _RankingTask(Task[TripleBatch]):
             positive, negative = (
                 cosines[torch.from_numpy(places)] for places in (batch.positive, batch.negative)
             )
-            return pairwise_hinge(positive, negative, self._settings.margin)
+            # Ma et al. 2019, Sec. 3, for the cosine.
+            return torch.relu(self._settings.margin - positive + negative)
         relevant = self._examples.pools.relevant(questions, passages)
         pairs = np.flatnonzero(relevant[question, passage])
         anchor = question[pairs]

@@ -198,10 +198,14 @@ class Backbone:
     def tokenize_with_offsets(
         self, texts: Sequence[str]
     ) -> tuple[list[list[int]], list[list[tuple[int, int]]]]:
-        """Word-piece ids of each text with special tokens, and the character offsets of each."""
+        """Ids of whole texts, and offsets of each piece, (0, 0) for special tokens."""
         if not texts:
             return [], []
-        encoded = self._read(texts, return_offsets_mapping=True)
+        encoded, special = self._read(texts, return_offsets_mapping=True), self.special
+        # A special token that stands for a piece of text, such as [UNK], has its offsets.
+        for row in encoded["offset_mapping"]:
+            row[: special.before] = [(0, 0)] * special.before
+            row[len(row) - special.after :] = [(0, 0)] * special.after
         return encoded["input_ids"], encoded["offset_mapping"]
 
     def piece_names(self, ids: Sequence[int]) -> list[str]:
@@ -355,10 +359,9 @@ class SharedBackbone(Backbone):
         folder: ModelFolder,
         device: str | None = None,
         dtype: Dtype = "float32",
-        wanted: Collection[int] | None = None,
     ) -> None:
         super().__init__(folder, device, dtype)
-        self._wanted = set(range(self.depth + 1) if wanted is None else wanted)
+        self._wanted: set[int] = set()
         self._ids: list[list[int]] = []
         self._batch: Batch | None = None
         self._states: dict[int, torch.Tensor] = {}
@@ -399,16 +402,14 @@ class SharedBackbone(Backbone):
             visit(layer, self._states[layer])
 
 
-def sharing(
-    wanted: Collection[int] | None = None,
-) -> Callable[[ModelFolder, str | None, Dtype], SharedBackbone]:
+def sharing() -> Callable[[ModelFolder, str | None, Dtype], SharedBackbone]:
     """A maker of backbones that gives the same one for the same weights and number format."""
     backbones: dict[tuple[str, Dtype], SharedBackbone] = {}
 
     def backbone_of(folder: ModelFolder, device: str | None, dtype: Dtype) -> SharedBackbone:
         key = (folder.weights, dtype)
         if key not in backbones:
-            backbones[key] = SharedBackbone(folder, device, dtype, wanted)
+            backbones[key] = SharedBackbone(folder, device, dtype)
         return backbones[key]
 
     return backbone_of

@@ -24,7 +24,7 @@ from retriever.encoders.computing import (
 )
 from retriever.encoders.fusion.pooling import Fuser, Fusion, SpecialTokens
 from retriever.encoders.model_folders import ModelFolder, Projection, find_model
-from retriever.encoders.registry import Batches, EncoderModel, Kind, LoadContext, Span
+from retriever.encoders.registry import Batches, EncoderModel, Kind, LoadContext
 from retriever.encoders.settings import (
     DEFAULT_MODEL,
     SHORTEST_WINDOW,
@@ -48,7 +48,7 @@ from retriever.encoders.transformer.openvino_engine import (
     least_cosine,
 )
 from retriever.encoders.transformer.resolution import fuse, resolve, same_layers
-from retriever.encoders.transformer.word_pieces import WordPieces
+from retriever.encoders.transformer.word_pieces import PieceModel, WordPieces
 from retriever.errors import ConfigError, MissingExtraError, ModelError
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _affine(weight: Floats, bias: Floats, activation: Layer) -> Layer:
     return lambda vectors: activation(vectors @ weight.T + bias)
 
 
-class LightModel(EncoderModel):
+class LightModel(PieceModel):
     """Turns word pieces into vectors; the same as `TransformerModel` gives, within rounding.
 
     Few texts run in NumPy, many in OpenVINO or, where it is not installed, in torch. Threads may
@@ -134,7 +134,7 @@ class LightModel(EncoderModel):
         if settings.dtype == "float16":
             raise UnsupportedModelError("float16, which torch has for GPUs")
         self._weights = read_weights(folder)
-        self._pieces = WordPieces(folder)
+        self._tokenizer: WordPieces = WordPieces(folder)
         self._settings = settings
         # None until the default format is chosen, when OpenVINO is first used.
         self._format: Dtype | None = None if automatic else settings.number_format
@@ -149,25 +149,7 @@ class LightModel(EncoderModel):
         self._identity = folder.weights
         self._encoded = 0
         self.computed: set[str] = set()
-        self.max_length = min(self._weights.longest, self._pieces.max_length)
-
-    def tokenize(
-        self, texts: Sequence[str], max_length: int | None = None, *, query: bool = False
-    ) -> list[list[int]]:
-        """Word-piece ids of each text with special tokens; cut at `max_length` ids if given."""
-        if self._settings.wk_preset == "released":
-            # The published code cuts the ids themselves: a text that is cut has no [SEP].
-            return [ids[:max_length] for ids in self._pieces.tokenize(texts)]
-        return self._pieces.tokenize(texts, max_length)
-
-    def piece_offsets(self, text: str) -> list[tuple[int, int]]:
-        """(start, stop) character offsets of each word piece, special tokens left out."""
-        return self._pieces.piece_offsets(text)
-
-    @property
-    def word_dimensions(self) -> int:
-        """Those of a vector, if a piece has one of its own."""
-        return self.dimensions if self._fuser.fuses_pieces else 0
+        self.max_length = min(self._weights.longest, self._tokenizer.max_length)
 
     def embed(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """One vector per text, (texts, dimensions) float32, not normalized."""
@@ -204,12 +186,6 @@ class LightModel(EncoderModel):
             own = self._compiled().dtype if engine == "openvino" else self._settings.number_format
             self.computed.add(way(own, engine))
         return engine
-
-    def tokenize_with_offsets(
-        self, texts: Sequence[str], *, query: bool = False
-    ) -> tuple[list[list[int]], list[list[Span]]]:
-        """Ids of whole texts, and offsets of each piece, (0, 0) for special tokens."""
-        return self._pieces.tokenize_with_offsets(texts)
 
     def piece_batches(self, pieces: Sequence[Sequence[int]]) -> Batches:
         """The vectors of all pieces, a batch after the other."""
@@ -250,7 +226,7 @@ class LightModel(EncoderModel):
                 if self._format is None:
                     self._format = self._faithful_format(native_format())
                 if self._format == "int8":
-                    parts = self._weights, self._identity, self._pieces, self.max_length
+                    parts = self._weights, self._identity, self._tokenizer, self.max_length
                     ranges = calibrated(*parts)
                 engine = OpenVINOEngine(self._weights, self._fuser.layers, self._format, ranges)
                 self._openvino = os.getpid(), engine
@@ -266,7 +242,7 @@ class LightModel(EncoderModel):
         engine = OpenVINOEngine(self._weights, self._fuser.layers, dtype)
 
         def both(texts: Sequence[str]) -> list[Floats]:
-            pieces = self._pieces.tokenize(texts, self.max_length)
+            pieces = self._tokenizer.tokenize(texts, self.max_length)
             pair = []
             for batches in (self._states(pieces, "numpy"), engine.run(pieces)):
                 vectors = np.zeros((len(pieces), self.dimensions), np.float32)

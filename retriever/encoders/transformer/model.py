@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from retriever.encoders.computing import way
 from retriever.encoders.fusion.pooling import Fuser, Fusion, Pieces
 from retriever.encoders.model_folders import ModelFolder, Projection
-from retriever.encoders.registry import Batches, EncoderModel, Span
+from retriever.encoders.registry import Batches, Span
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.transformer.backbone import Backbone, Batch
+from retriever.encoders.transformer.word_pieces import PieceModel
 from retriever.errors import ConfigError, ModelError
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class TextStates:
     kept: NDArray[np.bool_]
 
 
-class TransformerModel(EncoderModel):
+class TransformerModel(PieceModel):
     """Turns word pieces into vectors.
 
     One batch of hidden states is in memory at a time; for mean and concatenation only the pooled
@@ -101,23 +102,20 @@ class TransformerModel(EncoderModel):
     def __init__(
         self, backbone: Backbone, folder: ModelFolder, settings: EncoderSettings, fusion: Fusion
     ) -> None:
-        self.backbone = backbone
+        self._tokenizer = self.backbone = backbone
         self.computed = {way(settings.number_format, "torch")}
         self._settings = settings
         self._fuser = Fuser(settings, fusion, backbone.special)
-        self._require_special_token()
-        width = self._fuser.width(backbone.width)
-        self._head, self.dimensions = _make_head(backbone, folder, settings, width)
-        backbone.want(self.layers)
-
-    def _require_special_token(self) -> None:
-        special = self.backbone.special
+        special = backbone.special
         for name, place in (("cls", special.cls), ("sep", special.sep)):
-            if self._settings.pooling == name and place is None:
+            if settings.pooling == name and place is None:
                 raise ConfigError(
                     f"pooling: this model's tokenizer puts no [{name.upper()}] around a text; "
                     "choose mean or max"
                 )
+        width = self._fuser.width(backbone.width)
+        self._head, self.dimensions = _make_head(backbone, folder, settings, width)
+        backbone.want(self.layers)
 
     def in_torch(self) -> TransformerModel:
         """Itself."""
@@ -127,41 +125,6 @@ class TransformerModel(EncoderModel):
     def reader(self) -> object:
         """Models of one backbone read the same pieces."""
         return self.backbone
-
-    @property
-    def word_dimensions(self) -> int:
-        """Those of a vector, if a piece has one of its own: see `Fuser.fuses_pieces`."""
-        return self.dimensions if self._fuser.fuses_pieces else 0
-
-    @property
-    def cuts_off_ends(self) -> bool:
-        """Whether a text that is cut loses the special tokens at its end."""
-        return self._settings.wk_preset == "released"
-
-    def tokenize(
-        self, texts: Sequence[str], max_length: int | None = None, *, query: bool = False
-    ) -> list[list[int]]:
-        """Word-piece ids of each text with special tokens; cut at `max_length` ids if given."""
-        if self.cuts_off_ends:
-            # The published code cuts the ids themselves: a text that is cut has no [SEP].
-            return [ids[:max_length] for ids in self.backbone.tokenize(texts)]
-        return self.backbone.tokenize(texts, max_length)
-
-    def piece_offsets(self, text: str) -> list[tuple[int, int]]:
-        """(start, stop) character offsets of each word piece, special tokens left out."""
-        return self.backbone.piece_offsets(text)
-
-    def tokenize_with_offsets(
-        self, texts: Sequence[str], *, query: bool = False
-    ) -> tuple[list[list[int]], list[list[Span]]]:
-        """Ids of whole texts, and offsets of each piece, (0, 0) for special tokens."""
-        ids, offsets = self.backbone.tokenize_with_offsets(texts)
-        special = self.backbone.special
-        # A special token that stands for a piece of text, such as [UNK], has its offsets.
-        for row in offsets:
-            row[: special.before] = [(0, 0)] * special.before
-            row[len(row) - special.after :] = [(0, 0)] * special.after
-        return ids, offsets
 
     def embed(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """One vector per text, not normalized, from word-piece ids with special tokens."""
@@ -261,8 +224,9 @@ class TransformerModel(EncoderModel):
         """Where each piece is in the text without its prompt; (0, 0) for what is not in it."""
         special = self.backbone.special
         offsets = self.piece_offsets(text)
+        released = self._settings.wk_preset == "released"
         cut = len(offsets) + special.before + special.after > pieces
-        room = pieces - special.before - (0 if cut and self.cuts_off_ends else special.after)
+        room = pieces - special.before - (0 if cut and released else special.after)
         inside = [
             (max(start - prompt, 0), stop - prompt) if stop > prompt else (0, 0)
             for start, stop in offsets[:room]

@@ -6,11 +6,17 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from retriever.encoders.model_folders import ModelFolder, read_json
+from retriever.encoders.registry import EncoderModel, Span
 from retriever.encoders.transformer.bert import UnsupportedModelError
 from retriever.errors import ModelError
+
+if TYPE_CHECKING:
+    from retriever.encoders.fusion.pooling import Fuser
+    from retriever.encoders.settings import EncoderSettings
+    from retriever.encoders.transformer.backbone import Backbone
 
 _FILE = "tokenizer.json"
 _CLASSES = ("BertTokenizer", "BertTokenizerFast", "MPNetTokenizer", "MPNetTokenizerFast")
@@ -82,6 +88,38 @@ class WordPieces:
         if whole.ids[1:-1] != bare.ids or not bare.ids or any(whole.type_ids):
             raise UnsupportedModelError("special tokens other than [CLS] and [SEP] around a text")
         return whole.ids[0], whole.ids[-1]
+
+
+class PieceModel(EncoderModel):
+    """A transformer, which reads the word pieces of its tokenizer, in torch or without it."""
+
+    _tokenizer: WordPieces | Backbone
+    _settings: EncoderSettings
+    _fuser: Fuser
+
+    @property
+    def word_dimensions(self) -> int:
+        """Those of a vector, if a piece has one of its own: see `Fuser.fuses_pieces`."""
+        return self.dimensions if self._fuser.fuses_pieces else 0
+
+    def tokenize(
+        self, texts: Sequence[str], max_length: int | None = None, *, query: bool = False
+    ) -> list[list[int]]:
+        """Word-piece ids of each text with special tokens; cut at `max_length` ids if given."""
+        if self._settings.wk_preset == "released":
+            # The published code cuts the ids themselves: a text that is cut has no [SEP].
+            return [ids[:max_length] for ids in self._tokenizer.tokenize(texts)]
+        return self._tokenizer.tokenize(texts, max_length)
+
+    def piece_offsets(self, text: str) -> list[Span]:
+        """(start, stop) character offsets of each word piece, special tokens left out."""
+        return self._tokenizer.piece_offsets(text)
+
+    def tokenize_with_offsets(
+        self, texts: Sequence[str], *, query: bool = False
+    ) -> tuple[list[list[int]], list[list[Span]]]:
+        """Ids of whole texts, and offsets of each piece, (0, 0) for special tokens."""
+        return self._tokenizer.tokenize_with_offsets(texts)
 
 
 def _settings(path: Path) -> dict[str, Any]:
