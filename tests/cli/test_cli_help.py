@@ -16,6 +16,7 @@ from cli.options import SECTIONS, Command, json_option, option, other_settings, 
 from retriever.encoders.settings import encoder_keys
 from retriever.errors import ConfigError
 from retriever.settings import setting
+from tests.cli.conftest import found, refused
 from tests.cli.test_cli_process import HEAVY
 
 WIDTH = 80
@@ -45,12 +46,16 @@ def shown():
     """The help page of every command, from one process that asks for nothing else."""
     code = (
         "import contextlib, io, json, sys\n"
-        "from cli.main import run\n"
+        "from cli.main import cli, run\n"
         "pages = {}\n"
         "for name in json.loads(sys.argv[1]):\n"
         "    with contextlib.redirect_stdout(io.StringIO()) as page:\n"
         "        assert run([*name.split(), '--help']) == 0\n"
         "    pages[name] = page.getvalue()\n"
+        "from click.shell_completion import BashComplete\n"
+        "completer = BashComplete(cli, {}, 'retriever', '_RETRIEVER_COMPLETE')\n"
+        "for words, last in ((['query'], '--'), (['index', '--model'], 'all'), (['eval'], '')):\n"
+        "    assert completer.get_completions(words, last), words\n"
         f"print(json.dumps([pages, [m for m in {HEAVY} if m in sys.modules]]))\n"
     )
     done = subprocess.run(
@@ -63,7 +68,7 @@ def shown():
     return json.loads(done.stdout)
 
 
-def test_help_imports_nothing_heavy(shown):
+def test_help_and_completion_import_nothing_heavy(shown):
     _, heavy = shown
     assert heavy == []
 
@@ -79,9 +84,12 @@ def test_a_page_shows_each_option_once_with_all_its_spellings(shown):
         page = pages[name]
         assert page.startswith(f"Usage: retriever {name}".rstrip()), name
         assert max(map(len, page.splitlines())) <= WIDTH, name
+        assert command.help, name
+        assert len({one.name for one in command.params}) == len(command.params), name
         options = [
             one for one in command.get_params(context(command)) if isinstance(one, click.Option)
         ]
+        assert all(one.help for one in options), name
         spellings = [spelling for one in options for spelling in (*one.opts, *one.secondary_opts)]
         assert len(set(spellings)) == len(spellings), name
         found = [
@@ -103,16 +111,6 @@ def test_the_first_page_lists_the_commands_in_the_order_of_the_tree(shown):
     assert "..." not in listed, "a summary is too long for its line"
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_every_command_and_option_says_what_it_is_and_has_a_name_of_its_own(name):
-    assert ALL[name].help
-    names = [one.name for one in ALL[name].params]
-    assert len(names) == len(set(names))
-    for parameter in ALL[name].params:
-        if isinstance(parameter, click.Option):
-            assert parameter.help, parameter.opts
-
-
 def test_sections_come_in_one_order_and_hold_each_option_once(shown):
     pages, _ = shown
     assert {"query", "index", "delete", "info", "verify", "reindex"} <= set(SECTIONED)
@@ -121,13 +119,6 @@ def test_sections_come_in_one_order_and_hold_each_option_once(shown):
         assert headings == sorted(headings, key=SECTIONS.index), name
         held = [one for options in command.sections(context(command)).values() for one in options]
         assert len(held) == len(set(held)) == len(entries(pages[name])), name
-
-
-def test_what_most_people_need_of_query_is_on_the_first_screen():
-    page = ALL["query"].get_help(context(ALL["query"], info_name="query", terminal_width=80))
-    first = page.splitlines()[:24]
-    assert [one for one in ("-i, --index", "-k", "--mode", "--where", "--queries")
-            if not any(line.startswith(f"  {one} ") for line in first)] == []  # fmt: skip
 
 
 def test_no_command_without_an_index_speaks_of_its_own():
@@ -233,36 +224,14 @@ def test_other_settings_are_checked(sell, text, said):
 
 def test_settings_are_listed_with_their_meaning_and_source(retriever):
     shown = retriever("inspect", "settings").out
-    listed = {one["key"]: one for one in json.loads(retriever("inspect", "settings", "--json").out)}
+    listed = {one["key"]: one for one in found(retriever("inspect", "settings", "--json"))}
     assert set(listed) == {one.key for one in encoder_keys()}
-    assert listed["omega"]["values"] == "0 to 1"
+    assert (listed["omega"]["values"], listed["omega"]["default"]) == ("0 to 1", "0.5")
     assert "omega: 0 to 1; default: 0.5\n    SBERT-WK: weight of alignment" in shown
     assert "(Wang and Kuo 2020, Eq. 9)" in shown
-    assert (
-        "rrf-k: a number; default: 60\n    Constant"
-        in retriever("inspect", "settings", "query").out
-    )
-    for words, said in (
-        (["info"], "takes no --set"),
-        (["train"], "expected a command"),
-        (["x"], "x"),
-    ):
-        outcome = retriever("inspect", "settings", *words)
-        assert (outcome.code, outcome.err.count("\n")) == (2, 1)
-        assert said in outcome.err
-
-
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        (
-            ["query", "x", "--rrf-k", "3"],
-            "'--rrf-k': it is a setting, give it as `--set rrf-k=VALUE`",
-        ),
-        (["index", "x", "--no-stemming"], "give it as `--set stemming=no`"),
-    ],
-)
-def test_former_options_name_what_has_taken_their_place(retriever, command, said):
-    outcome = retriever(*command)
-    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
-    assert said in outcome.err
+    of_query = retriever("inspect", "settings", "query").out
+    assert "rrf-k: a number; default: 60\n    Constant of rrf, above 0.\n" in of_query
+    refused(retriever("inspect", "settings", "info"), "takes no --set")
+    for words in ("train", "x", "query x"):
+        said = f"expected a command, found '{words}'"
+        refused(retriever("inspect", "settings", *words.split()), said)

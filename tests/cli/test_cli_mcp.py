@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("mcp")
 
 from retriever import Index
+from tests.cli.conftest import refused
 
 
 @pytest.fixture
@@ -38,40 +39,29 @@ def folders(tmp_path, fake_encoder):
     return made
 
 
-def test_an_index_is_called_like_its_folder_or_as_the_user_says(retriever, served, folders):
+def test_an_index_is_called_like_its_folder_or_as_the_user_says(
+    retriever, served, folders, monkeypatch
+):
     wiki, papers, other = folders
     assert retriever("mcp", wiki, papers, f"more={other}").code == 0
     assert served == {"indexes": {"wiki": wiki, "papers": papers, "more": other}, "http": None}
+    monkeypatch.setenv("RETRIEVER_INDEX", str(papers))
+    assert retriever("mcp", "--dtype", "float32").code == 0
+    assert served["indexes"] == {"papers": papers}
 
 
-def test_two_indexes_of_one_name_are_refused(retriever, served, folders):
-    refused = retriever("mcp", *folders[1:])
-    assert refused.code == 2
-    assert "'papers'" in refused.err
-    assert "NAME=INDEX" in refused.err
+def test_what_cannot_be_served_is_refused(retriever, served, folders):
+    said = "two indexes are called 'papers': give one as NAME=INDEX"
+    refused(retriever("mcp", *folders[1:]), said)
+    refused(retriever("mcp", folders[0], "--model", "another"), "another")
     assert not served
-
-
-def test_without_a_folder_it_serves_the_index_of_the_environment(
-    retriever, served, folders, monkeypatch
-):
-    monkeypatch.setenv("RETRIEVER_INDEX", str(folders[0]))
-    assert retriever("mcp").code == 0
-    assert served["indexes"] == {"wiki": folders[0]}
 
 
 def test_http_is_served_on_this_machine_alone_by_default(retriever, served, folders, monkeypatch):
     done = retriever("mcp", folders[0], "--http", "8766")
     assert served["http"] == ("127.0.0.1", 8766, None)
-    assert done.err.startswith("http://127.0.0.1:8766/mcp")
+    assert done.err == "http://127.0.0.1:8766/mcp (Ctrl-C ends)\n"
     monkeypatch.setenv("RETRIEVER_TOKEN", "secret")
-    retriever("mcp", folders[0], "--http", "8766", "--host", "::")
+    done = retriever("mcp", folders[0], "--http", "8766", "--host", "::")
     assert served["http"] == ("::", 8766, "secret")
-
-
-def test_the_encoder_and_how_it_computes_can_be_named(retriever, served, folders):
-    refused = retriever("mcp", folders[0], "--model", "another")
-    assert refused.code == 2
-    assert "another" in refused.err
-    assert not served
-    assert retriever("mcp", folders[0], "--dtype", "float32").code == 0
+    assert done.err.startswith("http://[::]:8766/mcp")
