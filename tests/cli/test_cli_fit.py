@@ -1,10 +1,9 @@
 """`retriever train static` on small files of word vectors."""
 
-import json
-
 import pytest
 
 from retriever.encoders.static.model import StaticModel
+from tests.cli.conftest import found, refused
 
 
 @pytest.fixture
@@ -23,34 +22,30 @@ def corpus(write_jsonl):
     )
 
 
-@pytest.mark.parametrize("method", ["sif", "usif"])
-def test_what_was_fitted_is_saved_and_told_with_a_line_to_paste(
-    retriever, vectors, corpus, tmp_path, method
-):
-    folder = tmp_path / "my encoder"
-    arguments = ["--vectors", vectors, "--method", method, "--output", folder]
-    done = retriever("train", "static", corpus, *arguments)
-    assert done.code == 0
-    assert done.err == ""
-    first, last = done.out.splitlines()
-    assert f"{method} of 4 words, 3 dimensions; fitted on 3 texts of 3.0 words, 77.8%" in first
-    assert last == f"--model '{folder}'"
-    model = StaticModel.load(folder)
-    assert model.method == method
-    assert model.provenance["texts"] == 3
+@pytest.fixture
+def train(retriever):
+    return lambda *arguments: retriever("train", "static", *arguments, "-o", "my encoder")
 
 
-def test_json_tells_the_same_to_programs(retriever, vectors, corpus, tmp_path):
+def test_what_was_fitted_is_saved_and_told_with_a_line_to_paste(train, vectors, corpus, tmp_path):
+    done = train(corpus, "--vectors", vectors, "--method", "usif")
+    assert (done.code, done.err) == (0, "")
+    model = StaticModel.load("my encoder")
+    parameters, origin = model.fitted.parameters, model.provenance
+    assert done.out.splitlines() == [
+        "my encoder: usif of 4 words, 3 dimensions; fitted on 3 texts of 3.0 words, 77.8% of them "
+        f"known; a is infinite: all words have the same weight; {parameters['components']} "
+        f"components removed, which hold {origin['components_hold']:.1%} of the squared length "
+        "of 2 texts",
+        "--model 'my encoder'",
+    ]
     (tmp_path / "counts.txt").write_text("one 3\nelsewhere 1\n")
-    done = retriever(
-        "train", "static", corpus, "--vectors", vectors, "--method", "sif", "--json",
-        "-o", tmp_path / "sif", "--set", "a=0.25", "--set", f"word-counts={tmp_path}/counts.txt",
-    )  # fmt: skip
-    assert done.code == 0
-    facts = json.loads(done.out)
-    model = StaticModel.load(tmp_path / "sif")
+    asked = ("--vectors", vectors, "--method", "sif", "--set", "word-counts=counts.txt")
+    facts = found(train(corpus, *asked, "--set", "a=0.25", "--json"))
+    assert "77.8% of them known; a = 0.25; " in train(corpus, *asked, "--set", "a=0.25").out
+    model = StaticModel.load("my encoder")
     assert facts == {
-        "encoder": str(tmp_path / "sif"),
+        "encoder": "my encoder",
         "method": "sif",
         "words": 4,
         "dimensions": 3,
@@ -62,44 +57,30 @@ def test_json_tells_the_same_to_programs(retriever, vectors, corpus, tmp_path):
     assert facts["provenance"]["word_counts"] == "counts.txt"
 
 
-def test_a_method_with_nothing_to_fit_needs_no_source(retriever, vectors, corpus, tmp_path):
-    folder = tmp_path / "plain"
-    arguments = ["--vectors", vectors, "--method", "p-mean", "--output", folder]
-    done = retriever("train", "static", *arguments, "--quiet")
-    assert (done.code, done.out, done.err) == (0, "", "")
-    assert StaticModel.load(folder).dimensions == 9
-    done = retriever("train", "static", corpus, *arguments)
-    assert done.code == 0
-    assert "SOURCE is not read" in done.err
+def test_a_method_with_nothing_to_fit_needs_no_source(train, vectors, corpus):
+    asked = ("--vectors", vectors, "--method", "p-mean")
+    assert train(*asked, "--quiet") == (0, "", "")
+    assert StaticModel.load("my encoder").dimensions == 9
+    done = train(corpus, *asked)
+    assert done.err == "note: p-mean has nothing to fit; SOURCE is not read\n"
+    assert done.out.startswith("my encoder: p-mean of 4 words, 9 dimensions\n")
 
 
-def test_bad_records_are_counted_and_skipped_if_asked_for(
-    retriever, vectors, write_jsonl, tmp_path
-):
+def test_bad_records_are_counted_and_skipped_if_asked_for(train, vectors, write_jsonl, tmp_path):
     corpus = write_jsonl({"id": "1", "body": "one two"}, {"id": "2", "body": 5}, {"id": "3"})
-    arguments = ["--vectors", vectors, "--method", "sif", "-o", tmp_path / "sif"]
-    failed = retriever("train", "static", corpus, *arguments, "--set", "text-field=body")
-    assert failed.code == 2
-    assert not (tmp_path / "sif").exists()
-    done = retriever(
-        "train", "static", corpus, *arguments, "--set", "text-field=body", "--set", "on-error=skip"
-    )
-    assert done.code == 0
-    assert done.err.count("skipped:") == 2
+    asked = (corpus, "--vectors", vectors, "--method", "sif", "--set", "text-field=body")
+    refused(train(*asked), f"{corpus}:2:")
+    assert not (tmp_path / "my encoder").exists()
+    done = train(*asked, "--set", "on-error=skip")
+    assert (done.code, done.err.count("skipped:")) == (0, 2)
 
 
-def test_lsa_makes_its_own_word_vectors(retriever, write_jsonl, tmp_path):
+def test_lsa_makes_its_own_word_vectors(train, write_jsonl):
     records = [{"id": str(row), "text": f"word{row % 7} word{row % 4} all"} for row in range(20)]
-    corpus = write_jsonl(*records)
-    arguments = ["--method", "lsa", "--dimensions", "3", "-o", tmp_path / "lsa"]
-    done = retriever("train", "static", corpus, *arguments, "--json")
-    assert done.code == 0, done.err
-    facts = json.loads(done.out)
-    assert (facts["method"], facts["dimensions"]) == ("lsa", 3)
+    asked = (write_jsonl(*records), "--method", "lsa", "--dimensions", "3")
     # What is in more than half of the texts is left out.
-    assert facts["words"] == 7
-    assert facts["provenance"]["texts"] == 20
-    whole = retriever("train", "static", corpus, *arguments, "--set", "max-df=1", "--json")
-    assert json.loads(whole.out)["words"] == 8
-    told = retriever("train", "static", corpus, *arguments)
-    assert told.out.startswith(f"{tmp_path / 'lsa'}: lsa of 7 words, 3 dimensions\n")
+    for options, words in ((), 7), (("--set", "max-df=1"), 8):
+        facts = found(train(*asked, *options, "--json"))
+        assert (facts["method"], facts["dimensions"], facts["words"]) == ("lsa", 3, words)
+        assert facts["provenance"]["texts"] == 20
+    assert train(*asked).out.startswith("my encoder: lsa of 7 words, 3 dimensions\n")

@@ -30,16 +30,9 @@ def test_a_set_is_written_in_sentevals_form_and_summed_up(make, tmp_path):
     assert done.err.count("note:") == 1
     path = tmp_path / "probing/sentence_length.txt"
     assert (told["seed"], told["texts"], told["sentences"]) == (3, 1800, 1800)
-    assert told["sets"] == [
-        {
-            "task": "sentlen",
-            "file": "probing/sentence_length.txt",
-            "labels": 6,
-            "tr": 1500,
-            "va": 150,
-            "te": 150,
-        }
-    ]
+    sizes = {"labels": 6, "tr": 1500, "va": 150, "te": 150}
+    file = "probing/sentence_length.txt"
+    assert told["sets"] == [{"task": "sentlen", "file": file, **sizes}]
     task = read_probing(path)
     assert [len(task.splits[split]) for split in ("train", "dev", "test")] == [1500, 150, 150]
 

@@ -1,11 +1,10 @@
 """`retriever train meta`, and what commands do with its folder."""
 
-import json
-
 import numpy as np
 import pytest
 
 from retriever.encoders.encoder import Encoder
+from tests.cli.conftest import found
 
 TEXTS = [f"w{number} w{number * 7 % 30} w{number % 5} w{number * 3 % 11}" for number in range(40)]
 
@@ -16,87 +15,56 @@ def corpus(write_jsonl):
 
 
 @pytest.fixture
-def pairs(tmp_path):
-    def write(name, count=12):
-        lines = [f"{row % 6}\t{TEXTS[row]}\t{TEXTS[row + row % 6]}" for row in range(count)]
-        (tmp_path / name).write_text("\n".join(["score\tsentence1\tsentence2", *lines]) + "\n")
-
-    for name in ("train.tsv", "dev.tsv", "test.tsv"):
-        write(name)
-    return tmp_path
-
-
-@pytest.fixture
-def train(retriever, tiny_models, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def train(retriever, tiny_models):
     sources = ["--source", tiny_models["bert"], "--source", f"{tiny_models['roberta']}::lc:0,2"]
-
-    def call(*arguments, output="both"):
-        return retriever("train", "meta", *arguments, *sources, "-o", output)
-
-    return call
+    return lambda *asked: retriever("train", "meta", *asked, *sources, "-o", "both")
 
 
 def test_it_prints_the_sources_and_a_line_to_paste(train, corpus, tiny_models):
     done = train(corpus, "--method", "svd", "--dimensions", "8")
-    assert done.code == 0, done.err
-    assert done.err == ""
-    lines = done.out.splitlines()
-    assert lines[0] == (
-        "both: svd of 2 encoders, word level, mean pooling, 8 dimensions, window 40"
-    )
-    assert lines[1].split() == ["source", "dimensions", "weight", "fingerprint"]
-    assert lines[2].split()[:3] == [f"{tiny_models['bert']}::max-length=40", "16", "1.000"]
-    assert lines[-1] == "--model both"
-
-
-def test_json_is_for_programs(train, corpus):
-    arguments = [corpus, "--method", "gcca", "--set", "regularization=0.5", "--seed", "3"]
-    done = train(*arguments, "--set", "sample=30", "--json", "--quiet")
-    facts = json.loads(done.out)
+    assert (done.code, done.err) == (0, "")
+    first, names, row, *_, last = done.out.splitlines()
+    assert first == "both: svd of 2 encoders, word level, mean pooling, 8 dimensions, window 40"
+    assert names.split() == ["source", "dimensions", "weight", "fingerprint"]
+    assert row.split()[:3] == [f"{tiny_models['bert']}::max-length=40", "16", "1.000"]
+    assert last == "--model both"
+    asked = (corpus, "--method", "gcca", "--set", "regularization=0.5", "--set", "sample=30")
+    facts = found(train(*asked, "--seed", "3", "--json"))
     assert facts["parameters"]["regularization"] == 0.5
-    assert facts["provenance"]["sampled"] == 30
-    assert facts["provenance"]["texts"] == 40
+    assert facts["provenance"].items() >= {"sampled": 30, "texts": 40}.items()
     assert facts["fingerprint"] == Encoder.load("both").spec.fingerprint
+    said = "note: conc has nothing to fit on texts; CORPUS is not read\n"
+    assert train(corpus, "--method", "conc", "--quiet") == (0, "", said)
 
 
-@pytest.mark.parametrize("method", ["conc", "avg"])
-def test_a_method_with_nothing_to_fit_needs_no_corpus(train, corpus, method):
-    assert train("--method", method, "--quiet")[:2] == (0, "")
-    done = train(corpus, "--method", method)
-    assert done.code == 0
-    assert "CORPUS is not read" in done.err
-
-
-def test_training_takes_its_options(train, corpus, pairs):
-    options = ["--set", "epochs=2", "--no-weights", "--dev", pairs / "dev.tsv"]
-    facts = json.loads(train(corpus, "--method", "unsup", *options, "--json").out)
+def test_training_takes_its_options_and_the_splits_of_a_folder(train, corpus, tmp_path):
+    lines = [f"{row % 6}\t{TEXTS[row]}\t{TEXTS[row + row % 6]}" for row in range(12)]
+    (tmp_path / "pairs").mkdir()
+    for name in ("train.tsv", "dev.tsv", "test.tsv"):
+        text = "\n".join(["score\tsentence1\tsentence2", *lines, ""])
+        (tmp_path / "pairs" / name).write_text(text)
+    options = ["--set", "epochs=2", "--no-weights", "--dev", "pairs/dev.tsv"]
+    facts = found(train(corpus, "--method", "unsup", *options, "--json"))
     assert facts["parameters"]["epochs"] == 2
     assert [one["weight"] for one in facts["sources"]] == [0.5, 0.5]
     assert facts["provenance"]["stopped_by"] == "dev Pearson"
-
-
-def test_a_folder_gives_its_own_splits(train, pairs):
-    done = train("--method", "sup", "--set", "epochs=1", "--train", pairs, "--dev", pairs, "--json")
-    assert done.code == 0, done.err
-    provenance = json.loads(done.out)["provenance"]
-    assert (provenance["pairs"], provenance["dev_pairs"]) == (12, 12)
+    options = ["--set", "epochs=1", "--train", "pairs", "--dev", "pairs"]
+    facts = found(train("--method", "sup", *options, "--json"))
+    assert facts["provenance"].items() >= {"pairs": 12, "dev_pairs": 12}.items()
 
 
 def test_info_and_inspect_show_sources_and_words(train, corpus, retriever, tmp_path, tiny_models):
     train(corpus, "--method", "svd", "--quiet")
-    shown = retriever("info", "-i", "both")
-    assert shown.code == 0
-    assert "meta-embedding, svd of 2 encoders" in shown.out
-    assert str(tiny_models["bert"]) in shown.out
-    assert json.loads(retriever("info", "-i", "both", "--json").out)["method"] == "svd"
-    found = retriever("inspect", "weights", "w1, unknown w2", "--model", "./both", "--json")
-    words = json.loads(found.out)["words"]
+    shown = retriever("info", "-i", "both").out
+    assert "meta-embedding, svd of 2 encoders" in shown
+    assert str(tiny_models["bert"]) in shown
+    assert found(retriever("info", "-i", "both", "--json"))["method"] == "svd"
+    asked = ("inspect", "weights", "--model", "./both")
+    words = found(retriever(*asked, "w1, unknown w2", "--json"))["words"]
     assert [word["text"] for word in words] == ["w1", ",", "unknown", "w2"]
     lengths = Encoder.load("both").contributions("w1, unknown w2").lengths
     np.testing.assert_allclose([word["lengths"] for word in words], lengths, rtol=1e-5)
-    table = retriever("inspect", "weights", "w1, w2", "--model", "./both", "--plot", "a.png")
+    table = retriever(*asked, "w1, w2", "--plot", "a.png")
     assert table.out.splitlines()[-3].split()[0] == "w1"
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-    long = retriever("inspect", "weights", "w1 " * 60, "--model", "./both")
-    assert "exceeded the window of 40" in long.err
+    assert "exceeded the window of 40" in retriever(*asked, "w1 " * 60).err
