@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from indexes.errors import SourceError as SourceError
     from indexes.errors import StorageError as StorageError
     from indexes.files import GrowingArray as GrowingArray
-    from indexes.files import fsync_path as fsync_path
     from indexes.files import remove_abandoned as remove_abandoned
     from indexes.files import storage_errors as storage_errors
     from indexes.files import whole_file as whole_file
@@ -88,8 +87,8 @@ _NAMES = {
         "NotAnIndexError RetrieverError SourceError StorageError"
     ),
     "files": (
-        "GrowingArray fsync_path remove_abandoned storage_errors whole_file whole_files "
-        "whole_folder write_lines"
+        "GrowingArray remove_abandoned storage_errors whole_file whole_files whole_folder "
+        "write_lines"
     ),
     "filters.grammar": "Where compile_where parse_field point_at type_mismatch",
     "folder.connection": "LOCK_FILE",

@@ -7,13 +7,14 @@ import threading
 import weakref
 from collections.abc import Sequence
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
-from cachetools import LRUCache
+from cachetools import LRUCache, cachedmethod
 from numpy.typing import NDArray
 
-from indexes.filters.columns import UNKEPT, unpacked
+from indexes.filters.columns import UNKEPT, stored_values
 
 
 class Allowed:
@@ -65,14 +66,10 @@ class Ranks:
         weakref.finalize(self, self._values.close)
         self._lock = threading.Lock()
         self._values.execute("CREATE TABLE f0 (type TEXT, value, number INTEGER)")
-        rows = connection.execute(
-            "SELECT type, value, passages, checksum FROM metadata_values "
-            "WHERE segment = ? AND field = ? AND type <> ? ORDER BY type, value",
-            (segment, field, UNKEPT),
-        )
-        for number, (kind, value, stored, checksum) in enumerate(rows, start=1):
+        held = stored_values(connection, segment, field, "type <> ? ORDER BY type, value", UNKEPT)
+        for number, (kind, value, positions) in enumerate(held, start=1):
             self._values.execute("INSERT INTO f0 VALUES (?, ?, ?)", (kind, value, number))
-            self._ranks[unpacked(segment, field, kind, value, stored, checksum).to_array()] = number
+            self._ranks[positions.to_array()] = number
         self._values.commit()
         self.nbytes = int(self._ranks.nbytes) + _VALUE_BYTES * int(self._count)
 
@@ -114,13 +111,11 @@ class RanksCache:
             _CACHE_BYTES, getsizeof=lambda ranks: ranks.nbytes
         )
 
+    @cachedmethod(
+        attrgetter("_held"),
+        key=lambda _, connection, segment, field, size: (segment, field),
+        lock=attrgetter("_lock"),
+    )
     def of(self, connection: sqlite3.Connection, segment: int, field: int, size: int) -> Ranks:
         """The ranks of a field; of a segment that is too large to be remembered, read each time."""
-        with self._lock:
-            held = self._held.get((segment, field))
-        if held is None:
-            held = Ranks(connection, segment, field, size)
-            with self._lock:
-                if held.nbytes <= self._held.maxsize:
-                    self._held[segment, field] = held
-        return held
+        return Ranks(connection, segment, field, size)

@@ -121,19 +121,15 @@ def change_values(
     numbers = register_fields(connection, {*names, *(name for name, _ in gone)})
     for name, key in gone.keys() | come.keys():
         field = numbers[name]
-        where = (segment, field, *key)
-        stored = connection.execute(
-            "SELECT type, value, passages, checksum FROM metadata_values "
-            "WHERE segment = ? AND field = ? AND type = ? AND value = ?",
-            where,
-        ).fetchone()
-        bitmap = BitMap() if stored is None else unpacked(segment, field, *stored)
+        bitmap = BitMap()
+        for *_, held in stored_values(connection, segment, field, "type = ? AND value = ?", *key):
+            bitmap |= held
         bitmap -= BitMap(gone.get((name, key), []))
         bitmap |= BitMap(come.get((name, key), []))
         connection.execute(
             "DELETE FROM metadata_values "
             "WHERE segment = ? AND field = ? AND type = ? AND value = ?",
-            where,
+            (segment, field, *key),
         )
         if bitmap:
             connection.execute(
@@ -235,14 +231,26 @@ def unpacked(
     return BitMap([stored]) if isinstance(stored, int) else BitMap.deserialize(stored)
 
 
-def unkept_positions(connection: sqlite3.Connection, segment: int, field: int) -> BitMap | None:
+def stored_values(
+    connection: sqlite3.Connection, segment: int, field: int, which: str, *parameters: Any
+) -> Iterator[tuple[str, Any, BitMap]]:
+    """Type, value and positions in the rows of a field that meet an SQL condition."""
+    rows = connection.execute(
+        "SELECT type, value, passages, checksum FROM metadata_values "  # noqa: S608
+        f"WHERE segment = ? AND field = ? AND {which}",
+        (segment, field, *parameters),
+    )
+    for kind, value, stored, checksum in rows:
+        yield kind, value, unpacked(segment, field, kind, value, stored, checksum)
+
+
+def unkept_positions(
+    connection: sqlite3.Connection, segment: int, field: int
+) -> NDArray[np.int64] | None:
     """The positions with values of a field that are not kept; None if there are none."""
-    row = connection.execute(
-        "SELECT type, value, passages, checksum FROM metadata_values "
-        "WHERE segment = ? AND field = ? AND type = ?",
-        (segment, field, UNKEPT),
-    ).fetchone()
-    return None if row is None else unpacked(segment, field, *row)
+    for *_, held in stored_values(connection, segment, field, "type = ?", UNKEPT):
+        return np.asarray(held.to_array(), np.int64)
+    return None
 
 
 def one_zero(key: Value) -> Value:

@@ -185,8 +185,7 @@ def _mask_of_values(
             mask[unpacked(segment, field, *row).to_array()] = True
     unkept = unkept_positions(connection, segment, field)
     if unkept is not None:
-        ids = live.segment.ids_at(np.asarray(unkept.to_array(), np.int64))
-        listed = json.dumps(ids.tolist())
+        listed = json.dumps(live.segment.ids_at(unkept).tolist())
         mask |= _mask_of(live, matching_passages(connection, LISTED, condition, listed))
     return mask
 

@@ -26,8 +26,8 @@ from indexes.filters.columns import (
     UNKEPT,
     VALUES_SINCE,
     field_numbers,
+    stored_values,
     unkept_positions,
-    unpacked,
     values_of,
 )
 from indexes.filters.evaluation import LISTED, WAITING, Condition, matching_passages
@@ -119,8 +119,8 @@ def values_in(
             yield _value(kind, value), int(documents[rank]), int(matches[rank])
     unkept = unkept_positions(connection, segment, number)
     if unkept is not None:
-        long = np.asarray(unkept.to_array(), np.int64)
-        yield from _of_documents(connection, counted, np.intersect1d(counted.documents, long), name)
+        long = np.intersect1d(counted.documents, unkept)
+        yield from _of_documents(connection, counted, long, name)
 
 
 def _of_documents(
@@ -227,9 +227,7 @@ class FieldValues:
     """What has been seen of the values of one field."""
 
     types: set[FieldType] = field(default_factory=set)
-    strings: set[str] = field(default_factory=set)
-    numbers: set[float] = field(default_factory=set)
-    booleans: set[bool] = field(default_factory=set)
+    examples: set[_Key] = field(default_factory=set)
     # Numbers, among which are the least and the greatest one.
     ends: set[float] = field(default_factory=set)
     complete: bool = True
@@ -246,26 +244,21 @@ class FieldValues:
             self.ends.add(value)
         if kind in ("array", "object"):
             self.complete = False
-            for one in json.loads(value) if kind == "array" else ():
-                self._add_example(one)
-        elif example:
-            self._add_example(_value(kind, value))
-
-    def _add_example(self, value: Any) -> None:
-        if isinstance(value, bool):
-            self.booleans.add(value)
-        elif isinstance(value, int | float):
-            self.numbers.add(value)
-        elif isinstance(value, str):
-            self.strings.add(value)
+            elements = json.loads(value) if kind == "array" else []
+            self.examples.update(key for one in elements if (key := _key(one)) is not None)
+        elif example and (key := _key(_value(kind, value))) is not None:
+            self.examples.add(key)
 
     def summary(self, name: str) -> FieldSummary:
         """What is known of the field."""
-        strings, numbers = sorted(self.strings), sorted(self.numbers)
+        strings, numbers, booleans = (
+            sorted(value for kind, value in self.examples if kind == wanted)
+            for wanted in ("string", "number", "boolean")
+        )
         return FieldSummary(
             name,
             tuple(sorted(self.types)),
-            (*strings[:READ], *numbers[:READ], *sorted(self.booleans)),
+            (*strings[:READ], *numbers[:READ], *booleans),
             self.complete and max(len(strings), len(numbers)) < READ,
             (min(self.ends), max(self.ends)) if self.ends else None,
             self.distinct,
@@ -290,7 +283,11 @@ def field_summaries(
                 continue
             for number, name in names.items():
                 one = seen.setdefault(name, FieldValues())
-                one.distinct += _count(connection, live, number)
+                (count,) = connection.execute(
+                    "SELECT count(*) FROM metadata_values WHERE segment = ? AND field = ?",
+                    (live.segment.number, number),
+                ).fetchone()
+                one.distinct += count
                 for kind in (*TYPES, UNKEPT):
                     _read(connection, live, number, kind, one)
     return [one.summary(name) for name, one in sorted(seen.items()) if one.types]
@@ -338,15 +335,11 @@ def has_type(
 
 
 def _is_kept(connection: sqlite3.Connection, live: LiveSegment, field: int, kinds: str) -> bool:
-    rows = connection.execute(
-        "SELECT type, value, passages, checksum FROM metadata_values WHERE segment = ? "
-        "AND field = ? AND type IN (SELECT value FROM json_each(?))",
-        (live.segment.number, field, kinds),
-    )
+    which = "type IN (SELECT value FROM json_each(?))"
     # Of deleted documents there can be values until the segment is merged.
     return any(
-        not live.deleted or live.without_deleted(unpacked(live.segment.number, field, *row))
-        for row in rows
+        live.without_deleted(held)
+        for *_, held in stored_values(connection, live.segment.number, field, which, kinds)
     )
 
 
@@ -356,33 +349,19 @@ def _is_unkept(
     unkept = unkept_positions(connection, live.segment.number, field)
     if unkept is None:
         return False
-    held = np.asarray(live.without_deleted(unkept).to_array(), np.int64)
+    held = unkept if live.live is None else unkept[live.live[unkept]]
     some = json.dumps(live.segment.ids_at(held[:_UNKEPT_READ]).tolist())
     found = matching_passages(connection, LISTED, condition, some)
     return len(found) > 0 or len(held) > _UNKEPT_READ
 
 
-def _count(connection: sqlite3.Connection, live: LiveSegment, number: int) -> int:
-    return int(
-        connection.execute(
-            "SELECT count(*) FROM metadata_values WHERE segment = ? AND field = ?",
-            (live.segment.number, number),
-        ).fetchone()[0]
-    )
-
-
 def _read(
     connection: sqlite3.Connection, live: LiveSegment, number: int, kind: str, seen: FieldValues
 ) -> None:
-    segment = live.segment.number
-    for order in ("ASC", "DESC"):
-        rows = connection.execute(
-            "SELECT value, passages, checksum FROM metadata_values WHERE segment = ? "  # noqa: S608
-            f"AND field = ? AND type = ? ORDER BY value {order} LIMIT ?",
-            (segment, number, kind, READ if order == "ASC" else 1),
-        ).fetchall()
-        for value, passages, checksum in rows:
-            held = unpacked(segment, number, kind, value, passages, checksum)
+    for order, most in (("ASC", READ), ("DESC", 1)):
+        which = f"type = ? ORDER BY value {order} LIMIT ?"
+        rows = list(stored_values(connection, live.segment.number, number, which, kind, most))
+        for _, value, held in rows:
             if live.without_deleted(held):
                 seen.add(kind, value, example=order == "ASC")
         if len(rows) < READ:

@@ -318,19 +318,15 @@ def tokens(text: str) -> Iterator[Token]:
 
 
 def _unquote(text: str, start: int) -> tuple[str, int]:
-    characters: list[str] = []
-    quote, position = text[start], start + 1
-    while position < len(text):
-        if text[position] == quote:
-            return "".join(characters), position + 1
-        if text[position] == "\\":
-            position += 1
-            if text[position : position + 1] not in (quote, "\\"):
-                found = repr(text[position - 1 : position + 1])
-                raise error_at(position - 1, rf"\{quote} or \\ (write a backslash as \\)", found)
-        characters.append(text[position])
-        position += 1
-    raise error_at(start, f"a closing {quote}", "the end of the filter")
+    quote = text[start]
+    content = re.compile(rf"(?:[^\\{quote}]|\\[\\{quote}])*").match(text, start + 1)
+    end = content.end() if content else start
+    if end == len(text):
+        raise error_at(start, f"a closing {quote}", "the end of the filter")
+    if text[end] == "\\":
+        found = repr(text[end : end + 2])
+        raise error_at(end, rf"\{quote} or \\ (write a backslash as \\)", found)
+    return re.sub(r"\\(.)", r"\1", text[start + 1 : end]), end + 1
 
 
 def _number(raw: str, position: int) -> int | float:

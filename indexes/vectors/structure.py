@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,9 +33,6 @@ from indexes.vectors.effort import FLAT, Measured, SegmentStructure
 from indexes.vectors.flat import Nearest, search_flat
 from indexes.vectors.library import code_bytes, count_gpus, faiss_reason, load_faiss, unwrap
 from indexes.vectors.search import ID_BYTES, ListGuard, Searcher, open_searcher, sizes_of
-
-if TYPE_CHECKING:
-    pass
 
 STRUCTURE_FILE = "structure.faiss"
 _TRAILER_BYTES = 1024
