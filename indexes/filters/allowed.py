@@ -69,7 +69,7 @@ class Ranks:
         held = stored_values(connection, segment, field, "type <> ? ORDER BY type, value", UNKEPT)
         for number, (kind, value, positions) in enumerate(held, start=1):
             self._values.execute("INSERT INTO f0 VALUES (?, ?, ?)", (kind, value, number))
-            self._ranks[positions.to_array()] = number
+            self._ranks[positions] = number
         self._values.commit()
         self.nbytes = int(self._ranks.nbytes) + _VALUE_BYTES * int(self._count)
 

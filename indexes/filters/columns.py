@@ -123,7 +123,7 @@ def change_values(
         field = numbers[name]
         bitmap = BitMap()
         for *_, held in stored_values(connection, segment, field, "type = ? AND value = ?", *key):
-            bitmap |= held
+            bitmap |= BitMap(held)
         bitmap -= BitMap(gone.get((name, key), []))
         bitmap |= BitMap(come.get((name, key), []))
         connection.execute(
@@ -233,15 +233,16 @@ def unpacked(
 
 def stored_values(
     connection: sqlite3.Connection, segment: int, field: int, which: str, *parameters: Any
-) -> Iterator[tuple[str, Any, BitMap]]:
-    """Type, value and positions in the rows of a field that meet an SQL condition."""
+) -> Iterator[tuple[str, Any, NDArray[np.uint32]]]:
+    """Type, value and ascending positions in the rows of a field that meet an SQL condition."""
     rows = connection.execute(
         "SELECT type, value, passages, checksum FROM metadata_values "  # noqa: S608
         f"WHERE segment = ? AND field = ? AND {which}",
         (segment, field, *parameters),
     )
     for kind, value, stored, checksum in rows:
-        yield kind, value, unpacked(segment, field, kind, value, stored, checksum)
+        held = unpacked(segment, field, kind, value, stored, checksum)
+        yield kind, value, np.asarray(held.to_array())
 
 
 def unkept_positions(
@@ -249,7 +250,7 @@ def unkept_positions(
 ) -> NDArray[np.int64] | None:
     """The positions with values of a field that are not kept; None if there are none."""
     for *_, held in stored_values(connection, segment, field, "type = ?", UNKEPT):
-        return np.asarray(held.to_array(), np.int64)
+        return held.astype(np.int64)
     return None
 
 

@@ -338,7 +338,7 @@ def _is_kept(connection: sqlite3.Connection, live: LiveSegment, field: int, kind
     which = "type IN (SELECT value FROM json_each(?))"
     # Of deleted documents there can be values until the segment is merged.
     return any(
-        live.without_deleted(held)
+        len(live.living(held))
         for *_, held in stored_values(connection, live.segment.number, field, which, kinds)
     )
 
@@ -349,7 +349,7 @@ def _is_unkept(
     unkept = unkept_positions(connection, live.segment.number, field)
     if unkept is None:
         return False
-    held = unkept if live.live is None else unkept[live.live[unkept]]
+    held = live.living(unkept)
     some = json.dumps(live.segment.ids_at(held[:_UNKEPT_READ]).tolist())
     found = matching_passages(connection, LISTED, condition, some)
     return len(found) > 0 or len(held) > _UNKEPT_READ
@@ -362,7 +362,7 @@ def _read(
         which = f"type = ? ORDER BY value {order} LIMIT ?"
         rows = list(stored_values(connection, live.segment.number, number, which, kind, most))
         for _, value, held in rows:
-            if live.without_deleted(held):
+            if len(live.living(held)):
                 seen.add(kind, value, example=order == "ASC")
         if len(rows) < READ:
             # All values were read.

@@ -1,19 +1,7 @@
 """A segment: the vectors and postings of some passages, in files that never change.
 
-::
-
-    segments/000007/
-      manifest.json    what is here: counts, dimensions, size and SHA-256 of every other file
-      ids.npy          (n,) int64, ascending: the stable id of the passage at each position
-      vectors.npy      (n, d) float32: the vectors, separate from any search structure
-      structure.faiss  a search structure, see `indexes.vectors.structure`; none where vectors
-                       are scanned
-      sums.npy         checksums of blocks of the large files, see `indexes.folder.checksums`
-      ...              postings, see `indexes.bm25.postings`
-
-SQLite holds the SHA-256 of the manifest, the manifest that of every file. A segment of an earlier
-release can hold order.npy, too, which is checked as every file is and not read. Which segments are
-merged, and why, is in docs/index-format.md.
+SQLite holds the SHA-256 of the manifest, the manifest that of every file. The files, and which
+segments are merged, and why, are in docs/index-format.md.
 """
 
 from __future__ import annotations
@@ -26,7 +14,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,9 +36,6 @@ from indexes.folder.connection import SEGMENTS_FOLDER, refuse_link
 from indexes.folder.documents import has_table, read_waiting
 from indexes.protocol import Stage, StructureSettings, no_progress
 from indexes.vectors.effort import FLAT, FLAT_STRUCTURE, SegmentStructure
-
-if TYPE_CHECKING:
-    from pyroaring import BitMap
 
 MANIFEST_FILE = "manifest.json"
 IDS_FILE = "ids.npy"
@@ -255,17 +240,20 @@ class LiveSegment(SearchableSegment):
     """A segment as one commit sees it: its files, and which of its passages are not deleted."""
 
     segment: Segment
-    # Positions; a tuple for none, since importing the library of bitmaps takes half of opening.
-    deleted: BitMap | tuple[()]
 
     @property
     def is_pending(self) -> bool:
         """Whether its passages wait in the database."""
         return self.segment.number == PENDING
 
-    def without_deleted(self, positions: BitMap) -> BitMap:
+    @property
+    def deleted(self) -> int:
+        """How many of its passages are deleted."""
+        return 0 if self.live is None else int(np.count_nonzero(~self.live))
+
+    def living(self, positions: NDArray[np.integer]) -> NDArray[np.integer]:
         """Those of some positions whose passages are not deleted."""
-        return positions - self.deleted if self.deleted else positions
+        return positions if self.live is None else positions[self.live[positions]]
 
 
 def live_segments(
@@ -292,17 +280,13 @@ def live_segments(
 def _live(segment: Segment, tombstones: NDArray[np.int64]) -> LiveSegment:
     dead = segment.positions_of(tombstones)
     mask = None
-    deleted: BitMap | tuple[()] = ()
     if len(dead):
-        from pyroaring import BitMap
-
-        deleted = BitMap(dead.astype(np.uint32))
         mask = np.ones(len(segment.ids), np.bool_)
         mask[dead] = False
         mask.flags.writeable = False
         # The statistics of the corpus leave out these lengths.
         segment.postings.check_lengths(dead)
-    return LiveSegment(postings=segment.postings, live=mask, segment=segment, deleted=deleted)
+    return LiveSegment(postings=segment.postings, live=mask, segment=segment)
 
 
 FACTOR = 8

@@ -10,12 +10,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from indexes.errors import (
-    ConfigError,
-    DamagedIndexError,
-    NotAnIndexError,
-    RetrieverError,
-)
+from indexes.errors import ConfigError, DamagedIndexError, NotAnIndexError, RetrieverError
 from indexes.files import (
     aside_of,
     damaged,
@@ -26,6 +21,7 @@ from indexes.files import (
 )
 from indexes.folder.connection import (
     DATABASE_FILE,
+    SEGMENTS_FOLDER,
     Session,
     foreign_files,
     is_index,
@@ -187,28 +183,19 @@ def snapshot_index(folder: str | Path, target: str | Path, progress: Stage = no_
         NotAnIndexError, FormatVersionError
     """
     folder, target = Path(folder), Path(target).resolve()
-    # The segments copied, by number and SHA-256 of the manifest: files linked, and files copied. Of
-    # what was copied of one commit, a later one keeps what it names too.
-    done: dict[tuple[int, str], tuple[int, int]] = {}
     with closing(Session(folder)) as session:
         _check_target(folder, target)
         with whole_folder(target, replace=False) as new:
-            with session.commit(lambda session: _copy_commit(session, new, done, progress)) as made:
+            with session.commit(lambda session: _copy_commit(session, new, progress)) as made:
                 pass
-            _check_copy(new, folder)
+            try:
+                problems = FolderStore(new).verify()
+            except DamagedIndexError as error:
+                problems = [str(error)]
+            if problems:
+                found = problems[0].replace(str(new), str(folder))
+                raise DamagedIndexError(f"{found}; no snapshot was made: restore the index first")
     return made
-
-
-def _check_copy(new: Path, folder: Path) -> None:
-    from indexes.folder.verify import verify
-
-    try:
-        problems = verify(new)
-    except DamagedIndexError as error:
-        problems = [str(error)]
-    if problems:
-        found = problems[0].replace(str(new), str(folder))
-        raise DamagedIndexError(f"{found}; no snapshot was made: restore the index first")
 
 
 def _check_target(folder: Path, target: Path) -> None:
@@ -233,23 +220,20 @@ def _check_target(folder: Path, target: Path) -> None:
         )
 
 
-def _copy_commit(
-    session: Session, new: Path, done: dict[tuple[int, str], tuple[int, int]], progress: Stage
-) -> Backup:
+def _copy_commit(session: Session, new: Path, progress: Stage) -> Backup:
     folder, connection = session.folder, session.connection
     (documents,) = connection.execute("SELECT count(*) FROM documents").fetchone()
     named = connection.execute("SELECT segment, manifest FROM segments").fetchall()
-    for number, manifest in set(done) - set(named):
-        shutil.rmtree(segment_folder(new, number))
-        del done[number, manifest]
+    # What was copied of an earlier commit, whose files a writer removed meanwhile.
+    shutil.rmtree(new / SEGMENTS_FOLDER, ignore_errors=True)
     copied = progress("copying segments", len(named))
+    linked = whole = 0
     for number, manifest in named:
-        if (number, manifest) not in done:
-            source, into = segment_folder(folder, number), segment_folder(new, number)
-            done[number, manifest] = _copy_segment(source, manifest, into)
+        source = segment_folder(folder, number)
+        counts = _copy_segment(source, manifest, segment_folder(new, number))
+        linked, whole = linked + counts[0], whole + counts[1]
         copied(1)
     _copy_database(connection, new / DATABASE_FILE, progress)
-    linked, whole = (sum(counts[i] for counts in done.values()) for i in (0, 1))
     return Backup(session.generation(), documents, len(named), linked, whole)
 
 
@@ -258,7 +242,6 @@ def _copy_segment(source: Path, manifest_hash: str, into: Path) -> tuple[int, in
     names = [*read_manifest(source, manifest_hash)["files"], MANIFEST_FILE]
     linked = 0
     with storage_errors(into):
-        shutil.rmtree(into, ignore_errors=True)
         into.mkdir(parents=True)
         for name in names:
             try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -239,13 +240,12 @@ def metadata_problems(
         if number not in known:
             yield f"{database}: values of metadata for segment {number}, which does not exist"
     for segment in segments:
-        expected: dict[str, int] = {}
+        expected = Counter[str]()
         try:
             for found in collected_values(connection, segment):
                 for name, by_value in found.items():
                     for key, held in by_value.items():
-                        total = expected.get(name, 0) + _digest(key, np.array(held, np.int64))
-                        expected[name] = total % 2**64
+                        expected[name] += _digest(key, np.array(held, np.int64))
         except _UNREADABLE:
             # The checksum of a document's row tells which.
             continue
@@ -254,7 +254,7 @@ def metadata_problems(
         live = np.zeros(len(segment.ids), np.bool_)
         own = "SELECT passage FROM passages WHERE passage BETWEEN ? AND ? ORDER BY passage"
         live[segment.positions_of(_column(connection, own, segment.ends))] = True
-        stored: dict[str, int] = {}
+        stored = Counter[str]()
         wrong: dict[str, str] = {}
         rows = connection.execute(
             "SELECT field, type, value, passages, checksum FROM metadata_values WHERE segment = ?",
@@ -270,10 +270,9 @@ def metadata_problems(
                 wrong.setdefault(name, f"{error}; `retriever compact` repairs it")
                 continue
             if len(kept):
-                total = stored.get(name, 0) + _digest(Value(kind, value), kept)
-                stored[name] = total % 2**64
+                stored[name] += _digest(Value(kind, value), kept)
         for name in sorted(expected.keys() | stored.keys()):
-            if name not in wrong and expected.get(name) != stored.get(name):
+            if name not in wrong and (expected[name] - stored[name]) % 2**64:
                 wrong[name] = (
                     "its values are not those of the documents; `retriever index --recreate` "
                     "repairs it"
@@ -283,7 +282,7 @@ def metadata_problems(
 
 
 def _digest(key: Value, positions: NDArray[np.int64]) -> int:
-    """A 64-bit number; its sum over values and passages depends on no order."""
+    """A number whose sum over values and passages, modulo 2^64, depends on no order."""
     named = hashlib.blake2b(repr(tuple(one_zero(key))).encode(), digest_size=8).digest()
     mixed = positions.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= np.uint64(int.from_bytes(named, "little"))

@@ -186,7 +186,7 @@ class FolderWriter:
         merged = 0
         while True:
             live = self.segments()
-            sizes, dead = [len(one.segment.ids) for one in live], [len(one.deleted) for one in live]
+            sizes, dead = [len(one.segment.ids) for one in live], [one.deleted for one in live]
             chosen = next_merge(sizes, dead)
             if chosen is None:
                 return merged
@@ -428,7 +428,7 @@ class FolderWriter:
 
 
 def _live_passages(live: Sequence[LiveSegment]) -> int:
-    return sum(len(one.segment.ids) - len(one.deleted) for one in live)
+    return sum(len(one.segment.ids) - one.deleted for one in live)
 
 
 def _choice(live: Sequence[LiveSegment], structures: StructureSettings) -> Choice:

@@ -55,9 +55,7 @@ def test_candidates_are_those_of_sorting_by_score_and_number(case):
             *(0, Path(), "", ids[part], case["vectors"][part], postings, FLAT_STRUCTURE)
         )
         alive = None if case["alive"][part].all() else case["alive"][part]
-        segments.append(
-            LiveSegment(postings=segment.postings, live=alive, segment=segment, deleted=())
-        )
+        segments.append(LiveSegment(postings=segment.postings, live=alive, segment=segment))
     parts = None if allowed is None else [Allowed(allowed[part]) for part in parts]
     ranking = FolderRanking(Commit((), 0, tuple(segments)), parts, None, None)
     counted = case["alive"] if allowed is None else allowed
