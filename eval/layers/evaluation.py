@@ -17,10 +17,10 @@ from eval.datasets.question_forms import read_question_set
 from eval.datasets.question_set import QuestionSet
 from eval.figures import new_figure
 from eval.layers.protocol import (
+    Baseline,
     Gain,
     LayerReport,
     LayerSearchSettings,
-    ShuffledReport,
     check_division,
     search_given,
     search_shuffled,
@@ -85,7 +85,6 @@ class LayerSearchResult(ReportedResult):
         encoder: text form of the encoder with the best set of layers.
         objective: name of what the best set is best at.
         unit: "pairs" or "questions".
-        subsets: number of sets that were tried.
         held_out_data: None if the choice was not tested, or on a part of the search data.
         command: reproduces the result; may be empty.
     """
@@ -94,27 +93,23 @@ class LayerSearchResult(ReportedResult):
     objective: str
     unit: str
     hidden_states: int
-    subsets: int
     search_data: DataSource
     held_out_data: DataSource | None
-    found: LayerReport | ShuffledReport
+    found: LayerReport
     settings: LayerSearchSettings
     command: str = ""
 
     def report(self) -> Report:
         """The result for a reader."""
         found = self.found
-        if isinstance(found, LayerReport):
-            tables, remarks = _given_tables(found), _gain_remarks(found.gain)
-        else:
-            tables, remarks = _shuffled_tables(found), _shuffled_remarks(found)
+        remarks = _shuffled_remarks(found) if found.shuffles else _gain_remarks(found.gain)
         return Report(
             name="layers",
             title=f"Layers of {self.encoder.split('::')[0]}",
             sections=(
                 Section(
                     facts=dict(self._facts()),
-                    tables=(*tables, *_effect_tables(found)),
+                    tables=tuple(_tables(found)),
                     remarks=(*remarks, f"encoder: {self.encoder}"),
                     brief=True,
                 ),
@@ -125,7 +120,6 @@ class LayerSearchResult(ReportedResult):
                 "unit": self.unit,
                 "protocol": self.settings.protocol,
                 "hidden_states": self.hidden_states,
-                "subsets": self.subsets,
                 "search_data": self.search_data.to_json(),
                 "held_out_data": self.held_out_data and self.held_out_data.to_json(),
                 **asdict(found),
@@ -169,7 +163,10 @@ class LayerSearchResult(ReportedResult):
         return figure
 
     def _facts(self) -> Iterator[tuple[str, str]]:
-        yield "sets", f"{self.subsets:,} of {self.hidden_states} hidden states (0: embeddings)"
+        yield (
+            "sets",
+            f"{self.found.subsets:,} of {self.hidden_states} hidden states (0: embeddings)",
+        )
         searched, held_out = self.search_data, self.held_out_data
         count = f"{searched.units:,} {self.unit}"
         yield "objective", f"{self.objective} over {count} of {searched.name}"
@@ -226,7 +223,6 @@ def search_layers(
     search, tested = task(searched, objective), None
     if held_out is not None and test_objective is not None:
         tested = task(held_out, test_objective)
-    found: LayerReport | ShuffledReport
     if settings.protocol == "paper":
         found = search_shuffled(search, subsets, settings, progress)
     else:
@@ -236,7 +232,6 @@ def search_layers(
         objective=objective.name,
         unit=objective.unit,
         hidden_states=encoder.depth + 1,
-        subsets=len(subsets),
         search_data=searched,
         held_out_data=held_out,
         found=found,
@@ -402,58 +397,41 @@ def _encoder_text(asked: EncoderSettings, encoder: Encoder, layers: Sequence[int
     return str(settings) if maximum else f"{settings}::lc:{_join(layers)}"
 
 
-def _given_tables(found: LayerReport) -> list[Table]:
-    last = found.baseline
-    sets: list[Row] = [astuple(one) for one in found.top]
-    sets.append(("last layer", *astuple(last)[1:]))
-    baselines = [("last layer", last, found.gain)]
-    baselines += [(one.name, one.score, one.gain) for one in found.others]
-    set_columns = ("layers", "search", "held out", "held-out rank")
-    columns = ("baseline", *set_columns, "gain", "95% interval")
-    rows = [
-        (name, *astuple(score), f"{gain.gain:+.4f}", _interval(gain))
-        for name, score, gain in baselines
-    ]
-    return [
-        _table("Best sets", set_columns, sets),
-        _table("Gain of the best set over baselines", columns, rows),
-    ]
-
-
-def _shuffled_tables(found: ShuffledReport) -> list[Table]:
-    sets: list[Row] = [(one.layers, one.search) for one in found.top]
-    sets.append(("last layer", found.baseline.search))
-    shuffles: list[Row] = []
-    for number, one in enumerate(found.shuffles, 1):
-        best, gain = one.best, one.gain
-        cells = (gain.best, gain.baseline, f"{gain.gain:+.4f}", _interval(gain))
-        shuffles.append((number, best.layers, best.search, *cells))
-    columns = ("shuffle", "best layers", "search", "held out", "last layer", "gain", "95% interval")
-    baselines: list[Row] = [
-        ("last layer", found.test_baseline, f"{found.gain:+.4f}", found.gain_spread),
-        *((one.name, one.test, f"{one.gain:+.4f}", one.gain_spread) for one in found.others),
-    ]
-    return [
-        _table("Best sets by the mean over shuffles", ("layers", "mean search"), sets),
-        _table("Shuffles", columns, shuffles),
-        _table(
-            "Gain of the best sets over baselines, mean over shuffles",
-            ("baseline", "held out", "gain", "standard deviation of the gain"),
-            baselines,
-        ),
-    ]
-
-
-def _effect_tables(found: LayerReport | ShuffledReport) -> list[Table]:
+def _tables(found: LayerReport) -> Iterator[Table]:
+    shuffled = bool(found.shuffles)
+    search = "mean search" if shuffled else "search"
+    sets = [*map(astuple, found.top), ("last layer", *astuple(found.baseline)[1:])]
+    columns = ("layers", search, "held out", "held-out rank")
+    yield _table(f"Best sets{' by the mean over shuffles' if shuffled else ''}", columns, sets)
+    if shuffled:
+        shuffles: list[Row] = []
+        for number, one in enumerate(found.shuffles, 1):
+            best, gain = one.best, one.gain
+            cells = (gain.best, gain.baseline, f"{gain.gain:+.4f}", _interval(gain))
+            shuffles.append((number, best.layers, best.search, *cells))
+        names = ("shuffle", "best layers", "search", "held out", "last layer", "gain")
+        yield _table("Shuffles", (*names, "95% interval"), shuffles)
+    baselines: list[Row] = []
+    for other in (Baseline("last layer", found.baseline, found.gain), *found.others):
+        layers, value, _, rank = astuple(other.score) if other.score else (None,) * 4
+        gain = other.gain
+        held_out = gain.baseline if gain.held_out else None
+        row = (other.name, layers, value, held_out, rank, f"{gain.gain:+.4f}", _interval(gain))
+        baselines.append((*row, gain.spread))
+    title = "Gain of the best sets over baselines, mean over shuffles"
+    yield _table(
+        title if shuffled else "Gain of the best set over baselines",
+        ("baseline", *columns, "gain", "95% interval", "standard deviation of the gain"),
+        baselines,
+    )
     sizes = ("number of layers", "sets", "best", "mean", "held out", "best layers")
-    layers = ("layer", "best with", "best without", "held out with", "held out without")
-    return [
-        _table("Effect of the number of layers", sizes, list(map(astuple, found.sizes))),
-        _table("Effect of each layer", layers, list(map(astuple, found.layers))),
-    ]
+    yield _table("Effect of the number of layers", sizes, list(map(astuple, found.sizes)))
+    effects = ("layer", "best with", "best without", "held out with", "held out without")
+    yield _table("Effect of each layer", effects, list(map(astuple, found.layers)))
 
 
 def _gain_remarks(gain: Gain) -> Iterator[str]:
+    low, high = gain.low or 0.0, gain.high or 0.0
     where = "on held-out data"
     if not gain.held_out:
         where = "on the search data"
@@ -464,19 +442,19 @@ def _gain_remarks(gain: Gain) -> Iterator[str]:
     yield (
         f"gain {where}: {gain.best:.4f} against {gain.baseline:.4f} for the last layer, "
         f"{gain.gain:+.4f}, 95% interval {_interval(gain)} ({gain.resamples:,} resamples)"
-        + ("" if gain.low > 0 or gain.high < 0 else "; the interval includes 0")
+        + ("" if low > 0 or high < 0 else "; the interval includes 0")
     )
 
 
-def _shuffled_remarks(found: ShuffledReport) -> Iterator[str]:
+def _shuffled_remarks(found: LayerReport) -> Iterator[str]:
     won = "; ".join(f"{_join(layers)} ({times})" for layers, times in found.wins)
     yield f"best layers (shuffles): {won}"
-    first = found.shuffles[0]
+    gain = found.gain
     yield (
-        f"held out, mean over {len(found.shuffles)} shuffles ({first.search_units:,} pairs to "
-        f"search on, {first.held_out_units:,} to test on): {found.test_best:.4f} against "
-        f"{found.test_baseline:.4f} for the last layer, {found.gain:+.4f}, standard deviation "
-        f"{found.gain_spread:.4f}"
+        f"held out, mean over {len(found.shuffles)} shuffles ({found.search_units:,} pairs to "
+        f"search on, {found.held_out_units:,} to test on): {gain.best:.4f} against "
+        f"{gain.baseline:.4f} for the last layer, {gain.gain:+.4f}, standard deviation "
+        f"{gain.spread:.4f}"
     )
 
 
@@ -504,5 +482,7 @@ def _join(layers: Sequence[int]) -> str:
     return ",".join(map(str, layers))
 
 
-def _interval(gain: Gain) -> str:
+def _interval(gain: Gain) -> str | None:
+    if gain.low is None or gain.high is None:
+        return None
     return interval(gain.low, gain.high, scale=1, digits=4, sign="+")

@@ -85,15 +85,18 @@ class SetScore:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """The best set against a baseline, with the 95% interval of a paired bootstrap over units."""
+    """The best set against a baseline, with the 95% interval of a paired bootstrap over units; over
+    shuffles the means, with the standard deviation of the gain in place of an interval.
+    """
 
     held_out: bool
     best: float
     baseline: float
     gain: float
-    low: float
-    high: float
-    resamples: int
+    low: float | None
+    high: float | None
+    resamples: int | None
+    spread: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,8 @@ class Baseline:
     """A set that the best one is compared with beside the last layer (Tables 3 and 4)."""
 
     name: str
-    score: SetScore
+    # None over shuffles, each of which draws its own random layers.
+    score: SetScore | None
     gain: Gain
 
 
@@ -130,7 +134,11 @@ class LayerEffect:
 
 @dataclass(frozen=True, slots=True)
 class LayerReport:
-    """One search; `best` and the baseline, the last layer, are by the search data."""
+    """A search, or a search per shuffle and means over all; the best sets are by the search data.
+
+    Over shuffles they have no held-out objective: pairs that one searches on, another tests on. The
+    baseline is the last layer.
+    """
 
     search_units: int
     held_out_units: int | None
@@ -142,38 +150,9 @@ class LayerReport:
     others: tuple[Baseline, ...]
     sizes: tuple[SizeEffect, ...]
     layers: tuple[LayerEffect, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class MeanBaseline:
-    """A baseline over shuffles: its mean held-out objective, and the best sets' gain over it."""
-
-    name: str
-    test: float
-    gain: float
-    gain_spread: float
-
-
-@dataclass(frozen=True, slots=True)
-class ShuffledReport:
-    """A search per shuffle, and means over all; the best sets are by the mean over search data.
-
-    They have no held-out objective: pairs that one shuffle searches on, another tests on.
-    """
-
-    shuffles: tuple[LayerReport, ...]
+    shuffles: tuple[LayerReport, ...] = ()
     # The sets that were best in a shuffle and their numbers of shuffles, most frequent first.
-    wins: tuple[tuple[tuple[int, ...], int], ...]
-    best: SetScore
-    baseline: SetScore
-    top: tuple[SetScore, ...]
-    sizes: tuple[SizeEffect, ...]
-    layers: tuple[LayerEffect, ...]
-    test_best: float
-    test_baseline: float
-    gain: float
-    gain_spread: float
-    others: tuple[MeanBaseline, ...]
+    wins: tuple[tuple[tuple[int, ...], int], ...] = ()
 
 
 def search_given(
@@ -193,7 +172,7 @@ def search_shuffled(
     subsets: LayerSubsets,
     settings: LayerSearchSettings,
     progress: Progress = silent,
-) -> ShuffledReport:
+) -> LayerReport:
     """The protocol of the paper's STS tables: a search on `dev_size` pairs in each shuffle."""
     grams, objective, dev_size = everything.grams, everything.objective, settings.dev_size
     assert isinstance(objective, Correlation)
@@ -210,19 +189,21 @@ def search_shuffled(
         reports.append(_report(search, held_out, subsets, values, settings, drawn, progress))
         total += values
     mean = total / settings.shuffles
-    gains = [report.gain for report in reports]
-    wins = Counter(report.best.layers for report in reports)
 
     def score(place: int) -> SetScore:
         return SetScore(subsets.layers(place), float(mean[place]), None, None)
 
     best = tuple(map(score, best_first(mean, settings.top).tolist()))
-    return ShuffledReport(
-        shuffles=tuple(reports),
-        wins=tuple(wins.most_common()),
+    return replace(
+        reports[0],
         best=best[0],
         baseline=score(subsets.last),
         top=best,
+        gain=_mean_gain([report.gain for report in reports]),
+        others=tuple(
+            Baseline(same[0].name, None, _mean_gain([one.gain for one in same]))
+            for same in zip(*(report.others for report in reports), strict=True)
+        ),
         sizes=tuple(
             replace(same[0], best_layers=None, **_means(same, "best", "mean", "held_out"))
             for same in zip(*(report.sizes for report in reports), strict=True)
@@ -234,19 +215,8 @@ def search_shuffled(
             )
             for same in zip(*(report.layers for report in reports), strict=True)
         ),
-        test_best=float(np.mean([gain.best for gain in gains])),
-        test_baseline=float(np.mean([gain.baseline for gain in gains])),
-        gain=float(np.mean([gain.gain for gain in gains])),
-        gain_spread=_spread(gains),
-        others=tuple(
-            MeanBaseline(
-                same[0].name,
-                float(np.mean([one.gain.baseline for one in same])),
-                float(np.mean([one.gain.gain for one in same])),
-                _spread([one.gain for one in same]),
-            )
-            for same in zip(*(report.others for report in reports), strict=True)
-        ),
+        shuffles=tuple(reports),
+        wins=tuple(Counter(report.best.layers for report in reports).most_common()),
     )
 
 
@@ -259,8 +229,10 @@ def _means(effects: Sequence[SizeEffect | LayerEffect], *names: str) -> dict[str
     return means
 
 
-def _spread(gains: Sequence[Gain]) -> float:
-    return float(np.std([gain.gain for gain in gains], ddof=1)) if len(gains) > 1 else 0.0
+def _mean_gain(gains: Sequence[Gain]) -> Gain:
+    best, baseline, gain = np.mean([(one.best, one.baseline, one.gain) for one in gains], axis=0)
+    spread = float(np.std([one.gain for one in gains], ddof=1)) if len(gains) > 1 else 0.0
+    return Gain(True, float(best), float(baseline), float(gain), None, None, None, spread)
 
 
 def check_division(pairs: int, dev_size: int) -> None:
