@@ -3,30 +3,37 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := offline,cpu,mcp,milvus,parquet,plot,postgres,sentences,serve,torch,dev
+LIGHT_EXTRAS := cpu,offline
+EXTRAS := $(LIGHT_EXTRAS),mcp,milvus,parquet,plot,postgres,sentences,serve,torch,dev
+# What searching needs, and what all else needs too.
+LIGHT := $(VENV)/.searching
 STAMP := $(VENV)/.installed
 DEMO := .demo
 # The frameworks that an index works in, and the stores that are imported from: over 1 GB more.
 DOORS := .venv-integrations
 DOOR_EXTRAS := offline,chroma,cpu,haystack,lancedb,langchain,llama-index,mcp,mteb,parquet,torch
 
-.PHONY: env demo check test integrations soak lint docs bench size clean
+.PHONY: env demo wheels check test integrations soak lint docs bench size clean
 
 env: $(STAMP)
 
-$(STAMP): pyproject.toml setup.py constraints.txt indexes/compiled/inner_loops.c
+$(LIGHT): pyproject.toml setup.py constraints.txt indexes/compiled/inner_loops.c model/build_model.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version.split()[0])'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(LIGHT_EXTRAS)]"
+	touch $@
+
+$(STAMP): $(LIGHT)
 	@# torch first and by its exact version: a range would bring the build with CUDA.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]"
 	touch $@
 
-$(DEMO)/corpus.jsonl: examples/python_docs_corpus.py | $(STAMP)
+$(DEMO)/corpus.jsonl: examples/python_docs_corpus.py | $(LIGHT)
 	mkdir -p $(DEMO)
 	$(BIN)/python examples/python_docs_corpus.py --output $@
 
-demo: $(STAMP) $(DEMO)/corpus.jsonl
+demo: $(LIGHT) $(DEMO)/corpus.jsonl
 	$(BIN)/retriever index $(DEMO)/corpus.jsonl -i $(DEMO)/index
 	$(BIN)/retriever query "remove duplicates from a list but keep the order" -i $(DEMO)/index -k 3
 	$(BIN)/retriever query "how do I run another program and read its output" -i $(DEMO)/index -k 3
@@ -63,6 +70,11 @@ soak: $(STAMP)
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --max-worker-restart 0 -m milvus
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=explore \
 	  $(BIN)/python -m pytest -n auto --max-worker-restart 0 -m "(soak or hypothesis) and not milvus"
+
+# What a release is: `pip install --find-links dist "layer-retriever[cpu,offline]"` installs it.
+wheels: $(STAMP)
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/python -m build --wheel --outdir dist model
 
 docs: $(STAMP)
 	mkdir -p build/docs

