@@ -107,10 +107,10 @@ def split_passages(
 ) -> list[tuple[int, int]]:
     """Cut a text into passages of at most `budget` pieces; all begin and end after the one before.
 
-    A passage ends at the last sentence end that fits, else before the last word that fits, else
-    after the last piece that fits. The next one begins with the whole sentences found in the last
-    `overlap` pieces, or, where a sentence was cut, about `overlap` pieces back at a word. `offsets`
-    are those of the pieces; an earlier passage holds the first `covered` characters.
+    A passage ends at the last sentence end that fits, else at a word, else at a piece. The next one
+    begins with the whole sentences found in the last `overlap` pieces, or, where a sentence was
+    cut, about `overlap` pieces back at a word. An earlier passage holds the first `covered`
+    characters.
     """
     if len(offsets) <= budget:
         return [(0, len(text))]

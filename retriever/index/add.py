@@ -246,10 +246,7 @@ class Indexer:
         self._committed_at = time.monotonic()
 
     def add(self, documents: Iterable[Document | ReadyDocument]) -> None:
-        """Index documents; what has been read is committed even if reading then fails.
-
-        Of equal ids the last one stands, an empty one too: the index then holds none with its id.
-        """
+        """Index documents; what has been read is committed even if reading then fails."""
         chunk: dict[str, Document | ReadyDocument] = {}
         characters = 0
         stream = iter(documents)

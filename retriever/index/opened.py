@@ -69,10 +69,7 @@ def read_structures(view: View, store: Store) -> StructureSettings:
 
 
 class OpenedIndex:
-    """An open index, the encoder that it must have, and its encoder if a program gives it.
-
-    Threads may share it.
-    """
+    """An open index, the encoder that it must have or that a program gives; threads share it."""
 
     def __init__(self, store: Store, asked: ModelChoice, given: Encoder | None) -> None:
         self.store = store

@@ -53,18 +53,14 @@ _WHOLE = CommitSettings(passages=2**62, characters=2**62, seconds=math.inf)
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The documents of one shard: where the first is in the source, counted from 1; how many.
-
-    `lines` are they as `documents_json`, `digest` is its SHA-256, and `reached` the bytes of the
-    source that were read when the block was complete.
-    """
+    """The documents of one shard."""
 
     number: int
-    first: int
+    first: int  # the place of the first one in the source, counted from 1
     documents: int
-    lines: bytes
-    digest: str
-    reached: int
+    lines: bytes  # as `documents_json`
+    digest: str  # the SHA-256 of these
+    reached: int  # bytes of the source that were read when the block was complete
 
 
 def blocks(source: Iterable[AnyDocument], shard_size: int) -> Iterator[Block]:

@@ -116,16 +116,12 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class ShardFacts:
-    """What the manifest of a shard says of it.
-
-    `first` and `last` are places in the source, counted from 1; `source` is the SHA-256 of what was
-    read from there, as `documents_json`.
-    """
+    """What the manifest of a shard says of it."""
 
     number: int
-    first: int
+    first: int  # places in the source, counted from 1
     last: int
-    source: str
+    source: str  # the SHA-256 of what was read from there, as `documents_json`
     documents: int
     passages: int
     split: int

@@ -87,9 +87,7 @@ def search_settings(
 ) -> SearchSettings:
     """Settings, None for the defaults, with single fields replaced.
 
-    Raises:
-        TypeError: an unknown keyword, which is none of `others` either, or other settings.
-        ConfigError: a value that is out of range, or that the fusion does not use.
+    `others` are keywords that the caller takes itself, for the message of one that nobody takes.
     """
     if settings is None:
         settings = SearchSettings()

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from indexes import Candidates, Query, View, Where
 
 
+_IN_JSON = (
+    *("rank", "score", "id", "title", "passage", "start", "stop"),
+    *("dense", "dense_rank", "bm25", "bm25_rank"),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Hit:
     """A document found, with the passage that scored best.
@@ -63,21 +69,10 @@ class Hit:
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values, without `passage_number`; `first_rank` only where there is one."""
-        return {
-            "rank": self.rank,
-            "score": self.score,
-            "id": self.id,
-            "title": self.title,
-            "passage": self.passage,
-            "start": self.start,
-            "stop": self.stop,
-            "dense": self.dense,
-            "dense_rank": self.dense_rank,
-            "bm25": self.bm25,
-            "bm25_rank": self.bm25_rank,
-            **({} if self.first_rank is None else {"first_rank": self.first_rank}),
-            "metadata": self.metadata,
-        }
+        found = {name: getattr(self, name) for name in _IN_JSON}
+        if self.first_rank is not None:
+            found["first_rank"] = self.first_rank
+        return {**found, "metadata": self.metadata}
 
 
 class ScoredPassages(NamedTuple):
@@ -105,13 +100,7 @@ class _Ranked(NamedTuple):
 
 
 class Engine:
-    """Ranks queries against one view of an index.
-
-    Args:
-        view: valid for as long as the engine is used.
-        settings: how to rank.
-        where: only documents that match are ranked; None ranks all.
-    """
+    """Ranks queries against one view of an index, which stays open meanwhile."""
 
     def __init__(self, view: View, settings: SearchSettings, where: Where | None = None) -> None:
         self._view = view
@@ -119,21 +108,16 @@ class Engine:
         self._ranking = view.ranking(settings.bm25, where, settings.recall)
 
     def search(self, queries: Sequence[Query]) -> list[list[Hit]]:
-        """The best `k` documents of each query, fewer if fewer can be ranked.
-
-        Modes ``dense`` and ``hybrid`` can rank every document; ``bm25`` only those that hold a
-        query term.
-        """
+        """The best `k` documents of each query; ``bm25`` ranks only those that hold a term."""
         found: list[list[Hit]] = [[] for _ in queries]
         for i, ranked in self._ranked(queries):
             found[i] = self._hits(ranked)
         return found
 
     def candidates(self, queries: Sequence[Query]) -> list[ScoredPassages]:
-        """What the mode ``hybrid`` fuses for each query: passages with both component scores.
+        """What the mode ``hybrid`` fuses for each query, which does not depend on the fusion.
 
-        They do not depend on how they are fused. The best `k` documents by `fuse` of these scores,
-        each by its best passage, equal ones by id, are the hits of `search`.
+        The best `k` documents by `fuse`, each by its best passage, are the hits of `search`.
         """
         empty = ScoredPassages((), np.zeros(0), np.zeros(0), np.zeros(0, np.bool_))
         found = [empty for _ in queries]

@@ -79,17 +79,9 @@ def check_used(method: Method, given: Iterable[str]) -> None:
 def fuse(
     dense: Scores, bm25: Scores, matches: NDArray[np.bool_], settings: FusionSettings
 ) -> Scores:
-    """One score per candidate from its two components.
+    """One score per candidate, (n,), from its two components; `bm25` is 0 where nothing matches.
 
-    Args:
-        dense: (n,) cosines, or inner products if vectors are not normalized.
-        bm25: (n,) scores, 0 where `matches` is False.
-        matches: (n,) whether the candidate holds a query term.
-        settings: method and its parameters.
-
-    Returns:
-        (n,) float64, higher is better; in [0, 1] for ``convex`` with ``min-max``, in
-        (0, 2 / (rrf_k + 1)] for ``rrf``.
+    In [0, 1] for ``convex`` with ``min-max``, in (0, 2 / (rrf_k + 1)] for ``rrf``.
     """
     if settings.method == "rrf":
         everyone = np.ones(len(dense), np.bool_)

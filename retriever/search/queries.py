@@ -155,17 +155,10 @@ def highlights(
 ) -> list[tuple[int, int]]:
     """The words of a passage that match an important term of a query.
 
-    A term is important if it weighs at least a quarter of the query's heaviest one and is not an
-    English function word, such as "how", "do" and "I" in "how do I sharpen a chisel". If the query
-    has nothing but function words, their weights decide. At least one term is always important.
-
-    Args:
-        text: a passage.
-        analyzer: finds its words.
-        weights: of the query's terms, as `Index.term_weights` gives them.
-
-    Returns:
-        (start, stop) character offsets, ascending, without overlap.
+    A term is important if it weighs at least a quarter of the query's heaviest one, by
+    `Index.term_weights`, and is not an English function word, such as "how", "do" and "I" in "how
+    do I sharpen a chisel". If the query has nothing but function words, their weights decide. The
+    spans are ascending and do not overlap.
     """
     function_words: frozenset[str] = frozenset()
     if analyzer.settings.language in _LANGUAGES:
@@ -264,11 +257,7 @@ def _prepared(
     ready: QueryVectors | None = None,
     reranker: Reranker | None = None,
 ) -> Iterator[tuple[View, list[Query]]]:
-    """A view, and queries as the analyzer and, if they are encoded, the encoder reads them.
-
-    Raises:
-        EncoderMismatchError: ready vectors, or the reranker, are of another encoder.
-    """
+    """A view, and queries as the analyzer and, if they are encoded, the encoder reads them."""
     while True:
         state = index.state()
         if reranker is not None:

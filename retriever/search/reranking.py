@@ -26,20 +26,12 @@ _INTERFACE = ("reads_vectors", "check", "score")
 
 
 class Reranker(Protocol):
-    """Scores hits again.
-
-    Attributes:
-        reads_vectors: whether it scores vectors rather than texts.
-    """
+    """Scores hits again, by vectors or by texts."""
 
     reads_vectors: bool
 
     def check(self, encoder: EncoderSpec) -> None:
-        """Check that it can score hits of an index with this encoder.
-
-        Raises:
-            EncoderMismatchError: it was trained on the vectors of another.
-        """
+        """Raise EncoderMismatchError if it was trained on the vectors of another encoder."""
 
     def score(
         self,
@@ -50,11 +42,8 @@ class Reranker(Protocol):
     ) -> NDArray[np.float32]:
         """One score for each passage, higher is better.
 
-        Args:
-            query: its text.
-            vector: (d,) of the query; None if the reranker reads none.
-            passages: texts with their titles, as they were encoded.
-            vectors: (passages, d), likewise.
+        Passages are texts with their titles, as they were encoded. The vectors, (d,) of the query
+        and (passages, d), are None if the reranker reads none.
         """
         ...
 
