@@ -302,7 +302,7 @@ def _saved(system: System, resources: Resources) -> SystemResult:
     reranker = HeadReranker.load(system.path)
     encoder = str(reranker.spec)
     require_asked(reranker.spec.model, resources.model)
-    reranker.check_encoder(resources.encoder(encoder).spec)
+    reranker.check(resources.encoder(encoder).spec)
     return _pooled(
         system, pools, [head_scores(reranker.head.score, resources.pairs(pools, encoder))]
     )

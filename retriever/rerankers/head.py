@@ -6,7 +6,7 @@ Its folder has its weights, and in `reranker.json` its encoder, what it computes
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -146,6 +146,8 @@ class _Steps:
 class HeadReranker:
     """A head and the encoder whose vectors it scores; `training` is for a person."""
 
+    reads_vectors = True
+
     def __init__(
         self, spec: EncoderSpec, head: InteractionHead, training: Mapping[str, Any]
     ) -> None:
@@ -208,7 +210,16 @@ class HeadReranker:
             }
             _FORM.write_settings(new, settings)
 
-    def check_encoder(self, spec: EncoderSpec) -> None:
+    def score(
+        self, query: str, vector: Vectors | None, passages: Sequence[str], vectors: Vectors | None
+    ) -> Vectors:
+        """One score for each passage, as of `retriever.search.reranking.Reranker`."""
+        assert vector is not None
+        assert vectors is not None
+        rows = np.arange(len(vectors))
+        return self.head.score(vector[None], vectors, np.zeros_like(rows), rows)
+
+    def check(self, spec: EncoderSpec) -> None:
         """Raise EncoderMismatchError unless the head was trained with this encoder."""
         if spec.fingerprint != self.spec.fingerprint:
             raise EncoderMismatchError(

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from retriever.encoders.settings import Backend, Dtype
     from retriever.encoders.spec import EncoderSpec
     from retriever.rerankers.cross import CrossEncoder, LightCrossEncoder
-    from retriever.rerankers.head import HeadReranker
     from retriever.search.engine import Hit
 
 
@@ -86,7 +85,7 @@ def load_reranker(
     folder = Path(folder)
     if kind_of(folder) == KIND:
         return _Cross(load_cross_encoder(folder, device=device, backend=backend, dtype=dtype))
-    return _Head(HeadReranker.load(folder))
+    return HeadReranker.load(folder)
 
 
 def rerank(
@@ -138,26 +137,3 @@ class _Cross:
                 stacklevel=2,
             )
         return scores
-
-
-class _Head:
-    reads_vectors = True
-
-    def __init__(self, head: HeadReranker) -> None:
-        self._head = head
-
-    def check(self, encoder: EncoderSpec) -> None:
-        self._head.check_encoder(encoder)
-
-    def score(
-        self,
-        query: str,
-        vector: NDArray[np.float32] | None,
-        passages: Sequence[str],
-        vectors: NDArray[np.float32] | None,
-    ) -> NDArray[np.float32]:
-        assert vector is not None
-        assert vectors is not None
-        return self._head.head.score(
-            vector[None], vectors, np.zeros(len(vectors), np.int64), np.arange(len(vectors))
-        )

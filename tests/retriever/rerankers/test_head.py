@@ -215,13 +215,13 @@ def test_the_folder_says_what_it_is(folder):
 
 def test_another_encoder_is_refused_and_the_same_under_another_name_is_not():
     model = reranker()
-    model.check_encoder(replace(SPEC, settings=replace(SPEC.settings, model="elsewhere")))
+    model.check(replace(SPEC, settings=replace(SPEC.settings, model="elsewhere")))
     for other in (
         replace(SPEC, weights="cd" * 32),
         replace(SPEC, settings=replace(SPEC.settings, max_length=64)),
     ):
         with pytest.raises(EncoderMismatchError) as caught:
-            model.check_encoder(other)
+            model.check(other)
         for one in (SPEC, other):
             assert f"{one} ({one.fingerprint})" in str(caught.value)
 
