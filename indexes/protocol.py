@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
@@ -198,15 +198,6 @@ class StructureSettings:
         from indexes.vectors.choice import resolve
 
         return resolve(self.index_type, passages, dimensions, self.memory_bytes)
-
-    def to_json(self) -> dict[str, Any]:
-        """The settings as JSON values."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> StructureSettings:
-        """The settings that `to_json` gave."""
-        return cls(**values)
 
 
 class Ranking(Protocol):

@@ -1,20 +1,8 @@
 """The postings of one segment: for each term, the passages that hold it and how often.
 
-Files, written once and then memory-mapped:
-
-========================  =================  ========  =============================================
-file                      type               shape     content
-========================  =================  ========  =============================================
-postings.counts.npy       int64              (4,)      passages n, terms t, postings p, total length
-postings.terms.utf8       bytes                        the terms, sorted as UTF-8 bytes, joined
-postings.offsets.npy      int64              (t+1, 2)  where each term's bytes and postings begin
-postings.positions.npy    uint32             (p,)      passages, ascending within a term
-postings.frequencies.npy  uint8, 16 or 32    (p,)      occurrences of the term there, at least 1
-postings.lengths.npy      uint32             (n,)      terms of each passage, repetitions counted
-========================  =================  ========  =============================================
-
-A position is a passage of the segment, 0 to n-1 in the order of adding. Numbers are little-endian.
-Merging writes, byte for byte, what building the postings of the remaining passages would write.
+The files are in docs/index-format.md. A position is a passage of the segment, 0 to n-1 in the order
+of adding. Merging writes, byte for byte, what building the postings of the remaining passages
+would.
 """
 
 from __future__ import annotations
@@ -184,11 +172,6 @@ class Postings:
     def __len__(self) -> int:
         """The number of passages n, those without tokens included."""
         return len(self.lengths)
-
-    @property
-    def frequency_type(self) -> np.dtype[np.unsignedinteger]:
-        """What frequencies are stored as."""
-        return self._frequencies.dtype
 
     def stretch(
         self, first: int, last: int
@@ -379,7 +362,7 @@ def merge_postings(
         source.lengths if kept is None else source.lengths[kept]
         for source, kept in zip(sources, live, strict=True)
     ]
-    kind = max((source.frequency_type for source in sources), key=lambda dtype: dtype.itemsize)
+    kind = max((source._frequencies.dtype for source in sources), key=lambda one: one.itemsize)
     spellings: list[bytes] = []
     counts: list[NDArray[np.int64]] = []
     largest = 1

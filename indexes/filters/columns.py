@@ -1,15 +1,8 @@
 """Metadata by value: which passages of a segment have which value of which field.
 
-For each segment, top-level field and distinct value, the table `metadata_values` has one row with
-the positions of the passages whose documents have it: a Roaring bitmap, or a number where it is
-one passage. A filter then reads the rows that its conditions select, and no document.
-
-Types and values are those of SQLite's `json_each`, so that a condition means the same here and in
-a document. A value that is too long to be kept, or holds a NUL (which earlier releases took, and at
-which releases of SQLite end a text differently), is of the type `UNKEPT`; conditions on its
-passages read their documents.
-
-Bitmaps keep the positions of deleted passages until the segment is merged.
+The table `metadata_values` is in docs/index-format.md. A value that is too long to be kept, or
+holds a NUL (at which releases of SQLite end a text differently), is of the type `UNKEPT`. Bitmaps
+keep the positions of deleted passages until the segment is merged.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """What a filter allows, comparison by comparison.
 
-A comparison becomes SQL over one value, `f0.type` and `f0.value` as `json_each` gives them; names
-and values are bound. It is looked up among the values that the index keeps by segment
-(`indexes.filters.columns`). Documents are read for their ids and titles, for passages that wait in
-the database, and for values that are too long to be kept.
+A comparison becomes SQL over one value, `f0.type` and `f0.value` as `json_each` gives them. It is
+looked up among the values that the index keeps by segment or, where these do not tell, in
+documents.
 """
 
 from __future__ import annotations

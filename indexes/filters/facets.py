@@ -1,10 +1,7 @@
 """Facets (how many documents have each value of a metadata field), and the fields of a corpus.
 
-Counts come from the values that the index keeps by segment (`indexes.filters.columns`). Documents
-are read only where no value is kept: those that wait in the database, and values that are too long.
-
-A value in a list counts like one that stands alone, once for each document. Objects are looked
-into along the path of the field.
+Documents are read only where no value is kept: those that wait in the database, and values that are
+too long.
 """
 
 from __future__ import annotations

@@ -1,48 +1,7 @@
-r"""Metadata filters: a small safe grammar, and the syntax tree that stores make queries from.
+"""Metadata filters: a small safe grammar, and the syntax tree that stores make queries from.
 
-A filter is a condition on one document's `id`, `title` and metadata::
-
-    year >= 2020 and lang in ("en", "de")
-    not (tag = 'x' or author.name like "%smith%")
-    tags contains "ml" and `field with space` = 1
-
-Grammar (EBNF; keywords in any case; white space between tokens is free)::
-
-    filter     = or ;
-    or         = and, { "or", and } ;
-    and        = term, { "and", term } ;
-    term       = "not", term | "(", or, ")" | comparison ;
-    comparison = field, ( ( "=" | "==" | "!=" | "<>" ), literal
-                        | ( "<" | "<=" | ">" | ">=" ), ( number | string )
-                        | "in", "(", literal, { ",", literal }, ")"
-                        | "like", string
-                        | "contains", ( number | string | "true" | "false" )
-                        | "exists" ) ;
-    field      = name, { ".", name } ;
-    name       = letter or "_", { letter | digit | "_" }      (a plain word, not a keyword)
-               | "`", { character | "\`" | "\\" }, "`" ;      (any name at all)
-    literal    = number | string | "true" | "false" | "null" ;
-    number     = [ "+" | "-" ], digits, [ ".", digits ], [ "e", [ "+" | "-" ], digits ] ;
-    string     = '"', { character | '\"' | "\\" }, '"' | "'", { character | "\'" | "\\" }, "'" ;
-
-Meaning:
-
-- `id` and `title` are the document's own; every other name, and the same words in backquotes,
-  is a metadata field. `a.b` is the field `b` of the object in field `a`. Names match exactly.
-- A field is *present* if it is there and is not JSON null. `x exists` and `x != null` match where
-  x is present, `x = null` where it is not.
-- Comparisons are typed: a number literal matches only numbers, a string only strings, `true` and
-  `false` only booleans. `x = 1`, `x < 1` do not match where x is absent or of another type.
-- `x != 1` matches where x is present and is not the number 1 (it may be of another type).
-- `x in (a, b)` is `x = a or x = b`.
-- `like` matches a string against a pattern with `%` (any characters) and `_` (one character);
-  A-Z and a-z are equal, other letters match exactly.
-- `contains` matches an array that holds the value, or a string that holds the string (exact case).
-- Strings are ordered by code point, numbers by value (integers up to 64 bits are exact).
-- Every comparison is true or false, never unknown: `not (x = 1)` matches every document that
-  `x = 1` does not, those without x too.
-
-No part of the filter enters the SQL text: names and values are bound parameters.
+The grammar, and what it means, is in docs/ranking.md. No part of a filter enters the SQL text:
+names and values are bound parameters.
 """
 
 from __future__ import annotations

@@ -80,18 +80,12 @@ class Segment(NamedTuple):
         first, last = self.ids_at(np.array([0, len(self.ids) - 1]))
         return int(first), int(last)
 
-    @property
-    def has_no_gaps(self) -> bool:
-        """Whether ids follow each other, so that positions can be computed from them."""
-        first, last = self.ends
-        return last - first + 1 == len(self.ids)
-
     def positions_of(self, passages: NDArray[np.int64]) -> NDArray[np.int64]:
         """The positions of those of some ascending ids that the segment holds, ascending."""
         first, last = self.ends
         inside = passages[slice(*np.searchsorted(passages, [first, last + 1]))]
-        if self.has_no_gaps:
-            # No id needs to be read, and opening takes the same time at any size.
+        if last - first + 1 == len(self.ids):
+            # None needs to be read, and opening takes the same time at any size.
             return inside - first
         return np.flatnonzero(contained(self.all_ids(), inside))
 
@@ -340,11 +334,7 @@ class Part(NamedTuple):
 
 
 def query_cost(part: Part) -> float:
-    """An estimate of what a segment costs a query, in scanned passages.
-
-    >>> query_cost(Part(150_000, scanned=True)), round(query_cost(Part(150_000, scanned=False)))
-    (152000, 6648)
-    """
+    """An estimate of what a segment costs a query, in scanned passages."""
     read = part.passages
     return SEGMENT_COST + (read if part.scanned else min(read, STRUCTURE_READS * math.sqrt(read)))
 
@@ -352,11 +342,9 @@ def query_cost(part: Part) -> float:
 def faster_merge(
     parts: Sequence[Part], added: int, is_scanned: Callable[[int], bool]
 ) -> range | None:
-    """The merge that makes queries fastest, of those worth their cost.
+    """The merge that makes queries fastest, of those worth their cost; see docs/index-format.md.
 
-    It reads at most `GROWTH` times as many passages as are new: those that the run added or, if
-    they are more, those that get a structure for the first time; if the merged segment is scanned,
-    all outside the largest segment. So what an interrupted run left undone is due in the next.
+    New passages of a merged segment that is scanned are those outside its largest part, too.
     """
     whole = sum(map(query_cost, parts))
     best, cost, read = None, (1 - _SAVED) * whole, math.inf

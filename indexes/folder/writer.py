@@ -12,6 +12,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
@@ -237,7 +238,7 @@ class FolderWriter:
     def structures(self) -> StructureSettings:
         """Which search structure merged segments get."""
         # An index of an earlier release has no such setting.
-        return StructureSettings.from_json(self.setting("structures", {}))
+        return StructureSettings(**self.setting("structures", {}))
 
     def segments(self) -> tuple[LiveSegment, ...]:
         """The live segments, oldest passages first, without the passages that wait."""
@@ -285,7 +286,7 @@ class FolderWriter:
                     columns.merge_values(self._connection, number, sources)
                 columns.drop_values(self._connection, old)
                 if structures is not None:
-                    write_setting(self._connection, "structures", structures.to_json())
+                    write_setting(self._connection, "structures", asdict(structures))
                 self._bump_generation()
             self._remove_orphans()
         return choice

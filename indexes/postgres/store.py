@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import asdict
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -276,7 +277,7 @@ class PostgresWriter(Writer):
             row = self._row()
             if 10 * added >= row.passages:
                 self._analyze("ANALYZE")
-            structures = StructureSettings.from_json(row.setting("structures", {}))
+            structures = StructureSettings(**row.setting("structures", {}))
             if row.has_graph or not wants_graph(structures, row.passages, row.dimensions):
                 return 0
             assert row.dimensions is not None
@@ -301,7 +302,7 @@ class PostgresWriter(Writer):
         with database_errors(self._location):
             row = self._row()
             check_structures(structures, row.dimensions, self._location)
-            self.record("structures", structures.to_json())
+            self.record("structures", asdict(structures))
             if wants_graph(structures, row.passages, row.dimensions):
                 assert row.dimensions is not None
                 build_graph(self._tables, row.dimensions, stage)
@@ -370,7 +371,7 @@ class PostgresWriter(Writer):
         def fix() -> int:
             row = self._row(lock=True)
             if row.dimensions is None:
-                structures = StructureSettings.from_json(row.setting("structures", {}))
+                structures = StructureSettings(**row.setting("structures", {}))
                 check_structures(structures, dimensions, self._location)
                 fix_dimensions(self._tables, dimensions)
             return row.dimensions or dimensions
@@ -450,7 +451,7 @@ class PostgresStore:
         """Make an empty index, and the tables that all indexes share; see the protocol."""
         del lock_timeout
         dimensions = settings.get("encoder", {}).get("dimensions")
-        structures = StructureSettings.from_json(settings.get("structures", {}))
+        structures = StructureSettings(**settings.get("structures", {}))
         check_structures(structures, dimensions, self._location)
         with self._connected() as connection:
             create_shared_tables(connection, self._location)

@@ -1,25 +1,8 @@
 """Which FAISS structure a segment gets: a pure function of its size and of the memory allowed.
 
-==========  ==========================================  ======================================
-name        FAISS factory string                        bytes per passage of d dimensions
-==========  ==========================================  ======================================
-`flat`      none: `vectors.npy` is scanned              4 d
-`hnsw`      ``HNSW32,Flat``                             4 d + 272
-`ivf`       ``IVF{lists},Flat``                         4 d + 12
-`ivf-sq8`   ``IVF{lists},SQ8``                          d + 12
-`ivf-pq`    ``Pad{4 m},IVF{lists},PQ{m}``, m = ⌈d / 4⌉  d / 4 + 12
-==========  ==========================================  ======================================
-
-Where 4 divides d, nothing is padded.
-
-`auto` is `flat` up to 50,000 passages, then the first of `ivf-sq8` and `ivf-pq` that fits the
-memory. It is never `ivf`: bytes find the same passages as whole vectors do, in less time and a
-quarter of the space (docs/scale.md). It is never `hnsw`: inverted lists take less memory, open
-without reading what they hold, and answer a filtered query without scanning the vectors.
-
-FAISS trains lists on 39 to 256 vectors each ("Guidelines to choose an index" in its wiki, which
-advises 4 √n to 16 √n lists). Training takes as their square: beyond a million passages there are no
-more of them.
+The names, what they cost, and what `auto` chooses, are in docs/index-format.md. FAISS trains lists
+on 39 to 256 vectors each ("Guidelines to choose an index" in its wiki, which advises 4 √n to 16 √n
+lists). Training takes as their square: beyond a million passages there are no more of them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Searching a FAISS structure: candidates from FAISS, exact scores from the kept vectors.
 
-A filter acts before the best are chosen, and wherever the structure may not have found enough, the
-exact scan answers. How inverted lists and graphs are read behind a filter is in
-docs/index-format.md, under "Search structures".
+How inverted lists and graphs are read behind a filter is in docs/index-format.md, under "Search
+structures".
 """
 
 from __future__ import annotations
@@ -398,7 +397,6 @@ class NeighborSearcher(Searcher):
     """Finds candidates by their number; a filter chooses among more than wanted.
 
     An effort is efSearch of a graph; for any other type, a multiple of the candidates re-scored.
-    A filter inside the walk through a graph would lose neighbors far from the query.
     """
 
     def __init__(self, index: Any, path: Path) -> None:

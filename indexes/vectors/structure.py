@@ -1,9 +1,8 @@
 """The search structure of a segment: built, measured, written to one file, mapped to be searched.
 
-The file is what FAISS writes, then 1,024 bytes of JSON that say what it is. They hold a CRC-32 of
-every byte that FAISS follows without looking, checked with the first search. Codes and ids at the
-end of the file are compared with the checksums of the segment. In a structure without checksums any
-code is a vector, only a worse one, and an id that does not exist is found when it is returned.
+The file is what FAISS writes, then 1,024 bytes of JSON that say what it is, with a CRC-32 of every
+byte that FAISS follows without looking. Any code is a vector, and an id that does not exist is
+found when it is returned.
 """
 
 from __future__ import annotations

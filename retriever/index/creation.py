@@ -109,7 +109,7 @@ def initial_settings(
         "analyzer": analyzer.settings.to_json(),
         "stop_list": sorted(analyzer.stop_list),
         "passages": asdict(asked.passages or PassageSettings()),
-        "structures": structures.to_json(),
+        "structures": asdict(structures),
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
 

@@ -63,7 +63,7 @@ def read_structures(view: View, store: Store) -> StructureSettings:
     """How large segments are searched, which `rebuild` changes; DamagedIndexError if altered."""
     try:
         # An index of an earlier release has no such setting.
-        return StructureSettings.from_json(view.setting("structures", {}))
+        return StructureSettings(**view.setting("structures", {}))
     except (TypeError, ValueError, ConfigError) as error:
         raise store.damaged(f"a setting is altered ({error!r})") from error
 

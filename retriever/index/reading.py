@@ -363,7 +363,7 @@ class ReadableIndex:
                 },
                 "analyzer": state.analyzer.settings.to_json(),
                 "long_texts": asdict(state.passages),
-                "structures": read_structures(view, self.store).to_json(),
+                "structures": asdict(read_structures(view, self.store)),
                 **view.describe(),
             }
 

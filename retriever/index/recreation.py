@@ -53,7 +53,7 @@ def recreated(
             "weights": choice.weights() if loaded is None else loaded.spec.weights,
             "analyzer": (asked.analyzer or AnalyzerSettings()).to_json(),
             "passages": asdict(asked.passages or PassageSettings()),
-            "structures": (asked.structures or StructureSettings()).to_json(),
+            "structures": asdict(asked.structures or StructureSettings()),
         }
     )
     with (

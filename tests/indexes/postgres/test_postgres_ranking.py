@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -203,7 +204,7 @@ def test_vectors_beyond_the_graph_of_whole_numbers_have_one_of_halves(postgres_u
 )
 def test_what_only_a_folder_has_is_refused_by_name(postgres_url, structures, dimensions):
     store = open_store(postgres_url)
-    settings = {"encoder": {"dimensions": dimensions}, "structures": structures.to_json()}
+    settings = {"encoder": {"dimensions": dimensions}, "structures": asdict(structures)}
     with pytest.raises(ConfigError, match=r"index type|memory|dimensions"):
         store.create(settings)
     assert not store.exists()
