@@ -404,10 +404,11 @@ class LayerEncoders:
 
     def __init__(self, forms: Sequence[str], poolings: Sequence[Pooling], loading: Loading) -> None:
         require_several("poolings", poolings)
-        if len(set(poolings)) < len(poolings) or not set(poolings) <= set(get_args(Pooling)):
+        known = set(poolings) & set(get_args(Pooling))
+        if not poolings or len(known) < len(poolings):
             raise ConfigError(
                 f"poolings: expected some of {', '.join(get_args(Pooling))}, each once, found "
-                f"{', '.join(poolings)}"
+                f"{', '.join(poolings) or 'none'}"
             )
         self.names = tuple(forms)
         self.poolings = tuple(poolings)

@@ -245,7 +245,7 @@ def _cross_encoders(system: System, resources: Resources) -> SystemResult:
         curve, kept = fine_tune(
             train,
             dev,
-            plan.seeded(seed),
+            replace(plan, training=replace(plan.training, seed=seed)),
             folder,
             settings.loading,
             name=f"fine-tuning {system.trained}, seed {seed}",
@@ -360,8 +360,6 @@ def rank_layers(
         What `Encoder.load` raises.
     """
     settings = settings or QASettings()
-    if not poolings:
-        raise ConfigError("poolings: expected at least one, found none")
     read = split_reader(questions, settings.data)
     found = read(questions.split if isinstance(questions, QuestionSet) else settings.split)
     if found.corpus:

@@ -266,16 +266,11 @@ def fine_tune(
     base = find_model(plan.model, download=loading.download)
     keep_head = is_cross_encoder(plan.model)
     identity = _identity(train, dev, plan, base)
-
-    def with_kept(curve: tuple[Epoch, ...]) -> tuple[tuple[Epoch, ...], Epoch]:
-        kept = kept_epoch(curve, plan.training.tolerance, untrained=keep_head)
-        assert kept is not None
-        return curve, kept
-
     if not restart and is_reranker(folder):
         training = read_training(folder)
         require_same(folder, identity, training.get("identity"))
-        return with_kept(tuple(Epoch(**one) for one in training["curve"]))
+        curve = tuple(Epoch(**one) for one in training["curve"])
+        return curve, kept_of(curve, plan.training.tolerance, untrained=keep_head)
     checkpoint = Checkpoint(folder.with_name(f".{folder.name}.checkpoint"), identity)
     if restart:
         checkpoint.remove()
@@ -306,7 +301,14 @@ def fine_tune(
     }
     write_cross_encoder(folder, model, training)
     checkpoint.remove()
-    return with_kept(curve)
+    return curve, kept_of(curve, plan.training.tolerance, untrained=keep_head)
+
+
+def kept_of(curve: Sequence[Epoch], tolerance: float, *, untrained: bool) -> Epoch:
+    """The epoch of a finished training whose weights are kept."""
+    kept = kept_epoch(curve, tolerance, untrained=untrained)
+    assert kept is not None
+    return kept
 
 
 def epoch_line(epoch: Epoch, measure: str = DEV_MEASURE) -> str:

@@ -147,10 +147,6 @@ class CrossPlan:
         changed = replace(self.training, loss=loss, margin=margin)  # type: ignore[arg-type]
         return replace(self, training=changed)
 
-    def seeded(self, seed: int) -> CrossPlan:
-        """The same with another seed."""
-        return replace(self, training=replace(self.training, seed=seed))
-
 
 @dataclass(frozen=True, slots=True)
 class QASettings:

@@ -103,8 +103,7 @@ class DevMeasure:
     score: Callable[[TrainableEncoder], float]
 
 
-@dataclass(frozen=True, slots=True)
-class EncoderExamples:
+class EncoderExamples(NamedTuple):
     """What an encoder is trained on, and what chooses the epoch; with the name of the data."""
 
     name: str

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from eval.figures import learning_figure
 from eval.metrics.comparison import percent
 from eval.progress import Notify, Progress, ignore, silent
-from eval.qa.rerankers import epoch_line, steps_shown
+from eval.qa.rerankers import epoch_line, kept_of, steps_shown
 from eval.reports import Table, table_lines
 from eval.training.data import EncoderData, EncoderFitSettings, read_examples
 from retriever.encoders.training.model import (
@@ -22,9 +22,9 @@ from retriever.encoders.training.model import (
 )
 from retriever.encoders.training.trainer import fitting_objective, train_encoder
 from retriever.training.checkpoint import Checkpoint, require_same
-from retriever.training.loop import Epoch, kept_epoch
+from retriever.training.loop import Epoch
 from retriever.training.sampling import TrainingSet
-from retriever.training.settings import EncoderTrainingSettings, Objective
+from retriever.training.settings import Objective
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -139,7 +139,8 @@ def fit_encoder(
     if found is not None:
         require_same(folder, identity, found.get("identity"))
         curve = tuple(Epoch(**one) for one in found["curve"])
-        return FittedEncoder(folder, objective, dev.name, curve, _kept(curve, training))
+        kept = kept_of(curve, training.tolerance, untrained=True)
+        return FittedEncoder(folder, objective, dev.name, curve, kept)
     checkpoint = Checkpoint(folder.with_name(f".{folder.name}.checkpoint"), identity)
     if restart:
         checkpoint.remove()
@@ -157,7 +158,7 @@ def fit_encoder(
         on_step=steps_shown("fine-tuning", progress),
         on_epoch=lambda one: notify(f"fine-tuning: {epoch_line(one, dev.name)}"),
     )
-    kept = _kept(curve, training)
+    kept = kept_of(curve, training.tolerance, untrained=True)
     provenance = {
         "identity": identity,
         "data": {"name": examples.name, "examples": size, "dev": dev.units},
@@ -172,9 +173,3 @@ def fit_encoder(
     write_encoder(folder, encoder, provenance)
     checkpoint.remove()
     return FittedEncoder(folder, objective, dev.name, curve, kept)
-
-
-def _kept(curve: tuple[Epoch, ...], training: EncoderTrainingSettings) -> Epoch:
-    kept = kept_epoch(curve, training.tolerance, untrained=True)
-    assert kept is not None
-    return kept

@@ -189,21 +189,6 @@ def test_meta_embeddings_of_the_same_sources_cost_one_forward_pass(
         np.testing.assert_allclose(one.vectors, vectors, atol=2e-6)
 
 
-@pytest.mark.parametrize(
-    ("form", "message"),
-    [
-        ("m::lc:0,1", "layers=0,1, but every layer is scored as it is"),
-        ("m::pooling=cls", "leave pooling out"),
-        ("m::static=average", "a static encoder has no layers"),
-        ("m::head=yes", "leave head out"),
-    ],
-)
-def test_a_sweep_over_layers_refuses_what_it_decides_itself(form, message):
-    with pytest.raises(ConfigError, match=message) as caught:
-        layer_form(form, "mean")
-    assert "\n" not in str(caught.value)
-
-
 @pytest.fixture(scope="module")
 def texts():
     random = np.random.default_rng(0)
@@ -223,18 +208,22 @@ def test_a_form_without_a_model_is_of_the_model_that_is_named():
 
 
 @pytest.mark.parametrize(
-    ("forms", "lists", "said"),
+    ("call", "arguments", "said"),
     [
-        ([], [], "at least one"),
-        (["a::lc:0,1", "a::layers=0,1::fusion=mean"], [], "again"),
-        (["::last"], ["paper"], "again"),
-        (["a::nonsense=1"], [], "unknown setting 'nonsense'"),
-        ([], ["nonsense"], "expected paper"),
+        (named_encoders, ([], []), "at least one"),
+        (named_encoders, (["a::lc:0,1", "a::layers=0,1::fusion=mean"], []), "again"),
+        (named_encoders, (["::last"], ["paper"]), "again"),
+        (named_encoders, (["a::nonsense=1"], []), "unknown setting 'nonsense'"),
+        (named_encoders, ([], ["nonsense"]), "expected paper"),
+        (layer_form, ("m::lc:0,1", "mean"), "layers=0,1, but every layer is scored as it is"),
+        (layer_form, ("m::pooling=cls", "mean"), "leave pooling out"),
+        (layer_form, ("m::static=average", "mean"), "a static encoder has no layers"),
+        (layer_form, ("m::head=yes", "mean"), "leave head out"),
     ],
 )
-def test_what_cannot_be_told_apart_or_understood_is_refused(forms, lists, said):
+def test_what_cannot_be_told_apart_or_understood_is_refused(call, arguments, said):
     with pytest.raises(ConfigError, match=said):
-        named_encoders(forms, lists)
+        call(*arguments)
 
 
 @pytest.mark.parametrize("method", ["sif", "usif"])

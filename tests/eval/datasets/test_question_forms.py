@@ -1,6 +1,5 @@
 """Forms of question sets: how they are told apart, what each reads and refuses."""
 
-import json
 import re
 from dataclasses import replace
 
@@ -235,19 +234,6 @@ def test_what_is_no_folder_of_a_form_is_refused(tmp_path):
     refused(tmp_path, "own", "", "only some: for own it has no qrels.*.tsv; add what is missing")
     with pytest.raises(ConfigError, match=r"form: expected one of own, .*, found squad"):
         read_question_set(tmp_path, "dev", form="squad")
-
-
-def test_layers_are_searched_on_any_form_that_has_pools(retriever, tiny_models, tmp_path):
-    model = ("--model", tiny_models["bert"])
-    sets = {form: write(tmp_path / form, SAMPLES[form]) for form in ("wikiqa", "beir")}
-    outcome = retriever("eval", "layers", sets["wikiqa"], *model, "--json")
-    assert outcome.code == 0, outcome.err
-    source = json.loads(outcome.out)["search_data"]
-    assert (source["units"], source["left_out"]) == (1, 1)
-    outcome = retriever("eval", "layers", sets["beir"], *model, "--split", "test")
-    assert (outcome.code, outcome.out) == (2, "")
-    assert "found a whole corpus to rank; add a file candidates.test.jsonl" in outcome.err
-    assert len(outcome.err.splitlines()) == 1
 
 
 WIKI = "document_passages.json"

@@ -153,12 +153,6 @@ def test_answers_are_positives_and_others_as_asked_negatives(negatives, unanswer
         assert train.passages == list(texts.values())
 
 
-@pytest.mark.parametrize("unanswered", [False, True])
-def test_nothing_to_train_on_is_refused(unanswered):
-    with pytest.raises(BadInputError, match="--train-split"):
-        training_set(made_set(answered=0), "pool", lambda: None, unanswered=unanswered)
-
-
 def test_held_out_questions_are_the_same_each_time_and_on_one_side_only():
     questions = made_set(count=20, answered=0.5)
     train, dev = hold_out(questions, 0.3)
@@ -189,12 +183,6 @@ def test_questions_and_relevant_passages_of_another_set_are_left_out():
     assert kept.passages == made.passages
 
 
-@pytest.mark.parametrize("share", [0.0, 1.0, 0.01, 0.99])
-def test_a_share_that_leaves_nothing_is_refused(share):
-    with pytest.raises(ConfigError, match="dev-share"):
-        hold_out(made_set(count=10), share)
-
-
 def test_the_dev_score_is_mean_average_precision_of_answered_questions():
     questions = made_set(answered=0.7)
     dev = DevScore(questions)
@@ -202,29 +190,28 @@ def test_the_dev_score_is_mean_average_precision_of_answered_questions():
     qrels = {one.id: one.grades for one in dev.questions.questions}
     (run,) = runs_of(SystemResult("made", dev.questions.questions, (scores,)))
     assert dev(scores) == pytest.approx(evaluate(run, qrels, ["AP"]).means["AP"], abs=1e-12)
-    with pytest.raises(BadInputError, match="--set dev-split"):
-        DevScore(made_set(answered=0))
 
 
-@pytest.mark.parametrize("kept", [(), (0,), (1,)], ids=["none", "relevant", "others"])
-def test_questions_whose_candidates_are_of_one_kind_choose_nothing(kept):
+def test_what_leaves_nothing_to_train_or_to_choose_on_is_refused():
+    for share in (0.0, 1.0, 0.01, 0.99):
+        with pytest.raises(ConfigError, match="dev-share"):
+            hold_out(made_set(count=10), share)
+    for unanswered in (False, True):
+        with pytest.raises(BadInputError, match="--train-split"):
+            training_set(made_set(answered=0), "pool", lambda: None, unanswered=unanswered)
     questions = made_set("dev")
-    one_kind = tuple(
-        replace(one, candidates=tuple(list(one.grades)[place] for place in kept))
-        for one in questions.questions
-    )
-    with pytest.raises(BadInputError, match="made dev: expected a question with a relevant"):
-        DevScore(replace(questions, questions=one_kind))
+    # No candidates, relevant ones alone, and others alone.
+    for kept in (slice(0), slice(1), slice(1, 2)):
+        pools = (replace(one, candidates=tuple(one.grades)[kept]) for one in questions.questions)
+        with pytest.raises(BadInputError, match=r"made dev: expected a .*--set dev-split"):
+            DevScore(replace(questions, questions=tuple(pools)))
 
 
-def test_relevant_documents_of_a_set_without_pools_overlap(tmp_path):
+def test_relevant_documents_of_a_set_without_pools_overlap_and_what_nobody_ranks_does_not(tmp_path):
     ours = made_set("test")
     corpus = without_pools(ours, tmp_path / "corpus.jsonl")
     renamed = tuple(replace(one, text=f"x {one.id}") for one in ours.questions)
     assert len(without_overlap(replace(ours, questions=renamed), [corpus])) == 0
-
-
-def test_passages_that_no_question_of_the_other_split_ranks_do_not_overlap():
     train, test = made_set("train"), made_set("test", count=1)
     others = {f"x{id_}": text for id_, text in train.passages.items()}
     merged = replace(test, passages={**others, **test.passages})
@@ -241,10 +228,7 @@ def test_each_question_reads_its_own_part_of_a_passage():
     left, right = pools.pairs()
     assert right[0] == questions.passages[shared]
     assert (left[-1], right[-1]) == (second.text, "its own part")
-    texts, _, rows = pair_rows(pools)
-    assert [texts[row] for row in rows] == right
+    texts, _, places = pair_rows(pools)
+    assert [texts[place] for place in places] == right
     train = training_set(pools, "pool", lambda: pytest.fail("BM25 is not needed"))
-    read = train.pools
-    assert [train.passages[row] for row in read.positives[read.positive_starts[1] :]] == [
-        "its own part"
-    ]
+    assert rows(train, 1, "positive") == {"its own part"}
