@@ -66,9 +66,11 @@ def read_model_settings(path: Path) -> ModelSettings:
     """Read the sentence settings in a model's folder, if it has some."""
     try:
         pooling, projections = _modules(path)
-        prompts = _prompts(path)
+        window = _optional(path / "sentence_bert_config.json").get("max_seq_length")
+        named = _optional(path / "config_sentence_transformers.json").get("prompts") or {}
+        prompts = {name: text for name, text in named.items() if text}
         return ModelSettings(
-            _window(path),
+            int(window) if window else None,
             pooling,
             projections,
             prompts.get("query", ""),
@@ -84,10 +86,8 @@ def read_model_settings(path: Path) -> ModelSettings:
 def _modules(path: Path) -> tuple[Pooling, tuple[Projection, ...]]:
     pooling: Pooling = "mean"
     projections: list[Projection] = []
-    if not (path / "modules.json").is_file():
-        return pooling, ()
     ended = False
-    for module in read_json(path / "modules.json"):
+    for module in _optional(path / "modules.json"):
         kind = str(module["type"]).rsplit(".", 1)[-1]
         if ended:
             raise ModelError(
@@ -142,19 +142,8 @@ def _projection(folder: Path) -> Projection:
     return Projection(folder, activation)
 
 
-def _window(path: Path) -> int | None:
-    if not (path / "sentence_bert_config.json").is_file():
-        return None
-    window = read_json(path / "sentence_bert_config.json").get("max_seq_length")
-    return int(window) if window else None
-
-
-def _prompts(path: Path) -> Mapping[str, str]:
-    file = path / "config_sentence_transformers.json"
-    if not file.is_file():
-        return {}
-    settings = read_json(file)
-    return {name: text for name, text in (settings.get("prompts") or {}).items() if text}
+def _optional(path: Path) -> Any:
+    return read_json(path) if path.is_file() else {}
 
 
 def read_json(path: Path) -> Any:

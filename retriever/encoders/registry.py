@@ -84,11 +84,8 @@ class EncoderModel(ABC):
         return None
 
     def piece_batches(self, pieces: Sequence[Any]) -> Batches:
-        """Rows and the vectors of their pieces: undefined at padding, valid until the next.
-
-        Only for models with `word_dimensions`; of others no word is asked for.
-        """
-        raise TypeError(f"{type(self).__name__} has no vectors of words")
+        """Rows and the vectors of their pieces: undefined at padding, valid until the next."""
+        raise NotImplementedError("only models with `word_dimensions` are asked")
 
     def in_torch(self) -> TransformerModel | None:
         """The same model in torch; None if it is no transformer."""

@@ -62,17 +62,8 @@ def max_pooling(hidden: Array, pieces: Pieces) -> Array:
     return xp.where(pieces.kept.any(axis=1)[:, None], greatest, 0.0)
 
 
-def cls_pooling(hidden: Array, pieces: Pieces) -> Array:
-    """The vector of [CLS]."""
-    return _at(hidden, pieces.cls)
-
-
-def sep_pooling(hidden: Array, pieces: Pieces) -> Array:
-    """The vector of the last [SEP]."""
-    return _at(hidden, pieces.sep)
-
-
 def _at(hidden: Array, places: Array) -> Array:
+    """The vector of one piece of each text: of [CLS], or of the last [SEP]."""
     rows = array_functions(hidden).arange(len(hidden), device=hidden.device)
     return in_single(hidden[rows, places])
 
@@ -80,8 +71,8 @@ def _at(hidden: Array, places: Array) -> Array:
 POOLINGS: Mapping[Pooling, Callable[[Array, Pieces], Array]] = {
     "mean": mean_pooling,
     "max": max_pooling,
-    "cls": cls_pooling,
-    "sep": sep_pooling,
+    "cls": lambda hidden, pieces: _at(hidden, pieces.cls),
+    "sep": lambda hidden, pieces: _at(hidden, pieces.sep),
 }
 
 

@@ -120,9 +120,6 @@ def fit_meta(
         epoch: called after each epoch of training.
         notify: called with lines that a person should read.
 
-    Returns:
-        The encoder; ``Encoder.load(output)`` returns an equal one.
-
     Raises:
         ConfigError: settings or sources that do not fit, or a folder that holds something else;
             more dimensions than the corpus supports; a source that does not vary.

@@ -46,15 +46,7 @@ _POOLING_KEYS = {
     "cls": "pooling_mode_cls_token",
 }
 # What the files of a sentence-transformers model can say.
-_KEPT = {
-    "model",
-    "pooling",
-    "head",
-    "normalize",
-    "query_prompt",
-    "passage_prompt",
-    "max_length",
-}
+_KEPT = ("model", "pooling", "head", "normalize", "query_prompt", "passage_prompt", "max_length")
 
 
 def check_target(folder: Path) -> None:

@@ -186,31 +186,24 @@ class TransformerModel(PieceModel):
             result: NDArray[np.float32] = projected.cpu().numpy()
         return result
 
-    def hidden_states(
-        self, pieces: Sequence[Sequence[int]]
-    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """(layers, texts, pieces, width) of one batch, and which (texts, pieces) are pooled."""
-        import torch
-
-        states: list[torch.Tensor] = []
-        with torch.inference_mode():
-            batch = self.backbone.batch(pieces)
-            self.backbone.run(
-                batch, range(self.backbone.depth + 1), lambda _, state: states.append(state)
-            )
-            kept = self._pieces(batch).kept
-            if kept is None:
-                kept = torch.ones(len(pieces), batch.longest, dtype=torch.bool)
-            return torch.stack(states).float().cpu().numpy(), kept.cpu().numpy()
-
     def text_states(
         self, pieces: Sequence[Sequence[int]], texts: Sequence[str], prompt: int
     ) -> Iterator[TextStates]:
         """The states of each text, in order, a batch at a time."""
+        import torch
+
         for first in range(0, len(pieces), _TEXTS):
-            batch = pieces[first : first + _TEXTS]
-            states, kept = self.hidden_states(batch)
-            for row, ids in enumerate(batch):
+            part = pieces[first : first + _TEXTS]
+            found: dict[int, torch.Tensor] = {}
+            with torch.inference_mode():
+                batch = self.backbone.batch(part)
+                layers = range(self.backbone.depth + 1)
+                self.backbone.run(batch, layers, found.__setitem__)
+                states = torch.stack(list(found.values())).float().cpu().numpy()
+            mask = self._pieces(batch).kept
+            everything = np.ones(states.shape[1:3], np.bool_)
+            kept = everything if mask is None else mask.cpu().numpy()
+            for row, ids in enumerate(part):
                 yield TextStates(
                     self.backbone.piece_names(ids),
                     self._spans(texts[first + row], len(ids), prompt),
@@ -218,7 +211,7 @@ class TransformerModel(PieceModel):
                     states[:, row, : len(ids)].copy(),
                     kept[row, : len(ids)].copy(),
                 )
-            del states, kept
+            del states, found
 
     def _spans(self, text: str, pieces: int, prompt: int) -> list[Span]:
         """Where each piece is in the text without its prompt; (0, 0) for what is not in it."""
