@@ -32,11 +32,8 @@ def test_few_pieces_run_in_numpy_and_many_in_what_is_installed(installed, monkey
     monkeypatch.setattr(computing, "has_openvino", lambda: installed)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     pays, other = (OPENVINO_PAYS, "openvino") if installed else (TORCH_PAYS, "torch")
-    assert [engine_for(PLAIN, pieces) for pieces in (1, pays, pays + 1)] == [
-        "numpy",
-        "numpy",
-        other,
-    ]
+    found = [engine_for(PLAIN, pieces) for pieces in (1, pays, pays + 1)]
+    assert found == ["numpy", "numpy", other]
     assert engine_for(EncoderSettings(dtype="bfloat16"), 1) == other
     shown = f"{other} in float32" if installed else other
     monkeypatch.setattr(computing, "native_format", lambda: "float32")

@@ -10,7 +10,6 @@ import pytest
 
 from retriever.encoders.meta import streaming
 from retriever.encoders.meta.fitting import fit_meta
-from retriever.encoders.meta.linear import svd
 from retriever.encoders.meta.settings import MetaSettings, UnsupSettings
 from retriever.encoders.meta.streaming import draw_texts
 from retriever.encoders.static.fitting import fit_static
@@ -51,8 +50,9 @@ def make(sources):
 _SETTINGS = MetaSettings.__dataclass_fields__
 
 
-def test_svd_of_a_stream_is_that_of_all_words_at_once(make, sources):
-    encoder = make("svd", dimensions=6, texts=CORPUS[:90])
+@pytest.mark.parametrize("level", ["word", "sentence"])
+def test_svd_of_a_stream_is_that_of_all_words_at_once(make, level):
+    encoder = make("svd", level=level, dimensions=6, texts=CORPUS[:90])
     model = encoder._model
     batches = [model.sources.vectors([one])[0] for one in model.tokenize(CORPUS[:90])]
     rows = np.hstack([np.concatenate(one) for one in zip(*batches, strict=True)]).astype(np.float64)
@@ -248,16 +248,3 @@ def test_notes_say_what_is_not_as_usual(make, sources):
     make("conc", used=[f"{sources[0]}::sbert-wk", "static"], pooling="max", notify=notes.append)
     assert any("vectors of whole texts are combined" in note for note in notes)
     assert any("--pooling has no effect" in note for note in notes)
-
-
-def test_a_whole_corpus_of_sentences_can_be_mapped(make):
-    encoder = make("svd", level="sentence", dimensions=4, texts=CORPUS[:50])
-    model = encoder._model
-    moments = streaming.Moments.empty(model.sources.widths)
-    moments.add(model.sources.vectors(model.tokenize(CORPUS[:50]))[0])
-    expected = svd(moments, 4)
-    for found, other in zip(
-        encoder.meta_parts().projection.matrices, expected.matrices, strict=True
-    ):
-        np.testing.assert_allclose(found, other, atol=1e-4)
-    assert encoder.meta_parts().provenance["words"] == 50
