@@ -220,17 +220,24 @@ def test_a_new_folder_is_recognized_whatever_its_generation(index, tmp_path, rea
         assert set(texts_in(view)) == ({"z"} if generations else set())
 
 
-def test_a_folder_replaced_while_its_segments_are_opened_is_followed(index, tmp_path, monkeypatch):
-    new, opened = other_index(tmp_path), []
+@pytest.mark.parametrize("merged", [True, False])
+def test_segments_that_go_while_a_reader_opens_them_are_those_of_a_later_commit(
+    index, tmp_path, monkeypatch, merged
+):
+    expected, opened = texts(index) if merged else {"z": "zest"}, []
 
-    def replace_then_open(folder, *key):
-        if not opened:
-            opened.append(key)
-            replace_folder(new, index)
+    def change_then_open(folder, *key):
+        opened.append(key)
+        if len(opened) == 1 and merged:
+            with FolderWriter(index) as writer:
+                writer.compact()
+        elif len(opened) == 1:
+            replace_folder(other_index(tmp_path), index)
         return open_segment(folder, *key)
 
-    monkeypatch.setattr(indexes.folder.segment, "open_segment", replace_then_open)
-    assert texts(index) == {"z": "zest"}
+    monkeypatch.setattr(indexes.folder.segment, "open_segment", change_then_open)
+    assert texts(index) == expected
+    assert len(opened) > 1
 
 
 def test_a_removed_folder_is_no_index_and_comes_back(index, tmp_path, reader):

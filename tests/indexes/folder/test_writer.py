@@ -364,23 +364,6 @@ def test_small_commits_are_merged_and_ids_stay_in_order(tmp_path):
     assert verify(tmp_path) == []
 
 
-def test_segments_merged_while_a_reader_opens_them_are_read_anew(tmp_path, monkeypatch):
-    folder = make_index(tmp_path, [document("a", "one")], [document("b", "two")])
-    real, calls = indexes.folder.view.live_segments, []
-
-    def slow(*arguments):
-        calls.append(arguments)
-        if len(calls) == 1:
-            with FolderWriter(folder) as writer:
-                writer.compact()
-        return real(*arguments)
-
-    monkeypatch.setattr(indexes.folder.view, "live_segments", slow)
-    with viewing(folder) as view:
-        assert texts_in(view) == {"a": "one", "b": "two"}
-    assert len(calls) == 2
-
-
 def test_a_settled_index_answers_as_before(tmp_path, monkeypatch):
     monkeypatch.setattr("indexes.vectors.choice.FLAT_LIMIT", 200)
     chance = random.Random(7)

@@ -88,8 +88,11 @@ def test_inverted_lists_are_trained_and_filled_there(tmp_path, gpu, name):
         assert recall_of(found_by(one), VECTORS, QUERIES, 10) > 0.95
 
 
-@pytest.mark.parametrize("name", ["HNSW16", "SQ8", "PQ4x4fs", "NSG16"])
-def test_what_gpus_do_not_have_is_not_sent_there(tmp_path, gpu, name):
+@pytest.mark.parametrize(
+    ("name", "gpus"), [("HNSW16", 2), ("SQ8", 2), ("PQ4x4fs", 2), ("NSG16", 2), ("ivf", 0)]
+)
+def test_what_gpus_do_not_have_is_not_sent_there(tmp_path, gpu, name, gpus):
+    gpu.gpus = gpus
     build(tmp_path / "structure", VECTORS, name)
     assert gpu.steps == []
 
@@ -113,11 +116,12 @@ def test_a_large_batch_is_scanned_there_and_resources_are_made_once(gpu):
 
 
 @pytest.mark.parametrize(
-    ("queries", "k", "allowed"),
-    [(19, 10, None), (60, 2049, None), (60, 10, np.arange(N) % 2 == 0)],
-    ids=["few-queries", "large-k", "filter"],
+    ("queries", "k", "allowed", "gpus"),
+    [(19, 10, None, 2), (60, 2049, None, 2), (60, 10, np.arange(N) % 2 == 0, 2), (60, 10, None, 0)],
+    ids=["few-queries", "large-k", "filter", "no-gpu"],
 )
-def test_other_scans_stay_here(gpu, queries, k, allowed):
+def test_other_scans_stay_here(gpu, queries, k, allowed, gpus):
+    gpu.gpus = gpus
     check_scan(QUERIES[:queries], k, allowed)
     assert gpu.steps == []
 
@@ -129,16 +133,9 @@ def test_a_scan_that_a_gpu_has_no_memory_for_is_made_here(gpu):
     assert gpu.steps == ["resources", "scan"]
 
 
-def test_without_a_gpu_nothing_is_asked_of_one(gpu, tmp_path):
-    gpu.gpus = 0
-    check_scan(QUERIES, 10)
-    build(tmp_path / "structure", VECTORS, "ivf")
-    assert gpu.steps == []
-    assert count_gpus(SimpleNamespace()) == 0
-
-
 def test_each_thread_has_resources_of_its_own():
     made = SimpleNamespace(StandardGpuResources=object)
+    assert count_gpus(made) == 0
     with ThreadPoolExecutor(1) as other:
         theirs = [other.submit(gpu_resources, made).result() for _ in range(2)]
     assert theirs[0] is theirs[1] is not gpu_resources(made)
