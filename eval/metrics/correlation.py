@@ -61,8 +61,7 @@ class Correlation:
                 f"expected gold scores that differ, found {gold[0]:g} for all {len(gold)} pairs; "
                 "nothing correlates with a constant, so check the scores"
             )
-        self.name: str = name
-        self._name = name
+        self.name = name
         self.units = len(gold)
         self._gold = gold.astype(np.float64)
         if name == "pearson":
@@ -77,7 +76,7 @@ class Correlation:
 
     def take(self, pairs: NDArray[np.int64]) -> Correlation:
         """The same correlation over the pairs at these positions."""
-        return Correlation(self._gold[pairs], self._name)
+        return Correlation(self._gold[pairs], self.name)
 
     def __call__(self, cosines: Floats) -> Floats:
         """(rows, pairs) cosines, which may be overwritten, to (rows,) correlations."""

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -133,7 +134,12 @@ def read_examples(
         if len(paths) == 1 and _has_questions(paths[0], settings.data, objective):
             return _of_questions(paths[0], settings, progress, notify)
         _refuse_without(settings)
-        _refuse_splits(settings.data)
+        for name, usual in (("train_split", "train"), ("dev_split", "dev")):
+            if getattr(settings.data, name) != usual:
+                raise ConfigError(
+                    f"{name.replace('_', '-')}: only sets of questions have splits by name; for "
+                    "pairs name files, with --dev the one to choose on"
+                )
         if len({path.resolve() for path in paths}) < len(paths):
             raise ConfigError("data: expected each file once, found one twice; leave one out")
         name = ", ".join(path.name for path in paths)
@@ -150,16 +156,6 @@ def _refuse_without(settings: EncoderFitSettings) -> None:
             "without: only a question set with pools of candidates can be compared with others; "
             "leave out --without"
         )
-
-
-def _refuse_splits(questions: QuestionSettings) -> None:
-    usual = QuestionSettings()
-    for name in ("train_split", "dev_split"):
-        if getattr(questions, name) != getattr(usual, name):
-            raise ConfigError(
-                f"{name.replace('_', '-')}: only sets of questions have splits by name; for pairs "
-                "name files, with --dev the one to choose on"
-            )
 
 
 def _has_questions(path: Path, data: QuestionSettings, objective: Objective | None) -> bool:
@@ -277,16 +273,13 @@ def _labeled(path: Path) -> _Pairs:
 
 
 def _read_folder(folder: Path, objective: Objective | None) -> tuple[_Pairs, _Pairs | None]:
-    reasons = []
-    for name, read in (("sts", _scored_folder), ("nli", _labeled_folder)):
-        if objective not in (None, name):
-            continue
-        try:
+    if objective == "sts":
+        return _scored_folder(folder)
+    if objective == "nli":
+        return _labeled_folder(folder)
+    for read in (_scored_folder, _labeled_folder):
+        with suppress(SourceError):
             return read(folder)
-        except SourceError as error:
-            reasons.append(str(error))
-    if len(reasons) == 1:
-        raise SourceError(reasons[0])
     raise SourceError(
         f"{folder}: expected a set of questions with passages, of scored pairs or of labeled "
         "pairs, found files of none of them; name files of pairs, or the pairs to make of a corpus "

@@ -130,7 +130,8 @@ def test_a_system_names_the_loss_that_its_cross_encoder_is_trained_with(
     kept = replace(settings, cross=cross, cross_seeds=1, models=tmp_path)
     (found,) = rank_systems(SPLITS, [system], kept).systems
     folder = tmp_path / f"{system.replace(':', '-')}-seed-0"
-    identity = manifest(folder)["training"]["identity"]
+    manifest = json.loads((folder / "reranker.json").read_text())
+    identity = manifest["training"]["identity"]
     assert identity["settings"]["loss"] == loss
     train = training_set(SPLITS["train"], "pool", lambda: None, unanswered=questions == 12)
     assert len(train.questions) == questions
@@ -149,28 +150,17 @@ def test_an_ensemble_of_one_is_refused_before_anything_is_trained(settings):
         rank_systems(SPLITS, ["cross-encoder:ensemble"], replace(settings, cross_seeds=1))
 
 
-def manifest(folder):
-    return json.loads((folder / "reranker.json").read_text())
-
-
-@pytest.fixture
-def fit(plan, tmp_path):
-    """Trains with changed settings into the same folder; whether it did."""
+def test_the_result_of_another_loss_is_not_replaced(plan, tmp_path, monkeypatch):
     train = training_set(SPLITS["train"], "pool", lambda: None)
     dev, folder = DevScore(SPLITS["dev"]), tmp_path / "cross"
 
-    def run(*, restart=False, **changed):
-        said = []
-        changed = replace(plan, training=replace(TRAINING, **changed))
+    def fit(*, restart=False, **changed):
+        """Train with changed settings into the same folder; whether it did."""
+        said, changed = [], replace(plan, training=replace(TRAINING, **changed))
         loading = Loading("cpu")
         fine_tune(train, dev, changed, folder, loading, restart=restart, notify=said.append)
         return bool(said)
 
-    run.folder = folder
-    return run
-
-
-def test_the_result_of_another_loss_is_not_replaced(fit, monkeypatch):
     def fail(*_):
         raise KeyboardInterrupt
 
@@ -182,10 +172,10 @@ def test_the_result_of_another_loss_is_not_replaced(fit, monkeypatch):
     with pytest.raises(ConfigError, match=f"{other}.*--restart"):
         fit(loss="softmax")
     assert fit()
-    before = (fit.folder / "model.safetensors").read_bytes()
+    before = (folder / "model.safetensors").read_bytes()
     with pytest.raises(ConfigError, match=f"expected the result of a run with {other}"):
         fit(loss="softmax")
-    assert (fit.folder / "model.safetensors").read_bytes() == before
+    assert (folder / "model.safetensors").read_bytes() == before
     assert not fit()
     assert fit(restart=True, loss="softmax")
     assert not fit(loss="softmax")

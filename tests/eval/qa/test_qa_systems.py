@@ -26,10 +26,8 @@ def parsed(text):
         ("cross-encoder:softmax", {"variant": "softmax"}),
         ("cross-encoder:ensemble@m", {"ensemble": True, "encoder": "m"}),
         ("cross-encoder:pointwise:hybrid", {"variant": "pointwise", "fused": True}),
-        (
-            "cross-encoder:hinge:ensemble:hybrid",
-            {"variant": "hinge", "ensemble": True, "fused": True},
-        ),
+        ("cross-encoder:hinge:ensemble", {"variant": "hinge", "ensemble": True}),
+        ("cross-encoder:ensemble:hybrid", {"ensemble": True, "fused": True}),
     ],
 )
 def test_a_text_names_a_system_with_its_variant_and_encoder(text, expected):
@@ -42,12 +40,9 @@ def test_systems_share_a_cross_encoder_whatever_is_done_with_its_scores():
     assert parsed("cross-encoder:hybrid").trained == "cross-encoder"
 
 
-def test_several_are_divided_at_commas_but_for_those_of_an_encoder():
+def test_several_are_divided_at_commas_but_for_those_of_an_encoder_and_lists_have_names():
     texts = ["bm25, cosine", "cosine@m::lc:0,6", "bm25"]
     assert [one.text for one in parse_systems(texts)] == ["bm25", "cosine", "cosine@m::lc:0,6"]
-
-
-def test_lists_have_names():
     assert [one.text for one in parse_systems(["all"])] == list(ALL)
     names = [one.text for one in parse_systems(["heads"])]
     assert names[:3] == ["cosine", "bilinear:linear", "bilinear:linear:random"]
