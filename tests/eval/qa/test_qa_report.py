@@ -31,23 +31,6 @@ def written(tmp_path, monkeypatch):
     return write
 
 
-def cells(line):
-    """Of a line of a Markdown table."""
-    parts = re.split(r"(?<!\\)\|", line)[1:-1]
-    return [re.sub(r"\\(.)", r"\1", part).strip() for part in parts]
-
-
-def tables(text):
-    """The tables of a Markdown text that have a header, as rows without the line of dashes."""
-    found = [[]]
-    for line in text.splitlines():
-        if line.startswith("|"):
-            found[-1].append(cells(line))
-        elif found[-1]:
-            found.append([])
-    return [[rows[0], *rows[2:]] for rows in found if rows and any(rows[0])]
-
-
 def table_of(found, title):
     """The columns, and the rows by their first cell, of a table of the report."""
     tables = (table for section in found.report().sections for table in section.tables)
@@ -201,9 +184,7 @@ def test_texts_and_names_with_any_character_come_back(tmp_path, written):
     assert len({name.lower() for name in files}) == len(NAMES)
     assert all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,120}\.run", name) for name in files)
     assert not re.search("[\x00-\x09\x0b-\x1f]", text)
-    first, *rest = tables(text)
-    assert [row[0] for row in first[1:]] == list(NAMES)
-    assert all(len(row) == len(rows[0]) for rows in (first, *rest) for row in rows)
+    assert tuple(table_of(found, "Means × 100")[1]) == NAMES
     assert [one["name"] for one in found.to_json()["systems"]] == list(NAMES)
     assert all(line.isprintable() for line in found.text().splitlines())
 
