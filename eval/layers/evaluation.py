@@ -207,8 +207,10 @@ def search_layers(
     asked = _checked_encoder(settings.encoder)
     searched, held_out = _read(data, test, settings)
     objective = searched.objective(settings.objective)
-    # Raises what the data to test on lack before anything is encoded.
-    test_objective = None if held_out is None else held_out.objective(objective.name)
+    sources = [(searched, objective)]
+    if held_out is not None:
+        # Raises what the data to test on lack before anything is encoded.
+        sources.append((held_out, held_out.objective(objective.name)))
     if settings.protocol == "paper":
         check_division(objective.units, settings.dev_size)
     encoder = settings.loading.load(
@@ -216,17 +218,12 @@ def search_layers(
     )
     fusion = layer_fusion(asked, settings.loading)
     subsets = layer_subsets(encoder.depth + 1, settings.max_layers)
-
-    def task(data: DataSource, objective: Correlation | PoolObjective) -> Task:
-        return _task(encoder, data, objective, fusion, settings.loading.cache, progress)
-
-    search, tested = task(searched, objective), None
-    if held_out is not None and test_objective is not None:
-        tested = task(held_out, test_objective)
+    tasks = [_task(encoder, *one, fusion, settings.loading.cache, progress) for one in sources]
     if settings.protocol == "paper":
-        found = search_shuffled(search, subsets, settings, progress)
+        found = search_shuffled(tasks[0], subsets, settings, progress)
     else:
-        found = search_given(search, tested, subsets, settings, progress)
+        tested = tasks[1] if len(tasks) > 1 else None
+        found = search_given(tasks[0], tested, subsets, settings, progress)
     return LayerSearchResult(
         encoder=_encoder_text(asked, encoder, found.best.layers),
         objective=objective.name,
