@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -145,7 +145,7 @@ class AnalyzerOptions:
         asked = {name: value for name, value in asdict(self).items() if value is not None}
         if not asked:
             return None
-        return AnalyzerSettings.from_json({**(base or AnalyzerSettings()).to_json(), **asked})
+        return replace(base or AnalyzerSettings(), **asked)
 
 
 # The command takes `analyzer: AnalyzerOptions`.

@@ -25,13 +25,13 @@ import re
 import sys
 import threading
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 from itertools import chain
-from typing import Any
 
 from retriever.errors import ConfigError, require_several
+from retriever.settings import check_settings, setting
 
 NO_LANGUAGE = "none"
 # Lucene's EnglishAnalyzer.ENGLISH_STOP_WORDS_SET.
@@ -73,20 +73,12 @@ class AnalyzerSettings:
             setting that needs it is on.
     """
 
-    language: str = "english"
-    stemming: bool = True
-    stop_words: bool = True
+    language: str = setting("english", "Language of the texts.")
+    stemming: bool = setting(True, "Reduce words to stems.")
+    stop_words: bool = setting(True, "Drop stop words.")
 
     def __post_init__(self) -> None:
-        for name, value, kind in (
-            ("language", self.language, str),
-            ("stemming", self.stemming, bool),
-            ("stop_words", self.stop_words, bool),
-        ):
-            if not isinstance(value, kind):
-                raise ConfigError(
-                    f"analyzer setting {name!r}: expected {kind.__name__}, found {value!r}"
-                )
+        check_settings(self)
         if self.language == NO_LANGUAGE:
             object.__setattr__(self, "stemming", False)
             object.__setattr__(self, "stop_words", False)
@@ -94,7 +86,7 @@ class AnalyzerSettings:
         stemmers, lists = _languages()
         if self.language not in stemmers | lists:
             raise ConfigError(
-                f"analyzer setting 'language': unknown language {self.language!r}; use one of "
+                f"unknown language {self.language!r}; use one of "
                 f"{', '.join(sorted((stemmers & lists) | {NO_LANGUAGE}))}; without stop words also "
                 f"{', '.join(sorted(stemmers - lists))}; without stemming also "
                 f"{', '.join(sorted(lists - stemmers))}"
@@ -103,19 +95,6 @@ class AnalyzerSettings:
             raise ConfigError(f"no stemmer for {self.language!r}: turn stemming off")
         if self.stop_words and self.language not in lists:
             raise ConfigError(f"no stop-word list for {self.language!r}: turn stop words off")
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> AnalyzerSettings:
-        """The settings from a mapping as `to_json` makes it; missing keys take the defaults."""
-        known = [field.name for field in fields(cls)]
-        for key in value:
-            if key not in known:
-                raise ConfigError(f"unknown analyzer setting {key!r}; known: {', '.join(known)}")
-        return cls(**value)
-
-    def to_json(self) -> dict[str, str | bool]:
-        """The settings as a JSON-ready dict."""
-        return asdict(self)
 
 
 class Analyzer:
@@ -154,7 +133,7 @@ class Analyzer:
     @cached_property
     def identity(self) -> str:
         """Equal for analyzers that give every text the same terms."""
-        facts = json.dumps([self.settings.to_json(), sorted(self.stop_list)])
+        facts = json.dumps([asdict(self.settings), sorted(self.stop_list)])
         return hashlib.sha256(facts.encode()).hexdigest()
 
     def tokens(self, text: str) -> list[str]:

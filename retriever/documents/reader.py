@@ -74,8 +74,8 @@ class CorpusReader:
         sources: one path or several.
         fields: names of the fields of id, text and title; None detects a name.
         on_error: "fail" raises at the first malformed record, and where a file or folder cannot be
-            opened; "skip" counts these and continues. What else makes a whole source unusable is
-            raised in either case, and so is that none can be opened.
+            opened; "skip" counts these and continues. What makes a whole source unusable, and that
+            none can be opened, is raised in either case.
         on_empty: "skip" counts empty records; "fail" treats them as malformed; "yield" counts them
             and yields those that have an id, so that an index drops the document that it has
             with it.
@@ -87,9 +87,8 @@ class CorpusReader:
         total_bytes: sum of the sizes on disk; None if it is unknown, as of standard input, a pipe
             or a query.
         skipped, problems: number of malformed records, and of files and folders that are not read,
-            so far, and messages of the first 10 of them.
-        empty, empty_at: number of empty records so far, and places of the first 10 of them, such
-            as ``corpus.jsonl:7``.
+            so far, and messages of the first 10.
+        empty, empty_at: number of empty records so far, and places of the first 10.
         duplicates: number of records skipped so far because an earlier one has the same content.
         left_out: for each field of metadata that could not be stored, the number of documents
             (`records`) and the place of the first one with what is wrong there (`first`).
@@ -327,18 +326,18 @@ def _prefixed(records: Iterator[Record], prefix: str) -> Iterator[Record]:
 
 def _total_bytes(sources: Sequence[str | Path], *, lenient: bool) -> int | None:
     """The sum of the sizes on disk, if lenient without sources that cannot be opened."""
-    total: int | None = 0
-    unopened = 0
+    sizes: list[int | None] = []
+    faults = []
     for source in sources:
         try:
-            size = _size(source, lenient=lenient)
-        except UnopenedError:
-            unopened += 1
-            if not lenient or unopened == len(sources):
+            sizes.append(_size(source, lenient=lenient))
+        except UnopenedError as error:
+            if not lenient:
                 raise
-            continue
-        total = None if total is None or size is None else total + size
-    return total
+            faults.append(error)
+    if faults and not sizes:
+        raise faults[-1]
+    return None if None in sizes else sum(filter(None, sizes))
 
 
 def _size(source: str | Path, *, lenient: bool) -> int | None:

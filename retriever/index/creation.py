@@ -106,7 +106,7 @@ def initial_settings(
     return {
         "encoder": spec.to_json(),
         "probes": probes,
-        "analyzer": analyzer.settings.to_json(),
+        "analyzer": asdict(analyzer.settings),
         "stop_list": sorted(analyzer.stop_list),
         "passages": asdict(asked.passages or PassageSettings()),
         "structures": asdict(structures),

@@ -50,9 +50,7 @@ class IndexState:
                 view.identity,
                 EncoderSpec.from_json(view.setting("encoder")),
                 view.setting("probes", []),
-                Analyzer(
-                    AnalyzerSettings.from_json(view.setting("analyzer")), view.setting("stop_list")
-                ),
+                Analyzer(AnalyzerSettings(**view.setting("analyzer")), view.setting("stop_list")),
                 PassageSettings(**view.setting("passages")),
             )
         except (KeyError, TypeError, ValueError, ConfigError) as error:

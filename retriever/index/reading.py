@@ -361,7 +361,7 @@ class ReadableIndex:
                     "computed": view.setting("computed", []),
                     **describe(encoder),
                 },
-                "analyzer": state.analyzer.settings.to_json(),
+                "analyzer": asdict(state.analyzer.settings),
                 "long_texts": asdict(state.passages),
                 "structures": asdict(read_structures(view, self.store)),
                 **view.describe(),

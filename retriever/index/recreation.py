@@ -51,7 +51,7 @@ def recreated(
         {
             "encoder": str(choice.settings if loaded is None else loaded.spec),
             "weights": choice.weights() if loaded is None else loaded.spec.weights,
-            "analyzer": (asked.analyzer or AnalyzerSettings()).to_json(),
+            "analyzer": asdict(asked.analyzer or AnalyzerSettings()),
             "passages": asdict(asked.passages or PassageSettings()),
             "structures": asdict(asked.structures or StructureSettings()),
         }

@@ -64,7 +64,7 @@ class Plan:
                 )
             value.pop("fingerprint")
             value["encoder"] = EncoderSpec.from_json(value["encoder"])
-            value["analyzer"] = AnalyzerSettings.from_json(value["analyzer"])
+            value["analyzer"] = AnalyzerSettings(**value["analyzer"])
             value["passages"] = PassageSettings(**value["passages"])
             return cls(**value)
         except FileNotFoundError as error:
@@ -92,7 +92,7 @@ class Plan:
         return {
             "encoder": self.encoder.to_json(),
             "fingerprint": self.encoder.fingerprint,
-            "analyzer": self.analyzer.to_json(),
+            "analyzer": asdict(self.analyzer),
             "stop_list": self.stop_list,
             "passages": asdict(self.passages),
             "shard_size": self.shard_size,

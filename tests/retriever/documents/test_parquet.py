@@ -96,9 +96,8 @@ ROWS = {
     "id again": ({"id": [1, 1], "text": ["x", "y"]}, r"'1' was given before, at .*: row 1;"),
 }
 LEFT_OUT = {
-    "bytes": ([None, b"y"], "holds a value of type bytes"),
-    "bytes in a list": ([["x"], None, [b"y"]], "holds a value of type bytes"),
-    "infinity": ([1.0, float("inf")], "holds inf"),
+    "bytes": (pa.array([None, b"y"]), "holds a value of type bytes"),
+    "bytes in a list": (pa.array([["x"], None, [b"y"]], pa.list_(pa.binary())), "of type bytes"),
     "uint64": (pa.array([1, 2**64 - 1], pa.uint64()), "beyond 64 bits"),
     "year": (pa.array([1, 10**17], pa.timestamp("ms")), "holds a value that cannot be converted"),
 }
@@ -106,13 +105,11 @@ LEFT_OUT = {
 
 @pytest.mark.parametrize(("cells", "fault"), LEFT_OUT.values(), ids=LEFT_OUT.keys())
 def test_a_cell_that_no_index_can_store_is_left_out_and_its_document_kept(tmp_path, cells, fault):
-    if not isinstance(cells, pa.Array) and fault.endswith("bytes"):
-        cells = pa.array(cells, pa.list_(pa.binary()) if len(cells) == 3 else pa.binary())
-    count = len(cells)
-    path = write(tmp_path, {"text": [f"t{i}" for i in range(count)], "m": cells, "n": range(count)})
+    numbers = range(len(cells))
+    path = write(tmp_path, {"text": [f"t{i}" for i in numbers], "m": cells, "n": numbers})
     reader = CorpusReader([path])
     documents = list(reader)
-    assert [document.metadata["n"] for document in documents] == list(range(count))
+    assert [document.metadata["n"] for document in documents] == list(numbers)
     assert "m" not in documents[-1].metadata
     assert reader.left_out["m"].first.startswith(f"{path}: row ")
     assert fault in reader.left_out["m"].first

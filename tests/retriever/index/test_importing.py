@@ -270,20 +270,6 @@ def test_unchanged_documents_keep_their_vectors_and_changed_ones_are_replaced(
     assert verify(folder) == []
 
 
-def test_records_without_ids_get_those_that_indexing_makes(tmp_path, model, write_jsonl):
-    records = [{"text": "w1", "vector": EAST}, {"text": "w2", "vector": NORTH}]
-    source = write_jsonl(*records, records[0])
-    choice, folder = str(model), tmp_path / "my.index"
-    assert import_documents(folder, source, choice).added == 2
-    from retriever import CorpusReader
-
-    with Index.open(folder) as index:
-        report = index.add(
-            document for document in CorpusReader([source]) if document.metadata.pop("vector")
-        )
-    assert report.unchanged == 2
-
-
 def test_an_import_takes_an_analyzer_for_a_new_index(tmp_path, model, write_jsonl):
     source = write_jsonl({"id": "a", "text": "the end", "vector": EAST})
     choice = str(model)

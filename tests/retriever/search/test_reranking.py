@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from retriever import Document, Index, PassageSettings, SearchSettings, load_reranker
+from retriever import Document, Index, SearchSettings, load_reranker
 from retriever.errors import EncoderMismatchError, ModelError
 from retriever.rerankers.cross import read_cross_encoder, write_cross_encoder
 from retriever.rerankers.head import HeadReranker, TrainedHead
@@ -29,17 +29,20 @@ ALL = 1000
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def made_up(count, seed, first=0):
-    """Documents of a few words, half of them with a title."""
+def made_up(documents, seed, first=0):
+    """Documents of a few words or of many, half of them with a title."""
     chance = random.Random(seed)
-    for number in range(first, first + count):
-        words = [f"w{chance.randrange(40)}" for _ in range(chance.randint(1, 12))]
+    for number in range(first, first + documents):
+        # Some have several passages.
+        count = 70 if number % 9 == 4 else chance.randint(1, 12)
+        words = [f"w{chance.randrange(40)}" for _ in range(count)]
         title = f"w{chance.randrange(40)}" if number % 2 else None
         yield Document(f"d{number:03}", " ".join(words), title, {"number": number})
 
 
-def whole(document):
-    return f"{document.title} {document.text}" if document.title else document.text
+def encoded(hit):
+    """The text of a hit's passage, as it was encoded."""
+    return f"{hit.title} {hit.passage}" if hit.title else hit.passage
 
 
 @pytest.fixture
@@ -110,7 +113,7 @@ def ordered(scores):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("where", [None, "number < 30"])
 def test_the_best_hits_are_reranked_and_the_best_of_those_given(
-    index, documents, rerankers, mode, kind, where
+    index, rerankers, mode, kind, where
 ):
     reranker, score = rerankers[kind]
     for k, depth in ((3, 8), (8, 3), (5, 5), (1, 100), (ALL, ALL)):
@@ -118,39 +121,13 @@ def test_the_best_hits_are_reranked_and_the_best_of_those_given(
         many = index.search_many(QUERIES, settings, where=where, reranker=reranker)
         for query, hits in zip(QUERIES, many, strict=True):
             first = index.search(query, replace(settings, k=max(k, depth)), where=where)
-            expected = {hit.id: score(query, whole(documents[hit.id])) for hit in first}
+            expected = {hit.id: score(query, encoded(hit)) for hit in first}
             assert [hit.id for hit in hits] == ordered(expected)[:k]
             before = {hit.id: hit for hit in first}
             for rank, hit in enumerate(hits, start=1):
                 earlier = before[hit.id]
                 assert hit == replace(earlier, rank=rank, score=hit.score, first_rank=earlier.rank)
                 assert hit.score == pytest.approx(expected[hit.id], abs=1e-5)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_of_a_long_document_the_passage_that_was_found_is_scored(
-    tmp_path, fake_encoder, rerankers, kind
-):
-    reranker, score = rerankers[kind]
-    fake_encoder.spec = replace(
-        fake_encoder.spec, settings=replace(fake_encoder.spec.settings, max_length=12)
-    )
-    if kind == "head":
-        # The window is part of the encoder.
-        reranker = load_reranker(head_folder(tmp_path / "narrow", fake_encoder.spec))
-    chance = random.Random(5)
-    long = [
-        Document(f"l{i}", " ".join(f"w{chance.randrange(40)}." for _ in range(40)), f"w{i}")
-        for i in range(6)
-    ]
-    with Index.create(tmp_path / "long.index", passages=PassageSettings()) as index:
-        index.add(long)
-        assert index.info()["passages"] > 2 * len(long)
-        first = index.search("w3 w4", SearchSettings("dense", k=6))
-        hits = index.search("w3 w4", SearchSettings("dense", k=6), reranker=reranker)
-    expected = {hit.id: score("w3 w4", f"{hit.title} {hit.passage}") for hit in first}
-    assert [hit.id for hit in hits] == ordered(expected)
-    assert [hit.score for hit in hits] == pytest.approx(sorted(expected.values())[::-1], abs=1e-5)
 
 
 class Scripted:
@@ -172,23 +149,14 @@ class Scripted:
         return np.array([self.scores(text) for text in passages], np.float32)
 
 
-def test_equal_scores_are_ordered_by_id(index, documents):
+def test_equal_scores_are_ordered_by_id_and_texts_are_those_that_were_encoded(index, documents):
     settings = SearchSettings("dense", k=ALL, depth=ALL)
-    hits = index.search("w1", settings, reranker=Scripted(lambda text: 0.5))
-    assert [hit.id for hit in hits] == sorted(documents)
-    hits = index.search("w1", settings, reranker=Scripted(lambda text: float("w1 " in text)))
-    with_w1 = [id_ for id_, one in documents.items() if "w1 " in whole(one)]
+    first = {hit.id: encoded(hit) for hit in index.search("w1", settings)}
+    reranker = Scripted(lambda text: float("w1 " in text))
+    hits = index.search("w1", settings, reranker=reranker)
+    assert reranker.seen == [index.encoder_spec, ("w1", list(first.values()))]
+    with_w1 = [id_ for id_, text in first.items() if "w1 " in text]
     assert [hit.id for hit in hits] == sorted(with_w1) + sorted(documents.keys() - set(with_w1))
-
-
-def test_a_reranker_gets_the_texts_as_they_were_encoded(index, documents):
-    reranker = Scripted(lambda text: 0.0)
-    index.search("w1", SearchSettings("dense", k=2, depth=5), reranker=reranker)
-    spec, (query, passages) = reranker.seen
-    assert spec == index.encoder_spec
-    assert query == "w1"
-    first = index.search("w1", SearchSettings("dense", k=5))
-    assert passages == [whole(documents[hit.id]) for hit in first]
 
 
 def test_a_head_needs_the_encoder_in_every_mode_and_a_cross_encoder_in_none(
