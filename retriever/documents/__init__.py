@@ -6,6 +6,7 @@ records.
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -359,15 +360,10 @@ def _checked(role: str, label: str, value: object, where: str) -> str:
 
 
 def _shown(value: object) -> str:
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, Exception):
-        return "a value that cannot be converted"
-    shown = repr(value)
-    shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "..."
-    kinds: dict[type, str] = {dict: "an object", list: "a list", bytes: "the bytes"}
-    kinds |= {float: "the number", int: "the number"}
-    return f"{kinds.get(type(value), 'a string')} {shown}"
+    """As JSON, cut where it is long."""
+    plain = isinstance(value, bytes | Exception)
+    text = repr(value) if plain else json.dumps(value, ensure_ascii=False, default=repr)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def as_document(given: AnyDocument) -> Document:

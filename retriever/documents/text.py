@@ -26,14 +26,6 @@ from retriever.errors import SourceError
 
 _SUFFIXES = (".txt", ".md")
 _SPACE = " \t\r\n"
-_KINDS = {
-    type(None): "null",
-    bool: "a boolean",
-    int: "a number",
-    float: "a number",
-    str: "a string",
-    list: "an array",
-}
 _LEAVES = "a link that leads out of the source, which is not followed"
 _NOT_PLAIN = "not a plain file"
 
@@ -63,7 +55,7 @@ def read_jsonl(source: OpenSource, fields: Fields) -> Iterator[Record]:
             except ValueError:
                 fault = "holds an integer of thousands of digits; write it as a string"
         if not isinstance(value, dict):
-            value, fault = {}, f"expected a JSON object, found {_KINDS[type(value)]}"
+            value, fault = {}, f"expected a JSON object, found {text:.60}"
         yield Record(lines.number, f"{source.name}:{lines.number}", value, fault)
 
 

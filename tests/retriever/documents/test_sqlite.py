@@ -113,7 +113,7 @@ def test_a_cell_that_no_index_can_store_is_left_out_and_its_document_kept(tmp_pa
 
 def test_a_bad_row_is_named_and_null_text_is_empty(tmp_path):
     path = make(tmp_path / "data.db", "UPDATE docs SET text = x'00ff' WHERE id = 20")
-    fault = r"the text field 'text' is the bytes b'\\x00\\xff'"
+    fault = r"the text field 'text' is b'\\x00\\xff'"
     names_or_skips(f"{path}::docs", ": row 2", fault, ["first", "third"])
     make(
         tmp_path / "nulls.db",
