@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,17 @@ from numpy.typing import NDArray
 
 from retriever import Document, Encoder, Index
 from tests.retriever.index.moving_samples import WORDS, random_documents, word_vectors
+
+
+class Lengths:
+    """An encoder of some dimensions without a window: vectors tell the lengths of texts."""
+
+    def __init__(self, dimensions: int) -> None:
+        self.name = f"lengths{dimensions}"
+        self._dimensions = dimensions
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        return np.array([[len(text), *[1] * (self._dimensions - 1)] for text in texts], np.float32)
 
 
 @dataclass

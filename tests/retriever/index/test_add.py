@@ -25,6 +25,7 @@ from retriever import (
     SearchSettings,
 )
 from retriever.errors import ConfigError, SourceError
+from tests.retriever.index.store_samples import Lengths
 
 BM25 = SearchSettings(mode="bm25", k=1000)
 DENSE = SearchSettings(mode="dense", k=10_000)
@@ -323,15 +324,8 @@ def test_a_text_whose_block_has_no_end_of_a_passage_is_whole(index, monkeypatch,
 
 
 def test_an_encoder_without_a_window_splits_nothing(tmp_path, monkeypatch):
-    class Endless:
-        name = "endless"
-        dimensions = 4
-
-        def encode(self, texts):
-            return np.array([[1, len(text), 0, 0] for text in texts], np.float32)
-
     small_blocks(monkeypatch, 100)
-    with Index.create(tmp_path / "index", encoder=Endless()) as index:
+    with Index.create(tmp_path / "index", encoder=Lengths(4)) as index:
         assert index.add([Document("long", text_of(900))]).split == 0
         assert len(index.spans("long")) == 1
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
-import subprocess
-import sys
 import weakref
 from importlib.util import find_spec
 
@@ -96,25 +93,3 @@ def test_reindexing_in_another_number_format_encodes_again(bert, tmp_path):
         assert report is not None
         assert report.passages == 3
         assert computed(index) == ["float32 by numpy"]
-
-
-@pytest.mark.parametrize(("mode", "form"), [("hybrid", ""), ("dense", "::fusion=sbert-wk")])
-def test_one_command_imports_neither_torch_nor_transformers(mode, form, bert, tmp_path):
-    corpus = tmp_path / "c.jsonl"
-    corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
-    commands = [
-        ["index", str(corpus), "-i", "i", "-q", "--model", bert + form, "--device", "cpu"],
-        ["encode", str(corpus), "-o", "v.npy", "-q", "--model", bert + form, "--device", "cpu"],
-        ["query", "w4 w5", "-i", "i", "--mode", mode, "--device", "cpu"],
-    ]
-    code = (
-        "import sys, cli.main\n"
-        f"assert [cli.main.run(one) for one in {commands!r}] == [0, 0, 0]\n"
-        "print(sorted({'torch', 'transformers', 'scipy', 'openvino'} & set(sys.modules)))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "[]"
-    assert "w4 w5 zoo" in done.stdout

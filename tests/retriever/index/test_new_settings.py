@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from indexes import writer_lock
@@ -13,19 +12,9 @@ from retriever.encoders.encoder import Encoder
 from retriever.errors import ConfigError, EncoderMismatchError, IndexLockedError
 from retriever.index.creation import holds_documents
 from retriever.index.imports import import_documents
+from tests.retriever.index.store_samples import Lengths
 
 STORES = ["folder", "postgres_url", pytest.param("milvus_url", marks=pytest.mark.milvus)]
-
-
-class Lengths:
-    """An encoder of some dimensions."""
-
-    def __init__(self, dimensions):
-        self.name = f"lengths{dimensions}"
-        self._dimensions = dimensions
-
-    def encode(self, texts):
-        return np.array([[len(text), *[1] * (self._dimensions - 1)] for text in texts], np.float32)
 
 
 @pytest.fixture
