@@ -36,8 +36,6 @@ def test_a_folder_is_read_in_order_of_relative_paths_without_hidden_ones(tmp_pat
         ("a.md", "\n \n# A heading\r\n\nBody\n\n# Next\n", "A heading", "Body\n\n# Next"),
         ("a.md", "\ufeff# Closed ##\nBody", "Closed", "Body"),
         ("a.md", "# Only a title\n", "Only a title", ""),
-        ("a.md", "## Second level\nBody", None, "## Second level\nBody"),
-        ("a.md", "#hashtag\nBody", None, "#hashtag\nBody"),
         ("a.md", "Body\n# Later\n", None, "Body\n# Later"),
         ("a.txt", "# Not Markdown\nBody", None, "# Not Markdown\nBody"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import closing
 
 import numpy as np
 
@@ -62,18 +63,14 @@ def answers(folder, k=20, seed=1):
 
 def stored(folder):
     """{id: (title, text, metadata, spans, vectors)} of an index."""
-    reader = FolderReader(folder)
-    try:
-        with reader.view() as view:
-            return {
-                one.id: (
-                    one.title,
-                    one.text,
-                    one.metadata,
-                    [(start, stop) for _, start, stop in one.passages],
-                    view.vectors([passage for passage, _, _ in one.passages]).tolist(),
-                )
-                for one in view.documents()
-            }
-    finally:
-        reader.close()
+    with closing(FolderReader(folder)) as reader, reader.view() as view:
+        return {
+            one.id: (
+                one.title,
+                one.text,
+                one.metadata,
+                [(start, stop) for _, start, stop in one.passages],
+                view.vectors([passage for passage, _, _ in one.passages]).tolist(),
+            )
+            for one in view.documents()
+        }

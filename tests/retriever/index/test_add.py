@@ -133,36 +133,32 @@ def test_an_empty_document_takes_the_place_of_the_one_with_its_id(index, empty):
         assert index.add([empty]) == report(empty=1, empty_ids=["1"])
 
 
-@pytest.mark.parametrize("existing", [False, True])
+@pytest.mark.filterwarnings("ignore:. documents? hold")
 @pytest.mark.parametrize("chunk", [1, 512])
-def test_of_equal_ids_an_empty_one_stands_if_it_is_the_last(index, monkeypatch, existing, chunk):
-    monkeypatch.setattr("retriever.index.add._CHUNK", chunk)
-    if existing:
-        index.add([Document("1", "old text"), Document("2", "old text")])
-    stream = [Document("1", "new text"), Document("1", ""), Document("2", ""), Document("2", "new")]
-    with pytest.warns(UserWarning, match="2 documents hold neither .*: '1', '2'"):
-        index.add([*stream, *documents(2)])
-    assert {id_: hit.passage for id_, hit in stored(index).items() if id_ < "a"} == {"2": "new"}
-
-
+@pytest.mark.parametrize("existing", [None, "old", "new", "other"])
 @pytest.mark.parametrize(
     "versions",
     [
         ["old", "new"],
         ["new", "old", "new"],
         ["old", "old", "new", "new"],
-        ["old", "new", "old", "new"],
+        ["new", ""],
+        ["", "new"],
+        ["old", "", "new", ""],
     ],
 )
-@pytest.mark.parametrize("existing", [None, "old", "new", "other"])
-def test_of_equal_ids_the_last_one_stands(index, versions, existing):
+def test_of_equal_ids_the_last_one_stands_an_empty_one_too(
+    index, monkeypatch, versions, existing, chunk
+):
+    monkeypatch.setattr("retriever.index.add._CHUNK", chunk)
     if existing:
         index.add([Document("1", f"{existing} text")])
-    stream = [*documents(3), *(Document("1", f"{version} text") for version in versions)]
-    index.add([*stream, *documents(3, start=10)])
-    assert [hit.id for hit in index.search("new", BM25)] == ["1"]
+    same = [Document("1", f"{version} text" if version else "") for version in versions]
+    index.add([*documents(3), *same, *documents(3, start=10)])
+    stands = bool(versions[-1])
+    assert [hit.id for hit in index.search("new", BM25)] == ["1"] * stands
     assert index.search("old", BM25) == []
-    assert index.info()["documents"] == 7
+    assert len(index) == 6 + stands
 
 
 def failing(before, error):
