@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import shutil
 import stat
 from importlib.util import find_spec
@@ -71,35 +70,6 @@ def plain(folder, model):
     return np.array(scores)
 
 
-def test_scores_are_those_of_sentence_transformers(tmp_path, folders):
-    from sentence_transformers import CrossEncoder as Theirs
-    from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
-
-    tokenizer = AutoTokenizer.from_pretrained(folders("bert"))
-    tokenizer.save_pretrained(tmp_path)
-    torch.manual_seed(3)
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=64,
-        max_position_embeddings=64,
-        initializer_range=0.1,
-        num_labels=1,
-    )
-    whole = BertForSequenceClassification(config).eval()
-    whole.save_pretrained(tmp_path)
-    model = cross_encoder(tmp_path, max_length=WINDOW)
-    model.head.dense.load_state_dict(whole.bert.pooler.dense.state_dict())
-    model.head.out.load_state_dict(whole.classifier.state_dict())
-    theirs = Theirs(str(tmp_path), device="cpu", max_length=WINDOW)
-    expected = theirs.predict(PAIRS, activation_fn=torch.nn.Identity(), show_progress_bar=False)
-    found = model.score(QUESTIONS, TEXTS)
-    assert np.ptp(expected) > 0.01
-    np.testing.assert_allclose(found, expected, **CLOSE)
-
-
 @pytest.mark.parametrize("name", SHALLOW)
 def test_scores_are_those_of_transformers_and_a_head_beside_it(name, folders):
     model = cross_encoder(folders(name), max_length=WINDOW)
@@ -123,20 +93,11 @@ def test_a_model_that_is_trained_scores_as_one_that_is_not(name, folders):
     assert not quick.backbone.model.training
 
 
-@pytest.mark.parametrize("name", ["bert", "roberta", "xlnet", "albert"])
-def test_a_pair_gets_the_same_score_in_any_batch_and_order(name, folders):
-    model = cross_encoder(folders(name), max_length=WINDOW)
-    alone = np.array([model.score([left], [right])[0] for left, right in PAIRS])
-    chance = random.Random(name)
-    for size in (2, 9, 90):
-        rows = chance.choices(range(len(PAIRS)), k=size)
-        found = model.score([QUESTIONS[row] for row in rows], [TEXTS[row] for row in rows])
-        np.testing.assert_allclose(found, alone[rows], **CLOSE)
-
-
 def test_pairs_are_counted_that_are_scored_and_that_are_cut(folders):
     model, done = cross_encoder(folders("bert"), max_length=WINDOW), []
-    model.score(QUESTIONS * 20, TEXTS * 20, done.append)
+    found = model.score(QUESTIONS * 20, TEXTS * 20, done.append)
+    np.testing.assert_allclose(found, np.tile(model.score(QUESTIONS, TEXTS), 20), **CLOSE)
+    model.cut -= CUT
     assert (model.cut, sum(done)) == (20 * CUT, 20 * len(PAIRS))
     assert len(done) > 1
     assert model.score([], []).shape == (0,)
@@ -219,12 +180,10 @@ def test_every_file_can_be_read_by_whom_the_folder_lets(written):
 def test_a_reranker_is_replaced_and_nothing_else_is(model, folder, tmp_path):
     write_cross_encoder(folder, model, {"again": True})
     assert read_training(folder) == {"again": True}
-    foreign = tmp_path / "letters"
-    foreign.mkdir()
-    (foreign / "letter.txt").write_text("Dear")
-    with pytest.raises(ConfigError, match=r"letters: expected .* found letter\.txt in it"):
-        write_cross_encoder(foreign, model, {})
-    assert [path.name for path in foreign.iterdir()] == ["letter.txt"]
+    (tmp_path / "letter.txt").write_text("Dear")
+    with pytest.raises(ConfigError, match=r"expected .* found \w+ in it"):
+        write_cross_encoder(tmp_path, model, {})
+    assert {path.name for path in tmp_path.iterdir()} == {"cross", "letter.txt"}
 
 
 def test_a_folder_without_a_reranker_says_what_would_make_one(folders, tmp_path):

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from retriever.errors import ConfigError
 from retriever.rerankers.cross_training import train_cross_encoder
 from retriever.training.sampling import JudgedPools, epoch_batches
 from retriever.training.settings import SamplingSettings
@@ -184,10 +183,3 @@ def test_adapters_learn_at_ten_times_the_rate_of_their_layer(folders, monkeypatc
     assert sorted(set(found.values())) == pytest.approx(
         sorted([*rates, settings.head_learning_rate])
     )
-
-
-def test_rates_that_decay_need_layers_that_are_known(folders):
-    model = cross_encoder(folders("modernbert"), training=True)
-    settings = replace(SETTINGS, epochs=1, layer_decay=0.9)
-    with pytest.raises(ConfigError, match="the layers of a modernbert model cannot be read"):
-        train_cross_encoder(model, QUESTIONS, PASSAGES, POOLS, settings, lambda _: 0.0)

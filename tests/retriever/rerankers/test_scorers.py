@@ -1,10 +1,8 @@
-"""Heads: the split form against the plain concatenation, gradients, and where training starts.
-
-Losses and their gradients: against formulas in NumPy, pair by pair.
-"""
+"""Heads: the split form against the plain concatenation, and where training starts; losses."""
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -59,21 +57,6 @@ def naive(model, u, v):
             values = state["out.weight"] @ np.maximum(values, 0) + state["out.bias"]
         scores.append(values[0])
     return np.array(scores)
-
-
-@each_head
-def test_gradients_of_the_split_form_are_those_of_finite_differences(interaction, head):
-    model = head_of(interaction, head).double()
-    questions, passages = (torch.from_numpy(vectors(n, n)).double() for n in (3, 4))
-    rows = torch.tensor([2, 0, 0, 1, 2]), torch.tensor([0, 1, 3, 3, 3])
-    model.forward = lambda: model.pairs(questions, passages, *rows)
-    names, values = zip(*model.named_parameters(), strict=True)
-
-    def scores(*weights):
-        return torch.func.functional_call(model, dict(zip(names, weights, strict=True)), ())
-
-    weights = [one.detach().clone().requires_grad_() for one in values]
-    assert torch.autograd.gradcheck(scores, weights)
 
 
 @pytest.mark.parametrize(("interaction", "head"), [one for one in HEADS if one[0] != "concat"])
@@ -148,53 +131,39 @@ def batch_of(pointwise=False):
 def hinge_in_numpy(batch, scores):
     same_question = batch.question[:, None] == batch.question
     pairs = batch.relevant[:, None] & ~batch.relevant & same_question
-    losses = np.maximum(0, MARGIN - scores[:, None] + scores)
-    active = pairs & (losses > 0)
-    return losses[pairs], active.sum(axis=0) - active.sum(axis=1)
+    return np.maximum(0, MARGIN - scores[:, None] + scores)[pairs]
 
 
 def softmax_in_numpy(batch, scores):
-    losses, gradient = [], np.zeros(len(scores))
+    losses = []
     for good in np.flatnonzero(batch.relevant):
         others = np.flatnonzero(~batch.relevant & (batch.question == batch.question[good]))
         if len(others):
-            pool = [good, *others]
-            shares = np.exp(scores[pool]) / np.exp(scores[pool]).sum()
-            losses.append(-np.log(shares[0]))
-            gradient[pool] += shares
-            gradient[good] -= 1
-    return losses, gradient
+            losses.append(np.log(np.exp(scores[[good, *others]] - scores[good]).sum()))
+    return losses
 
 
 def pointwise_in_numpy(batch, scores):
     chances = 1 / (1 + np.exp(-scores))
-    return -np.log(np.where(batch.relevant, chances, 1 - chances)), chances - batch.relevant
-
-
-def hinge_of(scores, batch):
-    return hinge(scores, batch, MARGIN)
+    return -np.log(np.where(batch.relevant, chances, 1 - chances))
 
 
 @pytest.mark.parametrize(
     ("ours", "theirs", "examples"),
     [
-        (hinge_of, hinge_in_numpy, 6 + 1 + 6),
+        (partial(hinge, margin=MARGIN), hinge_in_numpy, 6 + 1 + 6),
         (softmax, softmax_in_numpy, 2 + 1 + 3),
         (pointwise, pointwise_in_numpy, 15),
     ],
     ids=["hinge", "softmax", "pointwise"],
 )
-def test_values_and_gradients_are_those_of_the_formula(ours, theirs, examples):
+def test_losses_are_those_of_the_formula(ours, theirs, examples):
     batch = batch_of(pointwise=ours is pointwise)
     scores = np.random.default_rng(0).normal(size=len(batch.question))
-    losses, gradient = theirs(batch, scores)
-    given = torch.tensor(scores, requires_grad=True)
-    found = ours(given, batch)
+    found = ours(torch.tensor(scores), batch)
     assert found.shape == (examples,)
     # Triples may come in another order.
-    np.testing.assert_allclose(np.sort(found.detach().numpy()), np.sort(losses), atol=1e-12)
-    found.sum().backward()
-    np.testing.assert_allclose(given.grad.numpy(), gradient, atol=1e-12)
+    np.testing.assert_allclose(np.sort(found), np.sort(theirs(batch, scores)), atol=1e-12)
 
 
 @pytest.mark.parametrize("loss", [softmax, pointwise])

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +14,6 @@ from retriever.errors import BadInputError
 from retriever.rerankers.cross import CrossEncoder
 from retriever.rerankers.scorers import CrossHead
 from retriever.training.loop import Epoch, Step, kept_epoch, uses_bfloat16
-from tests.retriever.training import training_samples
 from tests.retriever.training.training_samples import (
     PASSAGES,
     QUESTIONS,
@@ -177,7 +172,7 @@ def test_training_is_that_of_a_plain_loop_over_triples(quiet_bert, changed):
     ],
 )
 def test_the_last_epoch_near_the_best_is_kept_and_patience_ends_the_training(
-    folders, tolerance, scores, kept
+    tmp_path, folders, tolerance, scores, kept
 ):
     seen = []
 
@@ -185,11 +180,12 @@ def test_the_last_epoch_near_the_best_is_kept_and_patience_ends_the_training(
         seen.append(weights(model))
         return scores[len(seen) - 1]
 
-    model, curve = train(
-        folders("bert"), replace(SETTINGS, epochs=5, patience=2, tolerance=tolerance), dev
-    )
+    settings = replace(SETTINGS, epochs=5, patience=2, tolerance=tolerance)
+    model, curve = train(folders("bert"), settings, dev, tmp_path / "state")
     assert [(one.epoch, one.dev) for one in curve] == list(enumerate(scores))
     assert [same(weights(model), one) for one in seen] == [one.epoch == kept for one in curve]
+    again = train(folders("bert"), settings, pytest.fail, tmp_path / "state")
+    assert is_undisturbed(again, (weights(model), curve))
 
 
 def test_each_step_and_epoch_is_told(folders):
@@ -261,86 +257,34 @@ def stop_at(number):
     return stop
 
 
-@pytest.mark.parametrize("place", [1, 3, 4, STEPS])
-def test_interrupted_at_a_step_it_comes_to_the_same_end(tmp_path, folders, undisturbed, place):
-    with pytest.raises(StopError):
-        train(folders("bert"), checkpoint=tmp_path / "state", on_step=stop_at(place))
-    steps = []
-    resumed = train(
-        folders("bert"),
-        checkpoint=tmp_path / "state",
-        on_step=lambda step: steps.append(step.number),
-    )
-    # The step at which it stopped was not saved.
-    assert steps == list(range(place, STEPS + 1))
-    assert is_undisturbed(resumed, undisturbed)
-
-
-@pytest.mark.parametrize("train_part", ["last:1", "lora:2"])
-def test_a_training_of_some_weights_comes_to_the_same_end(tmp_path, folders, train_part):
-    settings = replace(SETTINGS, epochs=2, train=train_part)
-    model, curve = train(folders("bert"), settings)
-    with pytest.raises(StopError):
-        train(folders("bert"), settings, checkpoint=tmp_path / "state", on_step=stop_at(4))
-    resumed = train(folders("bert"), settings, checkpoint=tmp_path / "state")
-    assert is_undisturbed(resumed, (weights(model), curve))
-
-
-@pytest.mark.parametrize(("where", "epoch"), [("on_epoch", 1), ("dev", 2), ("on_epoch", 3)])
-def test_interrupted_about_the_end_of_an_epoch_it_comes_to_the_same_end(
-    tmp_path, folders, undisturbed, where, epoch
-):
-    with pytest.raises(StopError):
-        train(folders("bert"), checkpoint=tmp_path / "state", **{where: stop_at(epoch)})
-    told = []
-    resumed = train(folders("bert"), checkpoint=tmp_path / "state", on_epoch=told.append)
-    assert is_undisturbed(resumed, undisturbed)
-    assert resumed[1] == tuple(told)
-
-
+@pytest.mark.parametrize(
+    ("where", "part"),
+    [("on_step", "full"), ("on_step", "last:1"), ("on_step", "lora:2"), ("on_epoch", "full"),
+     ("dev", "full")],
+)  # fmt: skip
 def test_interrupted_again_and_again_it_comes_to_the_same_end_and_is_not_done_again(
-    tmp_path, folders, undisturbed
+    tmp_path, folders, undisturbed, where, part
 ):
-    for life in range(STEPS - 1):
-        with pytest.raises(StopError):
-            train(folders("bert"), checkpoint=tmp_path / "state", on_step=stop_at(2))
-        assert [path.name for path in tmp_path.iterdir()] == ["state"], life
-    assert is_undisturbed(train(folders("bert"), checkpoint=tmp_path / "state"), undisturbed)
-    again = train(folders("bert"), dev=pytest.fail, checkpoint=tmp_path / "state")
-    assert is_undisturbed(again, undisturbed)
-
-
-def test_stopped_early_it_is_complete_too(tmp_path, folders):
-    settings = replace(SETTINGS, epochs=4, patience=1)
-    dev = scripted([0.2, 0.5, 0.1])
-    model, curve = train(folders("bert"), settings, dev, tmp_path / "state")
-    assert len(curve) == 3
-    again = train(folders("bert"), settings, pytest.fail, tmp_path / "state")
-    assert is_undisturbed(again, (weights(model), curve))
-
-
-@pytest.mark.soak
-def test_killed_it_comes_to_the_same_end(tmp_path, folders, undisturbed):
-    root = Path(__file__).parents[3]
-    checkpoint = tmp_path / "state"
-    with subprocess.Popen(
-        [sys.executable, training_samples.__file__, str(folders("bert")), str(checkpoint)],
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": str(root)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        while process.stdout.readline().strip() not in ("5", ""):
-            pass
-        process.send_signal(signal.SIGKILL)
-        _, errors = process.communicate(timeout=60)
-    assert process.returncode == -signal.SIGKILL, errors
-    steps = []
-    resumed = train(
-        folders("bert"), checkpoint=checkpoint, on_step=lambda one: steps.append(one.number)
-    )
-    # The first four were saved before the fifth was begun.
-    assert 5 <= steps[0] <= STEPS
+    settings = replace(SETTINGS, train=part)
+    if part != "full":
+        model, curve = train(folders("bert"), settings)
+        undisturbed = weights(model), curve
+    saved = {"settings": settings, "checkpoint": tmp_path / "state"}
+    steps: list[int] = []
+    for life in count():
+        told: list[Epoch] = []
+        watch = {"on_step": lambda step: steps.append(step.number), "on_epoch": told.append}
+        # Epochs before a checkpoint are told again.
+        watch[where] = stop_at(life + 2 if where == "on_epoch" else 2)
+        with suppress(StopError):
+            resumed = train(folders("bert"), **saved, **watch)
+            break
+        assert [path.name for path in tmp_path.iterdir()] == ["state"]
+    # The step at which it stopped was not saved.
+    assert life == (STEPS - 1 if where == "on_step" else 3)
+    assert steps == ([] if where == "on_step" else list(range(1, STEPS + 1)))
     assert is_undisturbed(resumed, undisturbed)
+    told.clear()
+    again = train(folders("bert"), dev=pytest.fail, on_epoch=told.append, **saved)
+    assert is_undisturbed(again, undisturbed)
+    assert tuple(told) == again[1]

@@ -1,15 +1,9 @@
-"""Small cross-encoders, questions that one learns in seconds, and trainings that are killed.
-
-Run as ``training_samples.py MODEL CHECKPOINT``: trains with a checkpoint after each step, and
-writes a line to stdout after each.
-"""
+"""Small cross-encoders, and questions that one learns in seconds."""
 
 from __future__ import annotations
 
 import json
-import sys
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -52,14 +46,7 @@ def still(folder, original):
     return folder
 
 
-def cross_encoder(
-    folder,
-    *,
-    training=False,
-    dtype="float32",
-    max_length=40,
-    dropout=0.1,
-):
+def cross_encoder(folder, *, training=False, dtype="float32", max_length=40, dropout=0.1):
     """A cross-encoder on the CPU; the head's weights are always the same."""
     backbone = Backbone(find_model(str(folder)), "cpu", dtype, training=training)
     with torch.random.fork_rng():
@@ -115,12 +102,3 @@ def epochs_of(settings):
     """The batches of each epoch."""
     chances = [np.random.default_rng([settings.seed, epoch]) for epoch in range(settings.epochs)]
     return [list(epoch_batches(POOLS, settings.sampling, chance)) for chance in chances]
-
-
-def _tell(step):
-    print(step.number, flush=True)  # noqa: T201
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    train(Path(sys.argv[1]), checkpoint=Path(sys.argv[2]), on_step=_tell)
