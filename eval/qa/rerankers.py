@@ -284,9 +284,7 @@ def fine_tune(
     model = CrossEncoder(backbone, head.to(backbone.device), plan.max_length)
     curve = train_cross_encoder(
         model,
-        train.questions,
-        train.passages,
-        train.pools,
+        train,
         plan.training,
         lambda model: dev(model.score(dev.left, dev.right, lambda done: None)),
         keep_head=keep_head,

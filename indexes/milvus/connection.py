@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from indexes.errors import (
     ClosedIndexError,
@@ -38,7 +38,6 @@ Row = dict[str, Any]
 PORT = 19530
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _TIMEOUT = 60.0
-_FORM = "expected milvus://host:port/index or milvus+lite:///folder/file.db"
 _CONNECTING = 10.0
 _LIBRARIES = (
     ("pymilvus", "an index in Milvus needs pymilvus", '"layer-retriever[milvus]"'),
@@ -92,47 +91,41 @@ class Location:
 
 def parse_location(url: str) -> Location:
     """The location that a URL names."""
-    try:
+    location, options = None, {}
+    # Errors of these calls may repeat a secret.
+    with suppress(ValueError):
         parts = urlsplit(url)
-        port = parts.port
         options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
-    except ValueError:
-        raise _malformed(f"{_FORM}, found one with a faulty port or option") from None
-    lite = parts.scheme.lower() == "milvus+lite"
-    known = ("index",) if lite else ("tls", "database", "timeout")
-    for name in options:
-        if name not in known:
-            gone = "; tenants are gone, give each index a name" * (name == "tenant")
-            raise _malformed(f"expected the options {', '.join(known)}, found {name!r}{gone}")
-    index = options.get("index", "index") if lite else unquote(parts.path).strip("/")
-    if not _NAME.fullmatch(index):
-        raise _malformed(
-            "expected the name of an index, of letters, digits and underscores and at most 100, "
-            f"found {index!r}; {_FORM}"
+        is_file = parts.scheme.lower() == "milvus+lite"
+        location = _in_file(parts, options) if is_file else _on_server(parts, options)
+    if location is None or options or not _NAME.fullmatch(location.index):
+        raise ConfigError(
+            "Milvus URL: expected milvus://HOST:PORT/INDEX, with the options tls (true or false), "
+            "database and timeout (seconds), or milvus+lite:///FOLDER/FILE.db?index=INDEX, found "
+            "another URL; the name of an index has letters, digits and underscores, at most 100"
         )
-    if lite:
-        if parts.netloc or not parts.path.endswith(".db"):
-            raise _malformed(f"{_FORM}, found no path of a file that ends in .db")
-        return Location(str(Path(unquote(parts.path)).resolve()), index)
-    if not parts.hostname:
-        raise _malformed(f"{_FORM}, found no host")
-    tls = options.get("tls", "false").lower()
-    if tls not in ("true", "false"):
-        raise _malformed(f"option tls: expected true or false, found {tls!r}")
-    timeout = options.get("timeout", str(_TIMEOUT))
-    if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]+)?", timeout) or not float(timeout):
-        raise _malformed(f"option timeout: expected seconds above 0, found {timeout!r}")
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return location
+
+
+def _in_file(parts: SplitResult, options: dict[str, str]) -> Location:
+    if parts.netloc or not parts.path.endswith(".db"):
+        raise ValueError
+    return Location(str(Path(unquote(parts.path)).resolve()), options.pop("index", "index"))
+
+
+def _on_server(parts: SplitResult, options: dict[str, str]) -> Location:
+    host, tls = parts.hostname, options.pop("tls", "false").lower()
+    timeout = float(options.pop("timeout", _TIMEOUT))
+    if not host or tls not in ("true", "false") or not 0 < timeout < 1e6:
+        raise ValueError
     user, secret = unquote(parts.username or ""), unquote(parts.password or "")
     if not secret:
         # A name alone is a token.
         user, secret = "", user or os.environ.get("MILVUS_TOKEN", "")
-    address = f"{'https' if tls == 'true' else 'http'}://{host}:{port or PORT}"
-    return Location(address, index, options.get("database", ""), float(timeout), user, secret)
-
-
-def _malformed(what: str) -> ConfigError:
-    return ConfigError(f"Milvus URL: {what}")
+    address = f"[{host}]" if ":" in host else host
+    uri = f"{'https' if tls == 'true' else 'http'}://{address}:{parts.port or PORT}"
+    index = unquote(parts.path).strip("/")
+    return Location(uri, index, options.pop("database", ""), timeout, user, secret)
 
 
 def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:

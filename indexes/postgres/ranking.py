@@ -268,23 +268,19 @@ class PostgresRanking:
         key = (row.identity, row.generation, self._where.text, limit)
         found = filtered.get(key)
         if found is None:
-            found = self._first_passing(limit + 1)
+            rows = self._view.rows(
+                "SELECT string_agg(int8send(x.passage), ''::bytea) FROM ("
+                "SELECT p.passage FROM {documents} AS d JOIN {passages} AS p USING (doc) "
+                "WHERE {where} LIMIT %s) AS x",
+                *self._condition.parameters,
+                limit + 1,
+                where=sql.SQL(self._condition.text),
+            )
+            found = np.sort(ids_of(rows[0][0]))
             if len(filtered) >= _FILTERS:
                 filtered.clear()
             filtered[key] = found
         return found if len(found) <= limit else None
-
-    def _first_passing(self, limit: int) -> NDArray[np.int64]:
-        """Some passages that pass the filter, ascending."""
-        rows = self._view.rows(
-            "SELECT string_agg(int8send(x.passage), ''::bytea) FROM ("
-            "SELECT p.passage FROM {documents} AS d JOIN {passages} AS p USING (doc) "
-            "WHERE {where} LIMIT %s) AS x",
-            *self._condition.parameters,
-            limit,
-            where=sql.SQL(self._condition.text),
-        )
-        return np.sort(ids_of(rows[0][0]))
 
     def _passing(self, passages: NDArray[np.int64]) -> NDArray[np.int64]:
         """Those of some passages that pass the filter, ascending."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +11,7 @@ from retriever.encoders.computing import TRAINING_PIECES, token_batches
 from retriever.rerankers.cross import CrossEncoder
 from retriever.training.checkpoint import Checkpoint
 from retriever.training.loop import Epoch, Step, Task, fine_tune, seeded, silent, uses_bfloat16
-from retriever.training.sampling import JudgedPools, TripleBatch, batches_in_epoch, epoch_batches
+from retriever.training.sampling import TrainingSet, TripleBatch, batches_in_epoch, epoch_batches
 from retriever.training.settings import CrossTrainingSettings
 
 if TYPE_CHECKING:
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 def train_cross_encoder(
     model: CrossEncoder,
-    questions: Sequence[str],
-    passages: Sequence[str],
-    pools: JudgedPools,
+    data: TrainingSet,
     settings: CrossTrainingSettings,
     dev_score: Callable[[CrossEncoder], float],
     *,
@@ -42,7 +40,7 @@ def train_cross_encoder(
             model.head.dense.reset_parameters()
             model.head.out.reset_parameters()
         return fine_tune(
-            _CrossTask(model, questions, passages, pools, settings, dev_score),
+            _CrossTask(model, data, settings, dev_score),
             settings,
             untrained=keep_head,
             checkpoint=checkpoint,
@@ -57,19 +55,15 @@ class _CrossTask(Task[TripleBatch]):
     def __init__(
         self,
         model: CrossEncoder,
-        questions: Sequence[str],
-        passages: Sequence[str],
-        pools: JudgedPools,
+        data: TrainingSet,
         settings: CrossTrainingSettings,
         dev_score: Callable[[CrossEncoder], float],
     ) -> None:
         super().__init__(model.backbone, {"head": model.head}, settings, lambda: dev_score(model))
         self._model = model
-        self._questions = questions
-        self._passages = passages
-        self._pools = pools
+        self._data = data
         self._settings = settings
-        self.steps = batches_in_epoch(pools, settings.sampling, pointwise=settings.pointwise)
+        self.steps = batches_in_epoch(data.pools, settings.sampling, pointwise=settings.pointwise)
         # The number of layers above that of each weight, where rates decay.
         self._above = {} if settings.layer_decay == 1 else self._layers_above()
 
@@ -96,7 +90,9 @@ class _CrossTask(Task[TripleBatch]):
 
     def batches(self, chance: np.random.Generator) -> Iterator[TripleBatch]:
         settings = self._settings
-        return epoch_batches(self._pools, settings.sampling, chance, pointwise=settings.pointwise)
+        return epoch_batches(
+            self._data.pools, settings.sampling, chance, pointwise=settings.pointwise
+        )
 
     def size(self, batch: TripleBatch) -> int:
         return len(batch.question)
@@ -121,8 +117,8 @@ class _CrossTask(Task[TripleBatch]):
         import torch
 
         pairs = self._model.backbone.tokenize_pairs(
-            [self._questions[row] for row in batch.question],
-            [self._passages[row] for row in batch.passage],
+            [self._data.questions[row] for row in batch.question],
+            [self._data.passages[row] for row in batch.passage],
             self._model.max_length,
         )
         parts = list(token_batches([len(ids) for ids in pairs.ids], TRAINING_PIECES))

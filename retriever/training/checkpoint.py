@@ -52,7 +52,10 @@ class Checkpoint:
             tensors = load_file(self.folder / _TENSORS)
             other = different(self._identity, values.pop("identity"))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
-            raise damaged(self.folder, error) from error
+            raise ModelError(
+                f"{self.folder}: the checkpoint cannot be read ({' '.join(str(error).split())}); "
+                "remove the folder to start over"
+            ) from error
         if other is not None:
             raise ConfigError(
                 f"{self.folder}: expected the checkpoint of a run with {other}; give the options "
@@ -76,14 +79,6 @@ class Checkpoint:
         """Forget the state."""
         shutil.rmtree(self.folder, ignore_errors=True)
         remove_abandoned(self.folder)
-
-
-def damaged(folder: Path, error: Exception) -> ModelError:
-    """The error of a checkpoint that cannot be read."""
-    reason = " ".join(str(error).split())
-    return ModelError(
-        f"{folder}: the checkpoint cannot be read ({reason}); remove the folder to start over"
-    )
 
 
 def require_same(folder: Path, expected: Mapping[str, Any], found: Any) -> None:

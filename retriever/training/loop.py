@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
@@ -64,21 +64,13 @@ def kept_epoch(curve: Sequence[Epoch], tolerance: float, *, untrained: bool) -> 
     return kept
 
 
-class NumberedEpoch(Protocol):
-    """An epoch of any training."""
-
-    @property
-    def epoch(self) -> int:
-        """From 1; 0 is before training."""
-
-
-E = TypeVar("E", bound=NumberedEpoch)
+E = TypeVar("E")
 
 
 class EarlyStopping(Generic[E]):
-    """The epochs of a training, and the weights of the one that `choose` keeps.
+    """The epochs of a training, from the untrained one on, and the weights of the kept one.
 
-    Training stops `patience` epochs after that one.
+    `choose` says which is kept; training stops `patience` epochs after it.
     """
 
     def __init__(
@@ -103,9 +95,10 @@ class EarlyStopping(Generic[E]):
     @property
     def finished(self) -> bool:
         """Whether all epochs are done, or the last ones were worse."""
-        done = self.curve[-1].epoch if self.curve else 0
-        kept = self.kept
-        return done >= self._epochs or (kept is not None and done - kept.epoch >= self._patience)
+        done, kept = len(self.curve) - 1, self.kept
+        if done >= self._epochs:
+            return True
+        return kept is not None and done - self.curve.index(kept) >= self._patience
 
     def record(self, epoch: E, values: Mapping[str, torch.Tensor] | None = None) -> None:
         """Add an epoch, after which the parameters, or `values` in their place, may be kept."""

@@ -35,52 +35,37 @@ def test_the_token_can_be_in_the_environment(monkeypatch):
     assert parse_location("milvus://h/a").credentials == SECRET
     assert parse_location("milvus://me:other@h/a").credentials == "me:other"
     assert SECRET not in repr(parse_location("milvus://h/a"))
+    known = parse_location(f"milvus://h/{'a' * 100}?database=d&timeout=1.5")
+    assert (known.database, known.timeout) == ("d", 1.5)
 
 
 @pytest.mark.parametrize(
-    "url",
-    [
-        "milvus://me:sekret@h",
-        "milvus://me:sekret@h/",
-        "milvus://me:sekret@h/a/b",
-        "milvus://me:sekret@h/a-b",
-        "milvus://me:sekret@h/" + "a" * 101,
-        "milvus://me:sekret@/a",
-        "milvus://me:sekret@h:port/a",
-        "milvus://me:sekret@h:99999/a",
-        "milvus://me:sekret@[h/a",
-        "milvus://me:sekret@h/a?nonsense=1",
-        "milvus://me:sekret@h/a?tls",
-        "milvus://me:sekret@h/a?tls=perhaps",
-        "milvus://me:sekret@h/a?timeout=0",
-        "milvus://me:sekret@h/a?timeout=soon",
-        "milvus://me:sekret@h/a?tenant=a",
-        "milvus+lite://folder/y.db",
-        "milvus+lite:///x/y",
-        "milvus+lite:///x/y.db?index=a b",
-        "milvus+lite:///x/y.db?tls=true",
-    ],
+    "rest",
+    ["h", "h/", "h/a/b", "h/a-b", "h/" + "a" * 101, "/a", "h:port/a", "h:99999/a", "[h/a",
+     "h/a?nonsense=1", "h/a?tls", "h/a?tls=perhaps", "h/a?timeout=0", "h/a?timeout=soon",
+     "h/a?timeout=1000000"],
+)  # fmt: skip
+def test_a_bad_url_is_refused_in_one_line_without_its_secret(rest):
+    with pytest.raises(ConfigError, match=r"^Milvus URL: expected .*$") as caught:
+        parse_location(f"milvus://me:{SECRET}@{rest}")
+    assert SECRET not in str(caught.value)
+    assert caught.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    "url", ["folder/y.db", "/x/y", "/x/y.db?index=a b", "/x/y.db?tls=true", "/x/y.db?timeout=1"]
 )
-def test_a_bad_url_is_refused_in_one_line_without_its_secret(url):
-    with pytest.raises(ConfigError) as caught:
-        parse_location(url)
-    message = str(caught.value)
-    assert message.startswith("Milvus URL: ")
-    assert "expected" in message
-    assert "\n" not in message
-    assert SECRET not in message
-    assert caught.value.exit_code == 2
+def test_a_bad_url_of_a_file_is_refused(url):
+    with pytest.raises(ConfigError, match="Milvus URL: expected "):
+        parse_location(f"milvus+lite://{url}")
 
 
 @pytest.mark.milvus
 def test_a_server_that_is_away_is_one_line_without_a_secret(retriever):
     pytest.importorskip("pymilvus", reason="pymilvus is not installed")
     outcome = retriever("query", "x", "-i", f"milvus://me:{SECRET}@127.0.0.1:9/a?timeout=1")
-    assert outcome.code == 2
-    assert outcome.err.startswith(
-        "retriever: milvus://me@127.0.0.1:9/a: cannot connect to Milvus: "
-    )
-    assert outcome.err.count("\n") == 1
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert "milvus://me@127.0.0.1:9/a: cannot connect to Milvus: " in outcome.err
     assert SECRET not in outcome.err + outcome.out
 
 

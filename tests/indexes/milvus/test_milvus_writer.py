@@ -13,7 +13,7 @@ from indexes.errors import ConfigError, FilterError, FormatVersionError, NotAnIn
 from indexes.milvus import collection as collection_module
 from indexes.milvus.connection import Connection
 from indexes.milvus.filters import number_of
-from indexes.protocol import Query
+from indexes.protocol import Query, StructureSettings
 
 pytestmark = pytest.mark.milvus
 WRITES = ("upsert", "delete", "alter_collection_properties", "compact")
@@ -186,6 +186,8 @@ def test_other_structures_and_dimensions_are_refused(store):
         made, _, terms = documents(["b"])
         with pytest.raises(ValueError, match=f"expected vectors of {DIMENSIONS} dimensions"):
             writer.commit(made, np.ones((2, 3), np.float32), terms)
+        with pytest.raises(ConfigError, match="make the index again"):
+            writer.rebuild(StructureSettings("flat"))
 
 
 def test_a_file_is_not_pinged(own_file, monkeypatch):

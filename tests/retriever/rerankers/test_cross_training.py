@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from retriever.rerankers.cross_training import train_cross_encoder
-from retriever.training.sampling import JudgedPools, epoch_batches
+from retriever.training.sampling import JudgedPools, TrainingSet, epoch_batches
 from retriever.training.settings import SamplingSettings
 from tests.retriever.training.training_samples import (
+    DATA,
     PASSAGES,
-    POOLS,
     QUESTIONS,
     SETTINGS,
     cross_encoder,
@@ -50,7 +50,7 @@ def test_loss_and_active_share_are_those_of_the_examples(folders, tmp_path, loss
     lists = [[[0, 1], [2], [3], [], [4]], [[9, 10], [11, 12, 13], [], [14], [15, 16]]]
     pools = JudgedPools.of(*lists, len(PASSAGES))
     model = cross_encoder(still(tmp_path / "bert", folders("bert")), training=True, dropout=0.0)
-    _, epoch = train_cross_encoder(model, QUESTIONS, PASSAGES, pools, settings, scripted([0, 0]))
+    _, epoch = train_cross_encoder(model, replace(DATA, pools=pools), settings, scripted([0, 0]))
     losses, active = [], []
     chance = np.random.default_rng([0, 0])
     pointwise = loss == "pointwise"
@@ -86,7 +86,7 @@ def test_all_but_word_embeddings_and_the_pooler_is_trained(name, words, folders)
     model = cross_encoder(folders(name), training=True)
     before = weights(model)
     settings = replace(SETTINGS, epochs=1, train_word_embeddings=words)
-    train_cross_encoder(model, QUESTIONS, PASSAGES, POOLS, settings, lambda _: 0.0)
+    train_cross_encoder(model, DATA, settings, lambda _: 0.0)
     same_as_before = {
         one for one, value in weights(model).items() if torch.equal(value, before[one])
     }
@@ -108,7 +108,7 @@ def test_only_the_weights_that_are_asked_for_are_trained(folders, trained, chang
     model = cross_encoder(folders("bert"), training=True)
     before = weights(model)
     settings = replace(SETTINGS, train=trained)
-    train_cross_encoder(model, QUESTIONS, PASSAGES, POOLS, settings, share_right)
+    train_cross_encoder(model, DATA, settings, share_right)
     # Adapters are merged: the parameters are those of an ordinary model.
     after = weights(model)
     assert after.keys() == before.keys()
@@ -121,9 +121,8 @@ def test_negatives_that_all_happen_to_answer_are_no_loss(folders):
     pools = JudgedPools.of([[0]], [[]], 1)
     sampling = SamplingSettings("random", count=2, batch=1)
     model = cross_encoder(folders("bert"), training=True)
-    curve = train_cross_encoder(
-        model, ["w1"], ["w2"], pools, replace(SETTINGS, sampling=sampling), lambda _: 1.0
-    )
+    data, settings = TrainingSet(["w1"], ["w2"], pools), replace(SETTINGS, sampling=sampling)
+    curve = train_cross_encoder(model, data, settings, lambda _: 1.0)
     assert {(one.loss, one.active) for one in curve} == {(0.0, 0.0)}
 
 
@@ -138,7 +137,7 @@ def rates_of(folder, settings, monkeypatch):
 
     monkeypatch.setattr(torch.optim, "AdamW", adamw)
     model = cross_encoder(folder, training=True)
-    train_cross_encoder(model, QUESTIONS, PASSAGES, POOLS, settings, lambda _: 0.0)
+    train_cross_encoder(model, DATA, settings, lambda _: 0.0)
     named = [*model.backbone.model.named_parameters(), *model.head.named_parameters()]
     names = {id(one): name for name, one in named}
     # Adapters were merged, and have no name any more.

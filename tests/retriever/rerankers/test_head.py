@@ -214,7 +214,7 @@ def test_another_encoder_is_refused_and_the_same_under_another_name_is_not():
 def test_a_reranker_is_replaced_and_nothing_else_is(folder, tmp_path):
     reranker("bilinear").save(folder)
     assert HeadReranker.load(folder).settings.interaction == "bilinear"
-    with pytest.raises(ConfigError, match="expected .* found head in it"):
+    with pytest.raises(ConfigError, match=r"expected .* found head in it"):
         reranker().save(tmp_path)
     (tmp_path / "reranker.json").write_text('{"kind": "cross-encoder"}')
     with pytest.raises(ConfigError, match="found one of the kind cross-encoder; name another"):

@@ -14,7 +14,7 @@ from retriever.rerankers.cross import CrossEncoder
 from retriever.rerankers.cross_training import train_cross_encoder
 from retriever.rerankers.scorers import CrossHead
 from retriever.training.checkpoint import Checkpoint
-from retriever.training.sampling import JudgedPools, epoch_batches
+from retriever.training.sampling import JudgedPools, TrainingSet, epoch_batches
 from retriever.training.settings import CrossTrainingSettings, SamplingSettings
 
 QUESTIONS = ["w1 w2", "w3", "w4 w5 w6 w11", "w1 w9", "w2 w5"]
@@ -25,6 +25,7 @@ _OTHERS = [row for row, text in enumerate(PASSAGES) if "w8" in text]
 POOLS = JudgedPools.of(
     [_ANSWERS[i : i + 3] for i in range(5)], [_OTHERS[i : i + 4] for i in range(5)], len(PASSAGES)
 )
+DATA = TrainingSet(QUESTIONS, PASSAGES, POOLS)
 SETTINGS = CrossTrainingSettings(
     epochs=3,
     precision="float32",
@@ -92,10 +93,7 @@ def train(folder, settings=SETTINGS, dev=share_right, checkpoint=None, dropout=0
     """Train, with a checkpoint after each step if its folder is given; the model and the curve."""
     model = cross_encoder(folder, training=True, dropout=dropout)
     saved = checkpoint and Checkpoint(checkpoint, {"data": "made up"}, seconds=0)
-    curve = train_cross_encoder(
-        model, QUESTIONS, PASSAGES, POOLS, settings, dev, checkpoint=saved, **watch
-    )
-    return model, curve
+    return model, train_cross_encoder(model, DATA, settings, dev, checkpoint=saved, **watch)
 
 
 def epochs_of(settings):
