@@ -7,6 +7,10 @@ Each experiment is one function that takes data and settings and returns a resul
 >>> result = rank_systems("wikiqa", ["bm25", "cosine", "hybrid:tuned"])   # doctest: +SKIP
 >>> print(result.text())                                                  # doctest: +SKIP
 
+`progress` is called at each stage (see `Progress`), and `notify` with lines that a person should
+read; the report of a result names `command` as what reproduces it. Settings of None are the
+defaults, and an empty encoder is the bundled model.
+
 Importing this package imports neither torch, scikit-learn, scipy nor matplotlib.
 """
 

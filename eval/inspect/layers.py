@@ -227,14 +227,7 @@ def inspect_layers(
 ) -> LayerInspection:
     """Compute the mean cosine between every two hidden states of a word piece.
 
-    Args:
-        texts: read as they are needed.
-        encoder: text form; empty is the bundled model.
-        limit: maximum number of texts, at least 1; None reads all.
-        loading: where the model comes from.
-        progress: of the texts.
-        notify: called with a warning if texts are cut at the window.
-        command: reproduces the result, for its report.
+    Texts are read as they are needed, at most `limit`, and cut at the window with a warning.
 
     Raises:
         BadInputError: there is no word piece.

@@ -84,12 +84,7 @@ def inspect_weights(
 ) -> WeightInspection:
     """Compute the weight of each word of a text in its SBERT-WK vector.
 
-    Args:
-        text: not blank.
-        encoder: text form; the fusion is SBERT-WK without being named.
-        unit: whether the pieces of a word are joined.
-        loading: where the model comes from.
-        notify: called with a warning if the text is cut at the window.
+    The fusion is SBERT-WK without being named; the `unit` says whether a word's pieces are joined.
 
     Raises:
         ConfigError: the encoder has another fusion, or layers that cannot be read one by one.
@@ -191,14 +186,8 @@ def inspect_meta(
 ) -> MetaInspection:
     """Compute how long each source's part of each word's meta-vector is.
 
-    Args:
-        text: not blank.
-        encoder: text form that names the folder of a meta-embedding.
-        loading: where its sources come from.
-        notify: called with a warning if the text is cut at the window.
-
     Raises:
-        ConfigError: the encoder is another one.
+        ConfigError: the encoder does not name the folder of a meta-embedding.
         What `Encoder.load` raises.
     """
     model = (loading or Loading()).load(encoder)

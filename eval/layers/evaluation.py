@@ -189,13 +189,9 @@ def search_layers(
 ) -> LayerSearchResult:
     """Try every set of hidden states, averaged as in BERT-LC, and test the best one.
 
-    Args:
-        data: what layers are chosen on; with the protocol ``paper`` also what they are tested on.
-        settings: how layers are searched; None takes the defaults.
-        test: scored pairs or questions to test the choice on; for a folder of questions name
-            `settings.test_split` instead.
-        progress: of long stages.
-        command: reproduces the result, for its report.
+    `data` is what layers are chosen on, with the protocol ``paper`` also what they are tested on;
+    `test` is pairs or questions to test the choice on. For a folder of questions name
+    `settings.test_split` instead.
 
     Raises:
         ConfigError: settings that contradict each other, the data or the model.

@@ -82,14 +82,9 @@ def rank_systems(
     weights on the dev split. A set without pools of candidates is ranked as a whole, through
     `settings.data.index`.
 
-    Args:
-        questions: a folder in any form that `read_question_set` reads; or the split to rank, or
-            several splits by their names.
-        systems: names, see docs/question-answering.md; one text may hold several with commas.
-        settings: how they are ranked; None takes the defaults.
-        progress: of long stages.
-        notify: is called with lines that a person should read.
-        command: reproduces the result, for its report.
+    Questions are a folder in any form that `read_question_set` reads, the split to rank, or several
+    splits by their names. docs/question-answering.md names the systems; a single text may hold
+    several with commas.
 
     Raises:
         ConfigError: a system, a measure or the baseline is unknown, or the set needs an index, or
@@ -339,18 +334,12 @@ def rank_layers(
 ) -> SentenceResult:
     """Rank the candidates of questions by the cosine of every hidden state with several poolings.
 
-    Nothing is trained or chosen; the best cell of the result is optimistic.
+    Nothing is trained or chosen; the best cell of the result is optimistic. It has a grid of means
+    over questions, by hidden state and pooling, for each measure.
 
-    Args:
-        questions: as `eval.rank_systems` takes them; with pools of candidates.
-        poolings: over the word pieces of a hidden state.
-        settings: `encoder` names the model; split, data, measures (AP and RR by default), loading
-            and `without_positive` apply too, the rest does not.
-        progress: of encoding.
-        command: reproduces the result, for its report.
-
-    Returns:
-        For each measure its mean over questions, (hidden states, poolings).
+    Questions are as `rank_systems` takes them, with pools of candidates. `encoder` of the settings
+    names the model; split, data, measures (AP and RR by default), loading and `without_positive`
+    apply too, the rest does not.
 
     Raises:
         ConfigError: the set has no pools, the model's form has settings that choose layers, or a

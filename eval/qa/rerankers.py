@@ -143,14 +143,8 @@ def fit_reranker(
 ) -> FittedReranker:
     """Train a head on the vectors of training questions and their passages, and save the best one.
 
-    Of each seed the epoch with the best AP on dev is kept, the untrained head included.
-
-    Args:
-        questions: a folder, or splits by their names.
-        folder: where the reranker is saved.
-        settings: `head`, `encoder`, `loading`, `data` and `seeds` apply.
-        progress: of long stages.
-        notify: is called with lines that a person should read.
+    Of each seed the epoch with the best AP on dev is kept, the untrained head included. Of the
+    settings `head`, `encoder`, `loading`, `data` and `seeds` apply.
 
     Raises:
         ConfigError: the folder holds something else.
@@ -182,15 +176,8 @@ def fit_cross_encoder(
 ) -> FittedCrossEncoder:
     """Fine-tune a cross-encoder on training questions and their passages, and save it.
 
-    Interrupted, the same call resumes from the last checkpoint.
-
-    Args:
-        questions: a folder, or splits by their names.
-        folder: where the cross-encoder is saved.
-        settings: `cross`, `loading` and `data` apply.
-        restart: start over instead of resuming.
-        progress: of long stages.
-        notify: is called with lines that a person should read.
+    Interrupted, the same call resumes from the last checkpoint, unless told to `restart`. Of the
+    settings `cross`, `loading` and `data` apply.
 
     Raises:
         ConfigError: the folder or a checkpoint is of something else or of another training.

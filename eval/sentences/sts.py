@@ -89,12 +89,8 @@ def score_sts(
 ) -> SentenceResult:
     """Correlate the similarity of two sentences under encoders with human scores.
 
-    Args:
-        tests: folders or files, see `read_sts`, or tests that are loaded; at least one.
-        encoders: text forms; those that are fitted are fitted on the texts of each test's pairs.
-        settings: how they are scored; None takes the defaults.
-        progress: of long stages.
-        command: reproduces the result, for its report.
+    Tests are folders or files, see `read_sts`, or loaded; at least one. Encoders are text forms;
+    those that are fitted are fitted on the texts of each test's pairs.
 
     Raises:
         ConfigError: an encoder or the baseline is unknown, two tests have the same name, or all

@@ -101,14 +101,9 @@ def fit_encoder(
     Interrupted, the same call resumes from the last checkpoint, which lies beside the folder. A
     folder that the same call has written before is left as it is.
 
-    Args:
-        data: a folder of questions, of scored or of labeled pairs; files of pairs; splits of a
-            question set; or pairs to draw from a corpus.
-        folder: where the encoder is saved, in the form of sentence-transformers.
-        settings: how it is fine-tuned; None takes the defaults.
-        restart: start over instead of resuming.
-        progress: of long stages.
-        notify: is called with lines that a person should read.
+    Data are a folder of questions, of scored or of labeled pairs; files of pairs; splits of a
+    question set; or pairs to draw from a corpus. The folder gets the form of sentence-transformers.
+    `restart` starts over instead of resuming.
 
     Raises:
         ConfigError: the folder holds something else or the result of another training, the

@@ -125,13 +125,8 @@ def score_transfer(
 ) -> SentenceResult:
     """Train and test a classifier on the vectors of encoders.
 
-    Args:
-        tasks: folders or files, see `read_classification`, or tasks that are loaded; at least one.
-        encoders: text forms; those that are fitted are fitted on all texts of each task, without
-            labels.
-        settings: how they are scored; None takes the defaults.
-        progress: of long stages.
-        command: reproduces the result, for its report.
+    Tasks are folders or files, see `read_classification`, or loaded; at least one. Encoders are
+    text forms; those that are fitted are fitted on all texts of each task, without labels.
 
     Raises:
         ConfigError: an encoder or the baseline is unknown, or two tasks have the same name.
