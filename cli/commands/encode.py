@@ -154,8 +154,8 @@ def encode_command(
     except KeyboardInterrupt:
         say(f"{shards}: finished shards are kept; run the same command again to resume")
         raise
-    warn_reader(reader, say)
-    warn_metadata(reader, say)
+    warn_reader(reader)
+    warn_metadata(reader)
     for line in done.damaged:
         say(f"warning: {line.partition('; ')[0]}; made again")
     if done.truncated:
@@ -187,7 +187,7 @@ def _encode_to_file(
         rows, truncated = encode_to_file(
             reader, loaded, output, on_long=on_long, progress=progress, queries=as_queries
         )
-    warn_reader(reader, say)
+    warn_reader(reader)
     if truncated:
         say(
             f"warning: {counted(truncated, 'text')} truncated to the encoder's window of "

@@ -117,8 +117,8 @@ def index_command(
         )
         window = index.encoder_spec.max_length
         progress = stack.enter_context(EncodingProgress(reader, quiet=quiet))
-        stack.callback(warn_metadata, reader, say)
-        stack.callback(warn_reader, reader, say)
+        stack.callback(warn_metadata, reader)
+        stack.callback(warn_reader, reader)
         try:
             index.add(
                 reader,

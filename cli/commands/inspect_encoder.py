@@ -17,8 +17,8 @@ from cli.options import (
     option,
     settings,
 )
+from cli.output.progress import warn_reader
 from cli.output.results import ResultOptions, command_line, result_options
-from cli.output.text import say
 from cli.source_options import SourceOptions, corpus_texts, source_options, sources_argument
 from retriever.settings import setting
 
@@ -68,7 +68,6 @@ def layers_command(
     Reads the documents of SOURCE... or one --text, and shows the mean and spread of each offset
     diagonal too (SBERT-WK, Fig. 1). Hidden state 0 is the embedding output.
     """
-    from cli.output.progress import warn_reader
     from eval import Loading, inspect_layers
 
     if bool(sources) == (text is not None):
@@ -87,7 +86,7 @@ def layers_command(
             command=command_line(),
         )
     if reader:
-        warn_reader(reader, say)
+        warn_reader(reader)
     shown.write(result)
 
 
@@ -127,7 +126,6 @@ def words_command(
     Words are in lower case. The vector of a word is the mean over its pieces, its variance the mean
     over its occurrences (SBERT-WK, Table I).
     """
-    from cli.output.progress import warn_reader
     from eval import Loading, inspect_words
 
     reader = source.reader(sources)
@@ -144,7 +142,7 @@ def words_command(
             notify=shown.notify,
             command=command_line(),
         )
-    warn_reader(reader, say)
+    warn_reader(reader)
     shown.write(result)
 
 

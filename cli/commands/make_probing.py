@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.options import Command, option, output_folder, seed_option
+from cli.output.progress import EncodingProgress, warn_reader
 from cli.output.results import ResultOptions, result_options
-from cli.output.text import say
 from cli.source_options import SourceOptions, source_options, sources_argument
 
 if TYPE_CHECKING:
@@ -58,7 +58,6 @@ def probing_command(
     sets have 100,000 training sentences and twice 10,000 others, balanced over the labels, as
     published; a smaller corpus gives fewer, in the same ratio.
     """
-    from cli.output.progress import warn_reader
     from eval import ProbingSettings, make_probing
 
     tasks = _TASKS if task == "all" else (task,)
@@ -72,13 +71,11 @@ def probing_command(
         )
     reader = source.reader(sources)
     result = make_probing(lambda: _texts(reader, quiet=shown.quiet), output, settings)
-    warn_reader(reader, say)
+    warn_reader(reader)
     shown.show(result)
 
 
 def _texts(reader: CorpusReader, *, quiet: bool) -> Iterator[str]:
-    from cli.output.progress import EncodingProgress
-
     with EncodingProgress(reader, quiet=quiet) as progress:
         for number, document in enumerate(reader, 1):
             yield document.text

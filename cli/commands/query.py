@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -188,7 +189,8 @@ def query_command(
         if queries is not None:
             _answer_file(search, settings, queries, on_error, run_file, show)
         elif text:
-            _answer(search, " ".join(text), show)
+            asked = " ".join(text)
+            show(next(search([asked])), asked, None)
         else:
             if settings.mode != "bm25":
                 _ = index.encoder
@@ -205,7 +207,7 @@ def _printer(
     explain: bool,
     full: bool,
 ) -> Print:
-    from cli.output.hits import explanation, facets_json, facets_text, hit_json, hit_text
+    from cli.output.hits import explanation, facets_text, hit_text
     from retriever.search.queries import highlights
 
     styled = sys.stdout.isatty() and "NO_COLOR" not in os.environ
@@ -214,10 +216,11 @@ def _printer(
     def show(hits: list[Hit], text: str, query: str | None) -> None:
         counts = index.facets(fields, text, where=where) if fields else None
         if as_json:
-            for hit in hits:
-                click.echo(hit_json(hit, query))
-            if counts is not None:
-                click.echo(facets_json(counts, query))
+            of_query = {} if query is None else {"query": query}
+            records = [hit.to_json() for hit in hits]
+            records += [] if counts is None else [{"facets": counts.to_json()}]
+            for record in records:
+                click.echo(json.dumps(of_query | record, ensure_ascii=False))
             return
         if query is not None:
             say(f"== {query}: {text}", err=False)
@@ -246,10 +249,6 @@ def _why_nothing(index: Index, text: str, settings: SearchSettings, where: str |
     return f"no hits: no document{matching} contains a word of the query; try --mode hybrid"
 
 
-def _answer(search: Search, text: str, show: Print) -> None:
-    show(next(search([text])), text, None)
-
-
 def _answer_file(
     search: Search,
     settings: SearchSettings,
@@ -264,7 +263,7 @@ def _answer_file(
 
     reader = CorpusReader([queries], on_error=on_error, on_empty="fail", number_ids=True)
     asked = list(reader)
-    warn_reader(reader, say)
+    warn_reader(reader)
     answers = search([query.text for query in asked])
     if run_file is None:
         for query, hits in zip(asked, answers, strict=True):
@@ -295,4 +294,4 @@ def _prompt(search: Search, show: Print) -> None:
             click.echo(err=True)
             return
         if text.strip():
-            _answer(search, text, show)
+            show(next(search([text])), text, None)

@@ -19,8 +19,8 @@ from cli.options import (
     output_folder,
     settings,
 )
+from cli.output.progress import warn_reader
 from cli.output.results import ResultOptions, result_options
-from cli.output.text import say
 from cli.source_options import SourceOptions, source_options
 from cli.training_options import fine_tuning_options, restart_option, sampling_options
 from retriever.settings import setting
@@ -85,7 +85,6 @@ def encoder_command(
     on dev than the untrained encoder, that is what is kept. The folder is a model for --model, here
     and in sentence-transformers. The same command resumes an interrupted run.
     """
-    from cli.output.progress import warn_reader
     from eval import CorpusPairs, EncoderFitSettings, Loading, fit_encoder
 
     choice = encoder.choice()
@@ -112,5 +111,5 @@ def encoder_command(
             notify=shown.notify,
         )
     if reader is not None:
-        warn_reader(reader, say)
+        warn_reader(reader)
     shown.show(result)

@@ -24,6 +24,7 @@ from cli.options import (
     quiet_option,
     settings,
 )
+from cli.output.progress import Stages, warn_reader
 from cli.output.text import meta_lines, meta_summary, say
 from cli.source_options import SourceOptions, corpus_texts, source_options
 from retriever.encoders.meta.settings import MetaSettings, Method, UnsupSettings
@@ -108,7 +109,6 @@ def meta_command(
     svd, gcca and unsup are fitted on the texts of CORPUS, sup on --train; conc and avg need
     neither. A run that was interrupted resumes if it is started again.
     """
-    from cli.output.progress import Stages, warn_reader
     from retriever.encoders.meta.fitting import fit_meta
     from retriever.encoders.meta.model import FORM
 
@@ -151,7 +151,7 @@ def meta_command(
             notify=say,
         )
     if reader:
-        warn_reader(reader, say)
+        warn_reader(reader)
     _report(encoder, output, quiet=quiet, as_json=as_json)
 
 

@@ -24,6 +24,7 @@ from cli.options import (
     quiet_option,
     settings,
 )
+from cli.output.progress import EncodingProgress, warn_reader
 from cli.output.text import say
 from cli.source_options import SourceOptions, corpus_texts, source_options
 from retriever.encoders.static.settings import FITTED, FitSettings, LSASettings
@@ -122,8 +123,6 @@ def _reading(
     reader: CorpusReader, quiet: bool
 ) -> Iterator[tuple[Iterator[str], Callable[[int, int], None]]]:
     """The texts of a corpus, and what to call with the texts and words that were read."""
-    from cli.output.progress import EncodingProgress, warn_reader
-
     with EncodingProgress(reader, quiet=quiet) as progress:
 
         def done(texts: int, words: int) -> None:
@@ -131,7 +130,7 @@ def _reading(
             progress.encoded(texts, words)
 
         yield corpus_texts(reader), done
-    warn_reader(reader, say)
+    warn_reader(reader)
 
 
 def _report(model: StaticModel, method: str, output: Path, *, quiet: bool, as_json: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,12 +17,6 @@ if TYPE_CHECKING:
 _LINES = 3
 _INDENT = 5 * " "
 Spans = Sequence[tuple[int, int]]
-
-
-def hit_json(hit: Hit, query: str | None = None) -> str:
-    """One line of JSON with every component score and rank; `query` is the query's id."""
-    record: dict[str, Any] = {} if query is None else {"query": query}
-    return json.dumps(record | hit.to_json(), ensure_ascii=False)
 
 
 def hit_text(hit: Hit, spans: Spans, *, cells: int, styled: bool, full: bool) -> str:
@@ -68,12 +62,6 @@ def explanation(hits: Sequence[Hit], settings: SearchSettings) -> str:
         for hit in hits
     ]
     return "\n".join([how, *table(header, rows, left=(len(header) - 1,))])
-
-
-def facets_json(facets: Facets, query: str | None = None) -> str:
-    """One line of JSON with the counts of all values; `query` is the query's id."""
-    record: dict[str, Any] = {} if query is None else {"query": query}
-    return json.dumps(record | {"facets": facets.to_json()}, ensure_ascii=False)
 
 
 def facets_text(facets: Facets) -> str:

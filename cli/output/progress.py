@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from cli.output.text import counted
+from cli.output.text import counted, say
 from retriever.terminal import on_one_line
 
 if TYPE_CHECKING:
@@ -151,32 +151,32 @@ def counting(unit: str, total: int | None, *, quiet: bool) -> Iterator[Callable[
         yield bars._show(total=total, unit=f" {unit}").update
 
 
-def warn_metadata(reader: CorpusReader, echo: Callable[[str], None]) -> None:
+def warn_metadata(reader: CorpusReader) -> None:
     """Report types of columns, and metadata that is not what its column or field should be."""
     for source, columns in reader.columns.items():
         if columns:
             named = [f"{name} {kind}" for name, kind in islice(columns.items(), _COLUMNS)]
             more = len(columns) - len(named)
             named += [f"{more:,} more"] if more else []
-            echo(f"note: {source}: types of columns: {', '.join(named)} (--types gives others)")
+            say(f"note: {source}: types of columns: {', '.join(named)} (--types gives others)")
     lines = list(reader.metadata_warnings())
     for line in lines[:_COLUMNS]:
-        echo(f"warning: {line}")
+        say(f"warning: {line}")
     if len(lines) > _COLUMNS:
-        echo(f"warning: {len(lines) - _COLUMNS:,} more of columns and fields")
+        say(f"warning: {len(lines) - _COLUMNS:,} more of columns and fields")
 
 
-def warn_reader(reader: CorpusReader, echo: Callable[[str], None]) -> None:
+def warn_reader(reader: CorpusReader) -> None:
     """Report which ids the reader made, and which records it merged or skipped."""
     if reader.generated_ids is not None:
-        echo(f"note: {reader.generated_ids}")
+        say(f"note: {reader.generated_ids}")
     if reader.empty:
         more = reader.empty - len(reader.empty_at)
         places = ", ".join(reader.empty_at) + (f" and {more:,} more" if more else "")
-        echo(f"warning: {counted(reader.empty, 'document')} without text skipped: {places}")
+        say(f"warning: {counted(reader.empty, 'document')} without text skipped: {places}")
     if reader.duplicates:
-        echo(f"note: {counted(reader.duplicates, 'record')} merged with identical earlier ones")
+        say(f"note: {counted(reader.duplicates, 'record')} merged with identical earlier ones")
     for problem in reader.problems:
-        echo(f"skipped: {problem}")
+        say(f"skipped: {problem}")
     if reader.skipped > len(reader.problems):
-        echo(f"skipped: {counted(reader.skipped - len(reader.problems), 'more record')}")
+        say(f"skipped: {counted(reader.skipped - len(reader.problems), 'more record')}")

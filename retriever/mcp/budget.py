@@ -67,31 +67,29 @@ def fit_hits(
 
 def _fit_hit(hit: Hit, excerpt: Excerpt, room: int, *, first: bool) -> dict[str, Any] | None:
     """A hit in at most `room` bytes, or None."""
-    whole = _shown(hit, excerpt, hit.metadata)
+    whole = _shown(hit, excerpt)
     if _size(whole) <= room:
         return whole
     own = Excerpt(hit.id, hit.start, hit.stop, hit.passage, excerpt.length)
-    alone = _shown(hit, own, hit.metadata)
-    alone["context_left_out"] = True
-    if excerpt != own and _size(alone) <= room:
-        return alone
-    for metadata in (hit.metadata, None) if first else (hit.metadata,):
-        shown = {**_shown(hit, own, metadata), "text": "", "cut": True}
-        length = _longest(own.text, room - _size(shown))
-        if length >= (1 if first else _SHORTEST):
-            shown["text"], shown["stop"] = own.text[:length], own.start + length
-            return shown
-    if not first:
-        return None
-    _cut_title(shown, room)
+    shown = {**_shown(hit, own), "context_left_out": True}
+    if excerpt != own and _size(shown) <= room:
+        return shown
+    del shown["context_left_out"]
+    shown |= {"text": "", "cut": True}
+    least = 1 if first else _SHORTEST
+    if first and _longest(own.text, room - _size(shown)) < least:
+        if shown.pop("metadata", None):
+            shown["metadata_left_out"] = True
+        _cut_title(shown, room)
     length = _longest(own.text, room - _size(shown))
     shown["text"], shown["stop"] = own.text[:length], own.start + length
     if length == len(own.text):
         del shown["cut"]
-    return shown if (length or not own.text) and _size(shown) <= room else None
+    fits = (length >= least or not own.text) and _size(shown) <= room
+    return shown if fits else None
 
 
-def _shown(hit: Hit, excerpt: Excerpt, metadata: dict[str, Any] | None) -> dict[str, Any]:
+def _shown(hit: Hit, excerpt: Excerpt) -> dict[str, Any]:
     """What an agent sees of a hit; scores have four decimals."""
     shown: dict[str, Any] = {"rank": hit.rank, "id": hit.id}
     if hit.title is not None:
@@ -105,11 +103,7 @@ def _shown(hit: Hit, excerpt: Excerpt, metadata: dict[str, Any] | None) -> dict[
         if score is not None:
             shown[name] = round(score, 4)
             shown[f"{name}_rank"] = getattr(hit, f"{name}_rank")
-    if metadata is None:
-        shown["metadata_left_out"] = True
-    elif metadata:
-        shown["metadata"] = metadata
-    return shown
+    return shown | ({"metadata": hit.metadata} if hit.metadata else {})
 
 
 def fit_document(

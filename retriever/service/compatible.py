@@ -210,15 +210,10 @@ def encoded(jobs: Sequence[EncodingJob]) -> list[Encoded | Exception]:
     return [results[place] for place in range(len(jobs))]
 
 
-def relevances(jobs: Sequence[RerankJob], reranker: Reranker | None) -> list[Scores | Exception]:
-    """The scores of each job's texts, by a reranker or else by the encoder of the index."""
-    results: list[Scores | Exception] = []
-    for job in jobs:
-        try:
-            results.append(_scores(reranker, job))
-        except Exception as error:
-            results.append(error)
-    return results
+def relevances(jobs: Sequence[RerankJob], reranker: Reranker | None) -> list[Scores]:
+    """The scores of the texts of a batch's one job, by a reranker or the encoder of the index."""
+    (job,) = jobs
+    return [_scores(reranker, job)]
 
 
 def _scores(reranker: Reranker | None, job: RerankJob) -> Scores:

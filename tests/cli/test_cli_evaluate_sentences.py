@@ -211,7 +211,7 @@ def test_probing_is_scored_on_its_own_test_split_and_by_layer(evaluate, task, mo
     expected = accuracy_of(model, read, seeds=1).values["accuracy"][0]
     assert first(told)[model] == pytest.approx(expected, abs=1e-9)
     assert told["sets"][0]["facts"]["splits"] == "train 60, dev 30, test 30"
-    for kind, path, read in (
+    for kind, path, parts in (
         ("probe", probe, read),
         ("transfer", task, read_classification(task)),
     ):
@@ -220,7 +220,7 @@ def test_probing_is_scored_on_its_own_test_split_and_by_layer(evaluate, task, mo
             "-o", tmp_path / kind,
         )["by_layer"]  # fmt: skip
         assert np.array(grid["values"]).shape == (3, 1)
-        score = accuracy_of(f"{model}::layers=0::pooling=max::normalize=no", read, seeds=1)
+        score = accuracy_of(f"{model}::layers=0::pooling=max::normalize=no", parts, seeds=1)
         assert grid["values"][0][0] == pytest.approx(score.values["accuracy"][0], abs=1e-9)
         assert (tmp_path / kind / "figures/layers-accuracy.svg").exists()
 
