@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import re
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -18,6 +19,7 @@ from fastapi.testclient import TestClient
 
 from retriever import Index, IndexLockedError
 from retriever.service import ServiceSettings, create_app
+from retriever.service.batching import Batcher
 
 pytestmark = pytest.mark.filterwarnings("ignore:filter. ")
 DOCUMENTS = [
@@ -82,19 +84,16 @@ def error_of(answer, status):
 SETTINGS = [
     {},
     {"mode": "bm25", "k": 2, "k1": 0.9, "b": 0.1, "variant": "bm25+"},
-    {"mode": "dense", "recall": 0.5},
+    {"mode": "dense", "recall": 0.5, "where": 'lang = "de" and year > 2003'},
     {"alpha": 0.3, "normalization": "z-score", "depth": 3},
     {"fusion": "rrf", "rrf_k": 10},
 ]
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
-@pytest.mark.parametrize("where", [None, 'lang = "de" and year > 2003'])
-def test_hits_are_those_of_the_python_api(client, index, settings, where):
-    expected = [hit.to_json() for hit in index.search("wind apples", where=where, **settings)]
+def test_hits_are_those_of_the_python_api(client, index, settings):
+    expected = [hit.to_json() for hit in index.search("wind apples", **settings)]
     asked = {"query": "wind apples", **settings}
-    if where is not None:
-        asked["where"] = where
     assert hits_of(search(client, **asked)) == expected
     assert hits_of(client.get("/search", params=asked)) == expected
 
@@ -152,11 +151,6 @@ def test_documents_like_one_leave_it_out(client, index):
     error_of(client.post("/search", json={"like": {"id": "zz"}}), 404)
 
 
-def test_a_doubtful_filter_is_answered_with_a_warning(client):
-    (told,) = search(client, query="wind", where="yeer = 3").json()["warnings"]
-    assert "did you mean 'year'" in told
-
-
 def test_several_filters_select_what_matches_all_of_them(client, index):
     several = ['lang = "de" or lang = "en"', "year > 2003 or year < 1000"]
     expected = index.search("wind", where=" and ".join(f"({one})" for one in several))
@@ -167,6 +161,8 @@ def test_several_filters_select_what_matches_all_of_them(client, index):
         assert hits_of(answer) == hits_of(by_address)
     answer = search(client, query="wind", where=several)
     assert hits_of(answer) == [hit.to_json() for hit in expected]
+    (told,) = search(client, query="wind", where="yeer = 3").json()["warnings"]
+    assert "did you mean 'year'" in told
 
 
 @pytest.mark.parametrize(
@@ -454,6 +450,36 @@ def test_queries_that_arrive_together_are_encoded_as_one_batch(index, fake_encod
         )
         assert 'retriever_batch_size_sum{work="search"} 4.0' in client.get("/metrics").text
     assert sorted(batches)[-1] == 3
+
+
+def test_threads_share_what_waits_while_a_batch_runs():
+    sizes, gate = [], threading.Event()
+
+    def run(jobs):
+        sizes.append(len(jobs))
+        assert gate.wait(30)
+        return list(jobs)
+
+    async def until(count):
+        end = time.monotonic() + 30
+        while len(sizes) < count:
+            assert time.monotonic() < end
+            await asyncio.sleep(0.001)
+
+    async def scenario():
+        batcher = Batcher(run, size=64, wait=0.0, queue=100, threads=2, observe=lambda weight: None)
+        batcher.start()
+        answers = [asyncio.create_task(batcher.submit(n)) for n in range(4)]
+        await until(1)
+        answers += [asyncio.create_task(batcher.submit(n)) for n in range(4, 16)]
+        await until(2)
+        assert batcher.waiting == 4
+        gate.set()
+        assert await asyncio.gather(*answers) == list(range(16))
+        await batcher.stop()
+
+    asyncio.run(scenario())
+    assert sizes == [4, 8, 4]
 
 
 def test_a_full_queue_answers_503_and_when_to_try_again(index):
