@@ -27,7 +27,7 @@ from cli.options import (
 from retriever.settings import setting
 
 if TYPE_CHECKING:
-    from eval import Loading, QuestionSettings, Resampling
+    from eval import QuestionSettings, Resampling
     from retriever.encoders.settings import Pooling
 
 
@@ -177,17 +177,17 @@ class SentenceOptions(LayerOptions):
         asked = self.encoders or (() if self.lists else (self.model or MINILM,))
         return named_encoders(asked, self.lists, self.model)
 
-    def compared_with(self) -> str | None:
-        """The text form of the baseline; without a model it is of --model."""
+    def shared(self, resampling: ResamplingOptions) -> dict[str, Any]:
+        """The settings that scores of every kind have; a baseline without a model is of --model."""
+        from eval import Loading
         from retriever.encoders.settings import over_model
 
-        return self.baseline and over_model(self.baseline, self.model or MINILM)
-
-    def loading(self) -> Loading:
-        """Where models come from, and where vectors are kept."""
-        from eval import Loading
-
-        return Loading(self.device, self.download, cache_folder(self.cache))
+        return {
+            "poolings": self.scored_poolings(),
+            "baseline": self.baseline and over_model(self.baseline, self.model or MINILM),
+            "resampling": resampling.settings(),
+            "loading": Loading(self.device, self.download, cache_folder(self.cache)),
+        }
 
 
 # The command takes `encoders: SentenceOptions`.

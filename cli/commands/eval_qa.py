@@ -118,7 +118,14 @@ def qa_command(
 
     named = parse_systems(systems)
     kinds = set() if states.by_layer else {one.kind for one in named}
-    _refuse_idle(heads=bool(kinds & {*INTERACTIONS}), crosses="cross-encoder" in kinds)
+    for of, used, name in (
+        ("a head", kinds & {*INTERACTIONS}, "seeds"),
+        ("a cross-encoder", "cross-encoder" in kinds, "cross_seeds"),
+    ):
+        if not used and is_given(name):
+            raise click.UsageError(
+                f"{flag_of(name)}: it is for training {of}, and none is trained here; leave it out"
+            )
     choice = encoder.choice()
     asked = QASettings(
         encoder=choice.encoder,
@@ -151,12 +158,3 @@ def qa_command(
                 command=command_line(),
             )
     shown.write(result)
-
-
-def _refuse_idle(*, heads: bool, crosses: bool) -> None:
-    """Refuse the options of trainings that no system has."""
-    for of, used, name in (("a head", heads, "seeds"), ("a cross-encoder", crosses, "cross_seeds")):
-        if not used and is_given(name):
-            raise click.UsageError(
-                f"{flag_of(name)}: it is for training {of}, and none is trained here; leave it out"
-            )

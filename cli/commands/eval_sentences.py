@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
@@ -43,6 +44,19 @@ class SimilarityOptions:
     )
 
 
+def _score(
+    score: Callable[..., Any],
+    datasets: tuple[Path, ...],
+    encoders: SentenceOptions,
+    settings: Any,
+    shown: ResultOptions,
+) -> None:
+    names, command = encoders.names(), command_line()
+    with shown.stages() as progress:
+        result = score(datasets, names, settings, progress=progress, command=command)
+    shown.write(result)
+
+
 @click.command("sts", cls=Command)
 @datasets_argument
 @sentence_options
@@ -69,16 +83,9 @@ def sts_command(
     settings = STSSettings(
         aggregation=scoring.aggregation,
         supervised=RelatednessSettings(seeds=scoring.seeds or 5) if scoring.supervised else None,
-        poolings=encoders.scored_poolings(),
-        baseline=encoders.compared_with(),
-        resampling=resampling.settings(),
-        loading=encoders.loading(),
+        **encoders.shared(resampling),
     )
-    with shown.stages() as progress:
-        result = score_sts(
-            datasets, encoders.names(), settings, progress=progress, command=command_line()
-        )
-    shown.write(result)
+    _score(score_sts, datasets, encoders, settings, shown)
 
 
 def _shares(text: str) -> tuple[float, ...]:
@@ -185,16 +192,9 @@ def transfer_command(
         if search
         else None,
         train_shares=_shares(division.train_share),
-        poolings=encoders.scored_poolings(),
-        baseline=encoders.compared_with(),
-        resampling=resampling.settings(),
-        loading=encoders.loading(),
+        **encoders.shared(resampling),
     )
-    with shown.stages() as progress:
-        result = score_transfer(
-            datasets, encoders.names(), settings, progress=progress, command=command_line()
-        )
-    shown.write(result)
+    _score(score_transfer, datasets, encoders, settings, shown)
 
 
 @click.command("probe", cls=Command)
@@ -220,13 +220,6 @@ def probe_command(
     settings = TransferSettings(
         classifier=classifier.classifier,
         seeds=classifier.seeds or 5,
-        poolings=encoders.scored_poolings(),
-        baseline=encoders.compared_with(),
-        resampling=resampling.settings(),
-        loading=encoders.loading(),
+        **encoders.shared(resampling),
     )
-    with shown.stages() as progress:
-        result = score_probing(
-            datasets, encoders.names(), settings, progress=progress, command=command_line()
-        )
-    shown.write(result)
+    _score(score_probing, datasets, encoders, settings, shown)
