@@ -91,7 +91,7 @@ def test_import_says_which_vectors_it_changed_and_what_it_skipped(retriever, wri
     ("line", "said"),
     [
         ("import wrong.jsonl", "--model"),
-        ("import wrong.jsonl --model one.txt::max-length=12", "expected vectors of 8 dimensions"),
+        ("import wrong.jsonl --model one.txt::max-length=12", "of 8 dimensions"),
         ("import wrong.jsonl --model two.txt", "two.txt"),
         (
             "export out.csv",
