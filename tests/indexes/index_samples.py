@@ -170,5 +170,4 @@ def flip(path, position):
 
 
 def manifest_of(folder):
-    content = json.loads((folder / "manifest.json").read_text())
-    return content
+    return json.loads((folder / "manifest.json").read_text())

@@ -5,6 +5,8 @@ import re
 
 from hypothesis import strategies as st
 
+from indexes.filters.grammar import MAX_COMPARISONS, MAX_NESTING, MAX_PATH
+
 KEYWORDS = ["and", "or", "not", "in", "like", "contains", "exists", "true", "false", "null"]
 NAMES = ["a", "b", "né", "x y", 'q"', "s'", "dot.ted", "back\\slash", "tick`", "or", "id", "$", ""]
 TEXT = st.text(alphabet="aAbBéÉ%_'\"\\` ", max_size=4)
@@ -50,6 +52,18 @@ FILTERS = st.recursive(
     ),
     max_leaves=8,
 )
+
+# Filters that the limits just allow; documents without strings and lists pass none.
+LARGEST = [
+    "(a = 1) and " + "(" * MAX_NESTING + "a = 1" + " or b = 3)" * MAX_NESTING,
+    "(" * MAX_NESTING + "a.b contains 'x'" + " and b = 2 and b.c in (1, 'x'))" * MAX_NESTING,
+    "b = 3 and not (b.c contains 'x' or " * MAX_NESTING + "a = 1" + ")" * MAX_NESTING,
+    " or ".join(["a = 1"] * MAX_COMPARISONS),
+    " and not ".join(["a = 2"] * MAX_COMPARISONS),
+    f"a in ({', '.join(map(str, range(3, 10_003)))})",
+    ".".join(["a"] * MAX_PATH) + " = 1",
+    f"a like '{'é' * 9_998}'",
+]
 
 
 def is_number(value):
