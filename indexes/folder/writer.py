@@ -130,16 +130,14 @@ class FolderWriter:
         passages = sum(len(document.spans) for document in documents)
         if len(vectors) != passages:
             raise ValueError(f"expected vectors of {passages} passages, found {len(vectors)}")
-        if passages + rows.count_pending(self._connection) < self._pending_limit:
-            self._commit_waiting(documents, vectors, list(tokens), metadata or {})
-            return False
-        self._commit_segment(documents, vectors, list(tokens), metadata or {})
-        return True
+        waits = passages + rows.count_pending(self._connection) < self._pending_limit
+        self._commit(documents, vectors, list(tokens), metadata or {}, waits=waits)
+        return not waits
 
     def flush(self) -> None:
         """Make the passages that wait in the database a segment."""
         if rows.count_pending(self._connection):
-            self._commit_segment([], np.empty((0, 0), np.float32), [], {})
+            self._commit([], np.empty((0, 0), np.float32), [], {}, waits=False)
 
     def keep(self, digests: Sequence[bytes], vectors: NDArray[np.float32]) -> None:
         """Keep vectors of passages whose document is not complete."""
@@ -305,48 +303,40 @@ class FolderWriter:
         chosen = faster_merge(parts, added, is_scanned)
         return None if chosen is None else live[chosen.start : chosen.stop]
 
-    def _commit_waiting(
-        self,
-        documents: Sequence[NewDocument],
-        vectors: NDArray[np.float32],
-        terms: Sequence[Sequence[str]],
-        metadata: Mapping[str, Mapping[str, Any]],
-    ) -> None:
-        """Commit a small addition, whose passages wait in the database."""
-        first = int(self.setting("next_passage"))
-        ids = range(first, first + len(vectors))
-        with storage_errors(self.folder), transaction(self._connection):
-            self._change_documents(documents, metadata, first)
-            rows.add_pending(self._connection, ids, vectors, terms)
-            names = {name for document in documents for name in document.metadata}
-            columns.register_fields(self._connection, names)
-            self._bump_generation()
-
-    def _commit_segment(
+    def _commit(
         self,
         documents: Sequence[NewDocument],
         vectors: NDArray[np.float32],
         terms: list[Sequence[str]],
         metadata: Mapping[str, Mapping[str, Any]],
+        *,
+        waits: bool,
     ) -> None:
-        """Commit an addition as a segment, with the passages that waited before."""
+        """Commit an addition that waits in the database, or a segment with what waited before."""
         first = int(self.setting("next_passage"))
         number = int(self.setting("next_segment"))
         ids = np.arange(first, first + len(vectors), dtype=np.int64)
         manifest = None
-        with storage_errors(self.folder), readable(self.folder):
-            waiting = rows.read_waiting(self._connection, {document.id for document in documents})
-        if waiting is not None:
-            ids = np.concatenate([waiting.ids, ids])
-            new = vectors if len(vectors) else waiting.vectors[:0]
-            vectors = np.concatenate([waiting.vectors, new])
-            terms = [*waiting.terms, *terms]
-        if len(ids):
-            folder = segment_folder(self.folder, number)
-            manifest = write_segment(folder, ids, vectors, terms)
+        if not waits:
+            replaced = {document.id for document in documents}
+            with storage_errors(self.folder), readable(self.folder):
+                waiting = rows.read_waiting(self._connection, replaced)
+            if waiting is not None:
+                ids = np.concatenate([waiting.ids, ids])
+                new = vectors if len(vectors) else waiting.vectors[:0]
+                vectors = np.concatenate([waiting.vectors, new])
+                terms = [*waiting.terms, *terms]
+            if len(ids):
+                folder = segment_folder(self.folder, number)
+                manifest = write_segment(folder, ids, vectors, terms)
         with storage_errors(self.folder), transaction(self._connection):
             self._change_documents(documents, metadata, first)
-            self._connection.execute("DELETE FROM pending")
+            if waits:
+                rows.add_pending(self._connection, ids.tolist(), vectors, terms)
+                names = {name for document in documents for name in document.metadata}
+                columns.register_fields(self._connection, names)
+            else:
+                self._connection.execute("DELETE FROM pending")
             if manifest is not None:
                 self._name_segment(number, len(ids), manifest)
                 with readable(self.folder):

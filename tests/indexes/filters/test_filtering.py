@@ -273,13 +273,6 @@ def test_a_filter_names_the_database_where_a_value_was_altered(tmp_path, stateme
     assert verify(folder) != []
 
 
-def test_a_value_that_is_missing_is_found_by_verify(tmp_path):
-    folder = make_index(tmp_path / "index", numbered(3))
-    alter(folder, "DELETE FROM metadata_values WHERE value = 1")
-    (problem,) = verify(folder)
-    assert "metadata field 'n', segment 1: its values are not those of the documents" in problem
-
-
 def test_values_are_written_again_in_batches(tmp_path, monkeypatch):
     documents = [document(f"d{i}", f"t{i}", {"n": i % 3, "m": i}) for i in range(8)]
     folder = make_index(tmp_path / "index", documents)

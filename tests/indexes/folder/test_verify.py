@@ -131,6 +131,14 @@ def test_an_extra_file_is_found(index):
         ("UPDATE segments SET passages = passages + 1 WHERE segment = 1", "expected 11 passages"),
         ("UPDATE segments SET manifest = 'other' WHERE segment = 2", "000002/manifest.json"),
         ("DELETE FROM segments WHERE segment = 2", "are in no segment"),
+        ("UPDATE settings SET value = '9' WHERE key = 'next_segment'", "a setting was altered"),
+        (
+            "DELETE FROM metadata_values WHERE value = 2",
+            "metadata field 'n', segment 1: its values are not those of the documents",
+        ),
+        ("UPDATE metadata_values SET checksum = 1 WHERE value = 2", "segment 1: the passages with"),
+        ("UPDATE metadata_values SET segment = 3 WHERE value = 2", "segment 3, which does not"),
+        ("UPDATE fields SET name = 'm'", "the metadata field 'n' is not registered"),
     ],
 )
 def test_rows_that_disagree_are_found(index, database, statement, words):
