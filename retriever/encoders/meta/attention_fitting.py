@@ -87,18 +87,10 @@ def fit_attention(
     The same seed gives the same bits on the same machine and number of threads, also if training
     was interrupted and resumes.
 
-    Args:
-        epochs: the batches of epoch n, from 1, the same in each call.
-        widths: d_j of each source.
-        settings: how.
-        held_out: batches for the loss that says which epoch is best; may be empty with `dev`.
-        dev: pairs whose Pearson correlation says it instead; a constant cosine has 0.
-        done: called after each epoch, and first for the epochs before a checkpoint.
-        checkpoint: has the state after each epoch, from which the same training resumes.
-
-    Returns:
-        The projection of the best epoch, the first of equal ones, with means of 0 and weights of
-        sum 1, and the course of the training.
+    `epochs` gives the batches of epoch n, from 1, the same in each call. The loss on `held_out`
+    says which epoch is best, or with `dev` Pearson's correlation with its gold scores, 0 where
+    cosines are constant. `done` is called after each epoch, first for those before a checkpoint.
+    The projection is that of the best epoch, the first of equal ones, with weights of sum 1.
     """
     return _Training(widths, settings, held_out, dev, checkpoint).run(epochs, done)
 

@@ -213,20 +213,13 @@ def _weights(tensors: dict[str, Floats], config: Mapping[str, Any], kind: str) -
         return Affine(name, tensor(f"{name}.weight", width), tensor(f"{name}.bias", width))
 
     def layer(number: int) -> Layer:
-        at = {
-            part: f"encoder.layer.{number}.{name}"
-            for part, name in (*_PARTS[kind].items(), *_COMMON.items())
-        }
-        return Layer(
-            query=linear(at["query"], width, width),
-            key=linear(at["key"], width, width),
-            value=linear(at["value"], width, width),
-            mixed=linear(at["mixed"], width, width),
-            mixed_norm=norm(at["mixed_norm"]),
-            inner=linear(at["inner"], inner, width),
-            outer=linear(at["outer"], width, inner),
-            outer_norm=norm(at["outer_norm"]),
-        )
+        shapes = {"inner": (inner, width), "outer": (width, inner)}
+        parts = {}
+        for part, place in (*_PARTS[kind].items(), *_COMMON.items()):
+            name = f"encoder.layer.{number}.{place}"
+            shape = shapes.get(part, (width, width))
+            parts[part] = norm(name) if part.endswith("norm") else linear(name, *shape)
+        return Layer(**parts)
 
     if width % heads:
         raise ValueError(f"{heads} attention heads do not divide the width {width}")

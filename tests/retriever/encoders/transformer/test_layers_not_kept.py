@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import weakref
 from contextlib import contextmanager
 
-import numpy as np
 import pytest
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.modules import module as torch_module
@@ -96,23 +94,3 @@ def test_the_hidden_states_of_one_batch_are_gone_before_the_next(settings, load)
         encoder.encode(["w1 " * one + "w2 " * (62 - one) for one in range(60)])
     assert len(counts) >= 6
     assert set(counts[::3]) == {1}
-
-
-def test_looking_at_many_texts_holds_one_batch_of_states(load):
-    encoder = load("bert", "backend=torch")
-    batches, living = [], []
-
-    def show(one, _):
-        if type(one).__name__ == "BertEmbeddings":
-            living.append(sum(batch() is not None for batch in batches))
-
-    with finished(show):
-        for one in encoder.hidden_states(["w1 w2"] * 100):
-            whole = one.states
-            while isinstance(whole.base, np.ndarray):
-                whole = whole.base
-            if len(batches) < len(living):
-                batches.append(weakref.ref(whole))
-            del whole, one
-    assert len(living) > 2
-    assert max(living) == 0
