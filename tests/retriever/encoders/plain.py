@@ -9,6 +9,12 @@ from transformers import AutoModel, AutoTokenizer
 from tests.retriever.encoders.architectures import TEXTS
 
 
+def unit(vectors):
+    """Vectors of length 1, but those of zeros."""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.where(lengths > 0, lengths, 1)
+
+
 class Plain:
     """What transformers alone gives, one unpadded text at a time."""
 

@@ -7,6 +7,7 @@ import pytest
 
 from retriever import Encoder, Index, MetaSettings, fit_meta
 from retriever.errors import ConfigError, EncoderMismatchError, SourceError
+from tests.retriever.encoders.plain import unit
 
 TEXTS = ["A cat sleeps.", "", "A dog\nbarks: %3A::", "naïve \u2028 text"]
 VECTORS = np.array([[3, 4, 0], [0, 0, 0], [1, 0, 0], [0, 0.5, 0.5]])
@@ -27,9 +28,8 @@ def write(path, vectors, texts):
 def test_looks_texts_up_and_is_known_by_its_content(table, tmp_path):
     encoder = Encoder.load(str(table))
     chosen = [2, 0, 0, 1, 3]
-    expected = VECTORS[chosen] / np.maximum(np.linalg.norm(VECTORS[chosen], axis=1), 1e-9)[:, None]
     found = encoder.encode([TEXTS[row] for row in chosen])
-    np.testing.assert_allclose(found, expected, atol=1e-7)
+    np.testing.assert_allclose(found, unit(VECTORS[chosen]), atol=1e-7)
     assert found.dtype == np.float32
     copy = write(tmp_path / "copy.npy", VECTORS, TEXTS)
     assert Encoder.load(str(copy)).spec.fingerprint == encoder.spec.fingerprint
@@ -56,9 +56,7 @@ def test_is_a_source_of_a_meta_embedding(table, tmp_path):
     other = write(tmp_path / "other.npy", np.eye(4), TEXTS)
     encoder = fit_meta(TEXTS, [str(table), str(other)], tmp_path / "both", MetaSettings("conc"))
     assert encoder.meta_parts().level == "sentence"
-    unit = VECTORS / np.maximum(np.linalg.norm(VECTORS, axis=1), 1e-9)[:, None]
-    expected = np.hstack([unit, np.eye(4)])
-    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    expected = unit(np.hstack([unit(VECTORS), np.eye(4)]))
     np.testing.assert_allclose(encoder.encode(TEXTS), expected, atol=1e-6)
 
 

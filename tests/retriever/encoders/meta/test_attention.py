@@ -24,6 +24,7 @@ from retriever.encoders.meta.settings import UnsupSettings
 from retriever.encoders.meta.sources import WordBatch
 from retriever.errors import BadInputError, ConfigError
 from retriever.training.checkpoint import Checkpoint
+from tests.retriever.encoders.plain import unit
 
 SENTENCES = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2])
 TYPES = torch.tensor([4, 5, 4, 5, 6, 4, 7, 8])
@@ -100,10 +101,6 @@ SIGNAL, WIDTHS = 8, (20, 16)
 WORDS, LENGTH, BATCH = 480, 6, 10
 TOY = UnsupSettings(dimensions=SIGNAL, learning_rate=1e-2, epochs=30)
 SHORT = replace(TOY, epochs=4)
-
-
-def unit(vectors):
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 @cache

@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
+from retriever import Index
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.meta.fitting import fit_meta
 from retriever.encoders.meta.model import read_folder
@@ -16,6 +17,7 @@ from retriever.encoders.static.model import StaticModel
 from retriever.encoders.transformer.backbone import Backbone
 from retriever.errors import ConfigError, EncoderMismatchError, ModelError
 from tests.retriever.encoders.architectures import CLOSE
+from tests.retriever.encoders.plain import unit
 from tests.retriever.encoders.static.static_samples import write_vectors
 
 TEXTS = ["w1 w2 w3", "Hello, there! w3 w3 zoo w12", "w5 the cat sat 😀 w39", "", "a", "don't mat"]
@@ -37,11 +39,6 @@ def combine(tmp_path, monkeypatch):
         return fit_meta(texts, named, output, MetaSettings(method, **settings), device="cpu")
 
     return make
-
-
-def unit(vectors):
-    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
 
 
 def transformer_words(form, text, layers):
@@ -286,18 +283,14 @@ def test_sources_are_two_or_more_that_differ_and_no_meta_embeddings(combine, fol
 
 
 def test_an_index_is_made_and_searched_with_it(combine, folders, static, tmp_path):
-    from retriever import Index
-
-    combine(f"{folders('bert')}::max-length=16", static, method="svd", texts=TEXTS * 3)
-    long = " ".join(f"w{number}" for number in range(30))
+    short = f"{folders('bert')}::max-length=16"
+    combine(short, static, method="svd", texts=TEXTS * 3)
     with Index.create(tmp_path / "i", model="both") as index:
-        index.add([*TEXTS[:3], {"id": "long", "text": long}])
+        index.add([*TEXTS[:3], " ".join(f"w{number}" for number in range(30))])
         assert index.info()["passages"] > 4
         assert [one["weight"] for one in index.info()["encoder"]["meta"]["sources"]] == [1, 1]
-    with Index.open(tmp_path / "i", model="both") as index:
         assert index.search("w1 w2 w3", mode="dense", k=1)[0].passage == "w1 w2 w3"
-    with pytest.raises(EncoderMismatchError, match="layers=0 was asked for"):
-        Index.open(tmp_path / "i", model="both::layers=0")
-    combine(f"{folders('bert')}::max-length=16", static, method="avg")
-    with pytest.raises(EncoderMismatchError, match="the model both with weights"):
-        Index.open(tmp_path / "i", model="both")
+    combine(short, static, method="avg")
+    for asked, refusal in (("both::layers=0", "layers=0 was"), ("both", "the model both with wei")):
+        with pytest.raises(EncoderMismatchError, match=refusal):
+            Index.open(tmp_path / "i", model=asked)

@@ -20,6 +20,7 @@ from tests.retriever.encoders.architectures import (
     WIDTH,
     architectures,
 )
+from tests.retriever.encoders.plain import unit
 
 POOLINGS = [
     "pooling=mean",
@@ -38,11 +39,6 @@ MEANS = {
 CONCATENATIONS = {"top-bottom": [-1, 1], "layers=1..2::fusion=concat": [1, 2]}
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-def unit(vectors):
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.where(lengths > 0, lengths, 1)
 
 
 @architectures
