@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from indexes.compiled import compiled
 from indexes.files import set_read_ahead
 from indexes.folder.checksums import UNGUARDED, BlockGuard
-from indexes.vectors.library import count_gpus, faiss_reason, gpu_resources, load_faiss
+from indexes.vectors.library import count_gpus, faiss_reason, gpu_resources, has_faiss, load_faiss
 
 if TYPE_CHECKING:
     from indexes.filters.allowed import Allowed
@@ -83,6 +83,8 @@ def search_flat(
     is_one_pass = share >= 1 / 2 and vectors.size < _GPU_LEAST
     if len(queries) == 1 and (few is not None or is_one_pass):
         return [alone(queries[0])]
+    if few is None and not has_faiss():
+        return [alone(query) for query in queries]
     if few is None:
         found = _search_together(vectors, queries, wanted, allowed)
     else:

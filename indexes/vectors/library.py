@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +18,11 @@ _DISTRIBUTIONS = ("faiss-cpu", "faiss-gpu")
 _OF_THREAD = threading.local()
 # FAISS: "Error in <function> at <file>:<line>: <reason>".
 _REASON = re.compile(r"^Error in .* at \S+:\d+: (?:Error: )?(.*)$", re.DOTALL)
+
+
+def has_faiss() -> bool:
+    """Whether FAISS is installed; without it, flat segments are scanned a query at a time."""
+    return find_spec("faiss") is not None
 
 
 def load_faiss() -> Any:

@@ -63,27 +63,30 @@ def test_the_environment_runs_the_wheel_and_not_the_checkout(clean, tmp_path):
 
 
 @pytest.mark.soak
-def test_without_faiss_a_batch_of_queries_says_which_extra_to_install(clean, tmp_path):
-    (tmp_path / "corpus.jsonl").write_text('{"id": "a", "text": "The cat sat on the mat."}\n')
+def test_without_faiss_an_index_without_a_structure_answers_every_query(clean, tmp_path):
+    (tmp_path / "corpus.jsonl").write_text(
+        '{"id": "a", "text": "The cat sat on the mat."}\n{"id": "b", "text": "Prices fell."}\n'
+    )
     (tmp_path / "queries.jsonl").write_text(
-        '{"id": "1", "text": "cat"}\n{"id": "2", "text": "mat"}\n'
+        '{"id": "1", "text": "cat"}\n{"id": "2", "text": "prices"}\n'
     )
-    # A module that cannot be imported, as if FAISS were not installed.
-    (tmp_path / "stub").mkdir()
-    (tmp_path / "stub/faiss.py").write_text("raise ImportError('No module named faiss')\n")
-    environment = _environment(clean, PYTHONPATH=str(tmp_path / "stub"))
-    _run(["retriever", "index", "corpus.jsonl"], cwd=tmp_path, env=environment)
-    done = subprocess.run(
-        ["retriever", "query", "--queries", "queries.jsonl", "--run", "out.run"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert "layer-retriever[cpu]" in done.stderr
-    assert done.stderr.count("\n") == 1
+    # None stands for what is not installed.
+    (tmp_path / "without").mkdir()
+    (tmp_path / "without/sitecustomize.py").write_text("import sys; sys.modules['faiss'] = None\n")
+    batch = ["retriever", "query", "--queries", "queries.jsonl", "--mode", "dense", "--run"]
+    _run(["retriever", "index", "corpus.jsonl"], cwd=tmp_path, env=_environment(clean))
+    _run([*batch, "with.run"], cwd=tmp_path, env=_environment(clean))
+    environment = _environment(clean, PYTHONPATH=str(tmp_path / "without"))
+    _run(["retriever", "index", "corpus.jsonl", "--recreate"], cwd=tmp_path, env=environment)
+    _run([*batch, "without.run"], cwd=tmp_path, env=environment)
+    assert (tmp_path / "with.run").read_text() == (tmp_path / "without.run").read_text()
     for mode in ("bm25", "hybrid", "dense"):
         found = _run(["retriever", "query", "cat", "--mode", mode], cwd=tmp_path, env=environment)
         assert "a" in found.stdout
+    command = ["retriever", "compact", "--index-type", "hnsw"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    assert "layer-retriever[cpu]" in done.stderr
+    assert done.stderr.count("\n") == 1
