@@ -98,6 +98,11 @@ class OpenedIndex:
         with self.view() as view:
             return self.state_of(view)
 
+    def last_state(self) -> IndexState:
+        """The settings that the loaded encoder is of, which those of a view may have replaced."""
+        known = self._known if self._loaded or self._given else None
+        return known or self.state()
+
     def state_of(self, view: View) -> IndexState:
         """The settings of the index that a view is of; EncoderMismatchError if not as expected."""
         known = self._known

@@ -96,6 +96,8 @@ def search_settings(
             f"settings: expected SearchSettings, found {settings!r:.60}; give single settings by "
             "name, such as k=3"
         )
+    if not keywords:
+        return settings
     given = dict(keywords)
     if isinstance(given.get("fusion"), str):
         given["method"] = given.pop("fusion")

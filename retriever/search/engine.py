@@ -183,8 +183,11 @@ class Engine:
     def _hits(self, ranked: _Ranked) -> list[Hit]:
         mode, found = self._settings.mode, ranked.candidates
         everyone = np.ones(len(found.passages), np.bool_)
-        dense_ranks = ranks(found.dense, everyone)
-        bm25_ranks = ranks(found.bm25, found.matches)
+        dense_ranks = bm25_ranks = np.zeros(len(everyone), np.int64)
+        if mode != "bm25":
+            dense_ranks = ranks(found.dense, everyone)
+        if mode != "dense":
+            bm25_ranks = ranks(found.bm25, found.matches)
         stored = self._view.passages([int(found.passages[i]) for i in ranked.chosen])
         hits = []
         for rank, i in enumerate(ranked.chosen, start=1):

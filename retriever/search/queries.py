@@ -259,23 +259,27 @@ def _prepared(
 ) -> Iterator[tuple[View, list[Query]]]:
     """A view, and queries as the analyzer and, if they are encoded, the encoder reads them."""
     while True:
-        state = index.state()
-        if reranker is not None:
-            reranker.check(state.encoder)
-        if ready is not None and ready.made_by.fingerprint != state.encoder.fingerprint:
-            raise EncoderMismatchError(
-                f"{index.store}: the index has the encoder {state.encoder}, but the vectors of "
-                f"the queries are of {ready.made_by}; encode them with the encoder of the index"
-            )
-        queries = [Query(state.analyzer.tokens(text)) for text in texts]
-        if encoded:
-            if ready is not None:
-                vectors = ready.vectors
-            else:
-                vectors = index.encoder(state, query=True).encode(texts, query=True)
-            queries = [Query(one.terms, row) for one, row in zip(queries, vectors, strict=True)]
+        vectors: Iterable[NDArray[np.float32] | None] = [None] * len(texts)
+        made_for = None
+        if encoded and ready is None:
+            # Before there is a view, since encoding takes long.
+            state = index.last_state()
+            vectors = index.encoder(state, query=True).encode(texts, query=True)
+            made_for = state.identity
         with index.view() as view:
-            # An index that replaced this one meanwhile may have another encoder and analyzer.
-            if view.identity == state.identity:
-                yield view, queries
-                return
+            state = index.state_of(view)
+            # An index that replaced this one may have another encoder.
+            if made_for not in (None, state.identity):
+                continue
+            if reranker is not None:
+                reranker.check(state.encoder)
+            if ready is not None and ready.made_by.fingerprint != state.encoder.fingerprint:
+                raise EncoderMismatchError(
+                    f"{index.store}: the index has the encoder {state.encoder}, but the vectors of "
+                    f"the queries are of {ready.made_by}; encode them with the encoder of the index"
+                )
+            if encoded and ready is not None:
+                vectors = ready.vectors
+            tokens = state.analyzer.tokens
+            yield view, [Query(tokens(one), row) for one, row in zip(texts, vectors, strict=True)]
+            return
