@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -80,6 +81,7 @@ def engine_for(settings: EncoderSettings, pieces: int) -> Engine:
     return "torch" if dtype != "float32" or _has_torch() else "numpy"
 
 
+@cache
 def way(dtype: Dtype, engine: Engine) -> str:
     """How vectors are computed, for a person: the number format, the engine and its version."""
     # Imported here, so that a query starts sooner.
