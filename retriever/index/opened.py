@@ -75,6 +75,8 @@ class OpenedIndex:
         self._given = given
         # By how they compute; all of them are the encoder of one index.
         self._loaded: dict[EncoderSettings, Encoder] = {}
+        # That of the index with an identity, for passages or for queries.
+        self._chosen: dict[tuple[Hashable, bool], Encoder] = {}
         self._known: IndexState | None = None
         self._loading = threading.RLock()
         self._doubts: dict[tuple[object, ...], str] = {}
@@ -152,6 +154,9 @@ class OpenedIndex:
         """
         if self._given is not None:
             return self._given
+        use = state.identity, query
+        if use in self._chosen:
+            return self._chosen[use]
         asked, spec = self.asked.settings, state.encoder
         backend, dtype = asked.backend, asked.dtype
         if not query:
@@ -165,6 +170,8 @@ class OpenedIndex:
                 key = spec, self.asked.device, self.asked.dtype
                 loaded = _SHARED.get(key) or self._load(spec, state)
                 self._loaded[spec.settings] = loaded
+            self._chosen = {key: one for key, one in self._chosen.items() if key[0] == use[0]}
+            self._chosen[use] = loaded
             return loaded
 
     def _load(self, spec: EncoderSpec, state: IndexState) -> Encoder:
@@ -192,3 +199,4 @@ class OpenedIndex:
         """Accept another encoder from now on: the one given, or any."""
         self.asked = replace(self.asked, encoder="")
         self._given = given
+        self._chosen = {}
