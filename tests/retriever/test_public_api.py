@@ -42,17 +42,6 @@ def test_importing_the_package_imports_nothing_heavy():
     assert imported_by("import retriever") == []
 
 
-def test_searching_by_bm25_needs_neither_torch_nor_faiss(tmp_path, fake_encoder):
-    with retriever.Index.create(tmp_path / "index") as index:
-        index.add([retriever.Document("1", "apples")])
-    code = (
-        "from retriever import Index, SearchSettings\n"
-        f"with Index.open({str(tmp_path / 'index')!r}) as index:\n"
-        "    assert index.search('apples', SearchSettings(mode='bm25'))"
-    )
-    assert imported_by(code) == []
-
-
 def test_every_error_is_a_retriever_error_with_an_exit_code():
     tree = [found for found in vars(errors).values() if isinstance(found, type)]
     assert len(tree) > 10

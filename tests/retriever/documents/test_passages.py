@@ -11,18 +11,7 @@ from hypothesis import strategies as st
 
 from retriever.documents.passages import split_passages
 
-PROSE = """
-The ferry that crosses the strait every morning, except when the fog is thick, carries more letters
-than people. Its captain has kept the same timetable for thirty years, although nobody on either
-shore has ever seen it written down. He will wait for a late passenger only if the tide allows,
-which, as the villagers like to say, is a matter between him and the moon.
-
-“Is the boat still running, Mrs. Holt?” asked the new teacher one day, “or have I missed it for
-good?” Mrs. Holt said that she could not tell. “But surely,” he went on, “somebody must know; the
-baker told me that it left at seven.” Mrs. Holt went on with her knitting. “Would you like to hear
-what the baker does not know?” she asked at last, smiling. “You may tell me, since I have nothing
-else to do before noon.” That was all that she had been waiting for!
-"""
+QUOTED = "“Is it running?” asked one. (Nobody knew, Mrs. Holt!) She went on… ‘Yes.’ " * 8
 
 WORDS = st.text(st.sampled_from("abé狐3"), min_size=1, max_size=9)
 SEPARATORS = st.sampled_from([" ", " ", " ", ". ", "! ", "?” ", "\n", "\n\n", "\n- ", "。", ", "])
@@ -82,14 +71,13 @@ def words_of(text):
     return [match.span() for match in re.finditer(r"\w+|[^\w\s]", text)]
 
 
-@pytest.mark.parametrize("budget", [50, 70, 100])
-def test_prose_is_cut_at_sentence_ends(budget):
-    spans = split_passages(PROSE, words_of(PROSE), budget, overlap=20)
+@pytest.mark.parametrize("budget", [30, 50, 70])
+def test_sentences_end_at_stops_and_what_closes_them(budget):
+    spans = split_passages(QUOTED, words_of(QUOTED), budget, overlap=12)
     assert len(spans) > 2
-    for start, stop in spans[:-1]:
-        assert re.search(r"[.?!]”?$", PROSE[start:stop])
-    for start, _ in spans[1:]:
-        assert re.search(r"[.?!]”?\s+$", PROSE[:start])
+    for (start, _), (_, stop) in zip(spans[1:], spans[:-1], strict=True):
+        assert re.search(r"([?]”|[.…]|!\)|[.]’) $", QUOTED[:start])
+        assert re.search(r"([?]”|[.…]|!\)|[.]’)$", QUOTED[:stop])
 
 
 def test_neighbors_share_whole_sentences_where_these_fit_the_overlap():

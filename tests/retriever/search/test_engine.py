@@ -194,18 +194,6 @@ def test_hybrid_candidates_are_the_best_of_each_component_scored_by_both(index):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_equal_documents_are_ordered_by_id_whatever_the_order_of_insertion(
-    tmp_path, fake_encoder, mode
-):
-    documents = [Document(f"same{i:02}", "the same text here") for i in reversed(range(20))]
-    with Index.create(tmp_path / "index") as index:
-        add_in_parts(index, [*documents, Document("a-other", "something else")], 7)
-        hits = index.search("same text", SearchSettings(mode=mode, k=10))
-        assert [hit.id for hit in hits] == [f"same{i:02}" for i in range(10)]
-        assert len({hit.score for hit in hits}) == 1
-
-
-@pytest.mark.parametrize("mode", MODES)
 def test_of_equal_documents_those_that_were_added_first_are_candidates(
     tmp_path, fake_encoder, mode
 ):
@@ -213,7 +201,7 @@ def test_of_equal_documents_those_that_were_added_first_are_candidates(
     settings = SearchSettings(mode=mode, k=3, depth=1)
     with Index.create(tmp_path / "index") as index:
         add_in_parts(index, documents, 60)
-        # The six first are candidates, and three of them hits.
+        # The six first are candidates, and three of them hits, by id.
         expected = ["same144", "same145", "same146"]
         assert [hit.id for hit in index.search("same text", settings)] == expected
         index.compact()
