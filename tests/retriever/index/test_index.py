@@ -206,11 +206,6 @@ class TestDocuments:
 
 
 class TestRefusals:
-    def test_an_encoder_takes_several_texts(self, minilm):
-        for encode in (minilm.encode, minilm.tokenize, minilm.layer_vectors, minilm.hidden_states):
-            with pytest.raises(TypeError, match="texts: expected several strings, found 'cat'"):
-                encode("cat")
-
     def test_pruning_to_nothing_is_refused(self, index):
         with pytest.raises(ConfigError, match=r"no document was read.*delete all 12.*clear"):
             index.add(iter(()), prune=True)
