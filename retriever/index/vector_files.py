@@ -210,8 +210,8 @@ def _parsed(value: Json, spec: EncoderSpec, where: str) -> NDArray[np.float64]:
         )
     if len(value) != spec.dimensions:
         raise SourceError(
-            f"{where}: expected a vector of {spec.dimensions} dimensions, as {spec} gives them, "
-            f"found {len(value)}; name the encoder that made it with --model"
+            f"{where}: expected vectors of {spec.dimensions} dimensions, as {spec} gives them, "
+            f"found {len(value)}; name the encoder that made them with --model"
         )
     try:
         return np.array(value, np.float64)

@@ -102,7 +102,7 @@ GOOD = {"id": "a", "text": "w1 w2", "vector": EAST}
 PASSAGE = {"start": 0, "stop": 2, "vector": EAST}
 NOT_WHOLE = {"vector": None}
 BAD = [
-    ({"vector": EAST[:5]}, "expected a vector of 8 dimensions, .* found 5"),
+    ({"vector": EAST[:5]}, "expected vectors of 8 dimensions, .* found 5"),
     ({"vector": [10**400, *EAST[1:]]}, "too large"),
     ({"vector": ["1", *EAST[1:]]}, "list of 8 numbers"),
     ({"vector": [True, *EAST[1:]]}, "list of 8 numbers"),
