@@ -29,7 +29,6 @@ from retriever.encoders.transformer.bert import (
     Floats,
     NumPyEngine,
     UnsupportedModelError,
-    map_tensors,
     read_weights,
 )
 from retriever.encoders.transformer.openvino_engine import OpenVINOEngine, calibrated
@@ -119,9 +118,7 @@ class LightCrossEncoder:
     Raises UnsupportedModelError if only torch can run it.
     """
 
-    def __init__(
-        self, folder: ModelFolder, head: Path, max_length: int, computing: EncoderSettings
-    ) -> None:
+    def __init__(self, folder: ModelFolder, max_length: int, computing: EncoderSettings) -> None:
         # A pair is long: NumPy is for those who ask for it.
         self._engine = engine_for(computing, 10**9)
         if self._engine == "torch":
@@ -130,7 +127,7 @@ class LightCrossEncoder:
         self._pieces = WordPieces(folder)
         self._identity = folder.weights
         self._dtype = computing.number_format
-        self._head = _read_arrays(head, self._weights.width)
+        self._head = _head_arrays(folder.path, self._weights.width)
         self._compiled: OpenVINOEngine | None = None
         self.max_length = max_length
         self.cut = 0
@@ -144,9 +141,10 @@ class LightCrossEncoder:
         """As `CrossEncoder.score`."""
         ids, types = self._tokenize(questions, passages)
         scores = np.zeros(len(questions), np.float32)
-        weight, bias, out, shift = self._head
+        head = self._head
         for rows, cls in self._run(ids, types):
-            scores[rows] = (np.tanh(cls @ weight.T + bias) @ out.T + shift)[:, 0]
+            hidden = np.tanh(cls @ head["dense.weight"].T + head["dense.bias"])
+            scores[rows] = (hidden @ head["out.weight"].T + head["out.bias"])[:, 0]
             done(len(rows))
         return scores
 
@@ -185,13 +183,11 @@ class LightCrossEncoder:
 
 def write_cross_encoder(folder: Path, model: CrossEncoder, training: Mapping[str, Any]) -> None:
     """Write a cross-encoder; the folder appears complete, or not at all."""
-    from safetensors.torch import save_file
-
     check_target(folder, KIND)
     with whole_folder(folder) as new:
         model.backbone.save(new)
-        state = {name: value.detach().cpu() for name, value in model.head.state_dict().items()}
-        save_file(state, new / _HEAD)
+        state = model.head.state_dict()
+        _FORM.write_arrays(new, {name: value.cpu().numpy() for name, value in state.items()})
         settings = {
             "format": _FORM.version,
             "kind": KIND,
@@ -220,7 +216,7 @@ def load_cross_encoder(
     if backend != "torch" and runs_on_cpu(device):
         model, max_length = _read_model(folder)
         try:
-            return LightCrossEncoder(model, folder / _HEAD, max_length, computing)
+            return LightCrossEncoder(model, max_length, computing)
         except UnsupportedModelError as error:
             reason = str(error)
     if backend in ("openvino", "numpy") or dtype == "int8":
@@ -258,31 +254,29 @@ def is_cross_encoder(path: str | Path) -> bool:
     return is_reranker(path) and kind_of(Path(path)) == KIND
 
 
+def _head_arrays(folder: Path, width: int) -> dict[str, Floats]:
+    """Weight and bias of both layers of the MLP by name."""
+    arrays = _FORM.read_arrays(folder)
+    shapes = {
+        "dense.weight": (width, width),
+        "dense.bias": (width,),
+        "out.weight": (1, width),
+        "out.bias": (1,),
+    }
+    if {name: array.shape for name, array in arrays.items()} != shapes:
+        raise _FORM.altered(folder / _HEAD, "arrays of other shapes")
+    return arrays
+
+
 def read_head(folder: Path, width: int) -> CrossHead:
     """The MLP of a cross-encoder whose transformer has a width, on the CPU, in training mode."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
+    import torch
 
     from retriever.rerankers.scorers import CrossHead
 
-    head = CrossHead(width)
-    try:
-        head.load_state_dict(load_file(folder / _HEAD))
-    except (OSError, SafetensorError, RuntimeError) as error:
-        raise _FORM.altered(folder / _HEAD, " ".join(str(error).split())) from error
+    head, arrays = CrossHead(width), _head_arrays(folder, width)
+    head.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
     return head
-
-
-def _read_arrays(file: Path, width: int) -> tuple[Floats, Floats, Floats, Floats]:
-    """Weight and bias of both layers of a `CrossHead`."""
-    tensors = map_tensors(file)
-    names = ("dense.weight", "dense.bias", "out.weight", "out.bias")
-    shapes = ((width, width), (width,), (1, width), (1,))
-    if [getattr(tensors.get(name), "shape", None) for name in names] != list(shapes):
-        # What reads it in torch says what is wrong.
-        raise UnsupportedModelError(f"{file}: another head")
-    weight, bias, out, shift = (tensors[name] for name in names)
-    return weight, bias, out, shift
 
 
 def head_digest(folder: Path) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from retriever.rerankers.cross_training import train_cross_encoder
+from retriever.rerankers.cross_training import _CrossTask, train_cross_encoder
 from retriever.training.sampling import JudgedPools, TrainingSet, epoch_batches
 from retriever.training.settings import SamplingSettings
 from tests.retriever.training.training_samples import (
@@ -126,59 +126,29 @@ def test_negatives_that_all_happen_to_answer_are_no_loss(folders):
     assert {(one.loss, one.active) for one in curve} == {(0.0, 0.0)}
 
 
-def rates_of(folder, settings, monkeypatch):
-    """The learning rate of each parameter by its name, before warm-up and decay."""
-    made = []
-    original = torch.optim.AdamW
-
-    def adamw(*arguments, **options):
-        made.append(original(*arguments, **options))
-        return made[-1]
-
-    monkeypatch.setattr(torch.optim, "AdamW", adamw)
-    model = cross_encoder(folder, training=True)
-    train_cross_encoder(model, DATA, settings, lambda _: 0.0)
-    named = [*model.backbone.model.named_parameters(), *model.head.named_parameters()]
-    names = {id(one): name for name, one in named}
-    # Adapters were merged, and have no name any more.
-    return {
-        names.get(id(one), str(id(one))): group["peak"]
-        for group in made[0].param_groups
-        for one in group["params"]
-    }
-
-
 @pytest.mark.parametrize(
-    ("name", "layers"),
+    ("name", "part", "layers"),
     [
-        ("bert", ["encoder.layer.0.", "encoder.layer.1.", "encoder.layer.2."]),
-        ("distilbert", ["transformer.layer.0.", "transformer.layer.1.", "transformer.layer.2."]),
+        ("bert", "full", ["encoder.layer.0.", "encoder.layer.1.", "encoder.layer.2."]),
+        ("bert", "lora:2", ["encoder.layer.0.", "encoder.layer.1.", "encoder.layer.2."]),
+        ("distilbert", "full", [f"transformer.layer.{number}." for number in range(3)]),
         # One layer, computed three times.
-        ("albert", ["encoder.albert_layer_groups.0."]),
+        ("albert", "full", ["encoder.albert_layer_groups.0."]),
     ],
 )
-def test_rates_fall_by_a_factor_from_each_layer_to_the_one_below(
-    folders, monkeypatch, name, layers
-):
-    settings = replace(SETTINGS, epochs=1, layer_decay=0.5)
-    found = rates_of(folders(name), settings, monkeypatch)
+def test_rates_fall_by_a_factor_from_each_layer_to_the_one_below(folders, name, part, layers):
+    settings = replace(SETTINGS, layer_decay=0.5, train=part)
+    task = _CrossTask(cross_encoder(folders(name), training=True), DATA, settings, share_right)
+    # Adapters learn at ten times the rate.
+    top = settings.learning_rate * (10 if part == "lora:2" else 1)
     seen = set()
-    for parameter, rate in found.items():
-        place = [parameter.startswith(one) for one in [*layers, "dense.", "out."]]
-        if any(place[-2:]):
-            assert rate == settings.head_learning_rate
+    for weight in task.weights:
+        if weight.startswith("head."):
+            assert task.rate(weight) == settings.head_learning_rate
             continue
-        layer = place.index(True) + 1 if any(place) else 0
-        assert layer or "embed" in parameter
-        assert rate == pytest.approx(settings.learning_rate * 0.5 ** (len(layers) - layer))
+        above = [layer for layer, start in enumerate(layers, 1) if f"backbone.{start}" in weight]
+        layer = above[0] if above else 0
+        assert layer or "embed" in weight
+        assert task.rate(weight) == pytest.approx(top * 0.5 ** (len(layers) - layer))
         seen.add(layer)
-    assert seen == set(range(len(layers) + 1))
-
-
-def test_adapters_learn_at_ten_times_the_rate_of_their_layer(folders, monkeypatch):
-    settings = replace(SETTINGS, epochs=1, layer_decay=0.4, train="lora:2")
-    found = rates_of(folders("bert"), settings, monkeypatch)
-    rates = [10 * settings.learning_rate * 0.4**below for below in (2, 1, 0)]
-    assert sorted(set(found.values())) == pytest.approx(
-        sorted([*rates, settings.head_learning_rate])
-    )
+    assert seen == set(range(part != "full", len(layers) + 1))
