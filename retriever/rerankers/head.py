@@ -18,8 +18,8 @@ from indexes import whole_folder
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, EncoderMismatchError, require_torch
 from retriever.rerankers import MANIFEST, check_target, form_of, read_manifest
-from retriever.training.loop import EarlyStopping, Epoch, silent
-from retriever.training.sampling import JudgedPools, TripleBatch, epoch_batches
+from retriever.training.loop import EarlyStopping, Epoch, seeded
+from retriever.training.sampling import JudgedPools, epoch_batches
 from retriever.training.settings import HeadSettings, HeadTrainingSettings
 
 if TYPE_CHECKING:
@@ -52,7 +52,6 @@ def train_head(
     passages: Vectors,
     pools: JudgedPools,
     dev_score: Callable[[Scorer], float],
-    done: Callable[[Epoch], object] = silent,
 ) -> TrainedHead:
     """Train a head; the untrained one counts among those of which the best on dev is kept.
 
@@ -61,12 +60,16 @@ def train_head(
     """
     import torch
 
-    from retriever.rerankers.scorers import InteractionHead
+    from retriever.rerankers.scorers import InteractionHead, hinge
 
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(settings.seed)
+    u, v = torch.from_numpy(questions), torch.from_numpy(passages)
+    with seeded(u.device, settings.seed):
         head = InteractionHead(head_settings, questions.shape[1])
-        steps = _Steps(head, settings, torch.from_numpy(questions), torch.from_numpy(passages))
+        weights = list(head.parameters())
+        towards = torch.clone if head_settings.starts_as_cosine else torch.zeros_like
+        starts = [towards(weight.detach()) for weight in weights]
+        decay = settings.learning_rate * settings.weight_decay
+        optimizer = _optimizer(weights, settings)
         stopping: EarlyStopping[Epoch] = EarlyStopping(
             dict(head.named_parameters()),
             lambda curve: max(curve, key=lambda one: one.dev),
@@ -74,73 +77,41 @@ def train_head(
             settings.patience,
         )
         stopping.record(Epoch(0, 0.0, 0.0, dev_score(head.score)))
-        done(stopping.curve[0])
         while not stopping.finished:
+            head.train()
             number = len(stopping.curve)
-            loss, active = steps.epoch(pools, number)
-            stopping.record(Epoch(number, loss, active, dev_score(head.score)))
-            done(stopping.curve[-1])
+            chance = np.random.default_rng([settings.seed, number])
+            loss, active, triples = 0.0, 0, 0
+            for batch in epoch_batches(pools, settings.sampling, chance):
+                # All negatives drawn at random may happen to be relevant.
+                if not len(batch.positive):
+                    continue
+                rows = torch.from_numpy(batch.question), torch.from_numpy(batch.passage)
+                losses = hinge(head.pairs(u, v, *rows), batch, settings.margin)
+                optimizer.zero_grad()
+                losses.mean().backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                with torch.no_grad():
+                    for weight, start in zip(weights, starts, strict=True):
+                        weight.lerp_(start, decay)
+                loss += float(losses.detach().sum())
+                active += int(losses.count_nonzero())
+                triples += len(losses)
+            mean, share = loss / max(triples, 1), active / max(triples, 1)
+            stopping.record(Epoch(number, mean, share, dev_score(head.score)))
     stopping.use_kept()
     best = max(stopping.curve, key=lambda one: one.dev)
     return TrainedHead(head.eval(), settings, tuple(stopping.curve), best.epoch)
 
 
-class _Steps:
-    """A head, its optimizer and the vectors it is trained on."""
+def _optimizer(
+    weights: list[torch.nn.Parameter], settings: HeadTrainingSettings
+) -> torch.optim.Optimizer:
+    import torch
 
-    def __init__(
-        self,
-        head: InteractionHead,
-        settings: HeadTrainingSettings,
-        questions: torch.Tensor,
-        passages: torch.Tensor,
-    ) -> None:
-        import torch
-
-        self._head = head
-        self._settings = settings
-        self._vectors = questions, passages
-        self._weights = list(head.parameters())
-        towards = torch.clone if head.settings.starts_as_cosine else torch.zeros_like
-        self._starts = [towards(weight.detach()) for weight in self._weights]
-        rate = settings.learning_rate
-        self._optimizer: torch.optim.Optimizer
-        if settings.optimizer == "adam":
-            self._optimizer = torch.optim.Adam(self._weights, rate, fused=True)
-        else:
-            self._optimizer = torch.optim.SGD(self._weights, rate, momentum=0.9, fused=True)
-
-    def epoch(self, pools: JudgedPools, number: int) -> tuple[float, float]:
-        """Mean loss and share of active triples."""
-        self._head.train()
-        chance = np.random.default_rng([self._settings.seed, number])
-        loss, active, triples = 0.0, 0, 0
-        for batch in epoch_batches(pools, self._settings.sampling, chance):
-            # All negatives drawn at random may happen to be relevant.
-            if len(batch.positive):
-                losses = self._step(batch)
-                loss += float(losses.sum())
-                active += int(losses.count_nonzero())
-                triples += len(losses)
-        return loss / max(triples, 1), active / max(triples, 1)
-
-    def _step(self, batch: TripleBatch) -> torch.Tensor:
-        import torch
-
-        from retriever.rerankers.scorers import hinge
-
-        rows = torch.from_numpy(batch.question), torch.from_numpy(batch.passage)
-        settings = self._settings
-        losses = hinge(self._head.pairs(*self._vectors, *rows), batch, settings.margin)
-        self._optimizer.zero_grad()
-        losses.mean().backward()  # type: ignore[no-untyped-call]
-        self._optimizer.step()
-        if settings.weight_decay:
-            share = settings.learning_rate * settings.weight_decay
-            with torch.no_grad():
-                for weight, start in zip(self._weights, self._starts, strict=True):
-                    weight.lerp_(start, share)
-        return losses.detach()
+    if settings.optimizer == "adam":
+        return torch.optim.Adam(weights, settings.learning_rate, fused=True)
+    return torch.optim.SGD(weights, settings.learning_rate, momentum=0.9, fused=True)
 
 
 class HeadReranker:
