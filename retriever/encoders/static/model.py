@@ -109,10 +109,10 @@ class StaticModel(EncoderModel):
         settings = FORM.read_settings(folder)
         tensors = FORM.read_arrays(folder)
         content_file = folder / _CONTENT[settings["kind"]]
-        content = _read_content(content_file)
         digest = settings["vocabulary"]
         tokenizer: FileTokenizer | PieceTokenizer
         try:
+            content = content_file.read_bytes().decode()
             if settings["kind"] == "words":
                 # Not splitlines: a word may hold what other programs take for a line's end.
                 tokenizer = FileTokenizer(content.split("\n")[:-1])
@@ -126,7 +126,7 @@ class StaticModel(EncoderModel):
                 fitted = Fitted(**arrays, parameters=settings["parameters"])
             lexicon = Lexicon(str(folder), tokenizer, tensors["vectors"], digest)
             model = cls(lexicon, settings["method"], fitted, settings["provenance"])
-        except (KeyError, ValueError) as error:
+        except (KeyError, ValueError, OSError) as error:
             raise FORM.altered(folder, str(error)) from error
         for path, same in (
             (content_file, whole),
@@ -197,13 +197,6 @@ class StaticModel(EncoderModel):
         vectors = self.lexicon.vectors
         ids, counts = flatten(pieces, len(vectors))
         return sentence_vectors(self.method, vectors, ids, counts, self.fitted)
-
-
-def _read_content(path: Path) -> str:
-    try:
-        return path.read_bytes().decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise FORM.altered(path, str(error)) from error
 
 
 def _find(asked: EncoderSettings, download: bool) -> StaticModel:
