@@ -100,19 +100,18 @@ def change_values(
 
     gone: dict[tuple[str, Value], list[int]] = {}
     come: dict[tuple[str, Value], list[int]] = {}
-    names: set[str] = set()
     for change in changes:
         # One document at a time: a field that keeps its value costs nothing.
         before = values_of([(change.passages, change.before)])
         after = values_of([(change.passages, change.after)])
-        names |= after.keys()
         for found, among, rows in ((before, after, gone), (after, before, come)):
             for name, by_value in found.items():
                 for key, positions in by_value.items():
                     if key not in among.get(name, {}):
                         rows.setdefault((name, key), []).extend(positions)
-    numbers = register_fields(connection, {*names, *(name for name, _ in gone)})
-    for name, key in gone.keys() | come.keys():
+    touched = gone.keys() | come.keys()
+    numbers = register_fields(connection, {name for name, _ in touched})
+    for name, key in touched:
         field = numbers[name]
         bitmap = BitMap()
         for *_, held in stored_values(connection, segment, field, "type = ? AND value = ?", *key):

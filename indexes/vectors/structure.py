@@ -318,14 +318,13 @@ def measure(
     vectors: NDArray[np.float32],
     queries: NDArray[np.float32],
     own: NDArray[np.int64],
-    k: int = 10,
 ) -> list[Measured]:
-    """Recall@k against exact search, effort by effort, up to the first that finds everything."""
-    exact = _without(search_flat(vectors, queries, k + 1), own)
+    """Recall@10 against exact search, effort by effort, up to the first that finds everything."""
+    exact = _without(search_flat(vectors, queries, 11), own)
     measured: list[Measured] = []
     for effort in searcher.efforts:
-        found = searcher.search(vectors, queries, k + 1, effort=effort)
-        measured.append(Measured(effort, recall_at(_without(found, own), exact, k)))
+        found = searcher.search(vectors, queries, 11, effort=effort)
+        measured.append(Measured(effort, recall_at(_without(found, own), exact)))
         if measured[-1].recall == 1:
             break
     return measured

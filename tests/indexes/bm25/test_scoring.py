@@ -184,7 +184,7 @@ def test_scores_equal_bm25s_on_passages_that_hold_the_term(chosen):
         assert not scores[~matches].any()
 
 
-@pytest.mark.parametrize("k", [1, 3, 10, 100, 5000])
+@pytest.mark.parametrize("k", [1, 10, 500, 5000])
 @pytest.mark.parametrize("terms", [["w0"], ["w0", "w1", "w2"], ["w58", "w59"]])
 def test_the_best_k_are_exact_with_many_ties_at_the_boundary(k, terms):
     chance = random.Random(7)
