@@ -298,12 +298,9 @@ def _encode_together(parts: Sequence[_Part], done: Done) -> None:
 def named_encoders(
     encoders: Sequence[str], lists: Sequence[str] = (), model: str | None = None
 ) -> tuple[str, ...]:
-    """The text forms of encoders, those of lists first.
+    """The text forms of encoders, those of `LISTS` first.
 
-    Args:
-        encoders: text forms; one without a model (``::lc:0,6``) gets `model`.
-        lists: names in `LISTS`.
-        model: of the lists, and of forms without one; None is the bundled model.
+    The lists, and forms without a model (``::lc:0,6``), are of `model`; None is the bundled one.
 
     Raises:
         ConfigError: a list or setting is unknown, an encoder is named twice, or there is none.

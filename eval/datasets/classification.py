@@ -104,9 +104,7 @@ def read_classification(path: Path) -> ClassificationTask:
 
     Its splits are {"all"}, {"train", "test"} or {"train", "dev", "test"}. Labels are those of the
     files; of MR, CR, MPQA and SUBJ "1" (positive, objective) and "0", as SentEval has them.
-
-    Args:
-        path: a folder; or a file with the columns split, label and text.
+    The path is a folder, or a file with the columns split, label and text.
 
     Raises:
         SourceError: its form is unknown, or a split is missing, or a file is malformed.

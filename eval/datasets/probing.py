@@ -354,10 +354,8 @@ def make_probing(
 ) -> ProbingFiles:
     """Make probing sets from a corpus of sentences, and write them in the form of SentEval's files.
 
-    Args:
-        texts: returns all texts, each a sentence; called once for each of `settings.passes`.
-        folder: where they are written; created if there is none. Existing files are not replaced.
-        settings: None makes all sets with their defaults.
+    `texts` returns all texts, each a sentence; it is called once for each of `settings.passes`. The
+    folder is created if there is none; existing files are not replaced.
 
     Raises:
         ConfigError: the folder is a file, its parent does not exist, or it has one of the files.

@@ -347,13 +347,9 @@ def detect_form(path: Path) -> str:
 def read_question_set(
     path: Path, split: str, *, form: str | None = None, variant: str | None = None
 ) -> QuestionSet:
-    """Read one split of a data set.
+    """Read one split of the data set in a folder, in a form of `FORMS`, which is detected if None.
 
-    Args:
-        path: its folder.
-        split: such as "test".
-        form: a name in `FORMS`; None detects it.
-        variant: of a set that has several; None takes the default.
+    A variant of None is the default of a set that has several.
 
     Raises:
         SourceError: the folder lacks files of the form or has no such split, a file is malformed,

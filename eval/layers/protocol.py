@@ -34,7 +34,6 @@ class LayerSearchSettings:
         encoder: text form; model, pooling, special tokens, prompts, window and number format count.
             ``fusion=max`` and ``head=yes`` are searched with, by vectors made for each set. Layers,
             other fusions and a static method are refused.
-        loading: where the model comes from, and where vectors are cached.
         objective: ``spearman`` or ``pearson`` for pairs, a measure such as ``AP`` for questions;
             None takes the first of these.
         protocol: ``given`` searches and tests on the data as given; ``paper`` shuffles and divides

@@ -149,10 +149,8 @@ def _average_ties(
     products: Floats,
     spread: Floats,
 ) -> None:
-    """Give tied cosines the average of their ranks, by correcting `products` and `spread`.
-
-    `tied` is (subsets, pairs - 1), whether a sorted cosine equals the next; `gold` (subsets, pairs)
-    doubled gold ranks in the order of the cosines; `positions` doubled centered ranks without ties.
+    """Give tied cosines, which equal the next, the average of their ranks, by correcting `products`
+    and `spread`; the positions are doubled centered ranks without ties.
     """
     subsets, pairs = gold.shape
     # False before and after each row, so that no run continues into the next row.

@@ -155,13 +155,10 @@ class QASettings:
     Attributes:
         encoder: text form of the encoder of systems that name none; empty for the bundled model, or
             for the encoder of an index.
-        loading: where models come from, and where vectors are cached.
         data: how the set is read and divided.
-        split: the split to rank.
         measures: None takes `MEASURES`, or `ANSWER_MEASURES` where answers make passages relevant.
         baseline: the system that the others are compared with; None takes the first.
         without_positive: whether questions without a relevant passage are left out or count as 0.
-        resampling: of tests.
         seeds: number of times that each head is trained, with seeds 0, 1, ...; 1 or more.
         cross_seeds: number of times that each cross-encoder is fine-tuned, 1 or more.
         models: a folder that keeps cross-encoders; None keeps none.

@@ -56,8 +56,6 @@ class STSSettings(SentenceSettings):
         poolings: score every hidden state of each encoder's model with these poolings instead;
             empty scores the encoders.
         baseline: the encoder that the others are compared with; None takes the first.
-        resampling: of intervals and p-values.
-        loading: where models come from, and where vectors are cached.
 
     Raises:
         ConfigError: the aggregation is unknown, or settings contradict each other.

@@ -81,7 +81,6 @@ class EncoderFitSettings:
         encoder: text form of what is fine-tuned; empty for the bundled model.
         training: objective and everything else. The objective decides which part of a folder is
             read that has several.
-        loading: where the model comes from.
         data: how a question set is read; `dev_share` is the share of any data to hold out.
         dev: a file or folder to choose epochs on instead; None takes the dev split of the data, or
             a part of them.

@@ -97,9 +97,8 @@ class LogisticRegressions:
 
 @dataclass(frozen=True, slots=True)
 class MLPs:
-    """An MLP with one layer of sigmoid units and 4 epochs of Adam, as in the paper; SentEval's code
-    goes on until dev brings no gain. Each feature is scaled, since so few epochs learn nothing from
-    the small features of unit vectors.
+    """An MLP with one layer of sigmoid units and 4 epochs of Adam, as in the paper; features are
+    scaled, since so few epochs learn nothing from the small ones of unit vectors.
     """
 
     hidden: int = 50

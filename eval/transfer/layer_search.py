@@ -261,25 +261,14 @@ class _Blocks:
     def outputs(self, largest: int, strength: float) -> Iterator[tuple[tuple[int, ...], Floats]]:
         """Every set of up to `largest` layers, and (test rows, classes) without the intercept."""
         width, classes = self._products.shape[1:]
-        yield from self._grown(
-            (),
-            np.zeros((width, width)),
-            np.zeros((width, classes)),
-            np.zeros((len(self._test), width)),
-            largest,
-            strength,
-        )
+        shapes = (width, width), (width, classes), (len(self._test), width)
+        yield from self._grown((), [np.zeros(shape) for shape in shapes], largest, strength)
 
     def _grown(
-        self,
-        chosen: tuple[int, ...],
-        scatter: Floats,
-        products: Floats,
-        tested: Floats,
-        largest: int,
-        strength: float,
+        self, chosen: tuple[int, ...], sums: Sequence[Floats], largest: int, strength: float
     ) -> Iterator[tuple[tuple[int, ...], Floats]]:
         """The sets that add layers above those of this set, whose sums are given."""
+        scatter, products, tested = sums
         size = len(chosen) + 1
         for layer in range(chosen[-1] + 1 if chosen else 0, self._states):
             joined = scatter + self._scatter[layer, layer]
@@ -291,7 +280,7 @@ class _Blocks:
             both = (*chosen, layer)
             yield both, seen @ weights / size
             if size < largest:
-                yield from self._grown(both, joined, added, seen, largest, strength)
+                yield from self._grown(both, (joined, added, seen), largest, strength)
 
 
 def _by_features(

@@ -102,23 +102,6 @@ def test_a_maximum_over_layers_and_a_head_are_searched_with(
     assert best.spec == Encoder.load(same).spec
 
 
-def test_the_head_is_searched_with_on_questions(model):
-    made = questions("dev")
-    found = search_layers(made, asked(f"{model}::head=yes", top=7), test=questions("test")).found
-    encoder = Encoder.load(f"{model}::head=yes::lc:{','.join(map(str, found.best.layers))}")
-    precisions = []
-    for question in made.answered().questions:
-        scores = (
-            encoder.encode([made.passages[id_] for id_ in question.candidates])
-            @ encoder.encode([question.text], query=True)[0]
-        )
-        order = np.lexsort((question.candidates, np.round(scores, 6)))[::-1]
-        ranked = [question.grades.get(question.candidates[place]) for place in order]
-        precisions.append(1 / (1 + ranked.index(1)))
-    assert found.best.search == pytest.approx(np.mean(precisions))
-    assert found.best.held_out_rank >= 1
-
-
 def test_the_papers_protocol_merges_all_splits_of_a_similarity_test(model, tmp_path):
     folder = write_sts(tmp_path / "pairs")
     task = read_sts(folder)
