@@ -24,11 +24,6 @@ class IndexRetriever:
     in its meta the document's own fields and ``hit``: rank, scores, title and offsets. A pipeline
     that is saved holds the path of the index and opens it again when it is loaded, with
     ``allowed_modules=["retriever.integrations.haystack"]``.
-
-    Args:
-        index: an open index, or its folder.
-        settings: how to rank; None takes the defaults.
-        where: rank only documents that match this filter.
     """
 
     def __init__(
@@ -64,13 +59,7 @@ class IndexRetriever:
     def run(
         self, query: str, top_k: int | None = None, where: str | None = None
     ) -> dict[str, list[Document]]:
-        """Search.
-
-        Args:
-            query: the query.
-            top_k: maximum number of documents; None takes that of the settings.
-            where: the filter; None takes the component's own.
-        """
+        """Search; `top_k` and `where` are in place of the component's own `k` and filter."""
         settings = search_settings(self.settings, {} if top_k is None else {"k": top_k})
         hits = self.index.search(query, settings, where=self.where if where is None else where)
         documents = [

@@ -22,12 +22,6 @@ class IndexRetriever(BaseRetriever):
 
     A document has the id of the index's document, the best passage as its content, and in
     its metadata the document's own fields and ``hit``: rank, scores, title and offsets.
-
-    Attributes:
-        index: an open index.
-        settings: how to rank.
-        where: rank only documents that match this filter.
-        reranker: as `Index.search` takes it.
     """
 
     index: Index

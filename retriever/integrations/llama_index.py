@@ -19,12 +19,6 @@ class IndexRetriever(BaseRetriever):
     A node has the id of the index's document, the best passage as its text with its offsets, and
     in its metadata the document's own fields and ``hit``: rank, scores, title and offsets. The text
     for language models and embeddings leaves ``hit`` out.
-
-    Args:
-        index: an open index.
-        settings: how to rank; None takes the defaults.
-        where: rank only documents that match this filter.
-        reranker: as `Index.search` takes it.
     """
 
     def __init__(

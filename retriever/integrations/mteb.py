@@ -29,14 +29,7 @@ class IndexSearch:
 
     Each corpus has an index of its own below `folder`. It is kept: documents that did not change
     are not encoded again.
-
-    Args:
-        folder: of the indexes; created if needed.
-        model: the encoder, as settings or in their text form.
-        settings: how to rank; `k` is the task's.
-        encoder: a loaded encoder in place of `model`.
-        device: torch device of the model; None uses a GPU if there is one.
-        create: settings of new indexes, such as ``language="german"``.
+    `settings` says how to rank, but for `k`, which is the task's; the rest is as of `Index.create`.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 from fastapi import APIRouter, Request
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from retriever.errors import BadInputError
 from retriever.index import Index
@@ -26,11 +26,7 @@ _Model = Annotated[
 ]
 
 
-class _Request(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
-
-class EmbeddingsRequest(_Request):
+class EmbeddingsRequest(BaseModel):
     """As OpenAI's; fields that make no difference here are ignored."""
 
     # Anything in a list: token ids are refused in words of their own.
@@ -45,13 +41,13 @@ class EmbeddingsRequest(_Request):
     )
 
 
-class RerankDocument(_Request):
+class RerankDocument(BaseModel):
     """A document to rank."""
 
     text: str
 
 
-class RerankRequest(_Request):
+class RerankRequest(BaseModel):
     """As Cohere's and Jina's; fields that make no difference here are ignored."""
 
     query: str = Field(min_length=1, examples=["what moves a boat"])
