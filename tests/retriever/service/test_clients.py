@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -19,12 +18,6 @@ from tests.retriever.service.servers import running
 TEXTS = ["red apples", "sailing boats need wind"]
 
 
-@contextmanager
-def serving(index, **settings):
-    with running(index, **settings) as (_, port):
-        yield f"http://127.0.0.1:{port}"
-
-
 @pytest.fixture
 def index(tmp_path, fake_encoder):
     with Index.create(tmp_path / "fruit") as index:
@@ -35,8 +28,10 @@ def index(tmp_path, fake_encoder):
 def test_openais_client_gets_embeddings_in_both_formats(index):
     openai = pytest.importorskip("openai", reason="openai is not installed")
     with (
-        serving(index, token="s3cret") as address,
-        openai.OpenAI(base_url=f"{address}/v1", api_key="s3cret", max_retries=0) as client,
+        running(index, token="s3cret") as (_, port),
+        openai.OpenAI(
+            base_url=f"http://127.0.0.1:{port}/v1", api_key="s3cret", max_retries=0
+        ) as client,
     ):
         expected = index.encoder.encode(TEXTS)
         found = client.embeddings.create(input=TEXTS, model="index", encoding_format="float")
@@ -55,7 +50,8 @@ def test_openais_client_gets_embeddings_in_both_formats(index):
 def test_coheres_client_reranks(index, version):
     cohere = pytest.importorskip("cohere", reason="cohere is not installed")
     httpx = pytest.importorskip("httpx", reason="cohere's client needs httpx")
-    with serving(index) as address, httpx.Client() as transport:
+    with running(index) as (_, port), httpx.Client() as transport:
+        address = f"http://127.0.0.1:{port}"
         client = getattr(cohere, version)("any", base_url=address, httpx_client=transport)
         found = client.rerank(model="index", query="wind in sails", documents=TEXTS, top_n=1)
     assert [one.index for one in found.results] == [1]
@@ -68,10 +64,16 @@ def test_coheres_client_reranks(index, version):
 @pytest.mark.filterwarnings("ignore:facets. no document")
 def test_no_request_of_schemathesis_fails_or_hangs(index):
     pytest.importorskip("schemathesis", reason="schemathesis is not installed")
-    with serving(index, writable=True) as address:
+    with running(index, writable=True) as (_, port):
         done = subprocess.run(
             [
-                *(sys.executable, "-m", "schemathesis.cli", "run", f"{address}/openapi.json"),
+                *(
+                    sys.executable,
+                    "-m",
+                    "schemathesis.cli",
+                    "run",
+                    f"http://127.0.0.1:{port}/openapi.json",
+                ),
                 *("--max-examples", "10", "--request-timeout", "60", "--no-color"),
                 # It cannot send the examples, which are JSON Lines.
                 *("--phases", "coverage,fuzzing,stateful"),

@@ -106,18 +106,13 @@ def test_q_is_short_for_query(client):
     assert "query: field required" in error_of(client.get("/search", params=asked), 422)
 
 
-@pytest.mark.parametrize(
-    ("path", "asked"),
-    [
-        ("/search", {"query": [1] * 1000}),
-        ("/v1/rerank", {"query": "a", "documents": [1] * 1000}),
-    ],
-)
-def test_a_list_of_faults_is_read_up_to_the_first(client, path, asked):
+def test_a_list_of_faults_is_read_up_to_the_first(client):
     # All of them would take some hundred bytes each.
-    message = error_of(client.post(path, json=asked), 422)
-    assert ".0" in message or "[str].0" in message
-    assert ".1" not in message
+    texts = [1] * 1000
+    for path, asked in (("/search", {"query": texts}), ("/v1/rerank", {"documents": texts})):
+        message = error_of(client.post(path, json={"query": "a", **asked}), 422)
+        assert ".0" in message
+        assert ".1" not in message
 
 
 def test_several_queries_are_answered_in_their_order(client, index):
@@ -295,12 +290,10 @@ def test_a_faulty_line_is_named_and_those_before_it_are_added(writer, index):
     assert "n2" not in index
 
 
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [("PUT", "/documents/a"), ("POST", "/documents"), ("DELETE", "/documents/a")],
-)
-def test_a_service_is_read_only_unless_it_is_writable(client, index, method, path):
-    assert "--writable" in error_of(client.request(method, path, json={"text": "x"}), 403)
+def test_a_service_is_read_only_unless_it_is_writable(client, index):
+    for method, path in (("PUT", "/a"), ("POST", ""), ("DELETE", "/a")):
+        answer = client.request(method, f"/documents{path}", json={"text": "x"})
+        assert "--writable" in error_of(answer, 403)
     assert index["a"].text == DOCUMENTS[0]["text"]
 
 
