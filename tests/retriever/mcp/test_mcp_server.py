@@ -145,6 +145,8 @@ def test_an_answer_that_is_too_long_leads_to_the_next_hit(tmp_path, fake_encoder
             part = answer(index, "search", **{**arguments, "offset": offset, "k": 4 - offset})
             assert tokens(part) <= 200
             found += part["hits"]
+            for hit in part["hits"]:
+                assert hit["text"] == index[hit["id"]].text[hit["start"] : hit["stop"]]
             more = re.search(r"offset=(\d+)", part.get("more", ""))
             assert more is None or int(more[1]) > offset
             offset = int(more[1]) if more and int(more[1]) < 4 else None
