@@ -112,7 +112,7 @@ def test_query_shows_hits_and_how_their_scores_were_made(retriever, indexed):
     assert names.split() == ["rank", "score", "dense", "rank", "bm25", "rank", "id"]
     assert [row.split()[-1] for row in rows] == [hit["id"] for hit in hits]
     titled = retriever("query", "green", "--mode", "bm25").out
-    assert re.match(r"  1  \d\.\d{4}  b  On pears\n     Pears are green fruit\.\n", titled)
+    assert re.fullmatch(r"  1  \d\.\d{4}  b  On pears\n     Pears are green fruit\.\n", titled)
 
 
 def test_facets_follow_the_hits_as_a_table_or_a_line_of_json(retriever, indexed):
