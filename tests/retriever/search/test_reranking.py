@@ -211,5 +211,8 @@ def test_a_cross_encoder_says_which_passages_its_window_cut(index, folders):
     write_cross_encoder(folders / "narrow", model, {})
     reranker = load_reranker(folders / "narrow")
     with pytest.warns(UserWarning, match=r"window of 8 word pieces and were cut") as caught:
-        index.search("w1 w2 w3", SearchSettings(k=ALL, depth=ALL), reranker=reranker)
-    assert len(caught) == 1
+        list(index.search_many(["w1 w2 w3"] * 2, k=ALL, depth=ALL, reranker=reranker))
+    first, second = [str(one.message) for one in caught]
+    assert first == second
+    with pytest.raises(TypeError, match="expected a loaded reranker"):
+        index.search("w1", reranker=str(folders / "narrow"))
