@@ -115,11 +115,9 @@ class ShardNumbers(click.ParamType[range]):
     name = "range"
 
     def convert(
-        self, value: str | range, param: click.Parameter | None, ctx: click.Context | None
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
     ) -> range:
         """The numbers."""
-        if isinstance(value, range):
-            return value
         found = re.fullmatch(r"(\d+)(?:-(\d+))?", value)
         if found is None or int(found[2] or found[1]) < int(found[1]):
             self.fail(f"expected FIRST-LAST such as 0-3, found {value!r}", param, ctx)
