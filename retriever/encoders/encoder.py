@@ -212,6 +212,10 @@ class Encoder:
             scale_to_unit(vectors)
         return vectors
 
+    def expect_many(self) -> None:
+        """Compute also the first few texts as many are computed, as a process does that stays."""
+        self._model.expect_many()
+
     @property
     def computed(self) -> frozenset[str]:
         """How vectors were computed so far, such as ``float32 by openvino 2026.4.1``."""

@@ -87,6 +87,10 @@ class EncoderModel(ABC):
         """Rows and the vectors of their pieces: undefined at padding, valid until the next."""
         raise NotImplementedError("only models with `word_dimensions` are asked")
 
+    def expect_many(self) -> None:
+        """Leave out what computes a few texts sooner and many texts slowly."""
+        return
+
     def in_torch(self) -> TransformerModel | None:
         """The same model in torch; None if it is no transformer."""
         return None

@@ -22,6 +22,7 @@ from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_late
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.middleware.cors import CORSMiddleware
 
+from retriever.encoders.encoder import Encoder
 from retriever.errors import ConfigError, RetrieverError
 from retriever.index import Index
 from retriever.search.reranking import Reranker
@@ -144,7 +145,10 @@ def _load_encoders(catalog: Catalog) -> None:
     """Load models before the first query needs them."""
     for name, index in catalog.indexes.items():
         try:
-            index.encoder.encode(["a query"], query=True)
+            encoder = index.encoder
+            if isinstance(encoder, Encoder):
+                encoder.expect_many()
+            encoder.encode(["a query"], query=True)
         except RetrieverError as error:
             _LOG.warning("%s: only --mode bm25 can be used: %s", name, error)
 

@@ -26,7 +26,7 @@ LIMITS = {
     "test lines": 42_100,
     "documentation lines": 5_000,
     "benchmark files": 15,
-    "benchmark lines": 3_000,
+    "benchmark lines": 3_100,
     "option spellings": 110,
     "options of all commands": 350,
     "own modules that a BM25 query loads": 60,

@@ -209,6 +209,10 @@ class LightModel(PieceModel):
             states = one_by_one.states(ids, self._fuser.layers)
             yield States(np.array([row]), np.array([len(ids)]), states)
 
+    def expect_many(self) -> None:
+        """Never start in NumPy where another engine is installed."""
+        self._encoded = _UNLIMITED
+
     def in_torch(self) -> TransformerModel:
         """The same model in torch, loaded on first use."""
         with self._loading:
