@@ -224,7 +224,10 @@ class OpenVINOEngine:
                 kinds = None if types is None else [types[row] for row in rows]
                 inputs = self._inputs([ids[row] for row in rows], kinds)
                 request = self._request(streams)
-                request.start_async(inputs)
+                # Given to `start_async`, each would be looked at again.
+                for place, tensor in enumerate(inputs):
+                    request.set_input_tensor(place, tensor)
+                request.start_async()
                 waiting.append((rows, request, inputs))
                 # One more than run at a time, so that no core waits while the caller reads.
                 if len(waiting) > self._cores:
