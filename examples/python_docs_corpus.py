@@ -3,10 +3,9 @@
     python examples/python_docs_corpus.py --output corpus.jsonl [--limit N]
 
 Passages are the docstrings of the public standard library (read from its sources, nothing of it
-is run), of the functions and types written in C, and the topics of the language reference. Each
-line is a document `{"id": "json.loads", "title": "json.loads", "text": …, "module": "json",
-"kind": "module" | "class" | "method" | "function" | "topic", "line": 123}`; `line` is null where
-there is no Python source. Ids are unique, the order is that of modules, then lines; the same
+is run), and of the functions and types written in C. Each line is a document `{"id": "json.loads",
+"title": "json.loads", "text": …, "module": "json", "kind": "module" | "class" | "method" |
+"function", "line": 123}`; `line` is null where there is no Python source. Ids are unique, the order is that of modules, then lines; the same
 Python writes the same bytes. Needs the standard library only.
 """
 
@@ -110,20 +109,12 @@ def c_passages() -> Iterator[Passage]:
                     yield Passage(f"{path}.{method}", str(text or ""), name, "method", None)
 
 
-def topic_passages() -> Iterator[Passage]:
-    """The topics of `help()`: pages of the language reference."""
-    from pydoc_data.topics import topics
-
-    for topic, text in sorted(topics.items()):
-        yield Passage(f"topic:{topic}", text, "reference", "topic", None)
-
-
 def corpus() -> Iterator[Passage]:
     """All passages long enough, cleaned; the first with a name or a text wins."""
     names: set[str] = set()
     texts: set[str] = set()
     library = Path(sysconfig.get_paths()["stdlib"])
-    for passage in itertools.chain(source_passages(library), c_passages(), topic_passages()):
+    for passage in itertools.chain(source_passages(library), c_passages()):
         # Some docstrings hold text that UTF-8 cannot, as examples of it.
         text = inspect.cleandoc(passage.text).encode("utf-8", "replace").decode("utf-8").strip()
         if len(text) < SHORTEST or passage.name in names or text in texts:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "python_docs_corpus.py"
-KINDS = {"module", "class", "method", "function", "topic"}
+KINDS = {"module", "class", "method", "function"}
 
 
 def run(*arguments: object, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -42,7 +42,6 @@ def test_thousands_of_valid_documents_with_unique_ids_and_texts(corpus):
     # One line on stderr counts them.
     (line,) = finished.stderr.splitlines()
     assert f"{len(documents)} documents" in line
-    assert "topic" in line
     assert finished.stdout == ""
 
 
@@ -60,10 +59,8 @@ def test_known_documents_are_there_with_their_place_and_private_ones_are_not(cor
         **{"kind": "function", "line": None},
     }
     assert documents["itertools.chain"]["kind"] == "class"
-    assert documents["topic:lambda"]["kind"] == "topic"
     for name, document in documents.items():
-        if document["kind"] != "topic":
-            assert not any(part.startswith("_") for part in name.split(".")), name
+        assert not any(part.startswith("_") for part in name.split(".")), name
         assert document["module"].split(".")[0] not in {"test", "idlelib", "lib2to3"}
 
 
