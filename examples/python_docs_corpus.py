@@ -5,8 +5,9 @@
 Passages are the docstrings of the public standard library (read from its sources, nothing of it
 is run), and of the functions and types written in C. Each line is a document `{"id": "json.loads",
 "title": "json.loads", "text": …, "module": "json", "kind": "module" | "class" | "method" |
-"function", "line": 123}`; `line` is null where there is no Python source. Ids are unique, the order is that of modules, then lines; the same
-Python writes the same bytes. Needs the standard library only.
+"function", "line": 123}`; `line` is null where there is no Python source. Ids are unique, the
+order is that of modules, then lines; the same Python writes the same bytes. Needs the standard
+library only.
 """
 
 from __future__ import annotations
