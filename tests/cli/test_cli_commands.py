@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import sqlite3
@@ -70,14 +69,6 @@ def test_the_index_folder_is_an_option_a_variable_or_the_default(
     assert made == {"by-option", "by-variable", ".retriever"}
     assert retriever("info").out.split()[1] == str(tmp_path / "by-variable")
     assert retriever("info", "-i", "by-option").out.split()[1] == str(tmp_path / "by-option")
-
-
-def test_standard_input_is_a_source(retriever, monkeypatch):
-    content = b'{"text": "Apples are red."}\n{"text": "Stones are grey."}\n'
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
-    done = retriever("index", "-", "--json")
-    assert found(done)["added"] == 2
-    assert done.err.startswith("note: ids are")
 
 
 def test_a_table_or_a_query_of_a_sqlite_database_is_indexed(retriever):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import click
 import pytest
 
-from cli.main import COMMANDS, cli
+from cli.main import cli
 from cli.options import SECTIONS, Command, json_option, option, other_settings, settings
 from retriever.encoders.settings import encoder_keys
 from retriever.errors import ConfigError
@@ -104,13 +104,6 @@ def test_a_page_shows_each_option_once_with_all_its_spellings(shown):
         assert sorted(found) == sorted(expected), name
 
 
-def test_the_first_page_lists_the_commands_in_the_order_of_the_tree(shown):
-    pages, _ = shown
-    listed = pages[""].partition("Commands:\n")[2]
-    assert re.findall(r"^  (\S+)  ", listed, re.MULTILINE) == list(COMMANDS)
-    assert "..." not in listed, "a summary is too long for its line"
-
-
 def test_sections_come_in_one_order_and_hold_each_option_once(shown):
     pages, _ = shown
     assert {"query", "index", "delete", "info", "verify", "reindex"} <= set(SECTIONED)
@@ -119,20 +112,6 @@ def test_sections_come_in_one_order_and_hold_each_option_once(shown):
         assert headings == sorted(headings, key=SECTIONS.index), name
         held = [one for options in command.sections(context(command)).values() for one in options]
         assert len(held) == len(set(held)) == len(entries(pages[name])), name
-
-
-def test_no_command_without_an_index_speaks_of_its_own():
-    for name, command in SECTIONED.items():
-        page = command.get_help(click.Context(command, info_name=name))
-        has_index = any(one.name == "folder" for one in command.params)
-        assert has_index or "the index's own" not in page, name
-
-
-@pytest.mark.parametrize("name", ["model", "device", "download", "as_json", "quiet", "folder"])
-def test_an_option_of_several_commands_has_one_help_text(name):
-    found = [one for command in SECTIONED.values() for one in command.params if one.name == name]
-    assert len(found) > 1
-    assert len({one.help for one in found}) == 1
 
 
 def test_shown_defaults_are_those_of_the_library():

@@ -143,22 +143,6 @@ def test_modules_of_the_folder_it_runs_in_do_not_shadow_the_command(
     assert json.loads(done.stdout)["id"] == "a"
 
 
-def test_a_bm25_query_imports_neither_torch_nor_faiss(folder):
-    traced = subprocess.run(
-        [
-            *(sys.executable, "-X", "importtime", "-c", "from cli.main import main; main()"),
-            *("query", "apples", "--mode", "bm25"),
-        ],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    imported = {line.split("|")[-1].strip() for line in traced.stderr.splitlines()}
-    assert "numpy" in imported
-    assert not imported & (set(HEAVY) - {"numpy"})
-
-
 def test_words_are_highlighted_at_a_terminal_alone(folder):
     arguments = command("query", "apples", "--mode", "bm25")
     with Terminal(folder, arguments) as terminal:
@@ -199,15 +183,6 @@ def test_the_prompt_goes_nowhere_where_hits_go_to_a_file(folder):
         terminal.type("\x04")
         out, _ = terminal.process.communicate(timeout=60)
         assert [json.loads(line)["id"] for line in out.decode().splitlines()] == ["a", "b"]
-
-
-def test_a_filter_that_does_not_parse_is_shown_at_the_prompt_too(folder):
-    arguments = command("query", "--mode", "bm25", "--where", "n >")
-    with Terminal(folder, arguments) as terminal:
-        terminal.until("> ")
-        terminal.type("apples\n")
-        assert "filter, character 4" in terminal.rest()
-        assert terminal.process.returncode == 2
 
 
 RECORDS = [{"id": str(i), "text": f"w{i % 200} " * (1 + i % 30)} for i in range(3000)]

@@ -139,13 +139,3 @@ def test_a_cross_encoder_is_trained_on_from_its_head_and_without_what_another_se
     assert before["dev"] == after["dev"] == json.loads(start.out)["dev_map"]
     head = [load_file(folder / "head.safetensors") for folder in (first, second)]
     np.testing.assert_allclose(head[0]["out.weight"], head[1]["out.weight"], atol=1e-9)
-
-
-def test_layers_rank_in_place_of_systems(retriever, dataset, model, tmp_path):
-    report, asked = tmp_path / "qa", ("--by-layer", "--set", "poolings=cls,mean")
-    asked = ("eval", "qa", dataset, *model, *asked, "--json", "--output", report)
-    grids = found(retriever(*asked))["by_layer"]
-    assert [(one["measure"], one["poolings"]) for one in grids] == [
-        (measure, ["cls", "mean"]) for measure in ("AP", "RR")
-    ]
-    assert len(list(report.rglob("layers-*.svg"))) == 2

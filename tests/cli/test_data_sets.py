@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.evaluation_options import DataSet, data_set
+from cli.evaluation_options import data_set
 from retriever.errors import SourceError
 from tests.cli.conftest import refused
-from tests.cli.test_cli_help import LEAVES
 
 
 @pytest.fixture
@@ -21,27 +20,14 @@ def sets(tmp_path, monkeypatch):
     return tmp_path / "sets"
 
 
-def test_a_path_that_exists_is_taken_before_the_one_in_the_folder_of_data_sets(sets, monkeypatch):
+def test_a_path_that_exists_is_taken_before_the_one_in_the_folder_of_data_sets(
+    sets, monkeypatch, retriever
+):
+    for asked in (("eval", "sts", "stsb"), ("train", "encoder", "stsb", "--output", "e")):
+        refused(retriever(*asked), f"{sets / 'stsb'}: expected")
     assert data_set(Path("both")) == Path("both")
     assert data_set(Path("stsb")) == data_set(sets / "stsb") == sets / "stsb"
     monkeypatch.delenv("RETRIEVER_DATA")
     assert data_set(Path("both")) == Path("both")
     with pytest.raises(SourceError, match=r"^stsb: no such file or folder; check the path, or"):
         data_set(Path("stsb"))
-
-
-def test_every_command_finds_its_data_sets_there(sets, retriever):
-    names = {
-        f"{words} {one.name}"
-        for words, command in LEAVES.items()
-        for one in command.params
-        if isinstance(one.type, DataSet)
-    }
-    training = ("reranker", "cross-encoder", "encoder")
-    assert names == {
-        *("eval sts datasets", "eval transfer datasets", "eval probe datasets", "eval qa dataset"),
-        *("eval layers data", "eval layers test", "train reranker dataset"),
-        *("train cross-encoder dataset", "train encoder dev", "train meta train", "train meta dev"),
-        *(f"train {one} without" for one in training),
-    }
-    refused(retriever("train", "encoder", "stsb", "--output", "e"), f"{sets / 'stsb'}: expected")

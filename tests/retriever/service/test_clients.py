@@ -67,13 +67,8 @@ def test_no_request_of_schemathesis_fails_or_hangs(index):
     with running(index, writable=True) as (_, port):
         done = subprocess.run(
             [
-                *(
-                    sys.executable,
-                    "-m",
-                    "schemathesis.cli",
-                    "run",
-                    f"http://127.0.0.1:{port}/openapi.json",
-                ),
+                *(sys.executable, "-m", "schemathesis.cli", "run"),
+                f"http://127.0.0.1:{port}/openapi.json",
                 *("--max-examples", "10", "--request-timeout", "60", "--no-color"),
                 # It cannot send the examples, which are JSON Lines.
                 *("--phases", "coverage,fuzzing,stateful"),

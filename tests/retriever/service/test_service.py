@@ -192,20 +192,20 @@ def test_an_error_in_one_of_several_filters_is_that_of_the_filter_alone(client, 
         ({"like": {"id": "a\0"}}, 404, "holds no document 'a\\x00'"),
         ({"query": "a", "\ud800": 1}, 422, "unicode"),
         ({f"field {number}": 1 for number in range(101)}, 422, "at most 100 fields, found 101"),
+        ({"input": []}, 400, "found none"),
+        ({"input": [1, 2]}, 400, "expected texts alone"),
+        ({"input": ["a", " "]}, 400, "2 is empty"),
+        ({"input": "a", "model": "gpt"}, 404, "no model 'gpt'"),
+        ({"input": "a", "dimensions": 3}, 400, "the encoder has 16, found 3"),
+        ({"input": ["a"] * 4}, 400, "input: expected at most 3, found 4"),
     ],
 )
 def test_faulty_requests_are_refused_with_one_object(index, asked, status, says):
-    with client_of(index, max_text=100, max_queries=3, max_k=50) as client:
+    with client_of(index, max_text=100, max_queries=3, max_texts=3, max_k=50) as client:
         body = json.dumps(asked).encode()
-        answer = client.post("/search", content=body, headers={"content-type": "application/json"})
+        path = "/v1/embeddings" if "input" in asked else "/search"
+        answer = client.post(path, content=body, headers={"content-type": "application/json"})
         assert says in error_of(answer, status)
-
-
-def test_one_faulty_request_of_a_batch_leaves_the_others(index):
-    asked = [{"query": "wind"}, {"query": "wind", "where": "x ="}, {"query": "apples"}]
-    with client_of(index, batch_wait=0.2) as client:
-        answers = together(*(partial(search, client, **one) for one in asked))
-    assert [one.status_code for one in answers] == [200, 400, 200]
 
 
 def test_documents_are_read_with_their_passages(client, index):
@@ -362,22 +362,6 @@ def test_embeddings_are_those_of_the_encoder_in_both_formats(client, index):
     assert np.array_equal(np.frombuffer(base64.b64decode(only["embedding"]), "<f4"), expected[1])
 
 
-@pytest.mark.parametrize(
-    ("asked", "status"),
-    [
-        ({"input": []}, 400),
-        ({"input": [1, 2]}, 400),
-        ({"input": [[1], [2]]}, 400),
-        ({"input": ["a", " "]}, 400),
-        ({"input": "a", "model": "gpt"}, 404),
-        ({"input": "a", "dimensions": 3}, 400),
-        ({"input": ["a"] * 1025}, 400),
-    ],
-)
-def test_what_cannot_be_encoded_is_refused(client, asked, status):
-    error_of(client.post("/v1/embeddings", json=asked), status)
-
-
 def test_texts_that_are_cut_before_they_are_encoded_are_counted(client, index):
     window = index.encoder.spec.max_length
     texts = ["word " * (window - 2), "word " * (window - 1), "wind"]
@@ -432,17 +416,16 @@ def test_queries_that_arrive_together_are_encoded_as_one_batch(index, fake_encod
         return encode(self, texts, query=query)
 
     monkeypatch.setattr(type(fake_encoder), "encode", noted)
+    asked = [{"query": f"wind {mode}", "mode": mode} for mode in ("hybrid", "dense", "bm25")]
+    # A faulty one leaves the others.
+    asked += [{"query": "apples"}, {"query": "wind", "where": "x ="}]
     with client_of(index, batch_wait=0.3) as client:
         client.get("/health")
         batches.clear()
-        together(
-            *(
-                partial(search, client, query=f"wind {number}", mode=mode)
-                for number, mode in enumerate(["hybrid", "dense", "hybrid", "bm25"])
-            )
-        )
-        assert 'retriever_batch_size_sum{work="search"} 4.0' in client.get("/metrics").text
-    assert sorted(batches)[-1] == 3
+        answers = together(*(partial(search, client, **one) for one in asked))
+        assert 'retriever_batch_size_sum{work="search"} 5.0' in client.get("/metrics").text
+    assert [one.status_code for one in answers] == [200, 200, 200, 200, 400]
+    assert max(batches) == 4
 
 
 def test_threads_share_what_waits_while_a_batch_runs():
