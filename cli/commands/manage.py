@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,7 +25,7 @@ from cli.options import (
     settings,
     where_option,
 )
-from cli.output.progress import Stages
+from cli.output.progress import DocumentsRead, EncodingProgress, Stages
 from cli.output.text import counted, human_bytes, meta_lines, meta_summary, say, tell
 from cli.source_options import (
     AnalyzerOptions,
@@ -67,9 +67,6 @@ def delete_command(
         click.get_current_context().exit(2)
 
 
-_INDENT = 9 * " "
-
-
 @click.command("info", cls=Command)
 @index_option
 @json_option
@@ -86,7 +83,8 @@ def info_command(folder: Location, as_json: bool) -> None:
 
     if isinstance(folder, Path) and is_meta_folder(folder):
         facts = {"folder": str(folder.absolute()), **read_folder(folder).describe()}
-        indent, lines = None, _meta(facts)
+        summary = f"{facts['folder']}: meta-embedding, {meta_summary(facts)}"
+        indent, lines = None, iter([summary, *meta_lines(facts)])
     else:
         with Index.open(folder) as index:
             facts = index.info()
@@ -149,17 +147,9 @@ def _lines(info: dict[str, Any]) -> Iterator[str]:
     yield from ("", header)
     for line, segment in zip(lines, segments, strict=True):
         yield line
-        if segment["recall"]:
-            yield f"{_INDENT}recall@10 (effort): {_recall(segment['recall'])}"
-
-
-def _meta(facts: dict[str, Any]) -> Iterator[str]:
-    yield f"{facts['folder']}: meta-embedding, {meta_summary(facts)}"
-    yield from meta_lines(facts)
-
-
-def _recall(measured: list[dict[str, Any]]) -> str:
-    return ", ".join(f"{one['recall']:.4f} ({one['effort']})" for one in measured)
+        measured = [f"{one['recall']:.4f} ({one['effort']})" for one in segment["recall"]]
+        if measured:
+            yield f"{9 * ' '}recall@10 (effort): {', '.join(measured)}"
 
 
 @click.command("verify", cls=Command)
@@ -297,17 +287,6 @@ def _show_plan(plan: Any, settings: StructureSettings, *, dry_run: bool, as_json
         )
 
 
-@dataclass(slots=True)
-class _DocumentsRead:
-    """Progress for `EncodingProgress`, in documents instead of bytes."""
-
-    total_bytes: int
-    bytes_read: int = 0
-
-    def count(self, documents: int) -> None:
-        self.bytes_read += documents
-
-
 @click.command("reindex", cls=Command)
 @index_option
 @encoder_options(OWN, "layers pooling dtype", OWN)
@@ -337,7 +316,6 @@ def reindex_command(
     do not give stay as they are; with --model, those of the encoder are that model's own. An
     interrupted run resumes when you run the same command again.
     """
-    from cli.output.progress import EncodingProgress
     from retriever.index import Index
     from retriever.index.add import IndexingReport
     from retriever.index.recreation import reindexed
@@ -345,7 +323,7 @@ def reindex_command(
     started = time.monotonic()
     choice = encoder.choice()
     with Index.open(folder) as index:
-        documents = _DocumentsRead(index.info()["documents"])
+        documents = DocumentsRead(index.info()["documents"])
         analyzer_settings = analyzer.settings(index.analyzer.settings)
         passages = None if on_long is None else replace(index.passages, on_long=on_long)
         structures = structure.settings(index.structures)

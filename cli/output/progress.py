@@ -6,8 +6,9 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cli.output.text import counted, say
 from retriever.terminal import on_one_line
@@ -21,16 +22,16 @@ _BAR = "{percentage:3.0f}% |{bar}| "
 _Shown = TypeVar("_Shown", bound="_Bars")
 
 
-class ReadInBytes(Protocol):
-    """Something that is read, with its progress."""
+@dataclass(slots=True)
+class DocumentsRead:
+    """What `EncodingProgress` asks of a reader, in documents instead of bytes."""
 
-    @property
-    def bytes_read(self) -> int:
-        """So far."""
+    total_bytes: int
+    bytes_read: int = 0
 
-    @property
-    def total_bytes(self) -> int | None:
-        """None if it is unknown."""
+    def count(self, documents: int) -> None:
+        """Count documents that were read."""
+        self.bytes_read += documents
 
 
 class _AboveBars(logging.Handler):
@@ -85,7 +86,7 @@ class _Bars:
 class EncodingProgress(_Bars):
     """A bar over the bytes of a corpus; it follows the encoder, which is behind the reader."""
 
-    def __init__(self, reader: ReadInBytes, *, quiet: bool) -> None:
+    def __init__(self, reader: CorpusReader | DocumentsRead, *, quiet: bool) -> None:
         super().__init__(quiet=quiet)
         self._reader = reader
         self._before = self._after = self._window = self._done = self._passages = 0

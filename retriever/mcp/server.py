@@ -6,7 +6,7 @@ import hmac
 import logging
 import socket
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import anyio.to_thread
 from mcp.server import Server
@@ -20,6 +20,10 @@ from mcp_types import (
     ToolAnnotations,
 )
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.applications import Starlette
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from indexes import FieldSummary
 from retriever.errors import BadInputError, ConfigError, RetrieverError, StorageError
@@ -27,10 +31,6 @@ from retriever.index import Index
 from retriever.mcp.budget import fit_document, fit_hits, fit_state, to_json
 from retriever.search.engine import Hit
 from retriever.search.queries import Excerpt
-
-if TYPE_CHECKING:
-    from starlette.applications import Starlette
-    from starlette.types import ASGIApp, Receive, Scope, Send
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # Bytes; a query is far smaller.
@@ -347,27 +347,14 @@ def http_app(server: Server[Any], host: str, token: str | None) -> Starlette:
         stateless_http=True, json_response=True, max_request_body_size=_LONGEST_BODY, host=host
     )
     if token:
-        app.add_middleware(_WithToken, token=token)
+        expected = f"Bearer {token}".encode()
+
+        async def check(request: Request, answer: RequestResponseEndpoint) -> Response:
+            given = request.headers.get("authorization", "").encode("latin-1")
+            if hmac.compare_digest(given, expected):
+                return await answer(request)
+            refusal = {"error": "expected the header Authorization: Bearer TOKEN"}
+            return JSONResponse(refusal, 401, {"WWW-Authenticate": "Bearer"})
+
+        app.add_middleware(BaseHTTPMiddleware, dispatch=check)
     return app
-
-
-class _WithToken:
-    """Refuses requests without the header ``Authorization: Bearer TOKEN``."""
-
-    def __init__(self, app: ASGIApp, token: str) -> None:
-        self._app = app
-        self._expected = f"Bearer {token}".encode()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        given = dict(scope.get("headers", ())).get(b"authorization", b"")
-        if scope["type"] != "lifespan" and not hmac.compare_digest(given, self._expected):
-            from starlette.responses import JSONResponse
-
-            refusal = JSONResponse(
-                {"error": "expected the header Authorization: Bearer TOKEN"},
-                status_code=401,
-                headers={"WWW-Authenticate": "Bearer"},
-            )
-            await refusal(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
