@@ -337,18 +337,6 @@ def output_folder(content: str) -> Callable[[F], F]:
     )
 
 
-def seed_option(of: str, section: Section = "Training") -> Callable[[F], F]:
-    """--seed; `of` is what it decides."""
-    return option(
-        "--seed",
-        type=click.IntRange(min=0),
-        default=0,
-        metavar="N",
-        help=f"Random seed of {of}.",
-        section=section,
-    )
-
-
 class IndexLocation(click.ParamType[Location]):
     """A folder, or the URL of another store, which is opened so that no password is printed."""
 

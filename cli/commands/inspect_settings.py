@@ -22,21 +22,27 @@ def settings_command(words: tuple[str, ...], as_json: bool) -> None:
     all-MiniLM-L6-v2::layers=0,6::pooling=cls. With COMMAND, such as `train encoder`, those that the
     command takes with --set.
     """
-    found = _of_command(words) if words else _of_encoders()
+    from retriever.encoders.settings import encoder_keys
+
+    found = _of_command(words) if words else encoder_keys()
     if as_json:
-        click.echo(json.dumps([_facts(one) for one in found], ensure_ascii=False))
+        facts = [
+            {
+                "key": one.key,
+                "values": one.expected,
+                "default": one.shown,
+                "meaning": one.description,
+                "source": one.source,
+            }
+            for one in found
+        ]
+        click.echo(json.dumps(facts, ensure_ascii=False))
         return
     for one in found:
         shown = f"; default: {one.shown}" if one.shown else ""
         say(f"{one.key}: {one.expected}{shown}", err=False)
         source = f" ({one.source})" if one.source else ""
         say(f"    {one.description}{source}", err=False)
-
-
-def _of_encoders() -> Iterable[Setting]:
-    from retriever.encoders.settings import encoder_keys
-
-    return encoder_keys()
 
 
 def _of_command(words: tuple[str, ...]) -> Iterable[Setting]:
@@ -55,13 +61,3 @@ def _of_command(words: tuple[str, ...]) -> Iterable[Setting]:
     if not declared:
         raise click.UsageError(f"`retriever {' '.join(words)}` takes no --set: see its --help")
     return declared.values()
-
-
-def _facts(one: Setting) -> dict[str, str]:
-    return {
-        "key": one.key,
-        "values": one.expected,
-        "default": one.shown,
-        "meaning": one.description,
-        "source": one.source,
-    }

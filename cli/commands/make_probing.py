@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.options import Command, option, output_folder, seed_option
+from cli.options import Command, option, output_folder
 from cli.output.progress import EncodingProgress, warn_reader
 from cli.output.results import ResultOptions, result_options
 from cli.source_options import SourceOptions, source_options, sources_argument
@@ -41,7 +41,14 @@ _BLOCK = 1_000
     shown_default="1000",
     section="Output",
 )
-@seed_option("all random draws", "Output")
+@option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Random seed of all random draws.",
+    section="Output",
+)
 @result_options()
 def probing_command(
     sources: tuple[str, ...],

@@ -40,7 +40,11 @@ _SYSTEMS = [
 ]
 
 
-_SYSTEM = option(
+@click.command("reranker", cls=Command)
+@dataset_argument
+@output_folder("Write the reranker to this folder.")
+@training_questions
+@option(
     "--system",
     type=click.Choice(_SYSTEMS),
     metavar="NAME",
@@ -48,13 +52,6 @@ _SYSTEM = option(
     help="Head: bilinear, concat or uv, followed by :linear or :mlp.",
     section="Training",
 )
-
-
-@click.command("reranker", cls=Command)
-@dataset_argument
-@output_folder("Write the reranker to this folder.")
-@training_questions
-@_SYSTEM
 @option(
     "--seeds",
     type=click.IntRange(1),
