@@ -21,7 +21,6 @@ from indexes.files import (
 )
 from indexes.folder.connection import (
     DATABASE_FILE,
-    SEGMENTS_FOLDER,
     Session,
     foreign_files,
     is_index,
@@ -183,10 +182,13 @@ def snapshot_index(folder: str | Path, target: str | Path, progress: Stage = no_
         NotAnIndexError, FormatVersionError
     """
     folder, target = Path(folder), Path(target).resolve()
+    # The segments copied, by number and SHA-256 of the manifest: files linked, and files copied. Of
+    # what was copied of one commit, a later one keeps what it names too.
+    done: dict[tuple[int, str], tuple[int, int]] = {}
     with closing(Session(folder)) as session:
         _check_target(folder, target)
         with whole_folder(target, replace=False) as new:
-            with session.commit(lambda session: _copy_commit(session, new, progress)) as made:
+            with session.commit(lambda session: _copy_commit(session, new, done, progress)) as made:
                 pass
             try:
                 problems = FolderStore(new).verify()
@@ -220,20 +222,24 @@ def _check_target(folder: Path, target: Path) -> None:
         )
 
 
-def _copy_commit(session: Session, new: Path, progress: Stage) -> Backup:
+def _copy_commit(
+    session: Session, new: Path, done: dict[tuple[int, str], tuple[int, int]], progress: Stage
+) -> Backup:
+    """Copy a commit; `done` are the segments that were copied of an earlier one."""
     folder, connection = session.folder, session.connection
     (documents,) = connection.execute("SELECT count(*) FROM documents").fetchone()
     named = connection.execute("SELECT segment, manifest FROM segments").fetchall()
-    # What was copied of an earlier commit, whose files a writer removed meanwhile.
-    shutil.rmtree(new / SEGMENTS_FOLDER, ignore_errors=True)
+    for number, manifest in set(done) - set(named):
+        shutil.rmtree(segment_folder(new, number))
+        del done[number, manifest]
     copied = progress("copying segments", len(named))
-    linked = whole = 0
     for number, manifest in named:
-        source = segment_folder(folder, number)
-        counts = _copy_segment(source, manifest, segment_folder(new, number))
-        linked, whole = linked + counts[0], whole + counts[1]
+        if (number, manifest) not in done:
+            source, into = segment_folder(folder, number), segment_folder(new, number)
+            done[number, manifest] = _copy_segment(source, manifest, into)
         copied(1)
     _copy_database(connection, new / DATABASE_FILE, progress)
+    linked, whole = map(sum, zip((0, 0), *done.values(), strict=True))
     return Backup(session.generation(), documents, len(named), linked, whole)
 
 
@@ -242,6 +248,7 @@ def _copy_segment(source: Path, manifest_hash: str, into: Path) -> tuple[int, in
     names = [*read_manifest(source, manifest_hash)["files"], MANIFEST_FILE]
     linked = 0
     with storage_errors(into):
+        shutil.rmtree(into, ignore_errors=True)
         into.mkdir(parents=True)
         for name in names:
             try:

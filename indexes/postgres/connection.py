@@ -59,7 +59,7 @@ def parse_location(url: str) -> Location:
         options = [pair for pair in pairs if pair[0] != "index"]
         query = urlencode(options, quote_via=quote)
         given = conninfo_to_dict(f"postgresql://{parts.netloc}{parts.path}?{query}")
-        int(str(given.get("port", 0)).replace(",", ""))
+        int(str(given.get("port", "")).replace(",", "") or 0)
     except (ValueError, psycopg.ProgrammingError):
         index = ""
     # An unescaped sign in a password would make its rest a host, port or database.
@@ -82,6 +82,13 @@ def parse_location(url: str) -> Location:
     return Location(index, shown, make_conninfo("", **whole))
 
 
+_REMEDIES: dict[type[psycopg.Error], str] = {
+    errors.ReadOnlySqlTransaction: "write to the primary server",
+    errors.InsufficientPrivilege: "grant it, or connect as another user",
+    errors.QueryCanceled: "raise its timeout, and run the same command again",
+}
+
+
 @contextmanager
 def database_errors(location: Location) -> Iterator[None]:
     """Turn what the server, or the way to it, refuses into one clear error."""
@@ -97,6 +104,9 @@ def _translated(location: Location, error: psycopg.Error) -> RetrieverError:
         return IndexLockedError(f"{location}: another session keeps a lock ({reason}): try again")
     if isinstance(error, errors.DataCorrupted | errors.IndexCorrupted):
         return DamagedIndexError(f"{location}: {reason}; restore the database from a backup")
+    for kind, remedy in _REMEDIES.items():
+        if isinstance(error, kind):
+            return StorageError(f"{location}: {reason}; {remedy}")
     return StorageError(
         f"{location}: the server refused a statement, or the connection was lost ({reason}); run "
         "the same command again when that is mended: nothing is lost or stored twice"

@@ -361,8 +361,10 @@ def _checked(role: str, label: str, value: object, where: str) -> str:
 
 def _shown(value: object) -> str:
     """As JSON, cut where it is long."""
-    plain = isinstance(value, bytes | Exception)
-    text = repr(value) if plain else json.dumps(value, ensure_ascii=False, default=repr)
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError):
+        text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 

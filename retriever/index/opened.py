@@ -101,9 +101,11 @@ class OpenedIndex:
             return self.state_of(view)
 
     def last_state(self) -> IndexState:
-        """The settings that the loaded encoder is of, which those of a view may have replaced."""
-        known = self._known if self._loaded or self._given else None
-        return known or self.state()
+        """The settings that the encoder of queries is of, which may have been replaced since."""
+        known = self._known
+        if known and (self._given or (known.identity, True) in self._chosen):
+            return known
+        return self.state()
 
     def state_of(self, view: View) -> IndexState:
         """The settings of the index that a view is of; EncoderMismatchError if not as expected."""
@@ -155,8 +157,8 @@ class OpenedIndex:
         if self._given is not None:
             return self._given
         use = state.identity, query
-        if use in self._chosen:
-            return self._chosen[use]
+        if (known := self._chosen.get(use)) is not None:
+            return known
         asked, spec = self.asked.settings, state.encoder
         backend, dtype = asked.backend, asked.dtype
         if not query:

@@ -111,6 +111,11 @@ class ReadableIndex:
         """The index's encoder, loaded on first use; raises what `Encoder.from_spec` raises."""
         return self._opened.encoder(self._opened.state())
 
+    @property
+    def query_encoder(self) -> Encoder:
+        """The same as queries are encoded with, which may be in another number format."""
+        return self._opened.encoder(self._opened.state(), query=True)
+
     def __len__(self) -> int:
         """The number of documents."""
         with self._opened.view() as view:

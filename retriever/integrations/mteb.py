@@ -63,12 +63,14 @@ class IndexSearch:
         self.close()
         self._folder.mkdir(parents=True, exist_ok=True)
         name = "-".join((task_metadata.name, hf_subset, hf_split)).replace("/", "_")
+        # MTEB publishes figures.
+        keywords: dict[str, Any] = {"dtype": "float32", **self._create}
         self._index = Index.create(
             self._folder / name,
             self._model,
             encoder=self._encoder,
             device=self._device,
-            **self._create,
+            **keywords,
         )
         self._index.add(_documents(corpus), prune=True)
 

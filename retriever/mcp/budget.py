@@ -80,7 +80,8 @@ def _fit_hit(hit: Hit, excerpt: Excerpt, room: int, *, first: bool) -> dict[str,
     if first and _longest(own.text, room - _size(shown)) < least:
         if shown.pop("metadata", None):
             shown["metadata_left_out"] = True
-        _cut_title(shown, room)
+        if _longest(own.text, room - _size(shown)) < least:
+            _cut_title(shown, room)
     length = _longest(own.text, room - _size(shown))
     shown["text"], shown["stop"] = own.text[:length], own.start + length
     if length == len(own.text):
@@ -138,7 +139,7 @@ def _cut_title(answer: dict[str, Any], room: int) -> None:
     """Cut a title that takes more than half of what the room leaves for title and text."""
     title = answer.get("title", "")
     half = (room - _size({**answer, "title": "", "title_cut": True})) // 2
-    if _size(title) - 2 > half:
+    if title and _size(title) - 2 > half:
         answer["title"] = title[: _longest(title, half)]
         answer["title_cut"] = True
 

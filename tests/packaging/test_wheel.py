@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import venv
@@ -22,9 +23,13 @@ def _run(command, **options):
 def clean(tmp_path_factory):
     """A new environment in which nothing but the wheel and what it asks for is installed."""
     folder = tmp_path_factory.mktemp("wheel")
+    # Other processes that test may build in the same place.
+    source = folder / "source"
+    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "build", "*.egg-info"))
     # From a source distribution, as releases are made.
-    _run([sys.executable, "-m", "build", "--outdir", str(folder), str(ROOT)])
-    _run([sys.executable, "-m", "build", "--wheel", "--outdir", str(folder), str(ROOT / "model")])
+    build = [sys.executable, "-m", "build", "--outdir", str(folder)]
+    _run([*build, str(source)])
+    _run([*build, "--wheel", str(source / "model")])
     venv.create(folder / "env", with_pip=True)
     pip = [str(folder / "env/bin/python"), "-m", "pip", "--disable-pip-version-check"]
     pip += ["install", "--quiet", "--constraint", str(ROOT / "constraints.txt")]
@@ -83,7 +88,7 @@ def test_without_faiss_an_index_without_a_structure_answers_every_query(clean, t
     for mode in ("bm25", "hybrid", "dense"):
         found = _run(["retriever", "query", "cat", "--mode", mode], cwd=tmp_path, env=environment)
         assert "a" in found.stdout
-    command = ["retriever", "compact", "--index-type", "hnsw"]
+    command = ["retriever", "compact", "--index-type", "HNSW16"]
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )

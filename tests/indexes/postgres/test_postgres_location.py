@@ -21,6 +21,7 @@ SECRET = "sekret"
         ("postgresql://me:sekret%40%2F@[::1]:5/db?index=a%20b", "postgresql://me@[::1]:5/db?index=a%20b"),
         ("postgresql:///db?host=/tmp&index=a", "postgresql:///db?host=/tmp&index=a"),
         ("postgresql://h1:1,h2:2/db?index=a", "postgresql://h1:1,h2:2/db?index=a"),
+        ("postgresql://h1,h2/db?index=a", "postgresql://h1,h2/db?index=a"),
     ],
 )  # fmt: skip
 def test_a_url_is_shown_without_its_password(url, shown):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import shutil
 import weakref
 from importlib.util import find_spec
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from retriever import ConfigError, Encoder, Index, encode_shards, import_documents
+from retriever.index.recreation import recreated
 from tests.retriever.encoders.architectures import save
 
 TEXTS = ["w1 w2 w3", "w4 w5 zoo", "w6 w7 w8 w9 Hello"]
@@ -66,6 +68,18 @@ def test_an_index_takes_queries_of_any_backend_and_computes_them_in_float32(bert
         if not form:
             found = [hit.score for hit in hits]
             np.testing.assert_allclose(found, sorted(scores)[::-1], rtol=0, atol=2e-6)
+
+
+def test_an_index_that_was_replaced_needs_the_model_of_the_new_one_alone(bert, tmp_path):
+    shutil.copytree(bert, tmp_path / "old")
+    old = f"{tmp_path / 'old'}::dtype=bfloat16"
+    Index.create(tmp_path / "i", old, device="cpu").close()
+    with Index.open(tmp_path / "i", device="cpu") as index:
+        index.add(TEXTS)
+        with recreated(tmp_path / "i", f"{bert}::pooling=max", device="cpu") as new:
+            new.add(TEXTS)
+        shutil.rmtree(tmp_path / "old")
+        assert len(index.search("w4 w5", mode="dense")) == len(TEXTS)
 
 
 def test_indexes_of_one_encoder_load_it_once(bert, tmp_path):

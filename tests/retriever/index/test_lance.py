@@ -83,11 +83,13 @@ def test_what_cannot_be_imported_is_named(database, made, tmp_path):
     source = f"lancedb:{tmp_path / 'lance'}"
     with pytest.raises(SourceError, match="NAME of a table"):
         import_documents(tmp_path / "index", source, made.model)
-    twice = [{**row, "other": row["vector"]} for row in rows(made)]
-    database.create_table(
-        "two",
-        [{k: v for k, v in row.items() if k != "vector"} | {"v": row["other"]} for row in twice],
+    pa = pytest.importorskip("pyarrow")
+    # Of a list that LanceDB makes a column of, only one named "vector" has a fixed size.
+    kinds = pa.schema(
+        {"id": pa.string(), **dict.fromkeys(("v", "other"), pa.list_(pa.float32(), 8))}
     )
+    twice = [{"id": row["id"], "v": row["vector"], "other": row["vector"]} for row in rows(made)]
+    database.create_table("two", twice, schema=kinds)
     with pytest.raises(SourceError, match="--vector-field"):
         import_documents(tmp_path / "index", f"{source}/two", made.model)
     database.create_table("same", rows(made)[:3] * 2)
