@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
     "product modules": 240,
-    "product lines": 51_800,
-    "test lines": 42_100,
+    "product lines": 50_500,
+    "test lines": 37_700,
     "documentation lines": 5_000,
     "benchmark files": 15,
     "benchmark lines": 3_100,
