@@ -73,21 +73,40 @@ def test_a_lost_connection_is_one_line_and_what_follows_connects_again(store, po
     assert store.verify() == []
 
 
-def test_an_interrupted_statement_leaves_no_connection_behind(store, postgres_server):
-    # Where tests run in the background, it may be ignored.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    interrupt = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-    with closing(store.reader()) as reader:
-        interrupt.start()
-        with pytest.raises(KeyboardInterrupt), reader.view() as view:
-            view.rows("SELECT pg_sleep(30)")
-        signal.signal(signal.SIGINT, before)
-        with reader.view() as view:
-            assert view.count_documents() == 0
-        asked = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(30)%'"
-        asked += " AND state = 'active' AND pid <> pg_backend_pid()"
-        with postgres_server.connect() as connection:
-            assert connection.execute(asked).fetchone() == (0,)
+SLEEPER = """
+import signal, sys
+sys.path[:0] = sys.argv[2:]
+from indexes import open_store
+# A background job ignores it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+reader = open_store(sys.argv[1]).reader()
+try:
+    with reader.view() as view:
+        view.rows("SELECT pg_sleep(30)")
+except KeyboardInterrupt:
+    with reader.view() as view:
+        print("interrupted,", view.count_documents(), "documents")
+reader.close()
+"""
+
+
+def test_an_interrupted_statement_leaves_no_connection_behind(store, postgres_server, postgres_url):
+    # In a process of its own: the signal can end one that runs tests beside others.
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLEEPER, postgres_url, str(Path(__file__).parents[3])],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    asked = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(30)%'"
+    asked += " AND state = 'active' AND pid <> pg_backend_pid()"
+    with postgres_server.connect() as connection:
+        end = time.monotonic() + 20
+        while connection.execute(asked).fetchone() == (0,):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=20)[0] == "interrupted, 0 documents\n"
+        assert connection.execute(asked).fetchone() == (0,)
 
 
 def test_a_forked_child_connects_itself(store):
