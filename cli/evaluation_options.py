@@ -52,7 +52,7 @@ class DataSet(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """The path of the data set."""
-        return Path(value)
+        return data_set(Path(value))
 
 
 dataset_argument = click.argument("dataset", type=DataSet())
