@@ -546,6 +546,7 @@ class Indexer:
         report.updated += len(self._metadata)
 
     def _flush(self) -> None:
+        self._encode_full_windows()
         while self._waiting:
             self._encode_and_write()
         self._write()
