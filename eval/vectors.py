@@ -202,7 +202,7 @@ def _stored(database: sqlite3.Connection, columns: str, text: str, query: bool) 
 def _open_vectors(folder: Path, encoder: Encoder) -> Iterator[sqlite3.Connection]:
     """The file of an encoder; that of a URL is emptied if another model answers under it."""
     spec = encoder.spec
-    dtype = spec.settings.dtype
+    dtype = None if spec.settings.dtype == "float32" else spec.settings.dtype
     path = folder / f"{spec.fingerprint}{f'-{dtype}' if dtype else ''}.sqlite"
     try:
         folder.mkdir(parents=True, exist_ok=True)

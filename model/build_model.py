@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import subprocess
 import sys
+import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
@@ -75,8 +77,15 @@ def build_wheel(
 
 
 def build_sdist(sdist_directory: str, config_settings: Any = None) -> str:
-    """Refuse: the wheel is the same everywhere."""
-    raise NotImplementedError("layer-retriever-minilm has wheels only")
+    """Write an archive of this folder, and return its name; the hook of PEP 517."""
+    name = f"{NAME}-{VERSION}"
+    with tarfile.open(Path(sdist_directory) / f"{name}.tar.gz", "w:gz") as target:
+        for file in ("build_model.py", "pyproject.toml"):
+            target.add(Path(__file__).with_name(file), f"{name}/{file}")
+        facts = tarfile.TarInfo(f"{name}/PKG-INFO")
+        facts.size = len(METADATA.encode())
+        target.addfile(facts, io.BytesIO(METADATA.encode()))
+    return f"{name}.tar.gz"
 
 
 def _digest(content: bytes) -> str:

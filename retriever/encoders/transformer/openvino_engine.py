@@ -140,9 +140,10 @@ def quantize(layer: Affine, measured: Floats) -> QuantizedLinear:
 
 
 def least_cosine(both: Callable[[Sequence[str]], Sequence[Floats]], identity: str) -> float:
-    """The least cosine between two encodings of the calibration's sentences, `both`.
+    """The least cosine, -1 to 1, between two encodings of the calibration's 64 sentences.
 
-    `identity` names the pair, so that it is measured once and then read from the cache.
+    `both` returns them, (64, dimensions) float32 each. `identity` names the pair, so that it is
+    measured once and then read from the cache; where that cannot be written, at each start.
     """
     sentences = _SENTENCES.read_text(encoding="utf-8").splitlines()
     key = hashlib.sha256("\n".join([identity, *sentences]).encode()).hexdigest()[:16]
