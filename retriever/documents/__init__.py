@@ -15,6 +15,7 @@ from hashlib import blake2b
 from itertools import islice
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeGuard, get_args
 
+from retriever.documents.outline import Outline
 from retriever.errors import ConfigError, SourceError
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
@@ -41,12 +42,14 @@ class Document:
         title: None if there is none; without NUL.
         metadata: JSON values by field, for filters; integers within 64 bits, finite numbers,
             strings without NUL.
+        outline: where pages, headings, lines and messages begin in the text; empty if unknown.
     """
 
     id: str
     text: str
     title: str | None = None
     metadata: dict[str, Json] = field(default_factory=dict)
+    outline: Outline = ()
 
     @property
     def is_empty(self) -> bool:
@@ -276,6 +279,8 @@ class Record(NamedTuple):
     fault: str | None = None
     # Whether `fault` is no error but says why the source does not include the file.
     passed_over: bool = False
+    # Of the text, as in `Document`.
+    outline: Outline = ()
 
 
 class Assembler:
@@ -328,7 +333,7 @@ class Assembler:
             if self._leave_out is None:
                 raise SourceError(f"{where}: the field {name!r} {fault}")
             self._leave_out(where, name, fault)
-        return Document(id_, text, title, metadata)
+        return Document(id_, text, title, metadata, record.outline)
 
     def _check_present(self, where: str, values: dict[str, Any]) -> None:
         if self._text_name is None:
