@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,17 +21,11 @@ from indexes.files import readable
 from indexes.filters.allowed import Allowed, RanksCache
 from indexes.filters.columns import UNKEPT, VALUES_SINCE, field_numbers, unkept_positions, unpacked
 from indexes.filters.grammar import (
-    Among,
     And,
     Comparison,
-    Contains,
-    Differs,
-    Exists,
     Expression,
-    Like,
     Not,
     Or,
-    Ordered,
     Scalar,
     Value,
     Where,
@@ -212,29 +205,28 @@ def condition_of(comparison: Comparison) -> Condition:
 
 def _test(comparison: Comparison, value: str, kind: str) -> tuple[str, Sequence[Value]]:
     """SQL for a comparison with `value`, of the JSON type `kind`, and its parameters."""
-    match comparison:
-        case Exists():
+    values = comparison.values
+    match comparison.operator:
+        case "exists":
             return f"{kind} <> 'null'", ()
-        case Like(pattern=pattern):
-            return f"({kind} = 'text' AND {value} LIKE ?)", (pattern,)
-        case Contains(value=wanted):
-            test, parameters = _equals("e.value", "e.type", [wanted])
+        case "like":
+            return f"({kind} = 'text' AND {value} LIKE ?)", values
+        case "contains":
+            test, parameters = _equals("e.value", "e.type", values)
             array = f"CASE {kind} WHEN 'array' THEN {value} ELSE '[]' END"
             test = f"EXISTS (SELECT 1 FROM json_each({array}) AS e WHERE {test})"  # noqa: S608
-            if isinstance(wanted, str):
+            if isinstance(values[0], str):
                 test = f"({test} OR {kind} = 'text' AND instr({value}, ?) > 0)"
-                parameters.append(wanted)
+                parameters += values
             return test, parameters
-        case Among(values=values):
+        case "in":
             return _equals(value, kind, values)
-        case Differs(value=unwanted):
-            test, parameters = _equals(value, kind, [unwanted])
+        case "!=":
+            test, parameters = _equals(value, kind, values)
             return f"({kind} <> 'null' AND NOT {test})", parameters
-        case Ordered(operator=operator, value=limit):
-            types = "'text'" if isinstance(limit, str) else "'integer', 'real'"
-            return f"({kind} IN ({types}) AND {value} {operator} ?)", (limit,)
-        case _:
-            assert_never(comparison)
+        case operator:
+            types = "'text'" if isinstance(values[0], str) else "'integer', 'real'"
+            return f"({kind} IN ({types}) AND {value} {operator} ?)", values
 
 
 def _equals(value: str, kind: str, wanted: Sequence[Scalar]) -> tuple[str, list[Value]]:

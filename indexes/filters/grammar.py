@@ -20,6 +20,7 @@ from indexes.protocol import FieldType
 Value = str | int | float
 # A string, a number (an integer of 64 bits or a finite float) or a boolean; 1 is not True.
 Scalar = Value | bool
+Operator = Literal["exists", "in", "!=", "like", "contains", "<", "<=", ">", ">="]
 
 KEYWORDS = frozenset(
     ("and", "or", "not", "in", "like", "contains", "exists", "true", "false", "null")
@@ -46,51 +47,20 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Exists:
-    """The field is there and not null."""
+class Comparison:
+    """A field, an operator, and what the field is compared with.
+
+    ``exists`` has no value: the field is there and not null. ``in`` has any number: the field is
+    one of them, of the same JSON type. All others have one. ``!=`` is true if the field is there
+    and is not the value; ``like`` if it is a string that fits a pattern of ``%`` and ``_``, where
+    A-Z and a-z are equal; ``contains`` if it is an array that holds the value, or a string that
+    holds the string; ``<``, ``<=``, ``>`` and ``>=`` if it is of the type of the value, a string or
+    a number, and in that order.
+    """
 
     field: Field
-
-
-@dataclass(frozen=True, slots=True)
-class Like:
-    """The field is a string that fits a pattern of ``%`` and ``_``; A-Z and a-z are equal."""
-
-    field: Field
-    pattern: str
-
-
-@dataclass(frozen=True, slots=True)
-class Contains:
-    """The field is an array that holds the value, or a string that holds the string."""
-
-    field: Field
-    value: Scalar
-
-
-@dataclass(frozen=True, slots=True)
-class Among:
-    """The field is one of the values, of the same JSON type."""
-
-    field: Field
-    values: tuple[Scalar, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Differs:
-    """The field is present, and is not the value."""
-
-    field: Field
-    value: Scalar
-
-
-@dataclass(frozen=True, slots=True)
-class Ordered:
-    """The field is of the value's JSON type, and this holds: field, operator, value."""
-
-    field: Field
-    operator: Literal["<", "<=", ">", ">="]
-    value: Value
+    operator: Operator
+    values: tuple[Scalar, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +84,6 @@ class Or:
     parts: tuple[Expression, ...]
 
 
-Comparison = Exists | Like | Contains | Among | Differs | Ordered
 Expression = Comparison | Not | And | Or
 
 
@@ -177,19 +146,14 @@ def _comparisons(node: Expression) -> Iterator[Comparison]:
 
 def _types_wanted(comparison: Comparison) -> list[list[FieldType]]:
     """For each type of its values, the types of which the field must have one to match."""
-    match comparison:
-        case Exists():
-            return []
-        case _ if len(comparison.field.names) > 1:
-            return [["object"]]
-        case Like():
-            return [["string"]]
-        case Contains(value=value):
-            return [["string", "array"] if isinstance(value, str) else ["array"]]
-        case Among(values=values):
-            return [[type_] for type_ in dict.fromkeys(map(_type, values))]
-        case _:
-            return [[_type(comparison.value)]]
+    if comparison.operator == "exists":
+        return []
+    if len(comparison.field.names) > 1:
+        return [["object"]]
+    types = dict.fromkeys(map(_type, comparison.values))
+    if comparison.operator == "contains":
+        return [["string", "array"] if "string" in types else ["array"]]
+    return [[type_] for type_ in types]
 
 
 def _type(value: Scalar) -> FieldType:
@@ -426,27 +390,28 @@ class _Parser:
         operator = self._expect(expected, *_OPERATORS, "in", "like", "contains", "exists")
         match _OPERATORS.get(operator.kind, operator.kind):
             case "exists":
-                return Exists(field)
+                return Comparison(field, "exists")
             case "like":
                 pattern = self._expect("a string after 'like'", "string")
                 if len(pattern.raw) > MAX_PATTERN:
                     limit = f"at most {MAX_PATTERN} characters in a pattern"
                     raise error_at(pattern.position, limit, str(len(pattern.raw)))
-                return Like(field, str(pattern.value))
+                return Comparison(field, "like", (pattern.value,))
             case "contains":
                 expected = "a string, a number, true or false after 'contains'"
                 literal = self._expect(expected, "string", "number", "true", "false")
-                return Contains(field, _scalar(literal))
+                return Comparison(field, "contains", (_scalar(literal),))
             case "in":
                 return _among(field, self._list())
             case "=":
                 return _among(field, [self._literal()])
             case "!=":
                 value = self._literal()
-                return Exists(field) if value is None else Differs(field, value)
+                exists = Comparison(field, "exists")
+                return exists if value is None else Comparison(field, "!=", (value,))
             case order:
                 literal = self._expect(f"a number or a string after '{order}'", "number", "string")
-                return Ordered(field, cast(Literal["<", "<=", ">", ">="], order), literal.value)
+                return Comparison(field, cast(Operator, order), (literal.value,))
 
     def _field(self) -> Field:
         expected = "a field name (in backquotes unless it is a plain word)"
@@ -480,9 +445,9 @@ def _among(field: Field, values: Sequence[Scalar | None]) -> Expression:
     """One of some values, of which None stands for absent or null."""
     present = tuple(value for value in values if value is not None)
     if len(present) == len(values):
-        return Among(field, present)
-    absent = Not(Exists(field))
-    return Or((Among(field, present), absent)) if present else absent
+        return Comparison(field, "in", present)
+    absent = Not(Comparison(field, "exists"))
+    return Or((Comparison(field, "in", present), absent)) if present else absent
 
 
 def _scalar(literal: Token) -> Scalar:

@@ -18,16 +18,10 @@ from typing import Any
 
 from indexes.errors import FilterError
 from indexes.filters.grammar import (
-    Among,
     And,
-    Contains,
-    Differs,
-    Exists,
     Expression,
-    Like,
     Not,
     Or,
-    Ordered,
     Where,
 )
 
@@ -119,22 +113,26 @@ def _selected(node: Expression, doubts: set[int], *, negated: bool = False) -> s
         return f"({word.join(parts)})"
     path = ("own" if node.field.own else "metadata", *node.field.names)
     exists, string = fact("exists", path), fact("string", path)
-    match node:
-        case Exists():
+    equal = [fact("equals", path, *_key(value)) for value in node.values]
+    match node.operator:
+        case "exists":
             return has(exists, negated=negated)
-        case Among(_, values):
-            return has(*(fact("equals", path, *_key(value)) for value in values), negated=negated)
-        case Differs(_, value):
+        case "in":
+            return has(*equal, negated=negated)
+        case "!=":
             word = "or" if negated else "and"
-            equal = has(fact("equals", path, *_key(value)), negated=not negated)
-            return f"({has(exists, negated=negated)} {word} {equal})"
-        case Contains(_, value):
+            other = has(*equal, negated=not negated)
+            return f"({has(exists, negated=negated)} {word} {other})"
+        case "contains":
+            (value,) = node.values
             doubts |= {string} if isinstance(value, str) else set()
             return has(fact("holds", path, *_key(value)), negated=negated)
-        case Like(_, pattern):
+        case "like":
+            pattern = str(node.values[0])
             doubts |= {string} if pattern.strip("%") or not pattern else set()
             return has(string, negated=negated)
-        case Ordered(_, operator, value):
+        case operator:
+            (value,) = node.values
             typed, unordered = fact(_kind(value), path), fact("unordered", _kind(value), path)
             doubts.add(unordered if _is_ordered(value) else typed)
             text = json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)

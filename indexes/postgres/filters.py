@@ -10,21 +10,14 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import Any
 
 from indexes.filters.grammar import (
-    Among,
     And,
     Comparison,
-    Contains,
-    Differs,
-    Exists,
     Expression,
-    Field,
-    Like,
     Not,
     Or,
-    Ordered,
     Scalar,
 )
 from indexes.folder.documents import metadata_json
@@ -95,68 +88,62 @@ def _joined(joint: str, parts: Sequence[Condition]) -> Condition:
 def _of_column(comparison: Comparison, column: str) -> Condition:
     """A comparison of the document's own id or title."""
     present = f"{column} IS NOT NULL"
-    match comparison:
-        case Exists():
-            return Condition(f"({present})", ())
-        case Like(pattern=pattern):
-            return _like(column, pattern)
-        case Contains(value=str(value)):
-            return Condition(f"(strpos({column}, %s) > 0)", (value,))
-        case Among(values=values):
-            strings = [value for value in values if isinstance(value, str)]
+    strings = [value for value in comparison.values if isinstance(value, str)]
+    match comparison.operator:
+        case "in":
             return Condition(f"({column} = ANY(%s))", (strings,))
-        case Differs(value=str(value)):
-            return Condition(f"({column} <> %s)", (value,))
-        case Differs():
+        case "exists":
             return Condition(f"({present})", ())
-        case Ordered(operator=operator, value=str(value)):
-            return Condition(f"({column} {operator} %s)", (value,))
-        case Contains() | Ordered():
+        case "!=" if not strings:
+            return Condition(f"({present})", ())
+        case _ if not strings:
             return Condition("FALSE", ())
-        case _:
-            assert_never(comparison)
+        case "like":
+            return _like(column, strings[0])
+        case "contains":
+            return Condition(f"(strpos({column}, %s) > 0)", (strings[0],))
+        case operator:
+            return Condition(f"({column} {operator} %s)", (strings[0],))
 
 
 def _of_metadata(comparison: Comparison) -> Condition:
-    names = comparison.field.names
+    names, wanted = comparison.field.names, comparison.values
     value = "d.metadata" + " -> %s::text" * len(names)
     text = f"(({value}) #>> ARRAY[]::text[])"
     string = f"jsonb_typeof({value}) = 'string'"
     present = Condition(f"(jsonb_typeof({value}) <> 'null')", names)
-    match comparison:
-        case Exists():
+    match comparison.operator:
+        case "exists":
             return present
-        case Like(pattern=pattern):
-            like = _like(text, pattern)
+        case "like":
+            like = _like(text, str(wanted[0]))
             return Condition(f"({string} AND {like.text})", (*names, *names, *like.parameters))
-        case Contains(field=field, value=wanted):
-            held = _holds(field, [wanted])
-            if not isinstance(wanted, str):
+        case "contains":
+            held = _holds(names, list(wanted))
+            if not isinstance(wanted[0], str):
                 return held
-            part = Condition(f"({string} AND strpos({text}, %s) > 0)", (*names, *names, wanted))
+            part = Condition(f"({string} AND strpos({text}, %s) > 0)", (*names, *names, wanted[0]))
             return _joined(" OR ", [held, part])
-        case Among(field=field, values=values):
-            if len(values) <= _FEW_VALUES:
-                return _joined(" OR ", [_holds(field, one) for one in values])
-            literals = [_json(one) for one in values]
+        case "in":
+            if len(wanted) <= _FEW_VALUES:
+                return _joined(" OR ", [_holds(names, one) for one in wanted])
+            literals = [_json(one) for one in wanted]
             return Condition(f"(({value}) = ANY(%s::jsonb[]))", (*names, literals))
-        case Differs(value=unwanted):
+        case "!=":
             test = f"{present.text} AND ({value}) <> %s::jsonb"
-            return Condition(f"({test})", (*names, *names, _json(unwanted)))
-        case Ordered(operator=operator, value=str(limit)):
+            return Condition(f"({test})", (*names, *names, _json(wanted[0])))
+        case operator if isinstance(wanted[0], str):
             test = f'{string} AND {text} COLLATE "C" {operator} %s'
-            return Condition(f"({test})", (*names, *names, limit))
-        case Ordered(operator=operator, value=limit):
+            return Condition(f"({test})", (*names, *names, wanted[0]))
+        case operator:
             test = f"jsonb_typeof({value}) = 'number' AND ({value}) {operator} %s::jsonb"
-            return Condition(f"({test})", (*names, *names, _json(limit)))
-        case _:
-            assert_never(comparison)
+            return Condition(f"({test})", (*names, *names, _json(wanted[0])))
 
 
-def _holds(field: Field, wanted: Scalar | list[Scalar]) -> Condition:
+def _holds(names: Sequence[str], wanted: Scalar | list[Scalar]) -> Condition:
     """The metadata has this scalar at the field's path; or, in a list, an array that holds it."""
     whole: Any = [_exact(one) for one in wanted] if isinstance(wanted, list) else _exact(wanted)
-    for name in reversed(field.names):
+    for name in reversed(names):
         whole = {name: whole}
     return Condition("(d.metadata @> %s::jsonb)", (json.dumps(whole),))
 
