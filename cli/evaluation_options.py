@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -24,10 +24,10 @@ from cli.options import (
     option,
     settings,
 )
+from eval.settings import Loading, QuestionSettings, Resampling, TransferSettings
 from retriever.settings import setting
 
 if TYPE_CHECKING:
-    from eval import QuestionSettings, Resampling
     from retriever.encoders.settings import Pooling
 
 
@@ -108,24 +108,8 @@ def cache_folder(wanted: bool) -> Path | None:
     return default_cache() if wanted else None
 
 
-@dataclass(frozen=True, slots=True)
-class ResamplingOptions:
-    """How p-values, and intervals of correlations, are computed."""
-
-    resamples: int = setting(
-        10_000, "Number of resamples of a test, and of the intervals of correlations.", low=100
-    )
-    seed: int = setting(0, "Random seed of the resamples.", low=0)
-
-    def settings(self) -> Resampling:
-        """The same for an evaluation."""
-        from eval import Resampling
-
-        return Resampling(self.resamples, self.seed)
-
-
-# The command takes `resampling: ResamplingOptions`.
-resampling_options = settings("resampling", ResamplingOptions)
+# The command takes `resampling: Resampling`.
+resampling_options = settings("resampling", Resampling)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,15 +161,14 @@ class SentenceOptions(LayerOptions):
         asked = self.encoders or (() if self.lists else (self.model or MINILM,))
         return named_encoders(asked, self.lists, self.model)
 
-    def shared(self, resampling: ResamplingOptions) -> dict[str, Any]:
+    def shared(self, resampling: Resampling) -> dict[str, Any]:
         """The settings that scores of every kind have; a baseline without a model is of --model."""
-        from eval import Loading
         from retriever.encoders.settings import over_model
 
         return {
             "poolings": self.scored_poolings(),
             "baseline": self.baseline and over_model(self.baseline, self.model or MINILM),
-            "resampling": resampling.settings(),
+            "resampling": resampling,
             "loading": Loading(self.device, self.download, cache_folder(self.cache)),
         }
 
@@ -226,61 +209,8 @@ sentence_options = settings(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ClassifierOptions:
-    """What is trained on the vectors; None where nothing is asked."""
-
-    classifier: Literal["lr", "lr-senteval", "mlp"] = setting(
-        "lr",
-        "Logistic regression, that of SentEval's code, or an MLP with 50 hidden units.",
-        section="Training",
-    )
-    seeds: int | None = setting(
-        None,
-        "Number of random seeds, each with its own divisions and training.",
-        low=1,
-        shown="5",
-        section="Training",
-    )
-
-
-# The command takes `classifier: ClassifierOptions`.
-classifier_options = settings("classifier", ClassifierOptions, "classifier seeds")
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionOptions:
-    """How a question set is read and divided."""
-
-    variant: str | None = setting(
-        None, "Variant of a set that has several: clean or raw, or a pool size.", section="Input"
-    )
-    # A `Location`.
-    index: Any = None
-    train_split: str = setting("train", "Split to train on.", section="Training")
-    dev_split: str = setting("dev", "Split to choose epochs and weights on.")
-    dev_share: float | None = setting(
-        None,
-        "Hold out this share of the training questions instead of reading the dev split.",
-        low=0,
-        high=1,
-        low_open=True,
-        high_open=True,
-        section="Training",
-    )
-    without: tuple[Path, ...] = ()
-    depth: int = setting(
-        100, "For a set without pools: number of hits of --index per question.", low=1
-    )
-    form: str | None = setting(
-        None, "Form of the data set.", shown="detected from its files", section="Input"
-    )
-
-    def settings(self) -> QuestionSettings:
-        """The same for an evaluation."""
-        from eval import QuestionSettings
-
-        return QuestionSettings(**{one.name: getattr(self, one.name) for one in fields(self)})
+# The command takes `scoring: TransferSettings`.
+classifier_options = settings("scoring", TransferSettings, "classifier seeds")
 
 
 _POOLS = option(
@@ -301,6 +231,6 @@ _WITHOUT = option(
     section="Training",
 )
 _QUESTIONS = "variant train_split dev_share"
-# The command takes `data: QuestionOptions`.
-question_options = settings("data", QuestionOptions, _QUESTIONS, options=[_POOLS])
-training_questions = settings("data", QuestionOptions, _QUESTIONS, options=[_POOLS, _WITHOUT])
+# The command takes `data: QuestionSettings`.
+question_options = settings("data", QuestionSettings, _QUESTIONS, options=[_POOLS])
+training_questions = settings("data", QuestionSettings, _QUESTIONS, options=[_POOLS, _WITHOUT])

@@ -11,7 +11,7 @@ import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, get_args
@@ -20,9 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.progress import Done, ignore
+from eval.settings import Loading
 from retriever.encoders.computing import BATCH_PIECES, token_batches
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.registry import LoadContext, is_static_folder, load_model
+from retriever.encoders.registry import is_static_folder
 from retriever.encoders.settings import (
     DEFAULT_MODEL,
     EncoderSettings,
@@ -33,7 +34,6 @@ from retriever.encoders.settings import (
 from retriever.encoders.spec import probe_lists, same_vectors
 from retriever.encoders.static.fitting import fit_static
 from retriever.encoders.static.settings import FITTED
-from retriever.encoders.transformer.backbone import sharing
 from retriever.errors import ConfigError, StorageError, require_several
 
 Floats = NDArray[np.float32]
@@ -66,38 +66,6 @@ _TABLE = """
 """
 # The settings that turn layers into a vector: a sweep over layers decides them itself.
 _DECIDED = ("layers", "fusion", "pooling", "normalize")
-
-
-@dataclass(frozen=True, slots=True)
-class Loading:
-    """Where models come from, and where vectors are cached.
-
-    Attributes:
-        device: a torch device; None takes a GPU if there is one.
-        download: download models that are not in the local hub cache.
-        cache: a folder that keeps vectors, see `default_cache`; None keeps none.
-    """
-
-    device: str | None = None
-    download: bool = False
-    cache: Path | None = None
-
-    def load(self, encoder: str | EncoderSettings) -> Encoder:
-        """Load an encoder by its text form or settings; raises what `Encoder.load` raises."""
-        return Encoder.load(encoder, device=self.device, download=self.download)
-
-    def load_together(self, encoders: Sequence[str]) -> list[Encoder]:
-        """Load encoders of which those of the same weights and number format share passes, in torch
-        unless they name another backend or a number format that torch lacks.
-        """
-        context = LoadContext(self.device, self.download, sharing())
-        loaded = []
-        for asked in map(parse_encoder, encoders):
-            if asked.backend in ("openvino", "numpy") or asked.dtype == "int8":
-                loaded.append(self.load(asked))
-            else:
-                loaded.append(Encoder(*load_model(asked, context)))
-        return loaded
 
 
 def distinct(texts: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:

@@ -9,13 +9,13 @@ from typing import Literal
 import click
 
 from cli.evaluation_options import (
-    ResamplingOptions,
     baseline_option,
     measure_option,
     resampling_options,
     without_positive_option,
 )
 from cli.options import Command, json_option, option
+from eval.settings import Resampling
 from retriever.terminal import without_controls
 
 _DEFAULT = ("AP", "RR", "nDCG@10")
@@ -59,7 +59,7 @@ def compare_command(
     baseline: str | None,
     without_positive: Literal["exclude", "count"],
     top: int,
-    resampling: ResamplingOptions,
+    resampling: Resampling,
     as_json: bool,
 ) -> None:
     """Score each RUN (TREC format), and compare it with the baseline.

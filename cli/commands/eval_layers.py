@@ -2,48 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import click
 
 from cli.evaluation_options import DataSet, cache_folder, cache_option
 from cli.options import MINILM, Command, EncoderOptions, encoder_options, option, settings
 from cli.output.results import ResultOptions, command_line, result_options
-from retriever.settings import setting
-
-
-@dataclass(frozen=True, slots=True)
-class SearchOptions:
-    """What is searched, and how the choice is tested."""
-
-    split: str | None = setting(
-        None, "Split of a folder to search on.", shown="dev", section="Input"
-    )
-    test_split: str | None = setting(
-        None, "Split of a folder to test the choice on.", section="Input"
-    )
-    objective: str | None = setting(
-        None,
-        "Objective: spearman or pearson for pairs; AP, RR, nDCG@10 or another measure for "
-        "questions.",
-        shown="spearman or AP",
-        section="Search",
-    )
-    max_layers: int | None = setting(
-        None, "Maximum number of layers in a set.", low=1, shown="all", section="Search"
-    )
-    protocol: Literal["given", "paper"] = setting(
-        "given",
-        "Search and test on the data as given, or shuffle and divide the pairs as in the paper.",
-        section="Search",
-    )
-    top: int = setting(10, "Number of best sets to show.", low=1, section="Output")
-    shuffles: int = setting(5, "Number of shuffles of --protocol paper.", low=1)
-    dev_size: int = setting(350, "Number of pairs that --protocol paper searches on.", low=2)
-    resamples: int = setting(1000, "Number of resamples for the interval of the gain.", low=100)
-    seed: int = setting(0, "Random seed of the resamples and shuffles.", low=0)
+from eval.settings import LayerSearchSettings, Loading
 
 
 @click.command("layers", cls=Command)
@@ -55,14 +22,14 @@ class SearchOptions:
     help="File of scored pairs to test the choice on.",
     section="Input",
 )
-@settings("search", SearchOptions, "split test_split objective max_layers protocol")
+@settings("search", LayerSearchSettings, "split test_split objective max_layers protocol")
 @encoder_options(MINILM, "pooling dtype")
 @cache_option
 @result_options("the report, best sets and figure", plot=True)
 def layers_command(
     data: tuple[Path, ...],
     test: Path | None,
-    search: SearchOptions,
+    search: LayerSearchSettings,
     encoder: EncoderOptions,
     cache: bool,
     shown: ResultOptions,
@@ -75,7 +42,7 @@ def layers_command(
     ::fusion=max and ::head=yes in --model search the maximum over layers and the model's head after
     fusion, more slowly.
     """
-    from eval import LayerSearchSettings, Loading, search_layers
+    from eval import search_layers
 
     if len(data) > 1 and search.protocol == "given":
         raise click.UsageError(
@@ -83,10 +50,10 @@ def layers_command(
             "on with --test, or merge and divide all of them with --protocol paper"
         )
     choice = encoder.choice()
-    settings = LayerSearchSettings(
+    settings = replace(
+        search,
         encoder=choice.encoder,
         loading=Loading(choice.device, choice.download, cache_folder(cache)),
-        **asdict(search),
     )
     with shown.stages() as progress:
         result = search_layers(data, settings, test=test, progress=progress, command=command_line())

@@ -10,8 +10,6 @@ import click
 
 from cli.evaluation_options import (
     LayerOptions,
-    QuestionOptions,
-    ResamplingOptions,
     baseline_option,
     by_layer_option,
     cache_folder,
@@ -32,6 +30,7 @@ from cli.options import (
     settings,
 )
 from cli.output.results import ResultOptions, command_line, result_options
+from eval.settings import Loading, QuestionSettings, Resampling
 from retriever.settings import setting
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ class RunOptions:
 def qa_command(
     dataset: Path,
     run: RunOptions,
-    data: QuestionOptions,
+    data: QuestionSettings,
     systems: tuple[str, ...],
     baseline: str | None,
     measures: tuple[str, ...],
@@ -103,7 +102,7 @@ def qa_command(
     states: LayerOptions,
     encoder: EncoderOptions,
     cache: bool,
-    resampling: ResamplingOptions,
+    resampling: Resampling,
     shown: ResultOptions,
 ) -> None:
     """Rank the candidates of each question of DATASET with several systems.
@@ -113,7 +112,7 @@ def qa_command(
     on its training split; epochs and weights are chosen on its dev split. Systems are compared by
     intervals and paired tests. --by-layer ranks by every hidden state of the model instead.
     """
-    from eval import Loading, QASettings, rank_layers, rank_systems
+    from eval import QASettings, rank_layers, rank_systems
     from eval.qa.systems import INTERACTIONS, parse_systems
 
     named = parse_systems(systems)
@@ -130,12 +129,12 @@ def qa_command(
     asked = QASettings(
         encoder=choice.encoder,
         loading=Loading(choice.device, choice.download, cache_folder(cache)),
-        data=data.settings(),
+        data=data,
         **asdict(run),
         measures=measures or None,
         baseline=baseline,
         without_positive=without_positive,
-        resampling=resampling.settings(),
+        resampling=resampling,
         models=None if shown.report is None else shown.report / "rerankers",
     )
     result: QAResult | SentenceResult

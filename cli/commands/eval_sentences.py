@@ -3,45 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 
 from cli.evaluation_options import (
-    ClassifierOptions,
-    ResamplingOptions,
     SentenceOptions,
     classifier_options,
     datasets_argument,
     resampling_options,
     sentence_options,
 )
-from cli.options import Command, flag_of, is_given, settings
+from cli.options import Command, flag_of, is_given, option, settings
 from cli.output.results import ResultOptions, command_line, result_options
+from eval.settings import (
+    LayerTransferSettings,
+    ProtocolName,
+    RelatednessSettings,
+    Resampling,
+    STSSettings,
+    TransferProtocol,
+    TransferSettings,
+)
 from retriever.settings import setting
-
-
-@dataclass(frozen=True, slots=True)
-class SimilarityOptions:
-    """How similarity is scored."""
-
-    aggregation: Literal["all", "mean", "wmean"] = setting(
-        "all",
-        "How the parts of a test become one number: as one list, by their mean, or by their mean "
-        "weighted by pairs.",
-        section="Scoring",
-    )
-    supervised: bool = setting(
-        False,
-        "SentEval's protocol for STS-B and SICK-R: train a softmax layer on the pairs of each set.",
-        section="Training",
-    )
-    seeds: int | None = setting(
-        None, "Number of times that --supervised trains the layer.", low=1, shown="5"
-    )
 
 
 def _score(
@@ -60,14 +47,28 @@ def _score(
 @click.command("sts", cls=Command)
 @datasets_argument
 @sentence_options
-@settings("scoring", SimilarityOptions, "aggregation supervised")
+@settings("scoring", STSSettings, "aggregation")
+@option(
+    "--supervised",
+    is_flag=True,
+    help="SentEval's protocol for STS-B and SICK-R: train a softmax layer on the pairs of each "
+    "set.",
+    section="Training",
+)
+@settings(
+    "training",
+    RelatednessSettings,
+    leave_out=("loss", "batch", "look", "patience", "epochs", "rate"),
+)
 @resampling_options
 @result_options("the report, values by pair and figures")
 def sts_command(
     datasets: tuple[Path, ...],
     encoders: SentenceOptions,
-    scoring: SimilarityOptions,
-    resampling: ResamplingOptions,
+    scoring: STSSettings,
+    supervised: bool,
+    training: RelatednessSettings,
+    resampling: Resampling,
     shown: ResultOptions,
 ) -> None:
     """Correlate the cosines of encoders with human scores of similarity.
@@ -76,14 +77,12 @@ def sts_command(
     file of scored pairs. Reports Spearman's and Pearson's correlations with intervals and paired
     tests.
     """
-    from eval import RelatednessSettings, STSSettings, score_sts
+    from eval import score_sts
 
-    if scoring.seeds is not None and not scoring.supervised:
+    if is_given("seeds") and not supervised:
         raise click.UsageError("--set seeds belongs to --supervised: cosines are not random")
-    settings = STSSettings(
-        aggregation=scoring.aggregation,
-        supervised=RelatednessSettings(seeds=scoring.seeds or 5) if scoring.supervised else None,
-        **encoders.shared(resampling),
+    settings = replace(
+        scoring, supervised=training if supervised else None, **encoders.shared(resampling)
     )
     _score(score_sts, datasets, encoders, settings, shown)
 
@@ -105,7 +104,7 @@ def _shares(text: str) -> tuple[float, ...]:
 class ProtocolOptions:
     """How a task is divided, and layers are chosen on it."""
 
-    protocol: Literal["senteval", "bert-lc"] | None = setting(
+    protocol: ProtocolName | None = setting(
         None,
         "senteval: the splits of each set, or nested folds. bert-lc: divisions of the whole set "
         "into 85% and 15%.",
@@ -118,22 +117,11 @@ class ProtocolOptions:
         "compare them with the last layer, the last four and random ones.",
         section="Scoring",
     )
-    max_layers: int = setting(
-        4, "Maximum number of layers in a set for --layers-search.", low=1, section="Training"
-    )
     train_share: str = setting(
         "1",
         "Share of the training examples of each division that --layers-search chooses and learns "
         "on, such as 0.25 or 1/4. Several, with commas between, are drawn as a curve.",
         section="Training",
-    )
-    folds: int = setting(10, "Number of folds of each cross-validation.", low=2)
-    outer: int = setting(10, "Number of divisions that bert-lc tests on.", low=1)
-    inner: int = setting(10, "Number of divisions that --layers-search chooses layers on.", low=1)
-    finalists: int = setting(
-        1,
-        "Number of best sets from which the tested classifier makes the choice of --layers-search.",
-        low=1,
     )
 
 
@@ -144,17 +132,21 @@ class ProtocolOptions:
 @settings(
     "division",
     ProtocolOptions,
-    "protocol layers_search max_layers train_share",
+    "protocol layers_search train_share",
     metavars={"train_share": "SHARE[,SHARE...]"},
 )
+@settings("search", LayerTransferSettings, "max_layers", leave_out=("strength", "seed"))
+@settings("tested", TransferProtocol, leave_out=("name",))
 @resampling_options
 @result_options("the report, values by example and figures")
 def transfer_command(
     datasets: tuple[Path, ...],
     encoders: SentenceOptions,
-    classifier: ClassifierOptions,
+    scoring: TransferSettings,
     division: ProtocolOptions,
-    resampling: ResamplingOptions,
+    search: LayerTransferSettings,
+    tested: TransferProtocol,
+    resampling: Resampling,
     shown: ResultOptions,
 ) -> None:
     """Train and test a classifier on the vectors of encoders.
@@ -162,35 +154,30 @@ def transfer_command(
     DATASET is the folder of a task (MR, CR, SUBJ, MPQA, SST, TREC, MRPC, ...; its form is
     detected), or its one file.
     """
-    from eval import LayerTransferSettings, TransferProtocol, TransferSettings, score_transfer
+    from eval import score_transfer
 
-    search, protocol = division.layers_search, division.protocol
-    if search and (protocol == "senteval" or classifier.seeds is not None):
-        name = "--seeds" if classifier.seeds is not None else "--protocol"
+    searching, protocol = division.layers_search, division.protocol
+    if searching and (protocol == "senteval" or is_given("seeds")):
+        name = "--seeds" if is_given("seeds") else "--protocol"
         raise click.UsageError(
             f"{name}: --layers-search tests the chosen layers on `outer` divisions by bert-lc; "
             f"leave out {name}"
         )
-    nested = protocol != "bert-lc" and not search
+    nested = protocol != "bert-lc" and not searching
     for name, idle, of in (
-        ("inner", not search, "--layers-search"),
-        ("max_layers", not search, "--layers-search"),
-        ("finalists", not search, "--layers-search"),
-        ("train_share", not search, "--layers-search"),
+        ("inner", not searching, "--layers-search"),
+        ("max_layers", not searching, "--layers-search"),
+        ("finalists", not searching, "--layers-search"),
+        ("train_share", not searching, "--layers-search"),
         ("outer", nested, "--protocol bert-lc or --layers-search"),
         ("folds", not nested, "--protocol senteval"),
     ):
         if idle and is_given(name):
             raise click.UsageError(f"{flag_of(name)}: only {of} uses it; leave it out")
-    settings = TransferSettings(
-        classifier=classifier.classifier,
-        protocol=TransferProtocol(protocol or "senteval", division.folds, division.outer),
-        seeds=classifier.seeds or 5,
-        layer_search=LayerTransferSettings(
-            division.max_layers, division.outer, division.inner, finalists=division.finalists
-        )
-        if search
-        else None,
+    settings = replace(
+        scoring,
+        protocol=replace(tested, name=protocol or "senteval"),
+        layer_search=search if searching else None,
         train_shares=_shares(division.train_share),
         **encoders.shared(resampling),
     )
@@ -206,8 +193,8 @@ def transfer_command(
 def probe_command(
     datasets: tuple[Path, ...],
     encoders: SentenceOptions,
-    classifier: ClassifierOptions,
-    resampling: ResamplingOptions,
+    scoring: TransferSettings,
+    resampling: Resampling,
     shown: ResultOptions,
 ) -> None:
     """Train a classifier to predict length, words, tense, ... from the vectors of encoders.
@@ -215,11 +202,7 @@ def probe_command(
     DATASET is a file of a probing task in SentEval's form: one of its ten, one that `retriever make
     probing` writes, or your own. The dev split chooses the strength of regularization.
     """
-    from eval import TransferSettings, score_probing
+    from eval import score_probing
 
-    settings = TransferSettings(
-        classifier=classifier.classifier,
-        seeds=classifier.seeds or 5,
-        **encoders.shared(resampling),
-    )
+    settings = replace(scoring, **encoders.shared(resampling))
     _score(score_probing, datasets, encoders, settings, shown)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from cli.evaluation_options import DataSet, QuestionOptions, data_set, training_questions
+from cli.evaluation_options import DataSet, data_set, training_questions
 from cli.options import (
     MINILM,
     Command,
@@ -23,6 +23,7 @@ from cli.output.progress import warn_reader
 from cli.output.results import ResultOptions, result_options
 from cli.source_options import SourceOptions, source_options
 from cli.training_options import fine_tuning_options, restart_option, sampling_options
+from eval.settings import Loading, QuestionSettings
 from retriever.settings import setting
 from retriever.training.settings import EncoderTrainingSettings, SamplingSettings
 
@@ -70,7 +71,7 @@ def encoder_command(
     output: Path,
     goal: PairOptions,
     source: SourceOptions,
-    data: QuestionOptions,
+    data: QuestionSettings,
     dev: Path | None,
     encoder: EncoderOptions,
     training: EncoderTrainingSettings,
@@ -85,7 +86,7 @@ def encoder_command(
     on dev than the untrained encoder, that is what is kept. The folder is a model for --model, here
     and in sentence-transformers. The same command resumes an interrupted run.
     """
-    from eval import CorpusPairs, EncoderFitSettings, Loading, fit_encoder
+    from eval import CorpusPairs, EncoderFitSettings, fit_encoder
 
     choice = encoder.choice()
     reader: CorpusReader | None = None
@@ -103,7 +104,7 @@ def encoder_command(
                 choice.encoder,
                 replace(training, sampling=sampling),
                 Loading(choice.device, choice.download),
-                data.settings(),
+                data,
                 dev,
             ),
             restart=restart,

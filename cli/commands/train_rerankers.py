@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from cli.evaluation_options import (
-    QuestionOptions,
     cache_folder,
     cache_option,
     dataset_argument,
@@ -27,6 +26,7 @@ from cli.options import (
 )
 from cli.output.results import ResultOptions, result_options
 from cli.training_options import fine_tuning_options, restart_option, sampling_options
+from eval.settings import Loading, QuestionSettings
 from retriever.settings import setting
 from retriever.training.settings import (
     CrossTrainingSettings,
@@ -69,7 +69,7 @@ _SYSTEMS = [
 def reranker_command(
     dataset: Path,
     output: Path,
-    data: QuestionOptions,
+    data: QuestionSettings,
     system: str,
     seeds: int,
     head: HeadSettings,
@@ -84,7 +84,7 @@ def reranker_command(
     The encoder is not changed, and encodes each text once. The epoch with the best AP on the dev
     split is kept, which may be the untrained head, and of several seeds the best one.
     """
-    from eval import HeadPlan, Loading, QASettings, fit_reranker
+    from eval import HeadPlan, QASettings, fit_reranker
 
     choice = encoder.choice()
     interaction, _, kind = system.partition(":")
@@ -96,7 +96,7 @@ def reranker_command(
             QASettings(
                 choice.encoder,
                 Loading(choice.device, choice.download, cache_folder(cache)),
-                data.settings(),
+                data,
                 seeds=seeds,
                 head=plan.of(interaction, kind or "linear"),
             ),
@@ -138,7 +138,7 @@ class CrossOptions:
 def cross_encoder_command(
     dataset: Path,
     output: Path,
-    data: QuestionOptions,
+    data: QuestionSettings,
     transformer: str | None,
     device: str | None,
     download: bool,
@@ -153,7 +153,7 @@ def cross_encoder_command(
     The same command resumes an interrupted run from its last checkpoint. The epoch that is kept is
     the last one whose dev AP is at most --tolerance below the best before it.
     """
-    from eval import CrossPlan, Loading, QASettings, fit_cross_encoder
+    from eval import CrossPlan, QASettings, fit_cross_encoder
 
     training = replace(training, sampling=sampling)
     with shown.stages() as progress:
@@ -162,7 +162,7 @@ def cross_encoder_command(
             output,
             QASettings(
                 loading=Loading(device, download),
-                data=data.settings(),
+                data=data,
                 cross=CrossPlan(transformer or MINILM, cross.max_length, training),
             ),
             restart=restart,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from eval.figures import heat_map, new_figure
 from eval.progress import Done, Notify, Progress, ignore, silent
 from eval.reports import Report, ReportedResult, Section, Table, environment
-from eval.vectors import Loading
+from eval.settings import Loading
 from retriever.encoders.computing import scale_to_unit
 from retriever.encoders.transformer.model import TextStates
 from retriever.errors import BadInputError, ConfigError, require_several

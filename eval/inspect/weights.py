@@ -15,7 +15,7 @@ from eval.inspect.layers import Inspection, cut_warning
 from eval.inspect.words import LONGEST_LABEL, WIDEST
 from eval.progress import Notify, ignore
 from eval.reports import Table, table_lines
-from eval.vectors import Loading
+from eval.settings import Loading
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
 from retriever.encoders.fusion.words import Unit, WeightedWord, word_weights
 from retriever.encoders.registry import is_meta_folder

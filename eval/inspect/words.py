@@ -17,7 +17,7 @@ from eval.figures import new_figure, plain_text, short_label
 from eval.inspect.layers import InspectedText, Inspection, TextsRead
 from eval.progress import Notify, Progress, ignore, silent
 from eval.reports import Report, ReportedResult, Section, Table, environment
-from eval.vectors import Loading
+from eval.settings import Loading
 from retriever.encoders.computing import scale_to_unit
 from retriever.encoders.fusion.words import word_of_pieces, word_spans, word_vectors
 from retriever.errors import BadInputError

@@ -20,7 +20,6 @@ from eval.layers.protocol import (
     Baseline,
     Gain,
     LayerReport,
-    LayerSearchSettings,
     check_division,
     search_given,
     search_shuffled,
@@ -31,6 +30,7 @@ from eval.metrics.comparison import interval
 from eval.metrics.correlation import CORRELATIONS, Correlation, pair_correlation
 from eval.progress import Progress, silent
 from eval.reports import Report, ReportedResult, Section, Table, csv_lines, environment
+from eval.settings import LayerSearchSettings
 from eval.vectors import embed, split_layers
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.settings import EncoderSettings, parse_encoder

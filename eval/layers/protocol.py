@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from eval.layers.subsets import LayerSubsets, baseline_layers, layer_mask
 from eval.metrics.correlation import Correlation
 from eval.metrics.significance import percentile_interval, resampling_weights
 from eval.progress import Progress, silent
-from eval.vectors import Loading
+from eval.settings import LayerSearchSettings
 from retriever.errors import ConfigError
 
 Floats = NDArray[np.float64]
@@ -24,52 +24,6 @@ Floats = NDArray[np.float64]
 _RANKED_COSINES = 10**9
 # Where a vector is made for each set, a cosine costs some thousand times as much.
 _FUSED_COST = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class LayerSearchSettings:
-    """How layers are searched.
-
-    Attributes:
-        encoder: text form; model, pooling, special tokens, prompts, window and number format count.
-            ``fusion=max`` and ``head=yes`` are searched with, by vectors made for each set. Layers,
-            other fusions and a static method are refused.
-        objective: ``spearman`` or ``pearson`` for pairs, a measure such as ``AP`` for questions;
-            None takes the first of these.
-        protocol: ``given`` searches and tests on the data as given; ``paper`` shuffles and divides
-            pairs as Hosseini et al. 2023.
-        split: of a folder, to search on; None takes "dev".
-        test_split: of a folder, to test on; None tests nothing.
-        shuffles: of ``paper``: number of divisions.
-        dev_size: of ``paper``: number of pairs to search on.
-        max_layers: maximum size of a set; None tries all sets.
-        top: number of best sets to report.
-        resamples: of the bootstrap for the interval of the gain.
-        seed: of resamples and shuffles.
-
-    Raises:
-        ConfigError: the protocol is unknown, or a number is below 1.
-    """
-
-    encoder: str = ""
-    loading: Loading = field(default_factory=Loading)
-    objective: str | None = None
-    protocol: Literal["given", "paper"] = "given"
-    split: str | None = None
-    test_split: str | None = None
-    shuffles: int = 5
-    dev_size: int = 350
-    max_layers: int | None = None
-    top: int = 10
-    resamples: int = 1000
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.protocol not in ("given", "paper"):
-            raise ConfigError(f"protocol: expected given or paper, found {self.protocol!r}")
-        for name in ("shuffles", "top", "resamples"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}: expected 1 or more, found {getattr(self, name)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from eval.layers.subsets import LayerSubsets, Masks, PairGrams, SubsetCosines
 from eval.metrics.correlation import RANKED_DECIMALS, Correlation, cosines
 from eval.metrics.measures import PoolMeasures
 from eval.progress import Done, ignore
-from eval.vectors import Loading
+from eval.settings import Loading
 from retriever.encoders.settings import EncoderSettings
 
 Vectors = NDArray[np.float32]

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
-
-from retriever.errors import ConfigError
 
 Floats = NDArray[np.float64]
 
@@ -22,24 +19,6 @@ _EQUAL = 1e-12
 _NORMAL = NormalDist()
 # The 97.5% points of Student's t with 1 to 4 degrees of freedom, where its expansion is far off.
 _FEW_POINTS = (12.7062, 4.30265, 3.18245, 2.77645)
-
-
-@dataclass(frozen=True, slots=True)
-class Resampling:
-    """How intervals and p-values are computed.
-
-    Attributes:
-        resamples: sign assignments of the randomization test, and draws of the bootstrap, which
-            correlations and choices of layers have; 1 or more.
-        seed: of both.
-    """
-
-    resamples: int = 10_000
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.resamples < 1:
-            raise ConfigError(f"resamples: expected 1 or more, found {self.resamples}")
 
 
 def randomization_test(differences: Floats, resamples: int, seed: int) -> float:

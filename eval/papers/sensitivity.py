@@ -15,11 +15,10 @@ from eval.datasets.pairs import PairSubset, STSTask, read_pairs
 from eval.figures import new_figure
 from eval.inspect.layers import color_curves, cut_warning
 from eval.inspect.weights import as_sbert_wk
-from eval.metrics.significance import Resampling
 from eval.progress import Notify, Progress, ignore, silent
 from eval.reports import Report, ReportedResult, Section, Table, environment
-from eval.sentences.sts import STSSettings, score_sts
-from eval.vectors import Loading
+from eval.sentences.sts import score_sts
+from eval.settings import Loading, Resampling, STSSettings
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
 from retriever.encoders.settings import SBERT_WK, EncoderSettings, section_names
 from retriever.errors import ConfigError

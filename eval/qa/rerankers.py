@@ -18,7 +18,8 @@ from eval.qa.pools import DEV_MEASURE, DevScore, EmbeddedPairs
 from eval.qa.resources import Questions, Resources, open_resources
 from eval.qa.systems import CrossPlan, HeadPlan, QASettings
 from eval.reports import Table, table_lines
-from eval.vectors import Loading, embed
+from eval.settings import Loading
+from eval.vectors import embed
 from retriever.encoders.model_folders import ModelFolder, find_model
 from retriever.encoders.transformer.backbone import Backbone
 from retriever.errors import ConfigError, require_torch

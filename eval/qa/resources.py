@@ -29,7 +29,8 @@ from eval.qa.pools import (
     training_set,
     without_overlap,
 )
-from eval.qa.systems import QASettings, QuestionSettings
+from eval.qa.systems import QASettings
+from eval.settings import QuestionSettings
 from retriever import Mode, SearchSettings
 from retriever.documents.analyzer import Analyzer
 from retriever.documents.reader import CorpusReader

@@ -12,9 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from eval.metrics.significance import Resampling
-from eval.vectors import Loading
-from retriever import Store
+from eval.settings import Loading, QuestionSettings, Resampling
 from retriever.encoders.settings import DEFAULT_MODEL, Dtype, parse_encoder
 from retriever.errors import ConfigError
 from retriever.search import BM25Settings
@@ -72,35 +70,6 @@ _VARIANTS = {
         "a colon and each optional",
     ),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionSettings:
-    """How a question set is read and divided.
-
-    Attributes:
-        form: of the files; None detects it.
-        variant: of a set that has several; None takes the default.
-        train_split: the split to train on.
-        dev_split: the split to choose epochs and weights on.
-        dev_share: hold out this share of the training questions instead of reading `dev_split`.
-        index: of a set without pools: an index of its corpus, which is created or completed.
-        depth: for such a set: the number of hits per question, 1 or more.
-        without: other sets; what overlaps with their dev and test splits is not trained on.
-    """
-
-    form: str | None = None
-    variant: str | None = None
-    train_split: str = "train"
-    dev_split: str = "dev"
-    dev_share: float | None = None
-    index: Path | Store | None = None
-    depth: int = 100
-    without: tuple[Path, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.depth < 1:
-            raise ConfigError(f"depth: expected 1 or more, found {self.depth}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -15,11 +15,11 @@ from eval.datasets.classification import ClassificationTask
 from eval.datasets.pairs import STSTask
 from eval.metrics.comparison import Difference, Score, check_baseline, compare_values
 from eval.metrics.correlation import Correlation, CorrelationName
-from eval.metrics.significance import Resampling, holm, percentile_interval, resampling_weights
+from eval.metrics.significance import holm, percentile_interval, resampling_weights
 from eval.progress import Done, Progress, ignore
 from eval.sentences.result import EncoderScore, LayerGrid, SetScores
-from eval.vectors import LayerEncoders, Loading, SentenceEncoders, TextVectors
-from retriever.encoders.settings import Pooling
+from eval.settings import Resampling, SentenceSettings
+from eval.vectors import LayerEncoders, SentenceEncoders, TextVectors
 from retriever.errors import ConfigError, require_several
 
 Floats = NDArray[np.float64]
@@ -29,26 +29,6 @@ Value = tuple[float, float | None]
 _CELLS_AT_ONCE = 2**20
 
 S = TypeVar("S", STSTask, ClassificationTask)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SentenceSettings:
-    """What every experiment on sentences can be told."""
-
-    poolings: tuple[Pooling, ...] = ()
-    baseline: str | None = None
-    resampling: Resampling = field(default_factory=Resampling)
-    loading: Loading = field(default_factory=Loading)
-
-    def __post_init__(self) -> None:
-        if self.poolings and self.baseline is not None:
-            raise ConfigError(
-                "baseline: it compares encoders, but every hidden state is scored; leave it out"
-            )
-
-    def resampling_fact(self) -> dict[str, str]:
-        """What a report says about intervals and p-values."""
-        return {"resamples": f"{self.resampling.resamples:,}, seed {self.resampling.seed}"}
 
 
 class VectorScore(NamedTuple):

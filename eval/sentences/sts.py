@@ -7,10 +7,9 @@ are not, which may change its Spearman correlation.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,58 +22,23 @@ from eval.sentences.experiment import (
     Compared,
     Part,
     ScoredSet,
-    SentenceSettings,
     VectorScore,
     compare_correlations,
     load_sets,
     score_sets,
 )
 from eval.sentences.result import SentenceResult
-from eval.sentences.supervised import RelatednessSettings, score_relatedness, supervised_parts
+from eval.sentences.supervised import score_relatedness, supervised_parts
+from eval.settings import Aggregation, STSSettings
 from eval.vectors import TextVectors, fitted_remark, named_encoders
 from retriever.errors import BadInputError, ConfigError
 
 Floats = NDArray[np.float64]
-Aggregation = Literal["all", "mean", "wmean"]
 AGGREGATIONS: dict[Aggregation, str] = {
     "all": "the pairs of all parts of a test as one list",
     "mean": "the mean over the parts of a test",
     "wmean": "the mean over the parts of a test, weighted by their pairs",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class STSSettings(SentenceSettings):
-    """How tests of similarity are scored.
-
-    Attributes:
-        aggregation: how the parts of a test become one number: ``all``, all pairs as one list (Gao
-            et al. 2021, Hosseini et al. 2023); ``mean`` or ``wmean``, the mean of the parts, plain
-            or weighted by their pairs (SentEval). The three differ by several points.
-        supervised: how a softmax layer is trained over the vectors, with a test as one list; None
-            correlates cosines.
-        poolings: score every hidden state of each encoder's model with these poolings instead;
-            empty scores the encoders.
-        baseline: the encoder that the others are compared with; None takes the first.
-
-    Raises:
-        ConfigError: the aggregation is unknown, or settings contradict each other.
-    """
-
-    aggregation: Aggregation = "all"
-    supervised: RelatednessSettings | None = None
-
-    def __post_init__(self) -> None:
-        if self.aggregation not in AGGREGATIONS:
-            raise ConfigError(
-                f"aggregation: expected {', '.join(AGGREGATIONS)}, found {self.aggregation!r}"
-            )
-        if self.supervised is not None and self.aggregation != "all":
-            raise ConfigError(
-                f"aggregation: found {self.aggregation}, but the supervised protocol takes all "
-                "pairs of a test as one list; leave it out"
-            )
-        SentenceSettings.__post_init__(self)
 
 
 def score_sts(

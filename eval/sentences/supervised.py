@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -20,50 +19,16 @@ from numpy.typing import NDArray
 from eval.datasets.pairs import ScoredPairs, STSTask
 from eval.metrics.correlation import CORRELATIONS, correlations
 from eval.sentences.experiment import Value, VectorScore, mean_and_spread
+from eval.settings import RelatednessSettings
 from eval.vectors import TextVectors
-from retriever.errors import BadInputError, ConfigError
+from retriever.errors import BadInputError
 
 if TYPE_CHECKING:
     import torch
 
-Loss = Literal["kl", "mse"]
 
 # A feature whose deviation is below this share of the largest one is constant up to rounding.
 _CONSTANT = 1e-6
-
-
-@dataclass(frozen=True, slots=True)
-class RelatednessSettings:
-    """How the softmax layer is trained.
-
-    Attributes:
-        seeds: number of trainings, each with its own first weights and order of pairs.
-        loss: ``kl``, the divergence of Tai et al., or ``mse``, SentEval's squared error.
-        batch: number of pairs per step.
-        look: number of epochs between two evaluations on dev.
-        patience: maximum number of dev evaluations without a gain, counted over the whole training;
-            the next one ends it.
-        epochs: maximum number of epochs.
-        rate: learning rate of Adam.
-
-    Raises:
-        ConfigError: a number is below 1, or the loss is unknown.
-    """
-
-    seeds: int = 5
-    loss: Loss = "kl"
-    batch: int = 64
-    look: int = 50
-    patience: int = 3
-    epochs: int = 1000
-    rate: float = 0.001
-
-    def __post_init__(self) -> None:
-        for name in ("seeds", "batch", "look", "epochs"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}: expected at least 1, found {getattr(self, name)}")
-        if self.loss not in ("kl", "mse"):
-            raise ConfigError(f"loss: expected kl or mse, found {self.loss!r}")
 
 
 def score_relatedness(
@@ -180,7 +145,7 @@ def _stacked(parts: list[NDArray[np.float32]]) -> torch.Tensor:
     return torch.from_numpy(np.stack(parts)).requires_grad_()
 
 
-def _loss(logits: torch.Tensor, targets: torch.Tensor, loss: Loss) -> torch.Tensor:
+def _loss(logits: torch.Tensor, targets: torch.Tensor, loss: Literal["kl", "mse"]) -> torch.Tensor:
     """(models, pairs): the divergence or the squared error of each pair's shares."""
     import torch
 

@@ -36,9 +36,10 @@ from eval.qa.pools import (
     relevant_ids,
 )
 from eval.qa.resources import Questions, corpus_texts, open_resources, split_reader
-from eval.qa.systems import QASettings, QuestionSettings
+from eval.qa.systems import QASettings
+from eval.settings import Loading, QuestionSettings
 from eval.training.corpus_pairs import CorpusPairs, TextPair
-from eval.vectors import Loading, distinct
+from eval.vectors import distinct
 from retriever.documents.analyzer import Analyzer
 from retriever.encoders.training.model import TrainableEncoder
 from retriever.encoders.training.trainer import (

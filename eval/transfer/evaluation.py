@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Literal
@@ -16,7 +16,6 @@ from eval.progress import Done, Progress, silent
 from eval.sentences.experiment import (
     Compared,
     ScoredSet,
-    SentenceSettings,
     VectorScore,
     compare_accuracies,
     encoder_scores,
@@ -24,11 +23,11 @@ from eval.sentences.experiment import (
     score_sets,
 )
 from eval.sentences.result import LayerGrid, SentenceResult, SetScores
+from eval.settings import ClassifierName, LayerTransferSettings, TransferSettings
 from eval.transfer.classifiers import Classifier, LogisticRegressions, MLPs
-from eval.transfer.layer_search import LayerTransferSettings, layer_divisions, search_transfer
+from eval.transfer.layer_search import layer_divisions, search_transfer
 from eval.transfer.protocols import (
     ACCURACY,
-    TransferProtocol,
     classification_data,
     effective_seeds,
     layer_data,
@@ -40,79 +39,14 @@ from eval.transfer.protocols import (
 )
 from eval.vectors import LayerEncoders, TextVectors, fitted_remark, named_encoders
 from retriever.encoders.settings import parse_encoder
-from retriever.errors import ConfigError, require_classifiers, require_torch
+from retriever.errors import require_classifiers, require_torch
 
-ClassifierName = Literal["lr", "lr-senteval", "mlp"]
 CLASSIFIERS: dict[ClassifierName, str] = {
     "lr": "logistic regression on scaled features",
     "lr-senteval": "logistic regression on features as they are, with SentEval's strengths",
     "mlp": "an MLP with 50 sigmoid units, 4 epochs of Adam (SBERT-WK)",
 }
 _TITLES = {"transfer": "Transfer: ", "probe": "Probing: "}
-
-
-@dataclass(frozen=True, slots=True)
-class TransferSettings(SentenceSettings):
-    """How classification tasks are scored.
-
-    Attributes:
-        classifier: ``lr``, the logistic regression of the protocol; ``lr-senteval``, that of
-            SentEval's code; or ``mlp``.
-        protocol: how it is trained and tested.
-        seeds: number of random seeds.
-        layer_search: choose layers for each task as BERT-LC does, and compare them with the last
-            layer, the last four and random ones; None scores the encoders.
-        train_shares: shares, in (0, 1], of the training examples to repeat the layer search with;
-            each is a set of its own in the result.
-        baseline: as of `STSSettings`, like `poolings`, `resampling` and `loading`; of a layer
-            search a model with ``::last``, which is the default, or ``::last4``.
-
-    Raises:
-        ConfigError: settings that contradict each other.
-    """
-
-    classifier: ClassifierName = "lr"
-    protocol: TransferProtocol = field(default_factory=TransferProtocol)
-    seeds: int = 5
-    layer_search: LayerTransferSettings | None = None
-    train_shares: tuple[float, ...] = (1.0,)
-
-    def __post_init__(self) -> None:
-        if self.classifier not in CLASSIFIERS:
-            raise ConfigError(
-                f"classifier: expected {', '.join(CLASSIFIERS)}, found {self.classifier!r}"
-            )
-        if self.protocol.name == "bert-lc" and self.classifier != "lr":
-            raise ConfigError(
-                f"classifier: found {self.classifier}, but bert-lc has a classifier of its own, "
-                "for which no strength of regularization is chosen; leave it out"
-            )
-        SentenceSettings.__post_init__(self)
-        if len(set(self.train_shares)) < max(len(self.train_shares), 1):
-            raise ConfigError(
-                "train-share: expected one or several different shares, found "
-                f"{', '.join(f'{one:g}' for one in self.train_shares) or 'none'}"
-            )
-        if self.layer_search is None:
-            return
-        if self.poolings:
-            raise ConfigError(
-                "layer search: it chooses among the hidden states, so they are not scored one by "
-                "one; leave out --layers-search or --by-layer"
-            )
-        if self.classifier != "lr":
-            raise ConfigError(
-                f"classifier: found {self.classifier}, but a layer search is scored by BERT-LC's "
-                "logistic regression; leave it out"
-            )
-
-    def make(self) -> Classifier:
-        """A new classifier."""
-        if self.classifier == "mlp":
-            return MLPs()
-        if self.classifier == "lr-senteval":
-            return LogisticRegressions("senteval")
-        return LogisticRegressions("bert-lc" if self.protocol.name == "bert-lc" else "scaled")
 
 
 def score_transfer(
@@ -224,6 +158,15 @@ def _described(settings: TransferSettings) -> tuple[dict[str, str], tuple[str, .
     }, (f"accuracies of {classifier}; {said}",)
 
 
+def _classifier(settings: TransferSettings) -> Classifier:
+    """A new classifier."""
+    if settings.classifier == "mlp":
+        return MLPs()
+    if settings.classifier == "lr-senteval":
+        return LogisticRegressions("senteval")
+    return LogisticRegressions("bert-lc" if settings.protocol.name == "bert-lc" else "scaled")
+
+
 def _counted(number: int) -> str:
     return "1 division" if number == 1 else f"{number} divisions"
 
@@ -234,9 +177,9 @@ def _scored_task(task: ClassificationTask, settings: TransferSettings) -> Scored
 
     def score(vectors: TextVectors, done: Done) -> VectorScore:
         data = classification_data(task, vectors)
-        return score_classification(data, settings.make(), protocol, settings.seeds, done)
+        return score_classification(data, _classifier(settings), protocol, settings.seeds, done)
 
-    seeds = effective_seeds(task_classes(task), settings.make(), protocol, settings.seeds)
+    seeds = effective_seeds(task_classes(task), _classifier(settings), protocol, settings.seeds)
     return ScoredSet(
         name=task.name,
         measures=(ACCURACY,),

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +19,7 @@ from eval.layers.search import best_first
 from eval.layers.subsets import LayerSubsets, baseline_layers, layer_mask, layer_subsets
 from eval.progress import Done, ignore
 from eval.sentences.experiment import VectorScore, mean_and_spread
+from eval.settings import LayerTransferSettings
 from eval.transfer.classifiers import Job, LogisticRegressions, Rows
 from eval.transfer.protocols import (
     ACCURACY,
@@ -37,38 +37,6 @@ from retriever.errors import BadInputError, ConfigError
 Floats = NDArray[np.float64]
 
 _DEV_SHARE = 0.18
-
-
-@dataclass(frozen=True, slots=True)
-class LayerTransferSettings:
-    """How sets of layers are tried.
-
-    Attributes:
-        max_layers: maximum size of a set; None for all layers.
-        outer: number of divisions to test on.
-        inner: number of inner divisions to choose on, for each of them.
-        strength: of the ridge classifier's penalty, as a share of the mean variance of features.
-        finalists: number of sets that the logistic regression chooses from; 1 leaves the choice to
-            the ridge classifier.
-        seed: of the divisions and of the random layers.
-
-    Raises:
-        ConfigError: a value is impossible.
-    """
-
-    max_layers: int | None = 4
-    outer: int = 10
-    inner: int = 10
-    strength: float = 0.01
-    finalists: int = 1
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("outer", "inner", "finalists"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}: expected at least 1, found {getattr(self, name)}")
-        if not 0 < self.strength < np.inf:
-            raise ConfigError(f"strength: expected a number above 0, found {self.strength}")
 
 
 class LayerDivision(NamedTuple):

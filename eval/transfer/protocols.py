@@ -16,7 +16,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,41 +26,15 @@ from eval.layers.search import LayerFusion
 from eval.progress import Done, ignore
 from eval.sentences.experiment import VectorScore, mean_and_spread
 from eval.sentences.supervised import pair_features
+from eval.settings import TransferProtocol
 from eval.transfer.classifiers import Classifier, Job, LogisticRegressions, Rows
 from eval.vectors import TextVectors
 from retriever.errors import BadInputError, ConfigError
 
-ProtocolName = Literal["senteval", "bert-lc"]
 ACCURACY = "accuracy"
 
 _LAYOUTS = (("all",), ("train", "test"), ("train", "dev", "test"))
 _TEST_SHARE = 0.15
-
-
-@dataclass(frozen=True, slots=True)
-class TransferProtocol:
-    """How a classifier is trained and tested.
-
-    Attributes:
-        name: ``senteval`` or ``bert-lc``.
-        folds: number of folds of each cross-validation, at least 2.
-        outer: number of divisions into training and test examples by ``bert-lc``.
-
-    Raises:
-        ConfigError: a value is impossible.
-    """
-
-    name: ProtocolName = "senteval"
-    folds: int = 10
-    outer: int = 10
-
-    def __post_init__(self) -> None:
-        if self.name not in ("senteval", "bert-lc"):
-            raise ConfigError(f"protocol: expected senteval or bert-lc, found {self.name!r}")
-        if self.folds < 2:
-            raise ConfigError(f"folds: expected at least 2, found {self.folds}")
-        if self.outer < 1:
-            raise ConfigError(f"outer: expected at least 1, found {self.outer}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,12 +12,12 @@ from eval.datasets.classification import read_classification, read_probing
 from eval.datasets.pairs import read_sts
 from eval.metrics.significance import randomization_test
 from eval.sentences.sts import sts_correlations, sts_texts
-from eval.sentences.supervised import RelatednessSettings, score_relatedness
+from eval.sentences.supervised import score_relatedness
+from eval.settings import LayerTransferSettings, RelatednessSettings, TransferProtocol
 from eval.transfer.classifiers import Job, LogisticRegressions, MLPs
-from eval.transfer.layer_search import LayerTransferSettings, search_transfer
+from eval.transfer.layer_search import search_transfer
 from eval.transfer.protocols import (
     LayerData,
-    TransferProtocol,
     classification_data,
     outer_divisions,
     score_classification,

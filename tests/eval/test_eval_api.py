@@ -7,6 +7,7 @@ import sys
 import pytest
 
 import eval as evaluation
+from retriever.errors import ConfigError
 
 HEAVY = ("torch", "transformers", "faiss", "sklearn", "scipy", "matplotlib", "rank_bm25", "tqdm")
 
@@ -21,6 +22,24 @@ def test_importing_the_package_imports_nothing_heavy_nor_does_correlating():
     found, modules = json.loads(done.stdout)
     assert found == {"spearman": 1, "pearson": 1}
     assert not set(HEAVY) & set(modules)
+
+
+@pytest.mark.parametrize(
+    ("kind", "bad"),
+    [
+        (evaluation.Resampling, {"resamples": 99}),
+        (evaluation.QuestionSettings, {"depth": 0}),
+        (evaluation.STSSettings, {"aggregation": "sum"}),
+        (evaluation.RelatednessSettings, {"loss": "hinge"}),
+        (evaluation.TransferProtocol, {"name": "loo"}),
+        (evaluation.LayerTransferSettings, {"strength": 0.0}),
+        (evaluation.TransferSettings, {"classifier": "svm"}),
+        (evaluation.LayerSearchSettings, {"protocol": "loo"}),
+    ],
+)
+def test_declared_settings_are_checked(kind, bad):
+    with pytest.raises(ConfigError, match=f"{next(iter(bad))}: expected"):
+        kind(**bad)
 
 
 ONE_STRING = {

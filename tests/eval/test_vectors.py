@@ -11,10 +11,10 @@ import pytest
 from transformers.utils import logging
 
 from eval import vectors as embedding
+from eval.settings import Loading
 from eval.vectors import (
     LISTS,
     LayerEncoders,
-    Loading,
     SentenceEncoders,
     embed,
     embed_all,

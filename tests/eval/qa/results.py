@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from eval.metrics.significance import Resampling
 from eval.qa.result import QAResult, SystemResult
 from eval.qa.systems import QASettings
+from eval.settings import Resampling
 from tests.eval.qa.samples import made_set
 
 MEASURES = ("AP", "P@1", "nDCG@10")

@@ -9,7 +9,7 @@ import pytest
 from eval import CrossPlan, QASettings, rank_systems
 from eval.qa.pools import DevScore, training_set
 from eval.qa.rerankers import fine_tune
-from eval.vectors import Loading
+from eval.settings import Loading
 from retriever.errors import ConfigError
 from retriever.training.settings import CrossTrainingSettings, SamplingSettings
 from tests.eval.qa.samples import made_set

@@ -5,11 +5,11 @@ import pytest
 import scipy.stats
 
 from eval.metrics.comparison import Difference
-from eval.metrics.significance import Resampling
 from eval.sentences.experiment import Part, compare_accuracies, compare_correlations
+from eval.settings import Resampling
 
 SCIPY = {"pearson": scipy.stats.pearsonr, "spearman": scipy.stats.spearmanr}
-RESAMPLES = 60
+RESAMPLES = 100
 
 
 def sample(sizes=(25, 40), seed=3):

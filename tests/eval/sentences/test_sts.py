@@ -5,10 +5,9 @@ import pytest
 import scipy.stats
 
 from eval.datasets.pairs import PairSubset, ScoredPairs, STSTask
-from eval.metrics.significance import Resampling
 from eval.sentences.experiment import Part, compare_correlations
-from eval.sentences.sts import STSSettings, pair_cosines, score_sts, sts_correlations, sts_texts
-from eval.sentences.supervised import RelatednessSettings
+from eval.sentences.sts import pair_cosines, score_sts, sts_correlations, sts_texts
+from eval.settings import RelatednessSettings, Resampling, STSSettings
 from eval.vectors import TextVectors
 from retriever.errors import BadInputError
 
@@ -142,7 +141,7 @@ def test_values_and_intervals_are_of_the_aggregation_that_is_shown(monkeypatch, 
         return lambda count: stage.__setitem__(1, stage[1] + count)
 
     monkeypatch.setattr("eval.sentences.experiment.SentenceEncoders", lambda *_: Encoders())
-    settings = STSSettings(aggregation, resampling=Resampling(50, 4))
+    settings = STSSettings(aggregation, resampling=Resampling(100, 4))
     (found,) = score_sts([task], Encoders.names, settings, progress=progress).sets
     assert len(steps) == 3
     assert all(total == done for total, done in steps)

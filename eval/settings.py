@@ -1,0 +1,329 @@
+"""Settings of experiments, each declared once: for the library and for the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from retriever.encoders.settings import EncoderSettings, Pooling, parse_encoder
+from retriever.errors import ConfigError
+from retriever.settings import check_settings, setting
+
+if TYPE_CHECKING:
+    from retriever import Store
+    from retriever.encoders.encoder import Encoder
+else:
+    # Help pages read the types of fields, and import no stores for it.
+    Store = Any
+
+Aggregation = Literal["all", "mean", "wmean"]
+ClassifierName = Literal["lr", "lr-senteval", "mlp"]
+ProtocolName = Literal["senteval", "bert-lc"]
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """Where models come from, and where vectors are cached.
+
+    Attributes:
+        device: a torch device; None takes a GPU if there is one.
+        download: download models that are not in the local hub cache.
+        cache: a folder that keeps vectors, see `default_cache`; None keeps none.
+    """
+
+    device: str | None = None
+    download: bool = False
+    cache: Path | None = None
+
+    def load(self, encoder: str | EncoderSettings) -> Encoder:
+        """Load an encoder by its text form or settings; raises what `Encoder.load` raises."""
+        from retriever.encoders.encoder import Encoder
+
+        return Encoder.load(encoder, device=self.device, download=self.download)
+
+    def load_together(self, encoders: Sequence[str]) -> list[Encoder]:
+        """Load encoders of which those of the same weights and number format share passes, in torch
+        unless they name another backend or a number format that torch lacks.
+        """
+        from retriever.encoders.encoder import Encoder
+        from retriever.encoders.registry import LoadContext, load_model
+        from retriever.encoders.transformer.backbone import sharing
+
+        context = LoadContext(self.device, self.download, sharing())
+        loaded = []
+        for asked in map(parse_encoder, encoders):
+            if asked.backend in ("openvino", "numpy") or asked.dtype == "int8":
+                loaded.append(self.load(asked))
+            else:
+                loaded.append(Encoder(*load_model(asked, context)))
+        return loaded
+
+
+@dataclass(frozen=True, slots=True)
+class Resampling:
+    """How p-values, and intervals of correlations and of choices of layers, are computed."""
+
+    resamples: int = setting(
+        10_000, "Number of resamples of a test, and of the intervals of correlations.", low=100
+    )
+    seed: int = setting(0, "Random seed of the resamples.", low=0)
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionSettings:
+    """How a question set is read and divided.
+
+    Attributes:
+        index: of a set without pools: an index of its corpus, which is created or completed.
+        without: other sets; what overlaps with their dev and test splits is not trained on.
+    """
+
+    form: str | None = setting(
+        None, "Form of the data set.", shown="detected from its files", section="Input"
+    )
+    variant: str | None = setting(
+        None, "Variant of a set that has several: clean or raw, or a pool size.", section="Input"
+    )
+    train_split: str = setting("train", "Split to train on.", section="Training")
+    dev_split: str = setting("dev", "Split to choose epochs and weights on.")
+    dev_share: float | None = setting(
+        None,
+        "Hold out this share of the training questions instead of reading the dev split.",
+        low=0,
+        high=1,
+        low_open=True,
+        high_open=True,
+        section="Training",
+    )
+    index: Path | Store | None = None
+    depth: int = setting(
+        100, "For a set without pools: number of hits of --index per question.", low=1
+    )
+    without: tuple[Path, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentenceSettings:
+    """What every experiment on sentences can be told.
+
+    Attributes:
+        poolings: score every hidden state of each encoder's model with these poolings instead;
+            empty scores the encoders.
+        baseline: the encoder that the others are compared with; None takes the first. Of a layer
+            search it is a model with ``::last``, which is the default, or ``::last4``.
+    """
+
+    poolings: tuple[Pooling, ...] = ()
+    baseline: str | None = None
+    resampling: Resampling = field(default_factory=Resampling)
+    loading: Loading = field(default_factory=Loading)
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if self.poolings and self.baseline is not None:
+            raise ConfigError(
+                "baseline: it compares encoders, but every hidden state is scored; leave it out"
+            )
+
+    def resampling_fact(self) -> dict[str, str]:
+        """What a report says about intervals and p-values."""
+        return {"resamples": f"{self.resampling.resamples:,}, seed {self.resampling.seed}"}
+
+
+@dataclass(frozen=True, slots=True)
+class RelatednessSettings:
+    """How a softmax layer is trained over the vectors of pairs, see `score_relatedness`."""
+
+    seeds: int = setting(5, "Number of times that --supervised trains the layer.", low=1)
+    loss: Literal["kl", "mse"] = setting(
+        "kl", "Divergence of Tai et al. (2015), or SentEval's squared error."
+    )
+    batch: int = setting(64, "Number of pairs per step.", low=1)
+    look: int = setting(50, "Number of epochs between two evaluations on dev.", low=1)
+    patience: int = setting(
+        3,
+        "Maximum number of dev evaluations without a gain, counted over the whole training; the "
+        "next one ends it.",
+        low=0,
+    )
+    epochs: int = setting(1000, "Maximum number of epochs.", low=1)
+    rate: float = setting(0.001, "Learning rate of Adam.", low=0)
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@dataclass(frozen=True, slots=True)
+class STSSettings(SentenceSettings):
+    """How tests of similarity are scored.
+
+    All pairs as one list are those of Gao et al. (2021) and Hosseini et al. (2023), means those of
+    SentEval; the three aggregations differ by several points.
+
+    Attributes:
+        supervised: how a softmax layer is trained over the vectors, with a test as one list; None
+            correlates cosines.
+    """
+
+    aggregation: Aggregation = setting(
+        "all",
+        "How the parts of a test become one number: as one list, by their mean, or by their mean "
+        "weighted by pairs.",
+        section="Scoring",
+    )
+    supervised: RelatednessSettings | None = None
+
+    def __post_init__(self) -> None:
+        SentenceSettings.__post_init__(self)
+        if self.supervised is not None and self.aggregation != "all":
+            raise ConfigError(
+                f"aggregation: found {self.aggregation}, but the supervised protocol takes all "
+                "pairs of a test as one list; leave it out"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class TransferProtocol:
+    """How a classifier is trained and tested."""
+
+    name: ProtocolName = setting(
+        "senteval",
+        "senteval: the splits of each set, or nested folds. bert-lc: divisions of the whole set "
+        "into 85% and 15%.",
+    )
+    folds: int = setting(10, "Number of folds of each cross-validation.", low=2)
+    outer: int = setting(10, "Number of divisions that bert-lc tests on.", low=1)
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTransferSettings:
+    """How sets of layers are tried for a task; None tries sets of all sizes."""
+
+    max_layers: int | None = setting(
+        4, "Maximum number of layers in a set for --layers-search.", low=1, section="Training"
+    )
+    outer: int = setting(10, "Number of divisions that bert-lc tests on.", low=1)
+    inner: int = setting(10, "Number of divisions that --layers-search chooses layers on.", low=1)
+    strength: float = setting(
+        0.01,
+        "Penalty of the ridge classifier, as a share of the mean variance of features.",
+        low=0,
+        low_open=True,
+    )
+    finalists: int = setting(
+        1,
+        "Number of best sets from which the tested classifier makes the choice of --layers-search.",
+        low=1,
+    )
+    seed: int = setting(0, "Random seed of the divisions and of the random layers.", low=0)
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@dataclass(frozen=True, slots=True)
+class TransferSettings(SentenceSettings):
+    """How classification tasks are scored.
+
+    Attributes:
+        protocol: how the classifier is trained and tested.
+        layer_search: choose layers for each task as BERT-LC does, and compare them with the last
+            layer, the last four and random ones; None scores the encoders.
+        train_shares: shares, in (0, 1], of the training examples to repeat the layer search with;
+            each is a set of its own in the result.
+    """
+
+    classifier: ClassifierName = setting(
+        "lr",
+        "Logistic regression, that of SentEval's code, or an MLP with 50 hidden units.",
+        section="Training",
+    )
+    protocol: TransferProtocol = field(default_factory=TransferProtocol)
+    seeds: int = setting(
+        5,
+        "Number of random seeds, each with its own divisions and training.",
+        low=1,
+        section="Training",
+    )
+    layer_search: LayerTransferSettings | None = None
+    train_shares: tuple[float, ...] = (1.0,)
+
+    def __post_init__(self) -> None:
+        SentenceSettings.__post_init__(self)
+        if self.protocol.name == "bert-lc" and self.classifier != "lr":
+            raise ConfigError(
+                f"classifier: found {self.classifier}, but bert-lc has a classifier of its own, "
+                "for which no strength of regularization is chosen; leave it out"
+            )
+        if len(set(self.train_shares)) < max(len(self.train_shares), 1):
+            raise ConfigError(
+                "train-share: expected one or several different shares, found "
+                f"{', '.join(f'{one:g}' for one in self.train_shares) or 'none'}"
+            )
+        if self.layer_search is None:
+            return
+        if self.poolings:
+            raise ConfigError(
+                "layer search: it chooses among the hidden states, so they are not scored one by "
+                "one; leave out --layers-search or --by-layer"
+            )
+        if self.classifier != "lr":
+            raise ConfigError(
+                f"classifier: found {self.classifier}, but a layer search is scored by BERT-LC's "
+                "logistic regression; leave it out"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSearchSettings:
+    """How layers are searched.
+
+    Attributes:
+        encoder: text form; model, pooling, special tokens, prompts, window and number format count.
+            ``fusion=max`` and ``head=yes`` are searched with, by vectors made for each set. Layers,
+            other fusions and a static method are refused.
+    """
+
+    encoder: str = ""
+    loading: Loading = field(default_factory=Loading)
+    objective: str | None = setting(
+        None,
+        "Objective: spearman or pearson for pairs; AP, RR, nDCG@10 or another measure for "
+        "questions.",
+        shown="spearman or AP",
+        section="Search",
+    )
+    protocol: Literal["given", "paper"] = setting(
+        "given",
+        "Search and test on the data as given, or shuffle and divide the pairs as in the paper.",
+        source="Hosseini et al. 2023",
+        section="Search",
+    )
+    split: str | None = setting(
+        None, "Split of a folder to search on.", shown="dev", section="Input"
+    )
+    test_split: str | None = setting(
+        None, "Split of a folder to test the choice on.", section="Input"
+    )
+    shuffles: int = setting(5, "Number of shuffles of --protocol paper.", low=1)
+    dev_size: int = setting(350, "Number of pairs that --protocol paper searches on.", low=2)
+    max_layers: int | None = setting(
+        None, "Maximum number of layers in a set.", low=1, shown="all", section="Search"
+    )
+    top: int = setting(10, "Number of best sets to show.", low=1, section="Output")
+    resamples: int = setting(1000, "Number of resamples for the interval of the gain.", low=100)
+    seed: int = setting(0, "Random seed of the resamples and shuffles.", low=0)
+
+    def __post_init__(self) -> None:
+        check_settings(self)
