@@ -29,16 +29,15 @@ def open_store(location: str | Path | Store) -> Store:
     if url is None:
         return FolderStore(location)
     match url[1].lower():
-        case "milvus" | "milvus+lite":
+        case "milvus" | "milvus+lite" as scheme:
+            _require("pymilvus", "an index in Milvus", '"layer-retriever[milvus]"')
+            if scheme == "milvus+lite":
+                _require("milvus_lite", "a file of Milvus Lite", "milvus-lite")
             from indexes.milvus import MilvusStore
 
             return MilvusStore(str(location))
         case "postgresql" | "postgres":
-            if find_spec("psycopg") is None:
-                raise MissingExtraError(
-                    "an index in PostgreSQL needs psycopg, which is not installed: "
-                    'pip install "layer-retriever[postgres]"'
-                )
+            _require("psycopg", "an index in PostgreSQL", '"layer-retriever[postgres]"')
             from indexes.postgres.store import PostgresStore
 
             return PostgresStore(str(location))
@@ -48,3 +47,11 @@ def open_store(location: str | Path | Store) -> Store:
                 f"{scheme}://…: expected a folder, or a URL whose scheme is postgresql, milvus or "
                 f"milvus+lite, found {scheme}"
             )
+
+
+def _require(library: str, what: str, package: str) -> None:
+    if find_spec(library) is None:
+        raise MissingExtraError(
+            f"{what} needs {library.replace('_', '-')}, which is not installed: pip install "
+            f"{package}"
+        )

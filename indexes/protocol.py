@@ -8,7 +8,7 @@ scores up to 1e-5 wherever its search is exact. What a store cannot do it refuse
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
@@ -213,7 +213,10 @@ class Ranking(Protocol):
 
 
 class View(Protocol):
-    """One commit of an index; stays the same for as long as its `Reader.view` block lasts."""
+    """One commit of an index; stays the same for as long as its `Reader.view` block lasts.
+
+    A store inherits what it has no better way for.
+    """
 
     @property
     def identity(self) -> Hashable:
@@ -272,6 +275,7 @@ class View(Protocol):
 
     def has_document(self, id_: str) -> bool:
         """Whether the index holds a document with that id."""
+        return bool(self.content_hashes([id_]))
 
     def count_documents(self) -> int:
         """Number of documents."""
@@ -280,7 +284,8 @@ class View(Protocol):
         """The stored hash of title and text of those of `ids` that the index holds."""
 
     def check_settings(self) -> None:
-        """Raise DamagedIndexError if a setting was altered."""
+        """Raise DamagedIndexError if a setting was altered, where the store can tell."""
+        return
 
     def setting(self, key: str, default: Any = None) -> Any:
         """The JSON value of a setting; KeyError if there is none and no default."""
@@ -422,6 +427,8 @@ class Store(Protocol):
 
     def size(self) -> int:
         """Bytes of storage that it takes."""
+        with closing(self.reader()) as reader, reader.view() as view:
+            return int(view.describe()["bytes"])
 
     def damaged(self, reason: object) -> DamagedIndexError:
         """The error to raise if what is stored was altered."""

@@ -48,22 +48,15 @@ _INDEX, _STATISTICS = "retriever.index", "retriever.statistics"
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """The collection of an index, as its properties describe it.
+    """The collection of an index, as its properties describe it."""
 
-    Attributes:
-        name: of the collection, which no other index ever had.
-        settings: of the index.
-        begun_with: what identifies a replacement that is not complete.
-        commits: their number.
-        terms: in all passages; off where a run was interrupted, until `compact` counts them.
-        frequencies: in how many passages each term is, as far as it was asked for.
-    """
-
-    name: str
+    name: str  # which no other index ever had
     settings: dict[str, Any]
-    begun_with: str = ""
+    begun_with: str = ""  # what identifies a replacement that is not complete
     commits: int = 0
+    # In all passages; off where a run was interrupted, until `compact` counts them.
     terms: int = 0
+    # In how many passages each term is, as far as it was asked for.
     frequencies: dict[str, int] = field(default_factory=dict, compare=False)
 
     @property
@@ -80,8 +73,9 @@ class Collection:
 
 def find_collection(connection: Connection, alias: str) -> Collection | None:
     """The collection that has an alias; None if there is none."""
-    name, location = alias, connection.location
-    if location.is_missing:
+    name, location, file = alias, connection.location, connection.location.file
+    # A connection would make the file.
+    if file is not None and file.parent.is_dir() and not file.exists():
         return None
     if alias in connection.call("list_aliases")["aliases"]:
         name = connection.call("describe_alias", alias)["collection_name"]
@@ -103,22 +97,10 @@ def open_collection(connection: Connection, alias: str) -> Collection:
     """The collection of an index; raises `NotAnIndexError` too if there is none."""
     found = find_collection(connection, alias)
     if found is None:
-        refuse_earlier(connection)
         raise NotAnIndexError(
             f"{connection.location}: there is no index of that name; `retriever index` makes one"
         )
     return found
-
-
-def refuse_earlier(connection: Connection) -> None:
-    """Refuse an index of format 1 with a `FormatVersionError`."""
-    location = connection.location
-    if not location.is_missing and connection.call("has_collection", f"{location.index}_states"):
-        raise FormatVersionError(
-            f"{location}: an earlier release made the index, and this one does not read its "
-            "collections; make it again with `retriever index --recreate`, or export it with the "
-            f"earlier release and import it; then drop the collections {location.index}_…"
-        )
 
 
 def create_collection(connection: Connection, alias: str, begun_with: str, settings: Any) -> None:
@@ -238,16 +220,13 @@ def dimension_of(term: int) -> int:
 
 
 def _sparse_vector(counts: Mapping[str, int], length: int, mean_length: float) -> dict[int, float]:
-    """The saturated frequencies of a passage's terms; terms in one dimension add up."""
+    """The saturated frequencies of a passage's terms."""
     frequencies = np.fromiter(counts.values(), np.uint32, len(counts))
     lengths = np.full(len(counts), length, np.uint32)
     values = weights(BM25Settings(), frequencies, lengths, mean_length)
-    found: dict[int, float] = {}
-    for term, value in zip(counts, values.tolist(), strict=True):
-        place = dimension_of(number_of(term))
-        found[place] = found.get(place, 0.0) + value
+    places = [dimension_of(number_of(term)) for term in counts]
     # No vector may be empty, and no term has dimension 0.
-    return found or {0: 1.0}
+    return dict(zip(places, values.tolist(), strict=True)) or {0: 1.0}
 
 
 def _check(id_: str, what: str, found: int, most: int) -> None:

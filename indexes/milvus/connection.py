@@ -18,19 +18,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from indexes.errors import (
-    ClosedIndexError,
-    ConfigError,
-    MissingExtraError,
-    RetrieverError,
-    StorageError,
-)
+from indexes.errors import ClosedIndexError, ConfigError, RetrieverError, StorageError
 
 T = TypeVar("T")
 Row = dict[str, Any]
@@ -39,48 +32,25 @@ PORT = 19530
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _TIMEOUT = 60.0
 _CONNECTING = 10.0
-_LIBRARIES = (
-    ("pymilvus", "an index in Milvus needs pymilvus", '"layer-retriever[milvus]"'),
-    ("milvus_lite", "a file of Milvus Lite needs milvus-lite", "milvus-lite"),
-)
 # pymilvus sends a ping every ten seconds, and Milvus Lite closes connections for that.
 _QUIET = {"grpc_options": {"grpc.keepalive_time_ms": 2**31 - 1}}
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where an index is.
+    """Where an index is."""
 
-    Attributes:
-        uri: an address, or a file of Milvus Lite; without a secret.
-        index: its name, an alias of its collection.
-        database: of the server; empty for the default.
-        timeout: of a request, in seconds.
-        user: of the server; empty where there is none.
-        token: the password of the user, or a token.
-    """
-
-    uri: str
-    index: str
-    database: str = ""
-    timeout: float = _TIMEOUT
-    user: str = ""
-    token: str = field(default="", repr=False)
+    uri: str  # an address, or a file of Milvus Lite; without a secret
+    index: str  # its name, an alias of its collection
+    database: str = ""  # empty for the server's default
+    timeout: float = _TIMEOUT  # of a request, in seconds
+    user: str = ""  # empty where there is none
+    credentials: str = field(default="", repr=False)  # user:password, or a token
 
     @property
     def file(self) -> Path | None:
         """The file of Milvus Lite; None for a server."""
         return None if "://" in self.uri else Path(self.uri)
-
-    @property
-    def is_missing(self) -> bool:
-        """Whether it is a file that does not exist, which a connection would make."""
-        return self.file is not None and self.file.parent.is_dir() and not self.file.exists()
-
-    @property
-    def credentials(self) -> str:
-        """What the client sends to the server."""
-        return f"{self.user}:{self.token}" if self.user else self.token
 
     def __str__(self) -> str:
         if self.file is not None:
@@ -118,14 +88,15 @@ def _on_server(parts: SplitResult, options: dict[str, str]) -> Location:
     timeout = float(options.pop("timeout", _TIMEOUT))
     if not host or tls not in ("true", "false") or not 0 < timeout < 1e6:
         raise ValueError
-    user, secret = unquote(parts.username or ""), unquote(parts.password or "")
-    if not secret:
+    user, password = unquote(parts.username or ""), unquote(parts.password or "")
+    credentials = f"{user}:{password}"
+    if not password:
         # A name alone is a token.
-        user, secret = "", user or os.environ.get("MILVUS_TOKEN", "")
+        user, credentials = "", user or os.environ.get("MILVUS_TOKEN", "")
     address = f"[{host}]" if ":" in host else host
     uri = f"{'https' if tls == 'true' else 'http'}://{address}:{parts.port or PORT}"
     index = unquote(parts.path).strip("/")
-    return Location(uri, index, options.pop("database", ""), timeout, user, secret)
+    return Location(uri, index, options.pop("database", ""), timeout, user, credentials)
 
 
 def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
@@ -180,9 +151,6 @@ class Connection:
 
     def _connected(self) -> Any:
         location = self.location
-        for library, what, install in _LIBRARIES[: 2 if location.file else 1]:
-            if find_spec(library) is None:
-                raise MissingExtraError(f"{what}, which is not installed: pip install {install}")
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         from pymilvus import MilvusClient
 
@@ -231,7 +199,8 @@ class Connection:
             reason = str(error.code()) if hasattr(error, "code") else type(error).__name__
         else:
             raise error
-        for secret in filter(None, (self.location.credentials, self.location.token)):
+        whole = self.location.credentials
+        for secret in filter(None, (whole, whole.removeprefix(f"{self.location.user}:"))):
             reason = reason.replace(secret, "…")
         reason = reason if len(reason) <= 200 else f"{reason[:199]}…"
         lower = reason.lower()

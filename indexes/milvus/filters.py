@@ -40,33 +40,30 @@ def number_of(*parts: Any) -> int:
     return int.from_bytes(digest, "little") >> 1
 
 
-def fact(what: str, *parts: Any) -> int:
-    """A hash of "exists" or a type of JSON and a path, or of "name" and a top-level field."""
-    return number_of(what, *parts)
+# A hash of "exists" or a type of JSON and a path, or of "name" and a top-level field.
+fact = number_of
 
 
 def facts_of(
     id_: str, title: str | None, metadata: Mapping[str, Any]
 ) -> tuple[list[int], dict[str, Any]]:
     """The facts of a document, and by place its numbers and strings that Milvus orders exactly."""
-    facts: dict[int, None] = {}
+    facts = {fact("name", name) for name in metadata}
     values: dict[str, Any] = {}
-    for name in metadata:
-        facts[fact("name", name)] = None
     for path, value in _walked((), {"own": {"id": id_, "title": title}, "metadata": metadata}):
         kind = _kind(value)
-        facts[fact("exists", path)] = facts[fact(kind, path)] = None
+        facts |= {fact("exists", path), fact(kind, path)}
         if kind in ("string", "number", "boolean"):
-            facts[fact("equals", path, *_key(value))] = None
+            facts.add(fact("equals", path, *_key(value)))
         if kind in ("string", "number"):
             if _is_ordered(value):
                 values[_place(path)] = value
             else:
-                facts[fact("unordered", kind, path)] = None
+                facts.add(fact("unordered", kind, path))
         elif kind == "array":
             for element in value:
                 if isinstance(element, str | int | float):
-                    facts[fact("holds", path, *_key(element))] = None
+                    facts.add(fact("holds", path, *_key(element)))
     return list(facts), values
 
 

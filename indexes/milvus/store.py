@@ -26,7 +26,6 @@ from indexes.milvus.collection import (
     metadata_fields,
     open_collection,
     passage_rows,
-    refuse_earlier,
 )
 from indexes.milvus.connection import Connection, Location, Row, batches, parse_location
 from indexes.milvus.filters import ALL, expression_of, number_of
@@ -34,6 +33,7 @@ from indexes.milvus.view import MilvusReader, MilvusView
 from indexes.protocol import (
     NewDocument,
     Stage,
+    Store,
     StoredHead,
     StructureSettings,
     Writer,
@@ -45,7 +45,7 @@ _UPSERTED = 200
 _TOGETHER = 1000
 
 
-class MilvusStore:
+class MilvusStore(Store):
     """An index in Milvus.
 
     Args:
@@ -78,8 +78,6 @@ class MilvusStore:
         index_type(self.location, settings.get("structures", {}))
         with closing(Connection(self.location)) as connection:
             if find_collection(connection, self._alias) is None:
-                if self._begun_with is None:
-                    refuse_earlier(connection)
                 create_collection(connection, self._alias, self._begun_with or "", settings)
 
     def reader(self) -> MilvusReader:
@@ -114,11 +112,6 @@ class MilvusStore:
         """Whether the rows of each document belong together."""
         with closing(self.reader()) as reader, reader.view() as view:
             return list(view.problems())
-
-    def size(self) -> int:
-        """Bytes of the vectors."""
-        with closing(self.reader()) as reader, reader.view() as view:
-            return int(view.describe()["bytes"])
 
     def damaged(self, reason: object) -> DamagedIndexError:
         """The error to raise if what is stored was altered."""
@@ -190,7 +183,7 @@ class MilvusWriter(Writer):
         for batch in batches(rows, _UPSERTED):
             view.connection.call("upsert", view.collection.name, batch)
         self._touched.update(numbers)
-        self._alter(count - view.passage_count, terms=total)
+        self._alter(terms=total)
         return True
 
     def delete(self, ids: Iterable[str]) -> int:
@@ -220,13 +213,12 @@ class MilvusWriter(Writer):
             "make the index again, with `retriever index --recreate --index-type`"
         )
 
-    def _alter(self, passages: int = 0, **values: Any) -> None:
-        """Add passages to the number of them, and change fields of the collection's description."""
-        self._view.passage_count += passages
+    def _alter(self, **values: Any) -> None:
+        """Change fields of the collection's description, and see what was written."""
         old = self._view.collection
         new = replace(old, frequencies={}, commits=old.commits + 1, **values)
         self._view.connection.call("alter_collection_properties", new.name, new.properties())
-        self._view.collection = new
+        self._view = MilvusView(self._view.connection, new)
 
     def _delete(self, column: str, values: Iterable[int]) -> None:
         for batch in batches(values, _TOGETHER):
@@ -240,7 +232,7 @@ class MilvusWriter(Writer):
             if rows:
                 self._delete("document", batch)
                 terms = self._view.collection.terms - sum(row["length"] for row in rows)
-                self._alter(-len(rows), terms=terms)
+                self._alter(terms=terms)
             held = [row["document"] for row in rows if not row["ordinal"]]
             self._touched.difference_update(held)
             deleted += len(held)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.bm25.formulas import BM25Settings, idf, weights
+from indexes.bm25.scoring import top_places
 from indexes.errors import ConfigError, StorageError
 from indexes.filters.facets import counted_facet, summaries_of
 from indexes.filters.grammar import Where, parse_field
@@ -40,6 +41,7 @@ from indexes.protocol import (
     Passage,
     Query,
     StoredDocument,
+    View,
 )
 from indexes.vectors.flat import exact_scores, rounded
 
@@ -74,7 +76,7 @@ class MilvusReader:
         yield MilvusView(self._connection, self._known or found)
 
 
-class MilvusView:
+class MilvusView(View):
     """An index with all that was written before; what is written later can show in it."""
 
     def __init__(self, connection: Connection, collection: Collection) -> None:
@@ -82,9 +84,10 @@ class MilvusView:
         self.collection = collection
         self.location = connection.location
         self.kind = index_type(self.location, self.setting("structures", {}))
-        self._ids: dict[int, str] = {}
+        # The documents' ids of candidates.
+        self.ids: dict[int, str] = {}
         # Waits for all earlier writes; later reads of this client see them too.
-        self.passage_count = self.count(ALL, "Strong")
+        self._count = self.count(ALL, "Strong")
 
     @property
     def identity(self) -> Hashable:
@@ -95,6 +98,11 @@ class MilvusView:
     def generation(self) -> int:
         """The number of commits."""
         return self.collection.commits
+
+    @property
+    def passage_count(self) -> int:
+        """Number of passages."""
+        return self._count
 
     def ranking(
         self,
@@ -110,9 +118,7 @@ class MilvusView:
             refused = "BM25 variant okapi: Milvus does not count what it needs; use another variant"
         if refused:
             raise ConfigError(f"{self.location}: {refused}, or an index in a folder")
-        return MilvusRanking(
-            self, settings, expression_of(where, self.count), _EFFORTS.get(self.kind)
-        )
+        return MilvusRanking(self, settings, expression_of(where, self.count))
 
     def count(self, where: str, level: str = "Session") -> int:
         """How many passages an expression selects."""
@@ -147,10 +153,6 @@ class MilvusView:
     def heads_of(self, ids: Iterable[str]) -> Iterator[Row]:
         """As `heads`, of documents by id."""
         return self.among("document", map(number_of, ids), HEAD, "ordinal == 0")
-
-    def remember(self, rows: Iterable[Row]) -> None:
-        """Keep the documents' ids of passages that were read."""
-        self._ids |= {row["passage"]: row["id"] for row in rows}
 
     def document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
         """For each term, the number of passages that hold it."""
@@ -195,9 +197,9 @@ class MilvusView:
 
     def documents_of(self, passages: Sequence[int]) -> dict[int, str]:
         """For each passage id, the user's id of its document."""
-        missing = [one for one in passages if one not in self._ids]
-        self.remember(self._passages(missing, ["id"]).values())
-        return {one: self._ids[one] for one in passages}
+        others = self._passages([one for one in passages if one not in self.ids], ["id"])
+        self.ids |= {passage: row["id"] for passage, row in others.items()}
+        return {one: self.ids[one] for one in passages}
 
     def passages(self, passages: Sequence[int]) -> dict[int, Passage]:
         """The stored passages with these ids; their texts are blank before the passage."""
@@ -226,10 +228,6 @@ class MilvusView:
             # One that was deleted meanwhile is not there.
             yield from (found[id_] for id_, _ in batch if id_ in found)
 
-    def has_document(self, id_: str) -> bool:
-        """Whether the index holds a document with that id."""
-        return bool(self.content_hashes([id_]))
-
     def count_documents(self) -> int:
         """Number of documents."""
         return self.count("ordinal == 0")
@@ -237,9 +235,6 @@ class MilvusView:
     def content_hashes(self, ids: Sequence[str]) -> dict[str, bytes]:
         """The stored hash of those of `ids` that the index holds."""
         return {row["id"]: bytes.fromhex(row["head"]["hash"]) for row in self.heads_of(ids)}
-
-    def check_settings(self) -> None:
-        """Nothing: the server keeps them."""
 
     def setting(self, key: str, default: Any = None) -> Any:
         """The JSON value of a setting; KeyError if there is none and no default."""
@@ -303,7 +298,6 @@ class MilvusRanking:
     view: MilvusView
     settings: BM25Settings
     where: str
-    effort: str | None
 
     def candidates(self, queries: Sequence[Query], mode: Mode, depth: int) -> list[Candidates]:
         """The best passages for each query; `ConfigError` if Milvus does not return so many."""
@@ -319,42 +313,43 @@ class MilvusRanking:
         fields += [] if mode == "dense" else ["length", "terms", "counts"]
         fields += [] if mode == "bm25" else ["vector"]
         factors = {} if mode == "dense" else self._factors(query.terms)
-        found: dict[int, Row] = {}
-        complete = True
+        nearest: dict[int, Row] = {}
+        holders: dict[int, Row] = {}
+        limit = min(depth + 16 if mode != "bm25" else 4 * depth + 64, _MOST)
         if mode != "bm25":
-            limit = min(depth + 16, _MOST)
-            effort = {self.effort: max(_LEAST_EFFORT, 2 * limit)} if self.effort else {}
-            rows = self._search("vector", query.vector, limit, fields, effort)
-            found |= _best(rows, _dense_scores(rows, query.vector), depth)
-            complete = len(rows) < limit and len(rows) <= depth
+            nearest = self._search("vector", query.vector, limit, fields)
         if factors:
-            limit = min(4 * depth + 64, _MOST)
-            product: dict[int, float] = {}
-            for term, factor in factors.items():
-                # A term whose idf is 0 finds its passages all the same.
-                place = dimension_of(term)
-                product[place] = max(product.get(place, 1e-6), factor)
-            rows = self._search("sparse", product, limit, fields, {})
-            scores, matches = self._bm25(factors, rows)
-            rows = [row for row, match in zip(rows, matches, strict=True) if match]
-            found |= _best(rows, scores[matches], depth)
-            if mode == "bm25":
-                complete = len(matches) < limit and len(rows) <= depth
-        rows = [found[passage] for passage in sorted(found)]
-        self.view.remember(rows)
+            # A term whose idf is 0 finds its passages all the same.
+            weighted = {dimension_of(term): max(one, 1e-6) for term, one in factors.items()}
+            holders = self._search("sparse", weighted, min(4 * depth + 64, _MOST), fields)
+        rows = [row for _, row in sorted((nearest | holders).items())]
+        dense, chosen = np.zeros(len(rows)), np.zeros(len(rows), np.bool_)
         bm25, matches = self._bm25(factors, rows)
-        dense = np.zeros(len(rows)) if mode == "bm25" else _dense_scores(rows, query.vector)
-        return Candidates(np.array(sorted(found), np.int64), dense, bm25, matches, complete)
+        if rows and mode != "bm25":
+            vectors = np.array([row["vector"] for row in rows], np.float32)
+            wanted = np.asarray(query.vector, np.float32)
+            dense = rounded(exact_scores(vectors, np.arange(len(rows)), wanted))
+            chosen[top_places(dense, depth)] = True
+        held = np.flatnonzero(matches)
+        chosen[held[top_places(bm25[held], depth)]] = True
+        if mode == "bm25":
+            complete = len(holders) < limit and len(held) <= depth
+        else:
+            complete = len(nearest) < limit and len(nearest) <= depth
+        kept = [row for row, one in zip(rows, chosen, strict=True) if one]
+        self.view.ids |= {row["passage"]: row["id"] for row in kept}
+        passages = np.array([row["passage"] for row in kept], np.int64)
+        return Candidates(passages, dense[chosen], bm25[chosen], matches[chosen], complete)
 
-    def _search(
-        self, column: str, vector: Any, limit: int, fields: list[str], parameters: dict[str, int]
-    ) -> list[Row]:
-        """The rows of largest inner product with a vector."""
+    def _search(self, column: str, vector: Any, limit: int, fields: list[str]) -> dict[int, Row]:
+        """By passage, the rows of largest inner product with a vector."""
+        effort = _EFFORTS.get(self.view.kind) if column == "vector" else None
+        parameters = {effort: max(_LEAST_EFFORT, 2 * limit)} if effort else {}
         asked = {"data": [vector], "anns_field": column, "limit": limit, "filter": self.where}
         asked |= {"output_fields": fields, "consistency_level": "Session"}
         asked |= {"search_params": {"metric_type": "IP", "params": parameters}}
         (hits,) = self.view.connection.call("search", self.view.collection.name, **asked)
-        return [dict(hit["entity"]) for hit in hits]
+        return {hit["entity"]["passage"]: dict(hit["entity"]) for hit in hits}
 
     def _factors(self, terms: Iterable[str]) -> dict[int, float]:
         """By the hash of each term that a passage holds, its idf times its repetitions."""
@@ -384,16 +379,3 @@ class MilvusRanking:
             scores[holds] += factor * weight
             matches |= holds
         return scores, matches
-
-
-def _dense_scores(rows: Sequence[Row], vector: NDArray[np.float32] | None) -> NDArray[np.float64]:
-    if not rows or vector is None:
-        return np.zeros(0)
-    vectors = np.array([row["vector"] for row in rows], np.float32)
-    return rounded(exact_scores(vectors, np.arange(len(rows)), vector))
-
-
-def _best(rows: Sequence[Row], scores: NDArray[np.float64], depth: int) -> dict[int, Row]:
-    """The `depth` rows of highest score by passage, equal ones by the number of the passage."""
-    ordered = sorted(range(len(rows)), key=lambda i: (-scores[i], rows[i]["passage"]))
-    return {rows[i]["passage"]: rows[i] for i in ordered[:depth]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from store_samples import SETTINGS
 
+from indexes import open_store
 from indexes.errors import ConfigError, MissingExtraError, StorageError
 from indexes.milvus.connection import parse_location
 from indexes.milvus.store import MilvusStore
@@ -71,9 +72,9 @@ def test_a_server_that_is_away_is_one_line_without_a_secret(retriever):
 
 @pytest.mark.parametrize("module", ["pymilvus", "milvus_lite"])
 def test_a_missing_library_is_named(monkeypatch, tmp_path, module):
-    monkeypatch.setattr("indexes.milvus.connection.find_spec", lambda name: name != module or None)
+    monkeypatch.setattr("indexes.location.find_spec", lambda name: name != module or None)
     with pytest.raises(MissingExtraError, match=module.replace("_", "-")):
-        MilvusStore(f"milvus+lite://{tmp_path}/x.db").create(SETTINGS)
+        open_store(f"milvus+lite://{tmp_path}/x.db")
 
 
 def test_a_file_in_no_folder_is_not_made(tmp_path, own_file):
