@@ -135,11 +135,10 @@ class MilvusWriter(Writer):
 
     def heads(self, ids: Sequence[str]) -> dict[str, StoredHead]:
         """The stored hash and metadata of those of `ids` that the index holds."""
-        found = {}
-        for row in self._view.heads_of(ids):
-            content_hash = bytes.fromhex(row["head"]["hash"])
-            found[row["id"]] = StoredHead(content_hash, metadata_json(row["metadata"]))
-        return found
+        rows = [
+            (row["id"], row["head"]["hash"], row["metadata"]) for row in self._view.heads_of(ids)
+        ]
+        return {id_: StoredHead(bytes.fromhex(one), metadata_json(held)) for id_, one, held in rows}
 
     def touch(self, ids: Sequence[str]) -> None:
         """Remember that these stored documents belong to the run."""
@@ -183,7 +182,7 @@ class MilvusWriter(Writer):
         for batch in batches(rows, _UPSERTED):
             view.connection.call("upsert", view.collection.name, batch)
         self._touched.update(numbers)
-        self._alter(terms=total)
+        self._alter(count - view.passage_count, terms=total)
         return True
 
     def delete(self, ids: Iterable[str]) -> int:
@@ -213,12 +212,13 @@ class MilvusWriter(Writer):
             "make the index again, with `retriever index --recreate --index-type`"
         )
 
-    def _alter(self, **values: Any) -> None:
-        """Change fields of the collection's description, and see what was written."""
+    def _alter(self, passages: int = 0, **values: Any) -> None:
+        """Add passages to the number of them, and change fields of the collection's description."""
+        self._view.held += passages
         old = self._view.collection
         new = replace(old, frequencies={}, commits=old.commits + 1, **values)
         self._view.connection.call("alter_collection_properties", new.name, new.properties())
-        self._view = MilvusView(self._view.connection, new)
+        self._view.collection = new
 
     def _delete(self, column: str, values: Iterable[int]) -> None:
         for batch in batches(values, _TOGETHER):
@@ -232,7 +232,7 @@ class MilvusWriter(Writer):
             if rows:
                 self._delete("document", batch)
                 terms = self._view.collection.terms - sum(row["length"] for row in rows)
-                self._alter(terms=terms)
+                self._alter(-len(rows), terms=terms)
             held = [row["document"] for row in rows if not row["ordinal"]]
             self._touched.difference_update(held)
             deleted += len(held)

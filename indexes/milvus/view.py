@@ -87,7 +87,7 @@ class MilvusView(View):
         # The documents' ids of candidates.
         self.ids: dict[int, str] = {}
         # Waits for all earlier writes; later reads of this client see them too.
-        self._count = self.count(ALL, "Strong")
+        self.held = self.count(ALL, "Strong")
 
     @property
     def identity(self) -> Hashable:
@@ -102,7 +102,7 @@ class MilvusView(View):
     @property
     def passage_count(self) -> int:
         """Number of passages."""
-        return self._count
+        return self.held
 
     def ranking(
         self,
@@ -205,8 +205,8 @@ class MilvusView(View):
         """The stored passages with these ids; their texts are blank before the passage."""
         found = {}
         for passage, row in self._passages(passages, ["text", *HEAD]).items():
-            head = row["head"]
-            whose = row["id"], head["title"], " " * head["offset"] + row["text"], row["metadata"]
+            head, text = row["head"], " " * row["head"]["offset"] + row["text"]
+            whose = row["id"], head["title"], text, row["metadata"]
             found[passage] = Passage(passage, *whose, head["start"], head["stop"])
         return found
 
@@ -332,10 +332,8 @@ class MilvusRanking:
             chosen[top_places(dense, depth)] = True
         held = np.flatnonzero(matches)
         chosen[held[top_places(bm25[held], depth)]] = True
-        if mode == "bm25":
-            complete = len(holders) < limit and len(held) <= depth
-        else:
-            complete = len(nearest) < limit and len(nearest) <= depth
+        searched, ranked = (holders, len(held)) if mode == "bm25" else (nearest, len(nearest))
+        complete = len(searched) < limit and ranked <= depth
         kept = [row for row, one in zip(rows, chosen, strict=True) if one]
         self.view.ids |= {row["passage"]: row["id"] for row in kept}
         passages = np.array([row["passage"] for row in kept], np.int64)
