@@ -30,7 +30,6 @@ if _TYPE_CHECKING:
     from eval.datasets.pairs import read_pairs as read_pairs
     from eval.datasets.pairs import read_sts as read_sts
     from eval.datasets.probing import ProbingFiles as ProbingFiles
-    from eval.datasets.probing import ProbingSettings as ProbingSettings
     from eval.datasets.probing import make_probing as make_probing
     from eval.datasets.question_forms import read_question_set as read_question_set
     from eval.datasets.question_set import Question as Question
@@ -70,7 +69,6 @@ if _TYPE_CHECKING:
     from eval.qa.rerankers import fit_reranker as fit_reranker
     from eval.qa.result import QAResult as QAResult
     from eval.qa.result import SystemResult as SystemResult
-    from eval.qa.systems import CrossPlan as CrossPlan
     from eval.qa.systems import HeadPlan as HeadPlan
     from eval.qa.systems import QASettings as QASettings
     from eval.reports import Report as Report
@@ -79,9 +77,11 @@ if _TYPE_CHECKING:
     from eval.reports import check_report_folder as check_report_folder
     from eval.sentences.result import SentenceResult as SentenceResult
     from eval.sentences.sts import score_sts as score_sts
+    from eval.settings import CrossPlan as CrossPlan
     from eval.settings import LayerSearchSettings as LayerSearchSettings
     from eval.settings import LayerTransferSettings as LayerTransferSettings
     from eval.settings import Loading as Loading
+    from eval.settings import ProbingSettings as ProbingSettings
     from eval.settings import QuestionSettings as QuestionSettings
     from eval.settings import RelatednessSettings as RelatednessSettings
     from eval.settings import Resampling as Resampling
@@ -100,7 +100,7 @@ if _TYPE_CHECKING:
 _NAMES = {
     "eval.datasets.classification": "ClassificationTask read_classification read_probing",
     "eval.datasets.pairs": "ScoredPairs STSTask read_pairs read_sts",
-    "eval.datasets.probing": "ProbingFiles ProbingSettings make_probing",
+    "eval.datasets.probing": "ProbingFiles make_probing",
     "eval.datasets.question_forms": "read_question_set",
     "eval.datasets.question_set": "Question QuestionSet",
     "eval.figures": "check_figure save_figure",
@@ -118,13 +118,14 @@ _NAMES = {
     "eval.qa.evaluation": "rank_layers rank_systems",
     "eval.qa.rerankers": "FittedCrossEncoder FittedReranker fit_cross_encoder fit_reranker",
     "eval.qa.result": "QAResult SystemResult",
-    "eval.qa.systems": "CrossPlan HeadPlan QASettings",
+    "eval.qa.systems": "HeadPlan QASettings",
     "eval.reports": "Report Section Table check_report_folder",
     "eval.sentences.result": "SentenceResult",
     "eval.sentences.sts": "score_sts",
     "eval.settings": (
-        "LayerSearchSettings Resampling QuestionSettings STSSettings RelatednessSettings "
-        "TransferSettings LayerTransferSettings TransferProtocol Loading"
+        "CrossPlan LayerSearchSettings LayerTransferSettings Loading ProbingSettings "
+        "QuestionSettings RelatednessSettings Resampling STSSettings TransferProtocol "
+        "TransferSettings"
     ),
     "eval.training.corpus_pairs": "CorpusPairs",
     "eval.training.data": "EncoderFitSettings",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from retriever.encoders.settings import EncoderSettings, Pooling, parse_encoder
+from retriever.encoders.settings import DEFAULT_MODEL, EncoderSettings, Pooling, parse_encoder
 from retriever.errors import ConfigError
 from retriever.settings import check_settings, setting
+from retriever.training.settings import CrossTrainingSettings
 
 if TYPE_CHECKING:
     from retriever import Store
@@ -18,6 +19,7 @@ else:
     # Help pages read the types of fields, and import no stores for it.
     Store = Any
 
+PROBING_TASKS = ("sentlen", "wc", "bshift")
 Aggregation = Literal["all", "mean", "wmean"]
 ClassifierName = Literal["lr", "lr-senteval", "mlp"]
 ProtocolName = Literal["senteval", "bert-lc"]
@@ -108,6 +110,58 @@ class QuestionSettings:
 
     def __post_init__(self) -> None:
         check_settings(self)
+
+
+@dataclass(frozen=True, slots=True)
+class CrossPlan:
+    """A cross-encoder to fine-tune, and how.
+
+    Attributes:
+        model: a transformer's folder, bundled name or hub id.
+        training: loss, optimizer, epochs, seed.
+    """
+
+    model: str = DEFAULT_MODEL
+    max_length: int = setting(
+        160, "Window in word pieces, of question and passage together.", low=16
+    )
+    training: CrossTrainingSettings = field(default_factory=CrossTrainingSettings)
+
+    def __post_init__(self) -> None:
+        check_settings(self, keys=True)
+
+    def of(self, loss: str) -> CrossPlan:
+        """The same training with a loss; only the hinge loss keeps the margin."""
+        margin = self.training.margin if loss == "hinge" else 1.0
+        changed = replace(self.training, loss=loss, margin=margin)  # type: ignore[arg-type]
+        return replace(self, training=changed)
+
+
+@dataclass(frozen=True, slots=True)
+class ProbingSettings:
+    """Which probing sets are made, and how.
+
+    Attributes:
+        tasks: some of "sentlen", "wc" and "bshift".
+    """
+
+    tasks: tuple[str, ...] = PROBING_TASKS
+    words: int = setting(
+        1_000, "Number of words of wc; a small corpus needs fewer.", low=2, section="Output"
+    )
+    seed: int = setting(0, "Random seed of all random draws.", low=0, section="Output")
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        unknown = set(self.tasks) - set(PROBING_TASKS)
+        if unknown or not self.tasks:
+            found = ", ".join(sorted(unknown)) or "none"
+            raise ConfigError(f"task: expected {', '.join(PROBING_TASKS)}, found {found}")
+
+    @property
+    def passes(self) -> int:
+        """Number of times that the corpus is read: once for sentlen, twice for each other set."""
+        return sum(1 if task == "sentlen" else 2 for task in self.tasks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from cli.options import Command, option, output_folder
+from cli.options import Command, is_given, option, output_folder, settings
 from cli.output.progress import EncodingProgress, warn_reader
 from cli.output.results import ResultOptions, result_options
 from cli.source_options import SourceOptions, source_options, sources_argument
+from eval.settings import PROBING_TASKS, ProbingSettings
 
 if TYPE_CHECKING:
     from retriever.documents.reader import CorpusReader
 
 
-_TASKS = ("sentlen", "wc", "bshift")
 _BLOCK = 1_000
 
 
@@ -26,37 +27,21 @@ _BLOCK = 1_000
 @source_options
 @option(
     "--task",
-    type=click.Choice([*_TASKS, "all"]),
+    type=click.Choice([*PROBING_TASKS, "all"]),
     default="all",
     help="sentlen: length in six bins. wc: which of many words. bshift: whether two words are "
     "swapped.",
     section="Output",
 )
 @output_folder("Folder for sentence_length.txt, word_content.txt and bigram_shift.txt.")
-@option(
-    "--words",
-    type=click.IntRange(min=2),
-    metavar="N",
-    help="Number of words of wc; a small corpus needs fewer.",
-    shown_default="1000",
-    section="Output",
-)
-@option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    metavar="N",
-    help="Random seed of all random draws.",
-    section="Output",
-)
+@settings("asked", ProbingSettings, "words seed")
 @result_options()
 def probing_command(
     sources: tuple[str, ...],
     source: SourceOptions,
     task: str,
     output: Path,
-    words: int | None,
-    seed: int,
+    asked: ProbingSettings,
     shown: ResultOptions,
 ) -> None:
     """Make probing sets in SentEval's form from the sentences of SOURCE.
@@ -65,19 +50,18 @@ def probing_command(
     sets have 100,000 training sentences and twice 10,000 others, balanced over the labels, as
     published; a smaller corpus gives fewer, in the same ratio.
     """
-    from eval import ProbingSettings, make_probing
+    from eval import make_probing
 
-    tasks = _TASKS if task == "all" else (task,)
-    if words is not None and "wc" not in tasks:
+    asked = replace(asked, tasks=PROBING_TASKS if task == "all" else (task,))
+    if is_given("words") and "wc" not in asked.tasks:
         raise click.UsageError(f"--words belongs to wc; found --task {task}")
-    settings = ProbingSettings(tasks, words or ProbingSettings().words, seed)
-    if "-" in sources and settings.passes > 1:
+    if "-" in sources and asked.passes > 1:
         raise click.UsageError(
             "wc and bshift read SOURCE twice, and standard input can be read only once; name a "
             "file, or --task sentlen"
         )
     reader = source.reader(sources)
-    result = make_probing(lambda: _texts(reader, quiet=shown.quiet), output, settings)
+    result = make_probing(lambda: _texts(reader, quiet=shown.quiet), output, asked)
     warn_reader(reader)
     shown.show(result)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -26,8 +26,7 @@ from cli.options import (
 )
 from cli.output.results import ResultOptions, result_options
 from cli.training_options import fine_tuning_options, restart_option, sampling_options
-from eval.settings import Loading, QuestionSettings
-from retriever.settings import setting
+from eval.settings import CrossPlan, Loading, QuestionSettings
 from retriever.training.settings import (
     CrossTrainingSettings,
     HeadSettings,
@@ -106,15 +105,6 @@ def reranker_command(
     shown.show(result)
 
 
-@dataclass(frozen=True, slots=True)
-class CrossOptions:
-    """What a cross-encoder reads."""
-
-    max_length: int = setting(
-        160, "Window in word pieces, of question and passage together.", low=16
-    )
-
-
 @click.command("cross-encoder", cls=Command)
 @dataset_argument
 @output_folder("Write the cross-encoder to this folder.")
@@ -130,7 +120,7 @@ class CrossOptions:
 )
 @device_option
 @download_option
-@settings("cross", CrossOptions)
+@settings("cross", CrossPlan)
 @fine_tuning_options(CrossTrainingSettings, "loss")
 @sampling_options(CrossTrainingSettings().sampling)
 @restart_option
@@ -142,7 +132,7 @@ def cross_encoder_command(
     transformer: str | None,
     device: str | None,
     download: bool,
-    cross: CrossOptions,
+    cross: CrossPlan,
     training: CrossTrainingSettings,
     sampling: SamplingSettings,
     restart: bool,
@@ -153,7 +143,7 @@ def cross_encoder_command(
     The same command resumes an interrupted run from its last checkpoint. The epoch that is kept is
     the last one whose dev AP is at most --tolerance below the best before it.
     """
-    from eval import CrossPlan, QASettings, fit_cross_encoder
+    from eval import QASettings, fit_cross_encoder
 
     training = replace(training, sampling=sampling)
     with shown.stages() as progress:
@@ -163,7 +153,7 @@ def cross_encoder_command(
             QASettings(
                 loading=Loading(device, download),
                 data=data,
-                cross=CrossPlan(transformer or MINILM, cross.max_length, training),
+                cross=replace(cross, model=transformer or MINILM, training=training),
             ),
             restart=restart,
             progress=progress,

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from eval.datasets.classification import PROBING_FILES
+from eval.settings import ProbingSettings
 from retriever.errors import ConfigError, SourceError, StorageError
 from retriever.files import whole_files
 
@@ -35,8 +36,6 @@ LEAST_HELD = 100
 """Minimum number of instances in dev and test; fewer would measure nothing."""
 LENGTHS = {"0": (5, 8), "1": (9, 12), "2": (13, 16), "3": (17, 20), "4": (21, 25), "5": (26, 28)}
 """SentLen: label to the minimum and maximum number of tokens, as in SentEval's file."""
-WORDS = 1_000
-"""WC: default number of words."""
 FIRST_RANK = 2_001
 """WC: rank by frequency, from 1, of the first word."""
 _LEAST_LETTERS = 4
@@ -169,34 +168,6 @@ def balanced_set(
         for split, (start, stop) in bounds.items()
     }
     return ProbingSet(task, splits, labels, facts)
-
-
-@dataclass(frozen=True, slots=True)
-class ProbingSettings:
-    """Which probing sets are made, and how.
-
-    Attributes:
-        tasks: some of "sentlen", "wc" and "bshift".
-        words: number of words of wc, 2 or more.
-        seed: of everything that is drawn.
-    """
-
-    tasks: tuple[str, ...] = ("sentlen", "wc", "bshift")
-    words: int = WORDS
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        unknown = set(self.tasks) - set(MAKERS)
-        if unknown or not self.tasks:
-            found = ", ".join(sorted(unknown)) or "none"
-            raise ConfigError(f"task: expected {', '.join(MAKERS)}, found {found}")
-        if self.words < 2:
-            raise ConfigError(f"words: expected 2 or more, found {self.words}")
-
-    @property
-    def passes(self) -> int:
-        """Number of times that the corpus is read: once for sentlen, twice for each other set."""
-        return sum(1 if task == "sentlen" else 2 for task in self.tasks)
 
 
 Read = Callable[[], Iterator[Sentence]]

@@ -13,6 +13,7 @@ from eval.metrics.measures import Grades, Scores, run_values
 from eval.metrics.significance import holm, mean_interval, randomization_test
 from eval.metrics.trec import read_qrels, read_run
 from eval.reports import Table, table_lines
+from eval.settings import Resampling
 from retriever.errors import ConfigError
 from retriever.terminal import on_one_line
 
@@ -219,8 +220,7 @@ def compare(
         excluded=not keep_without_positive,
         missing=missing,
         baseline=baseline,
-        resamples=resamples,
-        seed=seed,
+        resampling=Resampling(resamples, seed),
     )
 
 
@@ -241,8 +241,7 @@ def compare_systems(
     excluded: bool,
     missing: Mapping[str, int],
     baseline: str | None,
-    resamples: int,
-    seed: int,
+    resampling: Resampling,
 ) -> Comparison:
     """Compare systems by system to measure to (seeds, queries) float64 in [0, 1]."""
     baseline = check_baseline(baseline, list(values), "runs")
@@ -252,7 +251,7 @@ def compare_systems(
         spreads = {name: _spread(table) for name, table in seeds.items()}
         # Where all seeds are equal, the mean is that value exactly.
         found = {name: one[0] + (one - one[0]).mean(axis=0) for name, one in seeds.items()}
-        scores[measure] = compare_values(found, baseline, resamples, seed, spreads)
+        scores[measure] = compare_values(found, baseline, resampling, spreads)
         means[measure] = np.stack(list(found.values()))
     return Comparison(
         queries=queries,
@@ -268,15 +267,15 @@ def compare_systems(
 def compare_values(
     values: Mapping[str, Floats],
     baseline: str,
-    resamples: int,
-    seed: int,
+    resampling: Resampling,
     spreads: Mapping[str, float | None] | None = None,
 ) -> dict[str, Score]:
     """Compare systems by their (units,) values in [0, 1]; `spreads` are those over seeds."""
     differences = {
         name: found - values[baseline] for name, found in values.items() if name != baseline
     }
-    p_values = [randomization_test(one, resamples, seed) for one in differences.values()]
+    drawn = resampling.resamples, resampling.seed
+    p_values = [randomization_test(one, *drawn) for one in differences.values()]
     tested = dict(zip(differences, zip(p_values, holm(p_values), strict=True), strict=True))
     scores = {}
     for name, found in values.items():

@@ -16,9 +16,9 @@ from eval.metrics.comparison import percent
 from eval.progress import Done, Notify, Progress, ignore, silent
 from eval.qa.pools import DEV_MEASURE, DevScore, EmbeddedPairs
 from eval.qa.resources import Questions, Resources, open_resources
-from eval.qa.systems import CrossPlan, HeadPlan, QASettings
+from eval.qa.systems import HeadPlan, QASettings
 from eval.reports import Table, table_lines
-from eval.settings import Loading
+from eval.settings import CrossPlan, Loading
 from eval.vectors import embed
 from retriever.encoders.model_folders import ModelFolder, find_model
 from retriever.encoders.transformer.backbone import Backbone

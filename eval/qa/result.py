@@ -148,8 +148,7 @@ class QAResult(ReportedResult):
             excluded=not counts,
             missing=missing,
             baseline=settings.baseline,
-            resamples=settings.resampling.resamples,
-            seed=settings.resampling.seed,
+            resampling=settings.resampling,
         )
         counts_of = statistics(questions)
         return cls(questions, counts_of, tuple(systems), comparison, settings, command, remarks)

@@ -12,19 +12,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from eval.settings import Loading, QuestionSettings, Resampling
-from retriever.encoders.settings import DEFAULT_MODEL, Dtype, parse_encoder
+from eval.settings import CrossPlan, Loading, QuestionSettings, Resampling
+from retriever.encoders.settings import Dtype, parse_encoder
 from retriever.errors import ConfigError
 from retriever.search import BM25Settings
 from retriever.search.fusion import FusionSettings
 from retriever.training.settings import (
-    CrossTrainingSettings,
     HeadSettings,
     HeadTrainingSettings,
     Loss,
 )
 
-SHORTEST_PAIR = 16
 MEASURES = ("AP", "RR", "P@1", "P@5", "P@10", "R@1", "R@5", "R@10", "R@100", "nDCG@10")
 # What Ma et al. (2019, Table 3) call R@k on Quasar-T and SearchQA, first.
 ANSWER_MEASURES = ("Success@1", "Success@5", "Success@10", "AP", "RR", "P@1")
@@ -88,33 +86,6 @@ class HeadPlan:
         """The same training of another head."""
         changed = replace(self.head, interaction=interaction, head=head)  # type: ignore[arg-type]
         return replace(self, head=changed)
-
-
-@dataclass(frozen=True, slots=True)
-class CrossPlan:
-    """A cross-encoder to fine-tune, and how.
-
-    Attributes:
-        model: a transformer's folder, bundled name or hub id.
-        max_length: window in word pieces, of question and passage together, 16 or more.
-        training: loss, optimizer, epochs, seed.
-    """
-
-    model: str = DEFAULT_MODEL
-    max_length: int = 160
-    training: CrossTrainingSettings = field(default_factory=CrossTrainingSettings)
-
-    def __post_init__(self) -> None:
-        if self.max_length < SHORTEST_PAIR:
-            raise ConfigError(
-                f"max-length: expected {SHORTEST_PAIR} or more, found {self.max_length}"
-            )
-
-    def of(self, loss: str) -> CrossPlan:
-        """The same training with a loss; only the hinge loss keeps the margin."""
-        margin = self.training.margin if loss == "hinge" else 1.0
-        changed = replace(self.training, loss=loss, margin=margin)  # type: ignore[arg-type]
-        return replace(self, training=changed)
 
 
 @dataclass(frozen=True, slots=True)

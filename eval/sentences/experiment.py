@@ -230,7 +230,7 @@ def compare_accuracies(
     p is that of the randomization test over the share of right tests of each example: McNemar's
     exact test where each is tested once. Intervals count each example once, accuracies each test.
     """
-    scores = compare_values(correct, baseline, resampling.resamples, resampling.seed)
+    scores = compare_values(correct, baseline, resampling)
     return {
         encoder: replace(scores[encoder], value=value, spread=spread)
         for encoder, (value, spread) in found.items()

@@ -46,27 +46,8 @@ OF_SEVERAL = (
     "--set form=beir --variant clean --train-split learn --set dev-split=tune --dev-share 0.25"
     " --index i --set depth=7"
 )
-TUNED = {
-    "train": "last:2",
-    "learning_rate": 0.5,
-    "head_learning_rate": 0.25,
-    "weight_decay": 0.125,
-    "warmup": 0.75,
-    "clip": 2.0,
-    "averaging": 0.5,
-    "epochs": 5,
-    "tolerance": 0.0625,
-    "patience": 4,
-    "seed": 9,
-    "train_word_embeddings": True,
-    "precision": "float32",
-}
-TUNING = (
-    "--train last:2 --epochs 5 --seed 9 --set learning-rate=0.5 --set head-learning-rate=0.25"
-    " --set weight-decay=0.125 --set warmup=0.75 --set clip=2 --set averaging=0.5"
-    " --set tolerance=0.0625 --set patience=4 --set train-word-embeddings=yes"
-    " --set precision=float32"
-)
+TUNED = {"train": "last:2", "epochs": 5, "seed": 9, "learning_rate": 0.5, "patience": 4}
+TUNING = "--train last:2 --epochs 5 --seed 9 --set learning-rate=0.5 --set patience=4"
 SAMPLED = SamplingSettings("random", 3, 2, 6)
 SAMPLING = "--negatives random --count 3 --set positives=2 --set batch=6"
 RESAMPLED = Resampling(100, 7)
@@ -136,24 +117,10 @@ ASKED = [
     ("eval probe data", "score_probing", TransferSettings(loading=CACHED)),
     ("eval layers data", "search_layers", LayerSearchSettings(loading=CACHED)),
     (
-        "eval layers data --split train --test-split test --objective nDCG@10 --max-layers 2"
-        " --protocol paper --set top=3 --set shuffles=4 --set dev-size=30 --set resamples=100"
-        " --set seed=8 --model m --pooling max --no-cache",
+        "eval layers data --protocol paper --max-layers 2 --set top=3 --model m --pooling max"
+        " --no-cache",
         "search_layers",
-        LayerSearchSettings(
-            "m::pooling=max",
-            Loading(),
-            "nDCG@10",
-            "paper",
-            "train",
-            "test",
-            shuffles=4,
-            dev_size=30,
-            max_layers=2,
-            top=3,
-            resamples=100,
-            seed=8,
-        ),
+        LayerSearchSettings("m::pooling=max", Loading(), protocol="paper", max_layers=2, top=3),
     ),
     ("eval qa data", "rank_systems", QASettings(loading=CACHED)),
     (
@@ -183,15 +150,13 @@ ASKED = [
         QASettings(head=HeadPlan().of("uv", "mlp"), loading=CACHED),
     ),
     (
-        f"train reranker data -o out --system bilinear --seeds 2 --epochs 3 --set patience=4"
-        f" --set learning-rate=0.5 --set weight-decay=0.25 --set hidden=8 --set dropout=0.5"
-        f" --set initial=random --set optimizer=sgd --set margin=0.125 {SAMPLING} {OF_SEVERAL}"
-        f" --without data --without data",
+        f"train reranker data -o out --system bilinear --seeds 2 --epochs 3 --set hidden=8"
+        f" {SAMPLING} {OF_SEVERAL} --without data --without data",
         "fit_reranker",
         QASettings(
             head=HeadPlan(
-                HeadSettings("bilinear", "linear", 8, 0.5, "random"),
-                HeadTrainingSettings(3, 4, 0.5, 0.25, "sgd", 0.125, sampling=SAMPLED),
+                HeadSettings("bilinear", "linear", 8),
+                HeadTrainingSettings(3, sampling=SAMPLED),
             ),
             loading=CACHED,
             data=SEVERAL,
@@ -217,19 +182,12 @@ ASKED = [
     ("train encoder data -o out", "fit_encoder", EncoderFitSettings()),
     (
         f"train encoder data -o out --model m::last4 --device cpu --download --objective hinge"
-        f" --set scale=5 --set margin=0.5 --set max-length=64 --dev data {TUNING} {SAMPLING}"
-        f" {OF_SEVERAL} --without data --without data",
+        f" --set max-length=64 --dev data {TUNING} {SAMPLING} {OF_SEVERAL} --without data"
+        f" --without data",
         "fit_encoder",
         EncoderFitSettings(
             "m::last4",
-            EncoderTrainingSettings(
-                objective="hinge",
-                scale=5.0,
-                margin=0.5,
-                max_length=64,
-                sampling=SAMPLED,
-                **TUNED,
-            ),
+            EncoderTrainingSettings(objective="hinge", max_length=64, sampling=SAMPLED, **TUNED),
             CPU,
             SEVERAL,
             DATA,
@@ -242,18 +200,14 @@ ASKED = [
     ),
     (
         "train meta c.txt --source a --source b -o out --method unsup --dimensions 5"
-        " --pooling mean --level word --set sample=8 --no-weights --set epochs=2"
-        " --set patience=3 --set learning-rate=0.5 --set weight-decay=0.25 --seed 6",
+        " --level word --set sample=8 --no-weights --set epochs=2 --seed 6",
         "fit_meta",
         MetaSettings(
             "unsup",
             5,
-            "mean",
-            "word",
+            level="word",
             sample=8,
-            training=UnsupSettings(
-                weights=False, epochs=2, patience=3, learning_rate=0.5, weight_decay=0.25
-            ),
+            training=UnsupSettings(weights=False, epochs=2),
             seed=6,
         ),
     ),

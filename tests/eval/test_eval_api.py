@@ -29,6 +29,7 @@ def test_importing_the_package_imports_nothing_heavy_nor_does_correlating():
     [
         (evaluation.Resampling, {"resamples": 99}),
         (evaluation.QuestionSettings, {"depth": 0}),
+        (evaluation.ProbingSettings, {"words": 1}),
         (evaluation.STSSettings, {"aggregation": "sum"}),
         (evaluation.RelatednessSettings, {"loss": "hinge"}),
         (evaluation.TransferProtocol, {"name": "loo"}),

@@ -7,14 +7,14 @@ import pytest
 from eval.datasets.classification import read_probing
 from eval.datasets.probing import (
     Instance,
-    ProbingSettings,
     Sample,
     balanced_set,
     make_probing,
     sentence_of,
     tokens_of,
 )
-from retriever.errors import ConfigError, SourceError
+from eval.settings import ProbingSettings
+from retriever.errors import SourceError
 
 BINS = {"0": (5, 8), "1": (9, 12), "2": (13, 16), "3": (17, 20), "4": (21, 25), "5": (26, 28)}
 FILLERS = [f"f{number}" for number in range(2000)]
@@ -240,8 +240,6 @@ def test_a_corpus_that_is_too_small_is_refused(make, lengths, words):
     ):
         with pytest.raises(SourceError, match=message):
             make(texts, task, words=number)
-    with pytest.raises(ConfigError, match="expected 2 or more, found 1"):
-        ProbingSettings(words=1)
 
 
 def test_what_is_written_can_be_read_and_several_sets_are_made_of_one_corpus(make, lengths):

@@ -6,6 +6,7 @@ import pytest
 from eval.metrics.comparison import compare, compare_systems
 from eval.metrics.measures import evaluate
 from eval.metrics.significance import holm
+from eval.settings import Resampling
 from retriever.errors import BadInputError, ConfigError
 
 QRELS = {
@@ -72,8 +73,7 @@ def test_seeds_that_all_equal_the_baseline_differ_in_nothing():
         excluded=True,
         missing={"one": 0, "three": 0},
         baseline=None,
-        resamples=1000,
-        seed=0,
+        resampling=Resampling(1000),
     )
     one, three = found.scores["AP"].values()
     assert (one.spread, three.spread) == (None, 0.0)
