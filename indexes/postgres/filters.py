@@ -54,12 +54,8 @@ def condition(expression: Expression) -> Condition:
             return _joined(" AND ", [condition(part) for part in parts])
         case Or(parts):
             return _joined(" OR ", [condition(part) for part in parts])
-        case _ if expression.field.own:
-            return _of_column(
-                expression, f"d.{'id' if expression.field.names[0] == 'id' else 'title'}"
-            )
         case _:
-            return _of_metadata(expression)
+            return _compared(expression)
 
 
 def stored_metadata(metadata: Mapping[str, Any]) -> tuple[str, str | None]:
@@ -85,30 +81,12 @@ def _joined(joint: str, parts: Sequence[Condition]) -> Condition:
     return Condition(f"({text})", tuple(value for part in parts for value in part.parameters))
 
 
-def _of_column(comparison: Comparison, column: str) -> Condition:
-    """A comparison of the document's own id or title."""
-    present = f"{column} IS NOT NULL"
-    strings = [value for value in comparison.values if isinstance(value, str)]
-    match comparison.operator:
-        case "in":
-            return Condition(f"({column} = ANY(%s))", (strings,))
-        case "exists":
-            return Condition(f"({present})", ())
-        case "!=" if not strings:
-            return Condition(f"({present})", ())
-        case _ if not strings:
-            return Condition("FALSE", ())
-        case "like":
-            return _like(column, strings[0])
-        case "contains":
-            return Condition(f"(strpos({column}, %s) > 0)", (strings[0],))
-        case operator:
-            return Condition(f"({column} {operator} %s)", (strings[0],))
-
-
-def _of_metadata(comparison: Comparison) -> Condition:
-    names, wanted = comparison.field.names, comparison.values
+def _compared(comparison: Comparison) -> Condition:
+    own, names, wanted = comparison.field.own, comparison.field.names, comparison.values
     value = "d.metadata" + " -> %s::text" * len(names)
+    if own:
+        column, names = "d.id" if names[0] == "id" else "d.title", ()
+        value = f"to_jsonb({column})"
     text = f"(({value}) #>> ARRAY[]::text[])"
     string = f"jsonb_typeof({value}) = 'string'"
     present = Condition(f"(jsonb_typeof({value}) <> 'null')", names)
@@ -119,11 +97,15 @@ def _of_metadata(comparison: Comparison) -> Condition:
             like = _like(text, str(wanted[0]))
             return Condition(f"({string} AND {like.text})", (*names, *names, *like.parameters))
         case "contains":
-            held = _holds(names, list(wanted))
+            held = Condition("FALSE", ()) if own else _holds(names, list(wanted))
             if not isinstance(wanted[0], str):
                 return held
             part = Condition(f"({string} AND strpos({text}, %s) > 0)", (*names, *names, wanted[0]))
             return _joined(" OR ", [held, part])
+        case "in" if own:
+            # The ids have an index.
+            strings = [one for one in wanted if isinstance(one, str)]
+            return Condition(f"({column} = ANY(%s))", (strings,))
         case "in":
             if len(wanted) <= _FEW_VALUES:
                 return _joined(" OR ", [_holds(names, one) for one in wanted])

@@ -26,7 +26,6 @@ from indexes.postgres.filters import EVERYTHING, Condition, condition
 from indexes.postgres.postings import (
     ids_of,
     passage_scores,
-    read_postings,
     vocabulary_frequencies,
 )
 from indexes.postgres.schema import Tables
@@ -48,25 +47,16 @@ def copy_passages(
     tables: Tables, columns: Sequence[NDArray[Any]], vectors: NDArray[np.float32]
 ) -> None:
     """Store passages; `columns` are their ids, documents, starts, stops and numbers of terms."""
-    dimensions = vectors.shape[1]
-    kinds = (">i8", ">i8", ">i4", ">i4", ">i4")
-    form: list[tuple[str, Any]] = [("columns", ">i2")]
-    for number, kind in enumerate(kinds):
-        form += [(f"size{number}", ">i4"), (f"value{number}", kind)]
-    form += [("size", ">i4"), ("head", ">i2", 2), ("vector", ">f4", dimensions)]  # type: ignore[list-item]
-    rows = np.zeros(len(vectors), np.dtype(form))
-    rows["columns"] = len(kinds) + 1
-    for number, (kind, column) in enumerate(zip(kinds, columns, strict=True)):
-        rows[f"size{number}"], rows[f"value{number}"] = np.dtype(kind).itemsize, column
-    rows["size"], rows["vector"] = 4 + 4 * dimensions, vectors
-    rows["head"][:, 0] = dimensions
+    packed = np.zeros(len(vectors), [("head", ">i2", 2), ("values", ">f4", vectors.shape[1:])])
+    packed["head"][:, 0], packed["values"] = vectors.shape[1], vectors
     statement = tables.statement(
         "COPY {passages} (passage, doc, start, stop, length, embedding) FROM STDIN (FORMAT BINARY)"
     )
     with tables.connection.cursor() as cursor, cursor.copy(statement) as copy:
-        copy.write(b"PGCOPY\n\xff\r\n\0" + bytes(8))
-        copy.write(rows.tobytes())
-        copy.write(b"\xff\xff")
+        # The bytes are sent as they are: the server reads them as a vector.
+        copy.set_types(["int8", "int8", "int4", "int4", "int4", "bytea"])
+        for row, vector in zip(np.stack(columns, axis=1).tolist(), packed, strict=True):
+            copy.write_row((*row, vector.tobytes()))
 
 
 def unpacked_vectors(packed: Sequence[bytes], dimensions: int | None) -> NDArray[np.float32]:
@@ -212,7 +202,7 @@ class PostgresRanking:
         """All live passages that hold a term, ascending, and their scores."""
         repetitions = Counter(terms)
         mean_length = self._row.total_length / max(self._row.passages, 1)
-        postings = read_postings(self._view.tables, repetitions, self._view.dead)
+        postings = self._view.postings(repetitions)
         contributions = []
         for term, times in repetitions.items():
             held = postings[term]

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +60,7 @@ from indexes.postgres.view import PostgresReader, damaged, missing
 from indexes.protocol import (
     NewDocument,
     Stage,
+    Store,
     StoredHead,
     StructureSettings,
     Writer,
@@ -76,48 +77,12 @@ _FEW_DEAD, _DEAD_SHARE = 1000, 0.2
 
 
 class PostgresWriter(Writer):
-    """One of the writers of an index; see `indexes.protocol.Writer`. Use it as a context manager.
+    """One of the writers of an index; see `indexes.protocol.Writer`."""
 
-    `lock_timeout` is how many seconds to wait for a replacement of the index to end.
-    """
-
-    def __init__(self, location: Location, replaces: int | None, lock_timeout: float) -> None:
+    def __init__(self, location: Location, tables: Tables) -> None:
         self._location = location
-        self._replaces = replaces
-        self._lock_timeout = lock_timeout
-        self._connection: Connection
-        self._tables: Tables
-
-    def __enter__(self) -> Self:
-        self._connection = connect(self._location)
-        try:
-            with database_errors(self._location):
-                self._open()
-        except BaseException:
-            self._connection.close()
-            raise
-        return self
-
-    def _open(self) -> None:
-        connection = self._connection
-        row = None
-        if has_tables(connection, self._location):
-            row = find_index(connection, self._location, self._replaces)
-        if row is None:
-            raise missing(self._location)
-        if self._replaces is None:
-            wait_for_mark(connection, self._location, row.number, self._lock_timeout, alone=False)
-            found = find_index(connection, self._location, None)
-            if found is None or found.number != row.number:
-                raise IndexLockedError(
-                    f"{self._location}: another index has just taken its place; run the same "
-                    "command again"
-                )
-        self._tables = Tables(connection, row.number)
-        connection.execute('CREATE TEMP TABLE touched (id text COLLATE "C" PRIMARY KEY)')
-
-    def __exit__(self, *raised: object) -> None:
-        release(self._connection)
+        self._tables = tables
+        self._connection = tables.connection
 
     def _row(self, *, lock: bool = False) -> IndexRow:
         """What the index is now; with a lock, commits of several writers follow one another.
@@ -204,27 +169,25 @@ class PostgresWriter(Writer):
         tables = self._tables
         counts = [len(document.spans) for document in documents]
         ids = self._new_passages(sum(counts))
-        firsts = np.cumsum([0, *counts[:-1]]) if counts else np.empty(0, np.int64)
-        docs = ids[firsts] if len(ids) else ids
+        owned = np.split(ids, np.cumsum(counts)[:-1]) if counts else []
         lengths = np.array([len(one) for one in terms], np.int64)
         if len(ids):
             spans = np.array([span for document in documents for span in document.spans])
-            columns = [ids, np.repeat(docs, counts), spans[:, 0], spans[:, 1], lengths]
-            copy_passages(tables, columns, vectors)
+            docs = np.repeat([own[0] for own in owned], counts)
+            copy_passages(tables, [ids, docs, spans[:, 0], spans[:, 1], lengths], vectors)
             write_postings(tables, terms, ids)
         row = self._row(lock=True)
         names = [document.id for document in documents]
         gone, dead, dead_length = self._remove("d.id = ANY(%s)", (names,), row.generation + 1)
         with self._connection.cursor() as cursor:
             with cursor.copy(tables.statement(_COPY_DOCUMENTS)) as copy:
-                for number, document in enumerate(documents):
+                for document, own, written in zip(documents, owned, stored, strict=True):
                     content = (document.id, document.title, document.text)
-                    first = int(docs[number])
-                    own = ids[firsts[number] :][: counts[number]].tolist()
-                    passages = [(one, *span) for one, span in zip(own, document.spans, strict=True)]
+                    spanned = zip(own.tolist(), document.spans, strict=True)
+                    passages = [(passage, *span) for passage, span in spanned]
                     checksum = document_checksum(*content, "", document.hash, passages)
-                    values = (*stored[number], document.hash, checksum)
-                    copy.write_row((first, *content, *values))
+                    row_values = (*content, *written, document.hash, checksum)
+                    copy.write_row((int(own[0]), *row_values))
             if changed:
                 cursor.executemany(
                     tables.statement(
@@ -402,7 +365,7 @@ _COPY_DOCUMENTS = (
 )
 
 
-class PostgresStore:
+class PostgresStore(Store):
     """An index of a database; see `indexes.protocol.Store`.
 
     Args:
@@ -440,12 +403,15 @@ class PostgresStore:
         finally:
             release(connection)
 
+    def _row(self, connection: Connection) -> IndexRow | None:
+        if not has_tables(connection, self._location):
+            return None
+        return find_index(connection, self._location, self._replaces)
+
     def exists(self) -> bool:
         """Whether the database holds an index of that name."""
         with self._connected() as connection:
-            return has_tables(connection, self._location) and (
-                find_index(connection, self._location, self._replaces) is not None
-            )
+            return self._row(connection) is not None
 
     def create(self, settings: Mapping[str, Any], lock_timeout: float = 0.0) -> None:
         """Make an empty index, and the tables that all indexes share; see the protocol."""
@@ -470,9 +436,23 @@ class PostgresStore:
         """Open it for reading."""
         return PostgresReader(self._location, self._replaces)
 
-    def writer(self, lock_timeout: float = 0.0) -> PostgresWriter:
-        """Open it for writing, beside other writers."""
-        return PostgresWriter(self._location, self._replaces, lock_timeout)
+    @contextmanager
+    def writer(self, lock_timeout: float = 0.0) -> Iterator[PostgresWriter]:
+        """Open it for writing, beside other writers; waits for a replacement of it to end."""
+        with self._connected() as connection:
+            row = self._row(connection)
+            if row is None:
+                raise missing(self._location)
+            if self._replaces is None:
+                wait_for_mark(connection, self._location, row.number, lock_timeout, alone=False)
+                found = self._row(connection)
+                if found is None or found.number != row.number:
+                    raise IndexLockedError(
+                        f"{self._location}: another index has just taken its place; run the same "
+                        "command again"
+                    )
+            connection.execute('CREATE TEMP TABLE touched (id text COLLATE "C" PRIMARY KEY)')
+            yield PostgresWriter(self._location, Tables(connection, row.number))
 
     @contextmanager
     def replacement(self, begun_with: str) -> Iterator[PostgresStore]:
@@ -484,9 +464,7 @@ class PostgresStore:
             IndexLockedError: a writer holds the old index.
         """
         with self._connected() as connection:
-            old = None
-            if has_tables(connection, self._location):
-                old = find_index(connection, self._location, None)
+            old = self._row(connection)
             if old is None:
                 yield self
                 return
@@ -517,11 +495,6 @@ class PostgresStore:
             database_errors(self._location),
         ):
             return list(view.problems())
-
-    def size(self) -> int:
-        """Bytes of its tables and their indexes."""
-        with closing(self.reader()) as reader, reader.view() as view:
-            return sum(view.sizes().values())
 
     def damaged(self, reason: object) -> DamagedIndexError:
         """The error to raise if what is stored was altered."""

@@ -29,7 +29,7 @@ from indexes.postgres.filters import EVERYTHING, condition, read_metadata
 from indexes.postgres.postings import all_blocks, ids_of, read_dead, read_postings
 from indexes.postgres.ranking import PostgresRanking, graph_is_valid, unpacked_vectors
 from indexes.postgres.schema import FORMAT_VERSION, IndexRow, Tables, find_index, has_tables
-from indexes.protocol import Facets, FieldSummary, FieldType, Passage, StoredDocument
+from indexes.protocol import Facets, FieldSummary, FieldType, Passage, StoredDocument, View
 
 # By commit, filter and number, at most that many passages that pass the filter, and one more.
 Filtered = dict[tuple[Any, ...], NDArray[np.int64]]
@@ -135,7 +135,7 @@ def missing(location: Location) -> NotAnIndexError:
     )
 
 
-class PostgresView:
+class PostgresView(View):
     """One commit of an index; see `indexes.protocol.View`. It serves the thread that opened it."""
 
     def __init__(
@@ -173,6 +173,10 @@ class PostgresView:
             return np.empty(0, np.int64)
         return read_dead(self.tables)
 
+    def postings(self, terms: Iterable[str]) -> dict[str, NDArray[Any]]:
+        """The postings of live passages for each distinct term."""
+        return read_postings(self.tables, terms, self.dead)
+
     def ranking(
         self,
         bm25: BM25Settings | None = None,
@@ -184,10 +188,7 @@ class PostgresView:
 
     def document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
         """For each term, the number of live passages that hold it."""
-        return {term: len(held) for term, held in self._postings(terms).items()}
-
-    def _postings(self, terms: Iterable[str]) -> dict[str, NDArray[Any]]:
-        return read_postings(self.tables, terms, self.dead)
+        return {term: len(held) for term, held in self.postings(terms).items()}
 
     def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:
         """Those metadata fields among some that no document has had, each with all known fields."""
@@ -213,7 +214,7 @@ class PostgresView:
     ) -> Facets:
         """How many of the documents that pass a filter have each value; see the protocol."""
         chosen = EVERYTHING if where is None else condition(where.expression)
-        held = [one["passage"] for one in self._postings(terms).values()] if terms else []
+        held = [one["passage"] for one in self.postings(terms or ()).values()]
         values = np.concatenate([np.empty(0, np.int64), *held]), *chosen.parameters
         text = sql.SQL(chosen.text)
         counted = "count(*), count(*) FILTER (WHERE matches)"
@@ -292,10 +293,6 @@ class PostgresView:
             raise damaged(self.location, f"the document {id_!r} was altered")
         return StoredDocument(id_, title, text, read_metadata(metadata, exact), passages)
 
-    def has_document(self, id_: str) -> bool:
-        """Whether the index holds a document with that id."""
-        return bool(self.rows("SELECT 1 FROM {documents} WHERE id = %s", id_))
-
     def count_documents(self) -> int:
         """Number of documents."""
         return self.row.documents
@@ -317,13 +314,15 @@ class PostgresView:
     def describe(self) -> dict[str, Any]:
         """Server, structure and sizes; see `indexes.protocol.View`."""
         row, info = self.row, self.tables.connection.info
-        ((version, replica, batches),) = self.rows(
-            "SELECT (SELECT extversion FROM pg_extension WHERE extname = 'vector'), "
-            "pg_is_in_recovery(), "
-            "(SELECT count(*) FROM retriever.batches WHERE number = %s)",
-            row.number,
+        ((version, replica),) = self.rows(
+            "SELECT extversion, pg_is_in_recovery() FROM pg_extension WHERE extname = 'vector'"
         )
-        parts = self.sizes()
+        tables = ("documents", "passages", "postings", "deleted")
+        asked = ", ".join(["coalesce(pg_total_relation_size(to_regclass(%s)), 0)"] * 5)
+        names = [f"retriever.{kind}_{row.number:d}" for kind in (*tables, "hnsw")]
+        ((*sizes, graph),) = self.rows(f"SELECT {asked}", *names)
+        parts = {**dict(zip(tables, sizes, strict=True)), "hnsw": graph}
+        parts["passages"] -= graph
         server = f"PostgreSQL {info.parameter_status('server_version')}"
         return {
             "format_version": FORMAT_VERSION,
@@ -335,19 +334,9 @@ class PostgresView:
             "store": {
                 "server": f"{server}, pgvector {version}" + (", a read replica" if replica else ""),
                 "vectors": "HNSW" if row.has_graph else "scanned",
-                "postings": f"batches: {batches:,}, deleted passages: {row.dead:,}",
+                "postings": f"deleted passages: {row.dead:,}",
             },
         }
-
-    def sizes(self) -> dict[str, int]:
-        """Bytes of each table with its indexes; those of the graph apart."""
-        tables = ("documents", "passages", "postings", "deleted")
-        asked = ", ".join(["coalesce(pg_total_relation_size(to_regclass(%s)), 0)"] * 5)
-        names = [f"retriever.{kind}_{self.row.number:d}" for kind in (*tables, "hnsw")]
-        ((*sizes, graph),) = self.rows(f"SELECT {asked}", *names)
-        parts = dict(zip(tables, sizes, strict=True))
-        parts["passages"] -= graph
-        return {**parts, "hnsw": graph}
 
     def problems(self) -> Iterator[str]:
         """Read everything that the index has; one line per problem found.
