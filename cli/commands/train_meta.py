@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -25,13 +23,12 @@ from cli.options import (
     settings,
 )
 from cli.output.progress import Stages, warn_reader
-from cli.output.text import meta_lines, meta_summary, say
+from cli.output.text import meta_lines, meta_summary, say, tell_encoder
 from cli.source_options import SourceOptions, corpus_texts, source_options
 from retriever.encoders.meta.settings import MetaSettings, Method, UnsupSettings
 
 if TYPE_CHECKING:
     from eval import ScoredPairs
-    from retriever import Encoder
     from retriever.encoders.meta.attention_fitting import MetaEpoch
 
 
@@ -152,7 +149,11 @@ def meta_command(
         )
     if reader:
         warn_reader(reader)
-    _report(encoder, output, quiet=quiet, as_json=as_json)
+    facts = encoder.meta_parts().describe()
+    summary = f"{output}: {meta_summary(facts)}, window {encoder.spec.max_length}"
+    facts = {"fingerprint": encoder.spec.fingerprint, **facts}
+    lines = (summary, *meta_lines(facts))
+    tell_encoder(output, lines, facts, as_json=as_json, quiet=quiet)
 
 
 def _pairs(path: Path | None, split: Literal["train", "dev"]) -> ScoredPairs | None:
@@ -168,18 +169,3 @@ def _pairs(path: Path | None, split: Literal["train", "dev"]) -> ScoredPairs | N
         raise SourceError(f"{path}: has no {split} split; name a file of scored pairs")
     pairs: ScoredPairs = found
     return pairs
-
-
-def _report(encoder: Encoder, output: Path, *, quiet: bool, as_json: bool) -> None:
-    from retriever.encoders.settings import EncoderSettings
-
-    named = str(EncoderSettings(model=str(output)))
-    facts = encoder.meta_parts().describe()
-    if as_json:
-        found = {"encoder": named, "fingerprint": encoder.spec.fingerprint, **facts}
-        click.echo(json.dumps(found, ensure_ascii=False))
-    elif not quiet:
-        window = encoder.spec.max_length
-        say(f"{output}: {meta_summary(facts)}, window {window}", err=False)
-        click.echo("\n".join(meta_lines(facts)))
-        say(f"--model {shlex.quote(named)}", err=False)

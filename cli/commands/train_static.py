@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,7 +23,7 @@ from cli.options import (
     settings,
 )
 from cli.output.progress import EncodingProgress, warn_reader
-from cli.output.text import say
+from cli.output.text import say, tell_encoder
 from cli.source_options import SourceOptions, corpus_texts, source_options
 from retriever.encoders.static.settings import FITTED, FitSettings, LSASettings
 
@@ -134,12 +132,8 @@ def _reading(
 
 
 def _report(model: StaticModel, method: str, output: Path, *, quiet: bool, as_json: bool) -> None:
-    from retriever.encoders.settings import EncoderSettings
-
-    encoder = str(EncoderSettings(model=str(output)))
     words, fitted = len(model.lexicon.vectors), model.fitted
     facts: dict[str, Any] = {
-        "encoder": encoder,
         "method": method,
         "words": words,
         "dimensions": model.dimensions,
@@ -147,15 +141,9 @@ def _report(model: StaticModel, method: str, output: Path, *, quiet: bool, as_js
         "parameters": dict(fitted.parameters) if fitted else {},
         "provenance": dict(model.provenance),
     }
-    if as_json:
-        click.echo(json.dumps(facts))
-    elif not quiet:
-        say(
-            f"{output}: {method} of {words:,} words, {model.dimensions} dimensions"
-            + (_fitted_line(facts) if fitted else ""),
-            err=False,
-        )
-        say(f"--model {shlex.quote(encoder)}", err=False)
+    line = f"{output}: {method} of {words:,} words, {model.dimensions} dimensions"
+    line += _fitted_line(facts) if fitted else ""
+    tell_encoder(output, [line], facts, as_json=as_json, quiet=quiet)
 
 
 def _fitted_line(facts: dict[str, Any]) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -27,6 +29,20 @@ def tell(
         click.echo(json.dumps(facts, ensure_ascii=False))
     elif not quiet:
         say(summary, err=False)
+
+
+def tell_encoder(
+    folder: Path, lines: Iterable[str], facts: Mapping[str, Any], *, as_json: bool, quiet: bool
+) -> None:
+    """Print what is known of a new encoder: as JSON, or in lines and one to paste, unless quiet."""
+    from retriever.encoders.settings import EncoderSettings
+
+    encoder = str(EncoderSettings(model=str(folder)))
+    if as_json:
+        click.echo(json.dumps({"encoder": encoder, **facts}, ensure_ascii=False))
+    elif not quiet:
+        for line in (*lines, f"--model {shlex.quote(encoder)}"):
+            say(line, err=False)
 
 
 def counted(number: int, noun: str) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,10 +94,17 @@ class FittedReranker:
 
 
 @dataclass(frozen=True, slots=True)
-class FittedCrossEncoder:
-    """A cross-encoder that was fine-tuned and saved with the weights of the epoch `kept`."""
+class FittedTransformer:
+    """What was fine-tuned, and saved with the weights of the epoch `kept`.
+
+    The curve has the dev measure of all epochs; epoch 0 is before training.
+    """
+
+    # What the table of epochs shows of each, and in which format.
+    shown: ClassVar[Mapping[str, str]] = {"loss": ".4f"}
 
     folder: Path
+    measure: str
     curve: tuple[Epoch, ...]
     kept: Epoch
 
@@ -106,32 +113,41 @@ class FittedCrossEncoder:
         return {
             "output": str(self.folder),
             "kept_epoch": self.kept.epoch,
-            "dev_map": self.kept.dev,
             "curve": [asdict(one) for one in self.curve],
         }
 
     def text(self) -> str:
-        """The learning curve, and the epoch that was saved."""
-        rows = tuple(
-            (
-                str(one.epoch),
-                f"{one.loss:.4f}" if one.epoch else "",
-                f"{one.active:.3f}" if one.epoch else "",
-                percent(one.dev),
-            )
-            for one in self.curve
-        )
-        table = Table(("epoch", "loss", "active", "dev AP"), rows)
-        saved = (
-            f"{self.folder}: dev AP {percent(self.kept.dev)} after epoch {self.kept.epoch}; "
-            f"{percent(self.curve[0].dev)} before training"
-        )
-        return "\n".join([*table_lines(table), saved])
+        """The learning curve, and what was saved."""
+        rows = []
+        for one in self.curve:
+            values = [f"{getattr(one, name):{form}}" for name, form in self.shown.items()]
+            # Before training there are none.
+            values = values if one.epoch else [""] * len(values)
+            rows.append((str(one.epoch), *values, percent(one.dev)))
+        table = Table(("epoch", *self.shown, f"dev {self.measure}"), tuple(rows))
+        before = f"{percent(self.curve[0].dev)} before training"
+        return "\n".join([*table_lines(table), f"{self.folder}: {self.saved()}{before}"])
+
+    def saved(self) -> str:
+        """What was saved, up to the dev measure before training."""
+        dev = f"dev {self.measure} {percent(self.kept.dev)}"
+        return f"{dev} after epoch {self.kept.epoch}; "
 
     def figure(self) -> Figure:
         """The learning curve."""
         curve = tuple(one.dev for one in self.curve)
-        return learning_figure({self.folder.name: (curve,)})
+        return learning_figure({self.folder.name: (curve,)}, measure=self.measure)
+
+
+@dataclass(frozen=True, slots=True)
+class FittedCrossEncoder(FittedTransformer):
+    """A cross-encoder that was fine-tuned and saved."""
+
+    shown: ClassVar[Mapping[str, str]] = {"loss": ".4f", "active": ".3f"}
+
+    def to_json(self) -> dict[str, object]:
+        """The result as JSON values."""
+        return {**FittedTransformer.to_json(self), "dev_map": self.kept.dev}
 
 
 def fit_reranker(
@@ -200,7 +216,7 @@ def fit_cross_encoder(
             progress=progress,
             notify=notify,
         )
-    return FittedCrossEncoder(folder, curve, kept)
+    return FittedCrossEncoder(folder, DEV_MEASURE, curve, kept)
 
 
 def _mean(values: Sequence[float]) -> str:

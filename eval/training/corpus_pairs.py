@@ -13,13 +13,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from eval.progress import Done, ignore
 from retriever.documents import Document
-from retriever.errors import BadInputError, ConfigError
+from retriever.errors import BadInputError
+from retriever.settings import check_settings, setting
 from retriever.training.sampling import Reservoir
 
 PairKind = Literal["title", "neighbors", "cloze"]
@@ -48,30 +49,15 @@ class TextPair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CorpusPairs:
-    """Pairs to be drawn from a corpus.
-
-    Attributes:
-        documents: of the corpus, read once as a stream.
-        kind: which pairs.
-        sample: maximum number of pairs, drawn uniformly from all there are; all are in memory.
-        seed: of what is drawn.
-
-    Raises:
-        ConfigError: an unknown kind, or a sample below 2.
-    """
+    """Pairs to be drawn uniformly from a corpus, whose documents are read once as a stream."""
 
     documents: Iterable[Document]
-    kind: PairKind
-    sample: int = 10_000
-    seed: int = 0
+    kind: PairKind = setting("title", "Pairs to make of a document.")
+    sample: int = setting(10_000, "Maximum number of pairs; all are in memory.", low=2)
+    seed: int = setting(0, "Random seed of what is drawn.", low=0)
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(PairKind):
-            raise ConfigError(
-                f"pairs: expected {', '.join(get_args(PairKind))}, found {self.kind!r}"
-            )
-        if self.sample < 2:
-            raise ConfigError(f"sample: expected 2 or more, found {self.sample}")
+        check_settings(self)
 
     def draw(self, done: Done = ignore) -> list[TextPair]:
         """The sample, in random order; BadInputError if the corpus has fewer than two pairs."""

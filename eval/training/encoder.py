@@ -8,11 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eval.figures import learning_figure
-from eval.metrics.comparison import percent
 from eval.progress import Notify, Progress, ignore, silent
-from eval.qa.rerankers import epoch_line, kept_of, steps_shown
-from eval.reports import Table, table_lines
+from eval.qa.rerankers import FittedTransformer, epoch_line, kept_of, steps_shown
 from eval.training.data import EncoderData, EncoderFitSettings, read_examples
 from retriever.encoders.training.model import (
     TrainableEncoder,
@@ -27,21 +24,14 @@ from retriever.training.sampling import TrainingSet
 from retriever.training.settings import Objective
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 
 @dataclass(frozen=True, slots=True)
-class FittedEncoder:
-    """An encoder that was fine-tuned and saved with the weights of the epoch `kept`.
+class FittedEncoder(FittedTransformer):
+    """An encoder that was fine-tuned and saved; it may be the untrained one."""
 
-    The curve has the dev measure of all epochs; epoch 0 is the untrained encoder.
-    """
-
-    folder: Path
     objective: Objective
-    measure: str
-    curve: tuple[Epoch, ...]
-    kept: Epoch
 
     @property
     def improved(self) -> bool:
@@ -51,40 +41,19 @@ class FittedEncoder:
     def to_json(self) -> dict[str, object]:
         """The result as JSON values."""
         return {
-            "output": str(self.folder),
+            **FittedTransformer.to_json(self),
             "objective": self.objective,
             "measure": self.measure,
             "improved": self.improved,
-            "kept_epoch": self.kept.epoch,
             "dev": self.kept.dev,
             "dev_before": self.curve[0].dev,
-            "curve": [asdict(one) for one in self.curve],
         }
 
-    def text(self) -> str:
-        """The learning curve, and what was saved."""
-        rows = tuple(
-            (str(one.epoch), f"{one.loss:.4f}" if one.epoch else "", percent(one.dev))
-            for one in self.curve
-        )
-        before = percent(self.curve[0].dev)
+    def saved(self) -> str:
+        """What was saved, up to the dev measure before training."""
         if self.improved:
-            saved = (
-                f"{self.folder}: dev {self.measure} {percent(self.kept.dev)} after epoch "
-                f"{self.kept.epoch}; {before} before training"
-            )
-        else:
-            saved = (
-                f"{self.folder}: the untrained encoder, since no epoch is better on dev: "
-                f"{self.measure} {before} before training"
-            )
-        table = Table(("epoch", "loss", f"dev {self.measure}"), rows)
-        return "\n".join([*table_lines(table), saved])
-
-    def figure(self) -> Figure:
-        """The learning curve."""
-        curve = tuple(one.dev for one in self.curve)
-        return learning_figure({self.folder.name: (curve,)}, measure=self.measure)
+            return FittedTransformer.saved(self)
+        return f"the untrained encoder, since no epoch is better on dev: {self.measure} "
 
 
 def fit_encoder(
@@ -135,7 +104,7 @@ def fit_encoder(
         require_same(folder, identity, found.get("identity"))
         curve = tuple(Epoch(**one) for one in found["curve"])
         kept = kept_of(curve, training.tolerance, untrained=True)
-        return FittedEncoder(folder, objective, dev.name, curve, kept)
+        return FittedEncoder(folder, dev.name, curve, kept, objective)
     checkpoint = Checkpoint(folder.with_name(f".{folder.name}.checkpoint"), identity)
     if restart:
         checkpoint.remove()
@@ -167,4 +136,4 @@ def fit_encoder(
     }
     write_encoder(folder, encoder, provenance)
     checkpoint.remove()
-    return FittedEncoder(folder, objective, dev.name, curve, kept)
+    return FittedEncoder(folder, dev.name, curve, kept, objective)

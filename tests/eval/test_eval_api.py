@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
@@ -36,6 +37,7 @@ def test_importing_the_package_imports_nothing_heavy_nor_does_correlating():
         (evaluation.LayerTransferSettings, {"strength": 0.0}),
         (evaluation.TransferSettings, {"classifier": "svm"}),
         (evaluation.LayerSearchSettings, {"protocol": "loo"}),
+        (partial(evaluation.CorpusPairs, []), {"kind": "words"}),
     ],
 )
 def test_declared_settings_are_checked(kind, bad):

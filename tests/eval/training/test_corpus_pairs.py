@@ -6,7 +6,7 @@ import pytest
 
 from eval.training.corpus_pairs import CorpusPairs, sentences_of
 from retriever.documents import Document
-from retriever.errors import BadInputError, ConfigError
+from retriever.errors import BadInputError
 
 TEXT = (
     "Sailing ships need wind today. Steam ships burn coal instead. Rowing boats need strong arms."
@@ -98,10 +98,3 @@ def test_the_sample_is_uniform_and_the_same_for_a_seed():
 def test_a_corpus_without_pairs_is_refused(kind):
     with pytest.raises(BadInputError, match=r"^pairs: expected documents with .*another kind"):
         CorpusPairs([Document("1", "Text"), Document("2", "More")], kind).draw()
-
-
-def test_unknown_kinds_and_small_samples_are_refused():
-    with pytest.raises(ConfigError, match="pairs: expected title, neighbors, cloze, found 'words'"):
-        CorpusPairs([], "words")
-    with pytest.raises(ConfigError, match="sample: expected 2 or more, found 1"):
-        CorpusPairs([], "title", sample=1)
