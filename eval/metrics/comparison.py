@@ -298,6 +298,16 @@ def _spread(table: Floats) -> float | None:
     return float((means - means[0]).std(ddof=1))
 
 
+# The value of a measure, and its standard deviation over seeds if there are several.
+Value = tuple[float, float | None]
+
+
+def mean_and_spread(values: Sequence[float]) -> Value:
+    """The mean, and the standard deviation (n - 1), or None for a single value."""
+    spread = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return float(np.mean(values)), spread
+
+
 def percent(value: float, spread: float | None = None) -> str:
     """A value times 100, with ± its standard deviation."""
     return f"{100 * value:.2f}" + ("" if spread is None else f" ± {100 * spread:.2f}")

@@ -6,13 +6,12 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean, stdev
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eval.datasets.question_set import QuestionSet
-from eval.metrics.comparison import check_baseline
+from eval.metrics.comparison import check_baseline, mean_and_spread, percent
 from eval.metrics.measures import PoolMeasures, canonical_measures
 from eval.metrics.trec import read_run
 from eval.progress import Notify, Progress, ignore, silent
@@ -305,10 +304,9 @@ def _saved(system: System, resources: Resources) -> SystemResult:
 
 def _chosen(epochs: Sequence[tuple[int, float]]) -> str:
     """The dev score over the seeds, and the epoch that each kept."""
-    scores = [100 * dev for _, dev in epochs]
-    spread = f" ± {stdev(scores):.2f}" if len(scores) > 1 else ""
+    scores = percent(*mean_and_spread([dev for _, dev in epochs]))
     numbers = ", ".join(str(epoch) for epoch, _ in epochs)
-    return f"dev AP {fmean(scores):.2f}{spread}, after epoch {numbers}"
+    return f"dev AP {scores}, after epoch {numbers}"
 
 
 # Those that rank the whole corpus where there are no pools.

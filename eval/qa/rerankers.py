@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eval.figures import learning_figure
-from eval.metrics.comparison import percent
+from eval.metrics.comparison import mean_and_spread, percent
 from eval.progress import Done, Notify, Progress, ignore, silent
 from eval.qa.pools import DEV_MEASURE, DevScore, EmbeddedPairs
 from eval.qa.resources import Questions, Resources, open_resources
@@ -75,14 +75,21 @@ class FittedReranker:
         for number in range(max(len(one.curve) for one in self.trained)):
             epochs = [one.curve[number] for one in self.trained if number < len(one.curve)]
             loss = f"{fmean(epoch.loss for epoch in epochs):.4f}" if number else ""
-            rows.append((str(number), str(len(epochs)), loss, _mean([one.dev for one in epochs])))
+            rows.append(
+                (
+                    str(number),
+                    str(len(epochs)),
+                    loss,
+                    percent(*mean_and_spread([one.dev for one in epochs])),
+                )
+            )
         table = Table(("epoch", "seeds", "loss", "dev AP"), tuple(rows))
-        best = [one.curve[one.best].dev for one in self.trained]
+        best = percent(*mean_and_spread([one.curve[one.best].dev for one in self.trained]))
         before = self.trained[0].curve[0].dev
         return "\n".join(
             [
                 *table_lines(table),
-                f"dev AP {_mean(best)} at the best epochs; {percent(before)} before training",
+                f"dev AP {best} at the best epochs; {percent(before)} before training",
                 f"{self.folder}: seed {self.best}, after epoch {self.trained[self.best].best}",
             ]
         )
@@ -217,10 +224,6 @@ def fit_cross_encoder(
             notify=notify,
         )
     return FittedCrossEncoder(folder, DEV_MEASURE, curve, kept)
-
-
-def _mean(values: Sequence[float]) -> str:
-    return percent(fmean(values), stdev(values) if len(values) > 1 else None)
 
 
 def fit_heads(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from eval.datasets.classification import ClassificationTask
 from eval.datasets.pairs import STSTask
-from eval.metrics.comparison import Difference, Score, check_baseline, compare_values
+from eval.metrics.comparison import Difference, Score, Value, check_baseline, compare_values
 from eval.metrics.correlation import Correlation, CorrelationName
 from eval.metrics.significance import holm, percentile_interval, resampling_weights
 from eval.progress import Done, Progress, ignore
@@ -23,8 +23,6 @@ from eval.vectors import LayerEncoders, SentenceEncoders, TextVectors
 from retriever.errors import ConfigError, require_several
 
 Floats = NDArray[np.float64]
-# The value of a measure, and its standard deviation over seeds if there are several.
-Value = tuple[float, float | None]
 
 _CELLS_AT_ONCE = 2**20
 
@@ -41,12 +39,6 @@ class VectorScore(NamedTuple):
     details: dict[str, Any]
     note: str = ""
     tested: NDArray[np.int64] | None = None
-
-
-def mean_and_spread(values: Sequence[float]) -> Value:
-    """The mean, and the standard deviation (n - 1), or None for a single value."""
-    spread = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    return float(np.mean(values)), spread
 
 
 Compared = Mapping[str, Mapping[str, Score]]

@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.datasets.pairs import ScoredPairs, STSTask
+from eval.metrics.comparison import Value, mean_and_spread
 from eval.metrics.correlation import CORRELATIONS, correlations
-from eval.sentences.experiment import Value, VectorScore, mean_and_spread
+from eval.sentences.experiment import VectorScore
 from eval.settings import RelatednessSettings
 from eval.vectors import TextVectors
 from retriever.errors import BadInputError

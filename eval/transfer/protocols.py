@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 
 from eval.datasets.classification import ClassificationTask
 from eval.layers.search import LayerFusion
+from eval.metrics.comparison import mean_and_spread
 from eval.progress import Done, ignore
-from eval.sentences.experiment import VectorScore, mean_and_spread
+from eval.sentences.experiment import VectorScore
 from eval.sentences.supervised import pair_features
 from eval.settings import TransferProtocol
 from eval.transfer.classifiers import Classifier, Job, LogisticRegressions, Rows

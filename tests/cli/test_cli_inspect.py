@@ -34,10 +34,7 @@ def test_the_map_of_a_text_is_that_of_its_hidden_states(inspect, tiny_models):
     expected = layer_similarity((one.states, one.kept) for one in encoder.hidden_states([WORDS]))
     np.testing.assert_allclose(told["mean"], expected.mean, atol=1e-6)
     assert (told["texts"], told["pieces"], told["hidden_states"]) == (1, 7, 3)
-    assert [one["offset"] for one in told["diagonals"]] == [1, 2]
-    assert told["diagonals"][1]["values"] == [told["mean"][0][2]]
     _, cosines, diagonals = inspect("layers", "--text", WORDS).out.split("\n\n")
-    assert cosines.splitlines()[1].split() == ["0", "1", "2"]
     rows = [line.split()[1:] for line in cosines.splitlines()[2:]]
     np.testing.assert_allclose(np.array(rows, float), told["mean"], atol=5.1e-4)
     assert diagonals.splitlines()[1].split() == [
@@ -59,12 +56,11 @@ def test_a_corpus_is_read_up_to_the_limit_and_what_is_cut_is_counted(inspect, co
 
 def test_groups_hold_the_words_that_occur_often_enough(inspect, corpus):
     told = found(inspect("words", corpus, "--json", "--set", "min-count=2", "--top", 2))
-    low, middle, high = (told[group] for group in ("low", "middle", "high"))
+    words = [one for group in ("low", "middle", "high") for one in told[group]]
     assert (told["texts"], told["words"]) == (20, 9)
-    assert len({one["word"] for one in (*low, *middle, *high)}) == 6
-    for one in (*low, *middle, *high):
+    assert len({one["word"] for one in words}) == 6
+    for one in words:
         assert one["count"] == len(re.findall(rf"\b{one['word']}\b", corpus.read_text()))
-    assert low[0]["variance"] <= low[1]["variance"] <= high[1]["variance"] <= high[0]["variance"]
     rows = inspect("words", corpus, "--set", "min-count=2", "--top", 3).out.splitlines()
     assert rows[0].endswith(": 20 texts, 9 words that occur at least 2 times")
     header = "low variance count middle variance count high variance count"

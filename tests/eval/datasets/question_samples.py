@@ -3,6 +3,10 @@
 import gzip
 import json
 
+import pytest
+
+from retriever.errors import SourceError
+
 
 def lines(*rows):
     return "".join(row + "\n" for row in rows)
@@ -14,6 +18,17 @@ def tabs(*rows):
 
 def records(*values):
     return lines(*map(json.dumps, values))
+
+
+def refused(read, path, start, *messages):
+    """What cannot be read is named in one line that begins with its place."""
+    with pytest.raises(SourceError) as caught:
+        read(path)
+    text = str(caught.value)
+    assert text.startswith(str(start))
+    assert "\n" not in text
+    for message in messages:
+        assert message in text
 
 
 OWN = {

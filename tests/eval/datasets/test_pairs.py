@@ -1,8 +1,7 @@
 import pytest
 
 from eval.datasets.pairs import read_pairs, read_sts
-from retriever.errors import SourceError
-from tests.eval.datasets.question_samples import write
+from tests.eval.datasets.question_samples import refused, write
 
 HEADER = "score\tsentence1\tsentence2\n"
 ONE = HEADER + "1\ta\tb\n"
@@ -19,14 +18,6 @@ def read(task):
     """Name, parts, training and dev pairs of a test."""
     parts = {subset.name: rows(subset.pairs) for subset in task.subsets}
     return task.name, parts, rows(task.train), rows(task.dev)
-
-
-def refused(read, path, start, message):
-    with pytest.raises(SourceError) as caught:
-        read(path)
-    assert str(caught.value).startswith(str(start))
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
