@@ -2,35 +2,47 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack
 
+from indexes import Query
 from retriever.documents import Document, is_id
-from retriever.errors import ConfigError, require_several
+from retriever.errors import BadInputError, ConfigError, require_several
 from retriever.index.opened import OpenedIndex, read_structures
 from retriever.search import SearchKeywords, SearchSettings, search_settings
+from retriever.search.engine import Engine
 from retriever.search.queries import (
-    candidates_of,
-    excerpt_of,
-    facets_of,
+    Excerpt,
+    check_query,
+    prepared_queries,
     search_texts,
-    similar_to,
-    stored_document,
+    unknown_fields,
+    warn_doubtful,
 )
 
 if TYPE_CHECKING:
-    from indexes import Backup, Facets, FieldSummary, Store, StructureSettings, Where
+    from indexes import (
+        Backup,
+        Facets,
+        FieldSummary,
+        Store,
+        StoredDocument,
+        StructureSettings,
+        View,
+        Where,
+    )
     from retriever.documents.analyzer import Analyzer
     from retriever.documents.passages import PassageSettings
     from retriever.encoders.encoder import Encoder
     from retriever.encoders.spec import EncoderSpec
     from retriever.index.export import Exported
     from retriever.search.engine import Hit, ScoredPassages
-    from retriever.search.queries import Excerpt, QueryVectors
+    from retriever.search.queries import QueryVectors
     from retriever.search.reranking import Reranker
 
 # Documents whose stored state is looked up together.
@@ -129,13 +141,13 @@ class ReadableIndex:
     def __getitem__(self, id_: str) -> Document:
         """The document with this id, with its whole text; KeyError if the index holds none."""
         with self._opened.view() as view:
-            stored = stored_document(view, id_)
+            stored = _stored(view, id_)
         return Document(stored.id, stored.text, stored.title, stored.metadata)
 
     def spans(self, id_: str) -> list[tuple[int, int]]:
         """(start, stop) character offsets of the passages of a document; KeyError if unknown."""
         with self._opened.view() as view:
-            stored = stored_document(view, id_)
+            stored = _stored(view, id_)
         return [(start, stop) for _, start, stop in stored.passages]
 
     def __iter__(self) -> Iterator[Document]:
@@ -234,7 +246,20 @@ class ReadableIndex:
             What `search_many` raises.
         """
         wanted = search_settings(settings, keywords, ("start", "where"))
-        return similar_to(self._opened, id_, start, wanted, _compiled(where))
+        compiled = _compiled(where)
+        with self._opened.view() as view:
+            stored = _stored(view, id_)
+            # Passages overlap: the last one that has begun there.
+            begun = [one for one in stored.passages if one[1] <= start] or stored.passages[:1]
+            passage, first, last = begun[-1]
+            text = f"{stored.title or ''} {stored.text[first:last]}"
+            terms = self._opened.state_of(view).analyzer.tokens(text)
+            warn_doubtful(self._opened, view, compiled)
+            # One more, since the document itself may be among them.
+            engine = Engine(view, replace(wanted, k=wanted.k + 1), compiled)
+            (hits,) = engine.search([Query(terms, view.vectors([passage])[0])])
+        others = [hit for hit in hits if hit.id != id_][: wanted.k]
+        return [replace(hit, rank=rank) for rank, hit in enumerate(others, start=1)]
 
     def candidates(
         self, texts: Sequence[str], settings: SearchSettings | None = None
@@ -243,7 +268,9 @@ class ReadableIndex:
 
         The queries are encoded together. Raises what `search_many` raises.
         """
-        return candidates_of(self._opened, texts, search_settings(settings, {}))
+        wanted = replace(search_settings(settings, {}), mode="hybrid")
+        with prepared_queries(self._opened, texts) as (view, queries):
+            return Engine(view, wanted).candidates(queries)
 
     def excerpt(self, hit: Hit, before: int = 1, after: int = 1) -> Excerpt:
         """The passage of a hit with its neighbors, as one stretch of the document's text.
@@ -252,8 +279,17 @@ class ReadableIndex:
             BadInputError: `before` or `after`, numbers of passages, is below 0.
             KeyError: the document was deleted or replaced after the search.
         """
+        if before < 0 or after < 0:
+            raise BadInputError(f"excerpt: expected 0 or more passages, found {min(before, after)}")
         with self._opened.view() as view:
-            return excerpt_of(view, hit, before, after)
+            stored = _stored(view, hit.id)
+        own = (hit.passage_number, hit.start, hit.stop)
+        if own not in stored.passages:
+            raise KeyError(hit.id)
+        place = stored.passages.index(own)
+        beside = stored.passages[max(0, place - before) : place + after + 1]
+        start, stop = beside[0][1], max(stop for _, _, stop in beside)
+        return Excerpt(hit.id, start, stop, stored.text[start:stop], len(stored.text))
 
     def facets(
         self,
@@ -285,7 +321,18 @@ class ReadableIndex:
         require_several("fields", fields)
         if limit < 1:
             raise ConfigError(f"limit: expected 1 or more, found {limit}")
-        return facets_of(self._opened, list(fields), text, _compiled(where), limit)
+        from indexes import parse_field
+
+        names, compiled = list(fields), _compiled(where)
+        top = [parse_field(name)[0] for name in names]
+        if text is not None:
+            check_query(text)
+        with self._opened.view() as view:
+            warn_doubtful(self._opened, view, compiled)
+            if problem := unknown_fields(view, top):
+                warnings.warn(f"facets: {problem}", stacklevel=2)
+            terms = None if text is None else self._opened.state_of(view).analyzer.tokens(text)
+            return view.facets(names, compiled, terms, limit)
 
     def fields(self) -> list[FieldSummary]:
         """The metadata fields that filters can use, by name, with types and some of their values.
@@ -396,6 +443,14 @@ class ReadableIndex:
         from indexes import snapshot_index
 
         return snapshot_index(self.folder, target)
+
+
+def _stored(view: View, id_: str) -> StoredDocument:
+    """A document with its passages; KeyError if the index holds none with this id."""
+    stored = view.document(id_) if is_id(id_) else None
+    if stored is None:
+        raise KeyError(id_)
+    return stored
 
 
 def _compiled(where: str | None) -> Where | None:

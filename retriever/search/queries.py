@@ -1,4 +1,4 @@
-"""Texts to hits, facets, similar documents and excerpts; which words of a hit to highlight."""
+"""Texts to hits, what is doubtful about a search, and which words of a hit to highlight."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes import Query
-from retriever.documents import is_id, string_fault
+from retriever.documents import string_fault
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import BadInputError, ConfigError, EncoderMismatchError
 from retriever.search import SearchSettings
-from retriever.search.engine import Engine, Hit, ScoredPassages
+from retriever.search.engine import Engine, Hit
 
 if TYPE_CHECKING:
-    from indexes import Facets, StoredDocument, View, Where
+    from indexes import View, Where
     from retriever.documents.analyzer import Analyzer
     from retriever.index.opened import OpenedIndex
     from retriever.search.reranking import Reranker
@@ -90,66 +90,6 @@ def search_texts(
         answered += len(batch)
 
 
-def candidates_of(
-    index: OpenedIndex, texts: Sequence[str], settings: SearchSettings
-) -> list[ScoredPassages]:
-    """What the mode ``hybrid`` fuses for each query."""
-    with _prepared(index, texts) as (view, queries):
-        return Engine(view, replace(settings, mode="hybrid")).candidates(queries)
-
-
-def facets_of(
-    index: OpenedIndex, names: Sequence[str], text: str | None, where: Where | None, limit: int
-) -> Facets:
-    """The values of metadata fields, with the numbers of their documents."""
-    from indexes import parse_field
-
-    paths = [parse_field(name) for name in names]
-    if text is not None:
-        check_query(text)
-    with index.view() as view:
-        _warn_doubtful(index, view, where)
-        if problem := unknown_fields(view, [path[0] for path in paths]):
-            warnings.warn(f"facets: {problem}", stacklevel=3)
-        terms = None if text is None else index.state_of(view).analyzer.tokens(text)
-        return view.facets(names, where, terms, limit)
-
-
-def similar_to(
-    index: OpenedIndex, id_: str, start: int, settings: SearchSettings, where: Where | None
-) -> list[Hit]:
-    """The documents that are most like a passage."""
-    with index.view() as view:
-        stored = stored_document(view, id_)
-        # Passages overlap: the last one that has begun there.
-        begun = [one for one in stored.passages if one[1] <= start] or stored.passages[:1]
-        passage, first, last = begun[-1]
-        terms = index.state_of(view).analyzer.tokens(
-            f"{stored.title or ''} {stored.text[first:last]}"
-        )
-        _warn_doubtful(index, view, where)
-        # One more, since the document itself may be among them.
-        engine = Engine(view, replace(settings, k=settings.k + 1), where)
-        (hits,) = engine.search([Query(terms, view.vectors([passage])[0])])
-        others = [hit for hit in hits if hit.id != id_][: settings.k]
-        return [replace(hit, rank=rank) for rank, hit in enumerate(others, start=1)]
-
-
-def excerpt_of(view: View, hit: Hit, before: int, after: int) -> Excerpt:
-    """The passage of a hit with its neighbors."""
-    if before < 0 or after < 0:
-        raise BadInputError(f"excerpt: expected 0 or more passages, found {min(before, after)}")
-    stored = view.document(hit.id)
-    passages = [] if stored is None else stored.passages
-    own = (hit.passage_number, hit.start, hit.stop)
-    if stored is None or own not in passages:
-        raise KeyError(hit.id)
-    place = passages.index(own)
-    beside = passages[max(0, place - before) : place + after + 1]
-    start, stop = beside[0][1], max(stop for _, _, stop in beside)
-    return Excerpt(hit.id, start, stop, stored.text[start:stop], len(stored.text))
-
-
 def highlights(
     text: str, analyzer: Analyzer, weights: Mapping[str, float]
 ) -> list[tuple[int, int]]:
@@ -169,14 +109,6 @@ def highlights(
     # A word whose normal form is several words gives several terms with one span.
     spans = {(start, stop) for term, start, stop in analyzer.spans(text) if term in important}
     return sorted(spans)
-
-
-def stored_document(view: View, id_: str) -> StoredDocument:
-    """A document with its passages; KeyError if the index holds none with this id."""
-    stored = view.document(id_) if is_id(id_) else None
-    if stored is None:
-        raise KeyError(id_)
-    return stored
 
 
 def unknown_fields(view: View, names: Iterable[str]) -> str | None:
@@ -207,7 +139,8 @@ def check_query(text: str, number: int = 1) -> None:
         raise BadInputError(f"query {number} {fault}")
 
 
-def _warn_doubtful(index: OpenedIndex, view: View, where: Where | None) -> None:
+def warn_doubtful(index: OpenedIndex, view: View, where: Where | None) -> None:
+    """Warn of a filter that names a field or a type that no document has."""
     if where is not None and (problem := index.filter_doubt(view, where)):
         warnings.warn(f"filter: {problem}", stacklevel=3)
 
@@ -236,8 +169,8 @@ def _search(
     if reranker is not None:
         wide = replace(settings, k=max(settings.k, settings.depth))
         encoded = encoded or reranker.reads_vectors
-    with _prepared(index, texts, encoded, ready, reranker) as (view, queries):
-        _warn_doubtful(index, view, where)
+    with prepared_queries(index, texts, encoded, ready, reranker) as (view, queries):
+        warn_doubtful(index, view, where)
         found = Engine(view, wide, where).search(queries)
         if reranker is None:
             return found
@@ -250,7 +183,7 @@ def _search(
 
 
 @contextmanager
-def _prepared(
+def prepared_queries(
     index: OpenedIndex,
     texts: Sequence[str],
     encoded: bool = True,

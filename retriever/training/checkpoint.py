@@ -6,7 +6,6 @@ import json
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +18,8 @@ if TYPE_CHECKING:
 _TENSORS, _VALUES = "state.safetensors", "state.json"
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingState:
-    """What a training resumes from: tensors by name, and JSON values."""
-
-    tensors: dict[str, torch.Tensor]
-    values: dict[str, Any]
+# What a training resumes from: tensors by name, and JSON values.
+TrainingState = tuple[dict[str, "torch.Tensor"], dict[str, Any]]
 
 
 class Checkpoint:
@@ -61,18 +56,18 @@ class Checkpoint:
                 f"{self.folder}: expected the checkpoint of a run with {other}; give the options "
                 "of the interrupted run, or start over: remove the folder, or train with --restart"
             )
-        return TrainingState(tensors, values)
+        return tensors, values
 
-    def write(self, state: TrainingState) -> None:
+    def write(self, tensors: Mapping[str, torch.Tensor], values: Mapping[str, Any]) -> None:
         """Replace the state; raises StorageError if the disk is full or cannot be written."""
         from safetensors.torch import save_file
 
         with whole_folder(self.folder) as new:
             # A frozen tensor may be shared, or be on another device.
-            tensors = {name: one.cpu().contiguous().clone() for name, one in state.tensors.items()}
-            save_file(tensors, new / _TENSORS)
-            values = {**state.values, "identity": self._identity}
-            (new / _VALUES).write_text(json.dumps(values), encoding="utf-8")
+            copies = {name: one.cpu().contiguous().clone() for name, one in tensors.items()}
+            save_file(copies, new / _TENSORS)
+            stored = {**values, "identity": self._identity}
+            (new / _VALUES).write_text(json.dumps(stored), encoding="utf-8")
         self._last = time.monotonic()
 
     def remove(self) -> None:

@@ -212,7 +212,7 @@ def fine_tune(
 
     training = _Training(task, settings, untrained=untrained)
     if checkpoint is not None and (state := checkpoint.read()) is not None:
-        training.restore(state)
+        training.restore(*state)
     else:
         training.end_epoch()
     for epoch in training.stopping.curve:
@@ -221,10 +221,10 @@ def fine_tune(
         for step in training.steps():
             on_step(step)
             if checkpoint is not None and checkpoint.due():
-                checkpoint.write(training.state())
+                checkpoint.write(*training.state())
         on_epoch(training.end_epoch())
         if checkpoint is not None:
-            checkpoint.write(training.state())
+            checkpoint.write(*training.state())
     training.stopping.use_kept()
     merge_adapters(task.backbone.model)
     return tuple(training.stopping.curve)
@@ -374,13 +374,12 @@ class _Training:
             "losses": self._losses,
             "active": self._active,
         }
-        return TrainingState(tensors, values)
+        return tensors, values
 
-    def restore(self, state: TrainingState) -> None:
+    def restore(self, tensors: Mapping[str, torch.Tensor], values: Mapping[str, Any]) -> None:
         """Resume from a state of the same training."""
         import torch
 
-        tensors, values = state.tensors, state.values
         self._done = values["done"]
         self.stopping.curve += [Epoch(**one) for one in values["curve"]]
         self.stopping.restore(tensors, self._optimizer)

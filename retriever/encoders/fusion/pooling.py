@@ -11,14 +11,6 @@ from retriever.encoders.settings import EncoderSettings, Pooling
 
 
 @dataclass(frozen=True, slots=True)
-class Fusion:
-    """The hidden states that are read, in order, and the settings of SBERT-WK if it fuses them."""
-
-    layers: tuple[int, ...]
-    sbert_wk: SBERTWKSettings | None
-
-
-@dataclass(frozen=True, slots=True)
 class SpecialTokens:
     """The special tokens around a text; negative places count from its end, None is none."""
 
@@ -78,26 +70,30 @@ POOLINGS: Mapping[Pooling, Callable[[Array, Pieces], Array]] = {
 
 @dataclass(frozen=True, slots=True)
 class Fuser:
-    """Pools and fuses the hidden states of a batch, by resolved settings."""
+    """Pools and fuses the hidden states of a batch, by resolved settings.
+
+    `fused` are the hidden states in the order of their fusion; `sbert_wk` is set if it fuses them.
+    """
 
     settings: EncoderSettings
-    fusion: Fusion
-    special: SpecialTokens
+    fused: tuple[int, ...]
+    sbert_wk: SBERTWKSettings | None = None
+    special: SpecialTokens = SpecialTokens()
 
     @property
     def layers(self) -> tuple[int, ...]:
         """The hidden states that are read, ascending and without repetition."""
-        return tuple(sorted(set(self.fusion.layers)))
+        return tuple(sorted(set(self.fused)))
 
     def width(self, width: int) -> int:
         """Components of a fused vector, for hidden states of `width` components."""
-        return width * (len(self.fusion.layers) if self.settings.fusion == "concat" else 1)
+        return width * (len(self.fused) if self.settings.fusion == "concat" else 1)
 
     @property
     def fuses_pieces(self) -> bool:
         """Whether a piece has a vector of its own, of which the text's is the mean or maximum."""
         pooled = self.settings.pooling in (None, "mean", "max")
-        plain = self.settings.fusion != "max" and self.fusion.sbert_wk is None
+        plain = self.settings.fusion != "max" and self.sbert_wk is None
         return pooled and plain and not self.settings.head
 
     def pieces(self, lengths: Array, longest: int, *, padded: bool = True) -> Pieces:
@@ -109,7 +105,7 @@ class Fuser:
             # The published code drops the last piece, whatever it is.
             after = 1
         kept = None
-        if padded or before or after or self.fusion.sbert_wk is not None:
+        if padded or before or after or self.sbert_wk is not None:
             places = array_functions(lengths).arange(longest, device=lengths.device)
             kept = (places >= before) & (places < lengths[:, None] - after)
 
@@ -124,7 +120,7 @@ class Fuser:
 
     def fuse(self, vectors: Mapping[int, Array]) -> Array:
         """One vector of those of each layer, of texts or of pieces."""
-        chosen = [vectors[layer] for layer in self.fusion.layers]
+        chosen = [vectors[layer] for layer in self.fused]
         xp = array_functions(chosen[0])
         if self.settings.fusion == "concat":
             return xp.concatenate(chosen, axis=-1)
@@ -135,7 +131,7 @@ class Fuser:
 
     def vectors(self, states: Sequence[Array], pieces: Pieces) -> Array:
         """(texts, width) float32, of the states of `layers`, which are finite at padding."""
-        if self.fusion.sbert_wk is not None:
-            return sbert_wk(states, pieces.kept, self.fusion.sbert_wk)
+        if self.sbert_wk is not None:
+            return sbert_wk(states, pieces.kept, self.sbert_wk)
         pooled = [self.pool(state, pieces) for state in states]
         return self.fuse(dict(zip(self.layers, pooled, strict=True)))

@@ -15,7 +15,7 @@ from retriever.encoders.meta.linear import Projection
 from retriever.encoders.meta.settings import UnsupSettings
 from retriever.encoders.meta.sources import WordBatch
 from retriever.errors import BadInputError, ConfigError
-from retriever.training.checkpoint import Checkpoint, TrainingState
+from retriever.training.checkpoint import Checkpoint
 from retriever.training.loop import EarlyStopping, silent
 
 if TYPE_CHECKING:
@@ -164,9 +164,10 @@ class _Training:
         if state is None:
             self._end_epoch(None)
         else:
-            for values in state.values["curve"]:
-                stopping.curve.append(MetaEpoch(**{**values, "weights": tuple(values["weights"])}))
-            stopping.restore(state.tensors, self._optimizer)
+            tensors, values = state
+            for one in values["curve"]:
+                stopping.curve.append(MetaEpoch(**{**one, "weights": tuple(one["weights"])}))
+            stopping.restore(tensors, self._optimizer)
         for epoch in stopping.curve:
             done(epoch)
         while not stopping.finished:
@@ -209,8 +210,7 @@ class _Training:
         self._stopping.record(MetaEpoch(len(curve), loss, held_out, score, weights))
         if self._checkpoint is not None:
             tensors = self._stopping.tensors(self._optimizer)
-            state = TrainingState(tensors, {"curve": [asdict(epoch) for epoch in curve]})
-            self._checkpoint.write(state)
+            self._checkpoint.write(tensors, {"curve": [asdict(epoch) for epoch in curve]})
 
     def _diverged(self, what: str) -> ConfigError:
         return ConfigError(

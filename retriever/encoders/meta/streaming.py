@@ -22,7 +22,7 @@ from indexes import storage_errors
 from retriever.encoders.computing import BATCH_PIECES, filled_batches
 from retriever.encoders.meta.linear import Floats, Integers, Moments
 from retriever.encoders.meta.sources import MetaPieces, Sources, WordBatch, word_types
-from retriever.training.checkpoint import Checkpoint, TrainingState
+from retriever.training.checkpoint import Checkpoint
 from retriever.training.sampling import Reservoir
 
 Done = Callable[[int, int], None]
@@ -63,8 +63,9 @@ def read_moments(
     checkpoint = Checkpoint(work / f"moments-{key}", {"texts": key}, seconds)
     moments, first = Moments.empty(sources.widths), 0
     if (state := checkpoint.read()) is not None:
-        moments.gram, moments.words = state.tensors["gram"].numpy(), state.values["words"]
-        first = state.values["texts"]
+        tensors, values = state
+        moments.gram, moments.words = tensors["gram"].numpy(), values["words"]
+        first = values["texts"]
     done(first, 0)
     for start in range(first, len(texts), _GROUP):
         group = texts[start : start + _GROUP]
@@ -73,9 +74,8 @@ def read_moments(
             moments.add(vectors)
             done(len(batch), sum(map(len, batch)))
         if checkpoint.due():
-            gram = torch.from_numpy(moments.gram)
             values = {"words": moments.words, "texts": start + len(group)}
-            checkpoint.write(TrainingState({"gram": gram}, values))
+            checkpoint.write({"gram": torch.from_numpy(moments.gram)}, values)
     return moments
 
 

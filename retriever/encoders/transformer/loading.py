@@ -22,7 +22,7 @@ from retriever.encoders.computing import (
     runs_on_cpu,
     way,
 )
-from retriever.encoders.fusion.pooling import Fuser, Fusion, SpecialTokens
+from retriever.encoders.fusion.pooling import Fuser
 from retriever.encoders.model_folders import ModelFolder, Projection, find_model
 from retriever.encoders.registry import Batches, EncoderModel, Kind, LoadContext
 from retriever.encoders.settings import (
@@ -47,7 +47,7 @@ from retriever.encoders.transformer.openvino_engine import (
     calibrated,
     least_cosine,
 )
-from retriever.encoders.transformer.resolution import fuse, resolve, same_layers
+from retriever.encoders.transformer.resolution import fuser_of, resolve, same_layers
 from retriever.encoders.transformer.word_pieces import PieceModel, WordPieces
 from retriever.errors import ConfigError, MissingExtraError, ModelError
 
@@ -126,7 +126,7 @@ class LightModel(PieceModel):
         self,
         folder: ModelFolder,
         settings: EncoderSettings,
-        fusion: Fusion,
+        fuser: Fuser,
         load_torch: Callable[[], TransformerModel],
         *,
         automatic: bool = False,
@@ -138,8 +138,8 @@ class LightModel(PieceModel):
         self._settings = settings
         # None until the default format is chosen, when OpenVINO is first used.
         self._format: Dtype | None = None if automatic else settings.number_format
-        self._fuser = Fuser(settings, fusion, SpecialTokens())
-        width = self._fuser.width(self._weights.width)
+        self._fuser = fuser
+        width = fuser.width(self._weights.width)
         self._head, self.dimensions = _make_head(folder, settings, width)
         self._load_torch = load_torch
         self._loading = threading.Lock()
@@ -297,7 +297,8 @@ def _light(
         return _in_torch(replace(settings, dtype=own), folder, "cpu", None)[1]
 
     automatic = (settings.dtype or dtype) == "auto"
-    model = LightModel(folder, settings, fuse(settings, folder), load_torch, automatic=automatic)
+    fuser = fuser_of(settings, folder)
+    model = LightModel(folder, settings, fuser, load_torch, automatic=automatic)
     settings = _windowed(settings, folder, model.max_length)
     return EncoderSpec(settings, folder.weights, model.dimensions), model
 
@@ -313,7 +314,8 @@ def _in_torch(
 
     backbone = (backbone_of or Backbone)(folder, device, settings.number_format)
     settings = _windowed(settings, folder, backbone.max_length)
-    return settings, TransformerModel(backbone, folder, settings, fuse(settings, folder))
+    fuser = replace(fuser_of(settings, folder), special=backbone.special)
+    return settings, TransformerModel(backbone, folder, settings, fuser)
 
 
 def _windowed(settings: EncoderSettings, folder: ModelFolder, longest: int) -> EncoderSettings:

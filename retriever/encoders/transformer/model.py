@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.encoders.computing import way
-from retriever.encoders.fusion.pooling import Fuser, Fusion, Pieces
+from retriever.encoders.fusion.pooling import Fuser, Pieces
 from retriever.encoders.model_folders import ModelFolder, Projection
 from retriever.encoders.registry import Batches, Span
 from retriever.encoders.settings import EncoderSettings
@@ -100,12 +100,12 @@ class TransformerModel(PieceModel):
     runs_in_torch = True
 
     def __init__(
-        self, backbone: Backbone, folder: ModelFolder, settings: EncoderSettings, fusion: Fusion
+        self, backbone: Backbone, folder: ModelFolder, settings: EncoderSettings, fuser: Fuser
     ) -> None:
         self._tokenizer = self.backbone = backbone
         self.computed = {way(settings.number_format, "torch")}
         self._settings = settings
-        self._fuser = Fuser(settings, fusion, backbone.special)
+        self._fuser = fuser
         special = backbone.special
         for name, place in (("cls", special.cls), ("sep", special.sep)):
             if settings.pooling == name and place is None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from retriever.encoders.fusion.pooling import Fusion
+from retriever.encoders.fusion.pooling import Fuser
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
 from retriever.encoders.model_folders import ModelFolder
 from retriever.encoders.settings import EncoderSettings, format_layers, resolve_layers
@@ -61,7 +61,7 @@ def depth_of(config: Mapping[str, Any]) -> int | None:
 def resolve(asked: EncoderSettings, folder: ModelFolder) -> EncoderSettings:
     """The settings that decide the vectors of one transformer; the window only if it is given."""
     own = folder.settings
-    fusion = fuse(asked, folder)
+    fusion = fuser_of(asked, folder)
     pooling = None if fusion.sbert_wk else asked.pooling or own.pooling
     head = bool(own.projections) if asked.head is None else asked.head
     if head and asked.fusion == "concat":
@@ -75,7 +75,7 @@ def resolve(asked: EncoderSettings, folder: ModelFolder) -> EncoderSettings:
         asked,
         model=folder.name,
         layers=_layers(fusion, folder),
-        fusion=None if asked.fusion == "mean" or len(fusion.layers) == 1 else asked.fusion,
+        fusion=None if asked.fusion == "mean" or len(fusion.fused) == 1 else asked.fusion,
         pooling=None if pooling == own.pooling == "mean" else pooling,
         special_tokens=None if asked.special_tokens == "keep" else asked.special_tokens,
         head=head if head or own.projections else None,
@@ -101,28 +101,29 @@ def resolve(asked: EncoderSettings, folder: ModelFolder) -> EncoderSettings:
     )
 
 
-def fuse(settings: EncoderSettings, folder: ModelFolder) -> Fusion:
+def fuser_of(settings: EncoderSettings, folder: ModelFolder) -> Fuser:
     """What `settings` read of a model's hidden states."""
     depth = depth_of(folder.config)
     if depth is None or architecture_of(folder.config) is None:
         if settings.layers in (None, "last", "-1") and settings.fusion in (None, "mean"):
-            return Fusion((depth or 1,), None)
+            return Fuser(settings, (depth or 1,))
         raise ConfigError(
             f"layers: the layers of a {folder.config.get('model_type')} model cannot be read "
             "one by one; leave layers and fusion out, or name another model"
         )
     if settings.fusion == "sbert-wk":
         chosen = SBERTWKSettings.of(settings, depth)
-        return Fusion(tuple(range(chosen.first_state, depth + 1)), chosen)
+        return Fuser(settings, tuple(range(chosen.first_state, depth + 1)), chosen)
     layers = resolve_layers(settings.layers or "last", depth)
-    return Fusion(layers if settings.fusion == "concat" else tuple(sorted(layers)), None)
+    fused = layers if settings.fusion == "concat" else tuple(sorted(layers))
+    return Fuser(settings, fused)
 
 
-def _layers(fusion: Fusion, folder: ModelFolder) -> str | None:
+def _layers(fusion: Fuser, folder: ModelFolder) -> str | None:
     depth = depth_of(folder.config)
     if fusion.sbert_wk is not None or depth is None:
         return None
-    text = format_layers(fusion.layers, depth)
+    text = format_layers(fusion.fused, depth)
     return None if text == "last" else text
 
 

@@ -7,7 +7,7 @@ import torch
 
 from retriever.errors import ConfigError, ModelError
 from retriever.training import checkpoint as module
-from retriever.training.checkpoint import Checkpoint, TrainingState, require_same
+from retriever.training.checkpoint import Checkpoint, require_same
 
 IDENTITY = {
     "data": "ab12",
@@ -22,11 +22,11 @@ def state(value=1.0):
         "of half width": torch.tensor([0.3], dtype=torch.bfloat16),
         "single": torch.tensor(3.0),
     }
-    return TrainingState(tensors, {"done": 3, "losses": [0.1, 1 / 3], "curve": []})
+    return tensors, {"done": 3, "losses": [0.1, 1 / 3], "curve": []}
 
 
 def saved(folder):
-    Checkpoint(folder, IDENTITY).write(state())
+    Checkpoint(folder, IDENTITY).write(*state())
     return folder
 
 
@@ -45,7 +45,7 @@ def test_what_is_written_is_read_bit_for_bit(tmp_path):
     table = torch.arange(6.0).reshape(2, 3)
     # Tensors may share memory, or be views.
     tensors = state().tensors | {"a": table, "b": table, "turned": table.T, "row": table[1]}
-    one.write(TrainingState(tensors, state().values))
+    one.write(tensors, state()[1])
     found = Checkpoint(tmp_path / "state", {"a": (1, 2)}).read()
     assert found is not None
     assert found.values == state().values
@@ -59,7 +59,7 @@ def test_nothing_is_read_where_there_is_nothing(tmp_path):
     one = Checkpoint(tmp_path / "state", IDENTITY)
     assert one.read() is None
     one.remove()
-    one.write(state())
+    one.write(*state())
     one.remove()
     assert one.read() is None
     assert list(tmp_path.iterdir()) == []
@@ -71,15 +71,15 @@ def test_what_a_killed_write_left_is_removed(tmp_path, finish):
     left = tmp_path / ".state.4711-0123abcd.tmp"
     left.mkdir()
     (left / "state.json").write_text("{}")
-    one.write(state()) if finish == "write" else one.remove()
+    one.write(*state()) if finish == "write" else one.remove()
     assert [path.name for path in tmp_path.iterdir()] == (["state"] if finish == "write" else [])
 
 
 def test_a_state_takes_the_place_of_the_one_before_unless_the_write_fails(tmp_path):
     one = Checkpoint(saved(tmp_path / "state"), IDENTITY)
-    one.write(state(2.0))
+    one.write(*state(2.0))
     with pytest.raises(TypeError):
-        one.write(TrainingState(state(3.0).tensors, {"done": object()}))
+        one.write(state(3.0)[0], {"done": object()})
     found = one.read()
     assert found is not None
     assert found.tensors["weights/a"][0] == 2.0
@@ -91,7 +91,7 @@ def test_a_state_is_due_after_its_time(tmp_path, monkeypatch):
     monkeypatch.setattr(module.time, "monotonic", lambda: next(now))
     one = Checkpoint(tmp_path / "state", IDENTITY, seconds=10)
     assert [one.due(), one.due()] == [False, True]
-    one.write(state())
+    one.write(*state())
     assert not one.due()
 
 
