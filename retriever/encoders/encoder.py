@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,8 @@ from retriever.encoders.registry import (
     EncoderModel,
     LoadContext,
     find_weights,
-    load_model,
+    kind_of,
     require_asked,
-    same_layers,
 )
 from retriever.encoders.settings import (
     COMPUTING,
@@ -82,7 +82,8 @@ class Encoder:
             ConfigError: the model cannot do what the settings say, or the device does not exist.
         """
         asked = parse_encoder(encoder) if isinstance(encoder, str) else encoder
-        return cls(*load_model(asked, LoadContext(device, download, given=given, dtype=dtype)))
+        loading = LoadContext(device, download, given=given, dtype=dtype)
+        return cls(*kind_of(asked).load(asked, loading))
 
     @classmethod
     def from_spec(
@@ -419,12 +420,11 @@ class ModelChoice:
         for name, value in settings.named.items():
             if name not in outside and value != spec.meaning(name):
                 asked[name] = value
-        # The same layers can be written in several ways.
-        if "layers" in asked and same_layers(settings, spec, download=self.download):
-            del asked["layers"]
-        if "fusion" in asked and self._fuses_one_layer(spec):
-            del asked["fusion"]
-        wanted = [format_setting(name, value) for name, value in asked.items()]
+        wanted = [
+            format_setting(name, value)
+            for name, value in asked.items()
+            if name not in ("layers", "fusion") or not self._is_meant(spec, **{name: value})
+        ]
         if settings.model is not None:
             weights = find_weights(
                 EncoderSettings(model=settings.model, static=spec.settings.static),
@@ -439,8 +439,10 @@ class ModelChoice:
                 "again with --recreate"
             )
 
-    def _fuses_one_layer(self, spec: EncoderSpec) -> bool:
-        """Whether mean, maximum and concatenation are the same, there being one layer."""
-        fusions = {self.settings.fusion, spec.meaning("fusion")}
-        layers = spec.meaning("layers")
-        return fusions <= {"mean", "max", "concat"} and (layers == "last" or layers.isdecimal())
+    def _is_meant(self, spec: EncoderSpec, **setting: Any) -> bool:
+        """Whether a setting says in other words what a specification does, as layers can."""
+        with suppress(ConfigError):
+            asked = replace(spec.settings, model=self.settings.model or spec.model, **setting)
+            settings = kind_of(asked).resolve(asked, self.download)
+            return replace(spec, settings=settings).fingerprint == spec.fingerprint
+        return False

@@ -134,10 +134,8 @@ class Kind(NamedTuple):
     weights: Callable[[EncoderSettings, bool], str]
     # Its ``backend`` on this machine, or the parts of a ``meta``-embedding.
     describe: Callable[[EncoderSpec], dict[str, Any]] = lambda spec: {}
-    same_layers: Callable[[EncoderSettings, EncoderSpec, bool], bool] = (
-        lambda asked, spec, download: False
-    )
-    require_asked: Callable[[str, str | None], None] = lambda stored, asked: None
+    # The settings as a specification has them, the window aside.
+    resolve: Callable[[EncoderSettings, bool], EncoderSettings] = lambda asked, download: asked
 
 
 def is_ready_file(model: str) -> bool:
@@ -182,13 +180,8 @@ def kind_of(asked: EncoderSettings) -> Kind:
     return kind
 
 
-def load_model(asked: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpec, EncoderModel]:
-    """Load a model, and return the specification of its vectors with it."""
-    return kind_of(asked).load(asked, loading)
-
-
 def find_weights(asked: EncoderSettings, *, download: bool) -> str:
-    """The identity of the files that `load_model` would load."""
+    """The identity of the files that would be loaded."""
     return kind_of(asked).weights(asked, download)
 
 
@@ -198,20 +191,15 @@ def describe(spec: EncoderSpec) -> dict[str, Any]:
     return {"backend": None, "meta": None, **found}
 
 
-def same_layers(asked: EncoderSettings, spec: EncoderSpec, *, download: bool) -> bool:
-    """Whether given settings read the layers of a specification, which may be written otherwise."""
-    asked = replace(asked, model=asked.model or spec.model)
-    kind = kind_of(spec.settings)
-    return kind is kind_of(asked) and kind.same_layers(asked, spec, download)
-
-
 def require_asked(stored: str, asked: str | None) -> None:
     """Refuse a URL that a folder names (`stored`), unless the user names (`asked`) or trusts it.
 
     Whoever made the folder chose it; texts and the key would go there.
     """
     if is_url(stored):
-        kind_of(EncoderSettings(model=stored)).require_asked(stored, asked)
+        from retriever.encoders.remote import require_address
+
+        require_address(stored, asked)
 
 
 def refuse_settings(asked: EncoderSettings, own: Collection[str], reason: str) -> None:

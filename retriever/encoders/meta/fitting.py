@@ -47,7 +47,7 @@ from retriever.encoders.meta.streaming import (
     read_moments,
     store_words,
 )
-from retriever.encoders.registry import LoadContext, load_model
+from retriever.encoders.registry import LoadContext, kind_of
 from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.encoders.spec import TextEncoder
 from retriever.encoders.transformer.backbone import sharing
@@ -318,7 +318,8 @@ def _load(sources: Sequence[str | TextEncoder], device: str | None, download: bo
     seen: dict[str, str] = {}
     for one in sources:
         if isinstance(one, str):
-            source = Source(*load_model(parse_encoder(one), loading))
+            asked = parse_encoder(one)
+            source = Source(*kind_of(asked).load(asked, loading))
         elif isinstance(one, Encoder):
             raise ConfigError(
                 f"source: found a loaded encoder; name it by its text form: {one.spec}"

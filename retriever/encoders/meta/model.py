@@ -33,7 +33,7 @@ from retriever.encoders.registry import (
     Kind,
     LoadContext,
     is_url,
-    load_model,
+    kind_of,
     plain_settings,
     refuse_settings,
 )
@@ -302,7 +302,8 @@ def _loaded(spec: EncoderSpec, place: str | None, folder: Path, loading: LoadCon
     if is_url(name):
         raise ConfigError(f"{folder}: expected sources on this machine, found a URL")
     try:
-        found, model = load_model(replace(spec.settings, model=name), loading)
+        asked = replace(spec.settings, model=name)
+        found, model = kind_of(asked).load(asked, loading)
     except ModelError as error:
         raise ModelError(f"{folder}: its source {spec.model} cannot be loaded: {error}") from error
     if found.fingerprint != spec.fingerprint:

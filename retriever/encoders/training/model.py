@@ -26,7 +26,7 @@ from indexes import whole_folder
 from retriever.encoders.computing import TRAINING_PIECES, scale_to_unit, token_batches
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.model_folders import ModelFolder, find_model, read_json
-from retriever.encoders.registry import LoadContext, load_model
+from retriever.encoders.registry import LoadContext, kind_of
 from retriever.encoders.settings import Dtype, EncoderSettings, parse_encoder
 from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.transformer.backbone import Backbone
@@ -162,7 +162,7 @@ class TrainableEncoder:
             bases.append(folder)
             return Backbone(folder, device, dtype, training=True)
 
-        spec, loaded = load_model(asked, LoadContext(device, download, trainable))
+        spec, loaded = kind_of(asked).load(asked, LoadContext(device, download, trainable))
         model = loaded.in_torch()
         if model is None:
             raise ConfigError(f"{spec}: a static encoder has no weights to train; name another")

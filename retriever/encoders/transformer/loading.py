@@ -47,7 +47,7 @@ from retriever.encoders.transformer.openvino_engine import (
     calibrated,
     least_cosine,
 )
-from retriever.encoders.transformer.resolution import fuser_of, resolve, same_layers
+from retriever.encoders.transformer.resolution import fuser_of, resolve
 from retriever.encoders.transformer.word_pieces import PieceModel, WordPieces
 from retriever.errors import ConfigError, MissingExtraError, ModelError
 
@@ -269,7 +269,7 @@ class LightModel(PieceModel):
 
 
 def _load(asked: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpec, EncoderModel]:
-    folder = find_model(asked.model or DEFAULT_MODEL, download=loading.download)
+    folder = _folder(asked, loading.download)
     settings = resolve(asked, folder)
     check_computing(settings)
     if loading.backbone_of is None and settings.backend != "torch" and runs_on_cpu(loading.device):
@@ -343,12 +343,13 @@ def _describe(spec: EncoderSpec) -> dict[str, Any]:
     return {}
 
 
-def _same_layers(asked: EncoderSettings, spec: EncoderSpec, download: bool) -> bool:
-    return same_layers(asked, spec, find_model(asked.model or spec.model, download=download))
+def _folder(asked: EncoderSettings, download: bool) -> ModelFolder:
+    return find_model(asked.model or DEFAULT_MODEL, download=download)
 
 
-def _weights(asked: EncoderSettings, download: bool) -> str:
-    return find_model(asked.model or DEFAULT_MODEL, download=download).weights
-
-
-KIND = Kind(_load, _weights, _describe, _same_layers)
+KIND = Kind(
+    _load,
+    weights=lambda asked, download: _folder(asked, download).weights,
+    describe=_describe,
+    resolve=lambda asked, download: resolve(asked, _folder(asked, download)),
+)

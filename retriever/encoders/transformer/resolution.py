@@ -15,7 +15,6 @@ from retriever.encoders.fusion.pooling import Fuser
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
 from retriever.encoders.model_folders import ModelFolder
 from retriever.encoders.settings import EncoderSettings, format_layers, resolve_layers
-from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError
 
 
@@ -131,14 +130,3 @@ def _prompt(asked: str | None, own: str) -> str | None:
     """None if there is no prompt, and would be none if none were named."""
     prompt = own if asked is None else asked
     return prompt if prompt or own else None
-
-
-def same_layers(asked: EncoderSettings, spec: EncoderSpec, folder: ModelFolder) -> bool:
-    """Whether the given layers are those of a specification."""
-    depth, own = depth_of(folder.config), spec.meaning("layers")
-    if depth is None or own is None or asked.layers is None:
-        return False
-    wanted, found = resolve_layers(asked.layers, depth), resolve_layers(own, depth)
-    if spec.settings.fusion == "concat":
-        return wanted == found
-    return sorted(wanted) == sorted(found)

@@ -299,7 +299,7 @@ def test_another_model_is_refused_and_a_copy_is_not(bert, tiny_models, tmp_path)
     copy = str(shutil.copytree(bert, tmp_path / "copy"))
     check(copy, spec)
     assert made_with(copy).fingerprint == spec.fingerprint
-    for asked, error in (("::layers=7", ConfigError), ("./nowhere::last", ModelError)):
+    for asked, error in (("::layers=7", EncoderMismatchError), ("./nowhere::last", ModelError)):
         with pytest.raises(error):
             check(asked, spec)
 
