@@ -44,15 +44,16 @@ def test_what_is_written_is_read_bit_for_bit(tmp_path):
     one = Checkpoint(tmp_path / "state", {"a": (1, 2)})
     table = torch.arange(6.0).reshape(2, 3)
     # Tensors may share memory, or be views.
-    tensors = state().tensors | {"a": table, "b": table, "turned": table.T, "row": table[1]}
-    one.write(tensors, state()[1])
+    tensors, values = state()
+    tensors |= {"a": table, "b": table, "turned": table.T, "row": table[1]}
+    one.write(tensors, values)
     found = Checkpoint(tmp_path / "state", {"a": (1, 2)}).read()
     assert found is not None
-    assert found.values == state().values
-    assert found.tensors.keys() == tensors.keys()
+    assert found[1] == values
+    assert found[0].keys() == tensors.keys()
     for name, tensor in tensors.items():
-        assert found.tensors[name].dtype == tensor.dtype
-        assert torch.equal(found.tensors[name], tensor)
+        assert found[0][name].dtype == tensor.dtype
+        assert torch.equal(found[0][name], tensor)
 
 
 def test_nothing_is_read_where_there_is_nothing(tmp_path):
@@ -82,7 +83,7 @@ def test_a_state_takes_the_place_of_the_one_before_unless_the_write_fails(tmp_pa
         one.write(state(3.0)[0], {"done": object()})
     found = one.read()
     assert found is not None
-    assert found.tensors["weights/a"][0] == 2.0
+    assert found[0]["weights/a"][0] == 2.0
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
 
 
