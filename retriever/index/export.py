@@ -30,6 +30,7 @@ from retriever.documents import Document, Fields
 from retriever.documents.passages import passage_text
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, SourceError, StorageError
+from retriever.index.opened import IndexState
 
 if TYPE_CHECKING:
     from retriever.encoders.encoder import Encoder
@@ -263,10 +264,7 @@ def _passages(document: StoredDocument, vectors: Iterator[NDArray[np.float32]]) 
 
 
 def _write_encoder(store: Store, view: View, file: Path) -> EncoderSpec:
-    try:
-        spec = EncoderSpec.from_json(view.setting("encoder"))
-    except (ConfigError, KeyError, TypeError, ValueError) as error:
-        raise store.damaged(f"a setting is missing or altered ({error!r})") from error
+    spec = IndexState.read(view, store).encoder
     file.write_text(json.dumps(spec.to_json(), ensure_ascii=False, indent=1) + "\n", "utf-8")
     return spec
 

@@ -24,7 +24,7 @@ from retriever.encoders.computing import (
 )
 from retriever.encoders.model_folders import ModelFolder, find_model
 from retriever.encoders.settings import Backend, Dtype, EncoderSettings
-from retriever.encoders.transformer.backbone import Backbone, PiecePairs
+from retriever.encoders.transformer.backbone import Backbone
 from retriever.encoders.transformer.bert import (
     Floats,
     NumPyEngine,
@@ -32,10 +32,9 @@ from retriever.encoders.transformer.bert import (
     read_weights,
 )
 from retriever.encoders.transformer.openvino_engine import OpenVINOEngine, calibrated
-from retriever.encoders.transformer.word_pieces import WordPieces
+from retriever.encoders.transformer.word_pieces import PiecePairs, WordPieces
 from retriever.errors import ConfigError
 from retriever.rerankers import (
-    MANIFEST,
     check_target,
     form_of,
     is_reranker,
@@ -139,28 +138,15 @@ class LightCrossEncoder:
         done: Callable[[int], object] = silent,
     ) -> NDArray[np.float32]:
         """As `CrossEncoder.score`."""
-        ids, types = self._tokenize(questions, passages)
+        pairs = self._pieces.tokenize_pairs(questions, passages, self.max_length)
+        self.cut += pairs.cut
         scores = np.zeros(len(questions), np.float32)
         head = self._head
-        for rows, cls in self._run(ids, types):
+        for rows, cls in self._run(pairs.ids, pairs.types):
             hidden = np.tanh(cls @ head["dense.weight"].T + head["dense.bias"])
             scores[rows] = (hidden @ head["out.weight"].T + head["out.bias"])[:, 0]
             done(len(rows))
         return scores
-
-    def _tokenize(
-        self, questions: Sequence[str], passages: Sequence[str]
-    ) -> tuple[list[list[int]], list[list[int]]]:
-        ids, types = self._pieces.tokenize_pairs(questions, passages)
-        long = [row for row, one in enumerate(ids) if len(one) > self.max_length]
-        if long:
-            cut = self._pieces.tokenize_pairs(
-                [questions[row] for row in long], [passages[row] for row in long], self.max_length
-            )
-            for row, one, kinds in zip(long, *cut, strict=True):
-                ids[row], types[row] = one, kinds
-        self.cut += len(long)
-        return ids, types
 
     def _run(
         self, ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]]
@@ -196,10 +182,6 @@ def write_cross_encoder(folder: Path, model: CrossEncoder, training: Mapping[str
             "training": dict(training),
         }
         _FORM.write_settings(new, settings)
-        readable = (new / MANIFEST).stat().st_mode
-        for path in new.glob("*.safetensors"):
-            # safetensors writes files that only their owner can read; use the usual permissions.
-            path.chmod(readable)
 
 
 def load_cross_encoder(

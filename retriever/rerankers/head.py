@@ -23,8 +23,6 @@ from retriever.training.sampling import JudgedPools, epoch_batches
 from retriever.training.settings import HeadSettings, HeadTrainingSettings
 
 if TYPE_CHECKING:
-    import torch
-
     from retriever.rerankers.scorers import InteractionHead
 
 KIND = "head"
@@ -69,7 +67,7 @@ def train_head(
         towards = torch.clone if head_settings.starts_as_cosine else torch.zeros_like
         starts = [towards(weight.detach()) for weight in weights]
         decay = settings.learning_rate * settings.weight_decay
-        optimizer = _optimizer(weights, settings)
+        optimizer = torch.optim.Adam(weights, settings.learning_rate, fused=True)
         stopping: EarlyStopping[Epoch] = EarlyStopping(
             dict(head.named_parameters()),
             lambda curve: max(curve, key=lambda one: one.dev),
@@ -102,16 +100,6 @@ def train_head(
     stopping.use_kept()
     best = max(stopping.curve, key=lambda one: one.dev)
     return TrainedHead(head.eval(), settings, tuple(stopping.curve), best.epoch)
-
-
-def _optimizer(
-    weights: list[torch.nn.Parameter], settings: HeadTrainingSettings
-) -> torch.optim.Optimizer:
-    import torch
-
-    if settings.optimizer == "adam":
-        return torch.optim.Adam(weights, settings.learning_rate, fused=True)
-    return torch.optim.SGD(weights, settings.learning_rate, momentum=0.9, fused=True)
 
 
 class HeadReranker:

@@ -255,11 +255,10 @@ class HeadTrainingSettings:
 
     epochs: int = setting(50, "Maximum number of epochs.", low=1, section="Training")
     patience: int = setting(5, "Stop after this many epochs without a better dev AP.", low=1)
-    learning_rate: float = setting(1e-3, "Learning rate of the optimizer.", low=0)
+    learning_rate: float = setting(1e-3, "Learning rate of Adam.", low=0)
     weight_decay: float = setting(
         0.01, "Strength with which weights are pulled to their initial values.", low=0
     )
-    optimizer: Literal["adam", "sgd"] = setting("adam", "Optimizer.")
     margin: float = setting(1.0, _MARGIN, low=0)
     seed: int = setting(0, "Random seed of weights, dropout and the order of questions.", low=0)
     sampling: SamplingSettings = field(default_factory=SamplingSettings)

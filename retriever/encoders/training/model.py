@@ -66,10 +66,6 @@ def write_encoder(folder: Path, encoder: TrainableEncoder, training: Mapping[str
         _write_modules(new, encoder)
         content = {"format": FORMAT, "weights": find_model(str(new)).weights, **training}
         _write_json(new / TRAINING, content)
-        readable = (new / TRAINING).stat().st_mode
-        for path in new.glob("*.safetensors"):
-            # safetensors writes files that only their owner can read; use the usual permissions.
-            path.chmod(readable)
 
 
 def read_training(folder: Path) -> dict[str, Any] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from retriever.encoders.transformer.pretrained import (
     quiet_transformers,
 )
 from retriever.encoders.transformer.resolution import architecture_of
+from retriever.encoders.transformer.word_pieces import PiecePairs, read_pairs
 from retriever.errors import ConfigError, require_torch
 
 if TYPE_CHECKING:
@@ -106,15 +107,6 @@ class Batch:
     longest: int
 
 
-@dataclass(frozen=True, slots=True)
-class PiecePairs:
-    """Pairs of texts as word pieces with token types; `cut` of them lost their end."""
-
-    ids: list[list[int]]
-    types: list[list[int]]
-    cut: int
-
-
 class Backbone:
     """A model on one device, and its tokenizer."""
 
@@ -167,26 +159,19 @@ class Backbone:
         self, left: Sequence[str], right: Sequence[str], max_length: int
     ) -> PiecePairs:
         """Word pieces of pairs of texts; of a pair that is too long the longer text is cut."""
-        if not left:
-            return PiecePairs([], [], 0)
-        encoded = self._tokenizer(
-            list(left), list(right), return_token_type_ids=True, verbose=False
-        )
-        ids, types = encoded["input_ids"], encoded["token_type_ids"]
-        long = [row for row, one in enumerate(ids) if len(one) > max_length]
-        if long:
-            cut = self._tokenizer(
-                [left[row] for row in long],
-                [right[row] for row in long],
-                truncation="longest_first",
-                max_length=max_length,
-                return_token_type_ids=True,
-                verbose=False,
-            )
-            for place, row in enumerate(long):
-                ids[row], types[row] = cut["input_ids"][place], cut["token_type_ids"][place]
+        pairs = read_pairs(self._read_pairs, left, right, max_length)
         typed = "token_type_ids" in self._tokenizer.model_input_names
-        return PiecePairs(ids, types if typed else [], len(long))
+        return pairs if typed else replace(pairs, types=[])
+
+    def _read_pairs(
+        self, left: Sequence[str], right: Sequence[str], max_length: int | None
+    ) -> tuple[list[list[int]], list[list[int]]]:
+        if not left:
+            return [], []
+        cut = {"truncation": max_length is not None, "max_length": max_length}
+        plain = {"return_token_type_ids": True, "verbose": False}
+        encoded = self._tokenizer(list(left), list(right), **cut, **plain)
+        return encoded["input_ids"], encoded["token_type_ids"]
 
     def piece_offsets(self, text: str) -> list[tuple[int, int]]:
         """(start, stop) character offsets of each word piece, special tokens left out."""
@@ -287,6 +272,9 @@ class Backbone:
             self.tokenize([""])
             self.model.save_pretrained(folder)
             self._tokenizer.save_pretrained(folder)
+        for path in folder.glob("*.safetensors"):
+            # safetensors writes files that only their owner can read; use the usual permissions.
+            path.chmod((folder / "config.json").stat().st_mode)
 
     def layers(self) -> list[torch.nn.Module]:
         """The distinct modules that compute the layers, from the lowest one up."""

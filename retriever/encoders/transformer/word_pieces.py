@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,9 +57,14 @@ class WordPieces:
         return [one.ids for one in found], [one.offsets for one in found]
 
     def tokenize_pairs(
-        self, left: Sequence[str], right: Sequence[str], max_length: int | None = None
+        self, left: Sequence[str], right: Sequence[str], max_length: int
+    ) -> PiecePairs:
+        """Word pieces of pairs of texts; of a pair that is too long the longer text is cut."""
+        return read_pairs(self._read_pairs, left, right, max_length)
+
+    def _read_pairs(
+        self, left: Sequence[str], right: Sequence[str], max_length: int | None
     ) -> tuple[list[list[int]], list[list[int]]]:
-        """Ids and token types of pairs; of a pair that is too long the longer text is cut."""
         with self._cut_at(max_length):
             found = self._tokenizer.encode_batch_fast(list(zip(left, right, strict=True)))
         return [one.ids for one in found], [one.type_ids for one in found]
@@ -88,6 +94,33 @@ class WordPieces:
         if whole.ids[1:-1] != bare.ids or not bare.ids or any(whole.type_ids):
             raise UnsupportedModelError("special tokens other than [CLS] and [SEP] around a text")
         return whole.ids[0], whole.ids[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class PiecePairs:
+    """Pairs of texts as word pieces with token types; `cut` of them lost their end."""
+
+    ids: list[list[int]]
+    types: list[list[int]]
+    cut: int
+
+
+def read_pairs(
+    read: Callable[
+        [Sequence[str], Sequence[str], int | None], tuple[list[list[int]], list[list[int]]]
+    ],
+    left: Sequence[str],
+    right: Sequence[str],
+    max_length: int,
+) -> PiecePairs:
+    """Pairs as `read` gives them, whole where they fit the window."""
+    ids, types = read(left, right, None)
+    long = [row for row, one in enumerate(ids) if len(one) > max_length]
+    if long:
+        cut = read([left[row] for row in long], [right[row] for row in long], max_length)
+        for row, one, kinds in zip(long, *cut, strict=True):
+            ids[row], types[row] = one, kinds
+    return PiecePairs(ids, types, len(long))
 
 
 class PieceModel(EncoderModel):

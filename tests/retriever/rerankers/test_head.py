@@ -56,17 +56,17 @@ def train(head, dev_score=reciprocal_rank, data=None, **settings):
 
 
 @pytest.mark.parametrize(
-    ("interaction", "head", "initial", "optimizer"),
+    ("interaction", "head", "initial"),
     [
-        ("bilinear", "linear", "cosine", "adam"),
-        ("uv", "linear", "random", "sgd"),
-        ("bilinear", "mlp", "random", "adam"),
-        ("uv", "mlp", "cosine", "sgd"),
+        ("bilinear", "linear", "cosine"),
+        ("uv", "linear", "random"),
+        ("bilinear", "mlp", "random"),
+        ("uv", "mlp", "cosine"),
     ],
 )
-def test_what_can_be_separated_is_learned(interaction, head, initial, optimizer):
+def test_what_can_be_separated_is_learned(interaction, head, initial):
     settings = HeadSettings(interaction, head, 32, 0.0, initial)
-    trained = train(settings, optimizer=optimizer, epochs=150, patience=150)
+    trained = train(settings, epochs=150, patience=150)
     if initial == "cosine":
         assert trained.curve[0].dev < 0.25
     assert trained.curve[trained.best].dev == 1.0
