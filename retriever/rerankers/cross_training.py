@@ -94,9 +94,6 @@ class _CrossTask(Task[TripleBatch]):
             self._data.pools, settings.sampling, chance, pointwise=settings.pointwise
         )
 
-    def size(self, batch: TripleBatch) -> int:
-        return len(batch.question)
-
     def losses(self, batch: TripleBatch) -> torch.Tensor | None:
         """Of each triple (hinge), relevant passage (softmax) or pair (pointwise)."""
         from retriever.rerankers.scorers import hinge, pointwise, softmax

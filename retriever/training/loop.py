@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from retriever.encoders.transformer.backbone import Backbone
 
-B = TypeVar("B")
+# Its length is the number of its pairs.
+B = TypeVar("B", bound=Sized)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +187,6 @@ class Task(ABC, Generic[B]):
     def losses(self, batch: B) -> torch.Tensor | None:
         """The loss of each example of a batch, (examples,) float32, and None if it has none."""
 
-    @abstractmethod
-    def size(self, batch: B) -> int:
-        """Pairs of a batch."""
-
 
 def silent(_: object) -> None:
     """Do nothing with what is reported."""
@@ -303,7 +300,7 @@ class _Training:
                 self._step(batch)
                 self._done += 1
                 self._follow()
-                yield Step(self._done, self._total, self._task.size(batch))
+                yield Step(self._done, self._total, len(batch))
 
     def _step(self, batch: Any) -> None:
         import torch

@@ -126,6 +126,9 @@ class TripleBatch:
     positive: Rows
     negative: Rows
 
+    def __len__(self) -> int:
+        return len(self.question)
+
 
 def epoch_batches(
     pools: JudgedPools,

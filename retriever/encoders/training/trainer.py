@@ -217,9 +217,6 @@ class _PairTask(Task[Rows]):
         for start in range(0, len(order), self._batch):
             yield order[start : start + self._batch]
 
-    def size(self, batch: Rows) -> int:
-        return len(batch)
-
     def losses(self, batch: Rows) -> torch.Tensor:
         """The loss of each pair."""
         import torch
@@ -262,9 +259,6 @@ class _RankingTask(Task[TripleBatch]):
     def batches(self, chance: np.random.Generator) -> Iterator[TripleBatch]:
         pools, sampling = self._examples.pools, self._settings.sampling
         return epoch_batches(pools, sampling, chance, in_batch=self._in_batch)
-
-    def size(self, batch: TripleBatch) -> int:
-        return len(batch.question)
 
     def losses(self, batch: TripleBatch) -> torch.Tensor | None:
         """The loss of each relevant passage, or of each triple."""
