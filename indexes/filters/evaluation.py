@@ -21,11 +21,10 @@ from indexes.files import readable
 from indexes.filters.allowed import Allowed, RanksCache
 from indexes.filters.columns import UNKEPT, VALUES_SINCE, field_numbers, unkept_positions, unpacked
 from indexes.filters.grammar import (
-    And,
     Comparison,
     Expression,
+    Joined,
     Not,
-    Or,
     Scalar,
     Value,
     Where,
@@ -98,22 +97,21 @@ def evaluated(node: Expression, masks: Callable[[Condition], Mask]) -> Mask:
     match node:
         case Not(part):
             return ~evaluated(part, masks)
-        case And(parts) | Or(parts):
-            joint = "AND" if isinstance(node, And) else "OR"
+        case Joined(operator, parts):
             found = []
             # Comparisons of one field are one condition: a range of many values may hold few.
             alone: dict[str | None, list[Condition]] = {}
             for part in parts:
-                if isinstance(part, Not | And | Or):
+                if isinstance(part, Not | Joined):
                     found.append(evaluated(part, masks))
                 else:
                     condition = condition_of(part)
                     alone.setdefault(condition.field, []).append(condition)
             for field, conditions in alone.items():
-                text = f" {joint} ".join(one.sql for one in conditions)
+                text = f" {operator} ".join(one.sql for one in conditions)
                 parameters = tuple(value for one in conditions for value in one.parameters)
                 found.append(masks(Condition(field, f"({text})", parameters)))
-            return reduce(np.logical_and if joint == "AND" else np.logical_or, found)
+            return reduce(np.logical_and if operator == "and" else np.logical_or, found)
         case _:
             return masks(condition_of(node))
 

@@ -71,20 +71,14 @@ class Not:
 
 
 @dataclass(frozen=True, slots=True)
-class And:
-    """All of two or more parts are true."""
+class Joined:
+    """All, or one, of two or more parts are true."""
 
+    operator: Literal["and", "or"]
     parts: tuple[Expression, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Or:
-    """One of two or more parts is true."""
-
-    parts: tuple[Expression, ...]
-
-
-Expression = Comparison | Not | And | Or
+Expression = Comparison | Not | Joined
 
 
 def written_field(names: Sequence[str]) -> str:
@@ -137,7 +131,7 @@ def _comparisons(node: Expression) -> Iterator[Comparison]:
     match node:
         case Not(part):
             yield from _comparisons(part)
-        case And(parts) | Or(parts):
+        case Joined(_, parts):
             for part in parts:
                 yield from _comparisons(part)
         case _:
@@ -350,16 +344,13 @@ class _Parser:
         raise error_at(self._token.position, expected, str(self._token))
 
     def _or(self) -> Expression:
-        parts = [self._and()]
-        while self._accept("or"):
-            parts.append(self._and())
-        return parts[0] if len(parts) == 1 else Or(tuple(parts))
+        return self._joined("or", lambda: self._joined("and", self._term))
 
-    def _and(self) -> Expression:
-        parts = [self._term()]
-        while self._accept("and"):
-            parts.append(self._term())
-        return parts[0] if len(parts) == 1 else And(tuple(parts))
+    def _joined(self, operator: Literal["and", "or"], part: Callable[[], Expression]) -> Expression:
+        parts = [part()]
+        while self._accept(operator):
+            parts.append(part())
+        return parts[0] if len(parts) == 1 else Joined(operator, tuple(parts))
 
     def _term(self) -> Expression:
         negated = False
@@ -447,7 +438,7 @@ def _among(field: Field, values: Sequence[Scalar | None]) -> Expression:
     if len(present) == len(values):
         return Comparison(field, "in", present)
     absent = Not(Comparison(field, "exists"))
-    return Or((Comparison(field, "in", present), absent)) if present else absent
+    return Joined("or", (Comparison(field, "in", present), absent)) if present else absent
 
 
 def _scalar(literal: Token) -> Scalar:

@@ -18,10 +18,9 @@ from typing import Any
 
 from indexes.errors import FilterError
 from indexes.filters.grammar import (
-    And,
     Expression,
+    Joined,
     Not,
-    Or,
     Where,
 )
 
@@ -104,8 +103,8 @@ def _selected(node: Expression, doubts: set[int], *, negated: bool = False) -> s
     """The expression for a filter, or for its negation; adds the facts that it cannot decide."""
     if isinstance(node, Not):
         return _selected(node.part, doubts, negated=not negated)
-    if isinstance(node, And | Or):
-        word = " and " if isinstance(node, And) != negated else " or "
+    if isinstance(node, Joined):
+        word = " and " if (node.operator == "and") != negated else " or "
         parts = [_selected(part, doubts, negated=negated) for part in node.parts]
         return f"({word.join(parts)})"
     path = ("own" if node.field.own else "metadata", *node.field.names)

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from indexes.filters.grammar import (
-    And,
     Comparison,
     Expression,
+    Joined,
     Not,
-    Or,
     Scalar,
 )
 from indexes.folder.documents import metadata_json
@@ -50,10 +49,8 @@ def condition(expression: Expression) -> Condition:
         case Not(part):
             inner = condition(part)
             return Condition(f"({inner.text} IS NOT TRUE)", inner.parameters)
-        case And(parts):
-            return _joined(" AND ", [condition(part) for part in parts])
-        case Or(parts):
-            return _joined(" OR ", [condition(part) for part in parts])
+        case Joined(operator, parts):
+            return _joined(f" {operator} ", [condition(part) for part in parts])
         case _:
             return _compared(expression)
 
