@@ -161,10 +161,6 @@ def _segment_problems(
         return
     try:
         segment = open_segment(folder, number, manifest_hash)
-    except DamagedIndexError as error:
-        yield str(error)
-        return
-    try:
         yield from SegmentSums(path, manifest).problems()
     except (DamagedIndexError, FileNotFoundError) as error:
         # A merge has removed the file.

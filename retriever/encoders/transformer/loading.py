@@ -285,8 +285,7 @@ def _load(asked: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpec, En
             f"backend: {folder.name} cannot run with {asked_for} ({reason}); leave backend and "
             "dtype out"
         )
-    settings, model = _in_torch(settings, folder, loading.device, loading.backbone_of)
-    return EncoderSpec(settings, folder.weights, model.dimensions), model
+    return _in_torch(settings, folder, loading.device, loading.backbone_of)
 
 
 def _light(
@@ -308,14 +307,15 @@ def _in_torch(
     folder: ModelFolder,
     device: str | None,
     backbone_of: MakeBackbone | None,
-) -> tuple[EncoderSettings, TransformerModel]:
+) -> tuple[EncoderSpec, TransformerModel]:
     from retriever.encoders.transformer.backbone import Backbone
     from retriever.encoders.transformer.model import TransformerModel
 
     backbone = (backbone_of or Backbone)(folder, device, settings.number_format)
     settings = _windowed(settings, folder, backbone.max_length)
     fuser = replace(fuser_of(settings, folder), special=backbone.special)
-    return settings, TransformerModel(backbone, folder, settings, fuser)
+    model = TransformerModel(backbone, folder, settings, fuser)
+    return EncoderSpec(settings, folder.weights, model.dimensions), model
 
 
 def _windowed(settings: EncoderSettings, folder: ModelFolder, longest: int) -> EncoderSettings:
