@@ -136,6 +136,7 @@ class Kind(NamedTuple):
     describe: Callable[[EncoderSpec], dict[str, Any]] = lambda spec: {}
     # The settings as a specification has them, the window aside.
     resolve: Callable[[EncoderSettings, bool], EncoderSettings] = lambda asked, download: asked
+    require_asked: Callable[[str, str | None], None] = lambda stored, asked: None
 
 
 def is_ready_file(model: str) -> bool:
@@ -197,9 +198,7 @@ def require_asked(stored: str, asked: str | None) -> None:
     Whoever made the folder chose it; texts and the key would go there.
     """
     if is_url(stored):
-        from retriever.encoders.remote import require_address
-
-        require_address(stored, asked)
+        kind_of(EncoderSettings(model=stored)).require_asked(stored, asked)
 
 
 def refuse_settings(asked: EncoderSettings, own: Collection[str], reason: str) -> None:

@@ -106,8 +106,8 @@ class Address:
         return os.environ.get(_KEY) or own
 
 
-def require_address(stored: str, asked: str | None) -> None:
-    """Refuse a URL, unless the user names or trusts it."""
+def require_asked(stored: str, asked: str | None) -> None:
+    """As `registry.require_asked`, of a URL."""
     address = Address.parse(stored)
     if asked is not None and is_url(asked) and Address.parse(asked) == address:
         return
@@ -340,4 +340,8 @@ def _load(asked: EncoderSettings, _: LoadContext) -> tuple[EncoderSpec, RemoteMo
     return EncoderSpec(settings, address.identity, model.dimensions), model
 
 
-KIND = Kind(load=_load, weights=lambda asked, _: Address.parse(asked.model or "").identity)
+KIND = Kind(
+    load=_load,
+    weights=lambda asked, download: Address.parse(asked.model or "").identity,
+    require_asked=require_asked,
+)

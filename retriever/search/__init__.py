@@ -14,10 +14,9 @@ from indexes import BM25Settings as BM25Settings
 from indexes import Mode
 from indexes import Postings as Postings
 from indexes import SearchableSegment as SearchableSegment
-from retriever.errors import ConfigError, unexpected_keyword
+from retriever.errors import unexpected_keyword
 from retriever.search.fusion import FusionSettings, Method, check_used
-
-MODES: tuple[Mode, ...] = ("hybrid", "dense", "bm25")
+from retriever.settings import check_settings, setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +41,17 @@ class SearchSettings:
         ConfigError: a value that is out of range.
     """
 
-    mode: Mode = "hybrid"
-    k: int = 10
-    depth: int = 100
+    mode: Mode = setting("hybrid", "What ranks.")
+    k: int = setting(10, "Maximum number of hits.", low=1)
+    depth: int = setting(100, "Number of candidates from each component.", low=1)
     fusion: FusionSettings = field(default_factory=FusionSettings)
     bm25: BM25Settings = field(default_factory=BM25Settings)
-    recall: float | None = None
+    recall: float | None = setting(
+        None, "Recall@10 against an exact search.", low=0, high=1, low_open=True
+    )
 
     def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise ConfigError(f"mode: expected one of {', '.join(MODES)}, found {self.mode!r}")
-        for name, value in (("k", self.k), ("depth", self.depth)):
-            if value < 1:
-                raise ConfigError(f"{name}: expected 1 or more, found {value}")
-        if self.recall is not None and not 0 < self.recall <= 1:
-            raise ConfigError(f"recall: expected above 0 and at most 1, found {self.recall:g}")
+        check_settings(self)
 
 
 class SearchKeywords(TypedDict, total=False):

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.errors import ConfigError
+from retriever.settings import check_settings, setting
 
 Scores = NDArray[np.float64]
 Method = Literal["convex", "rrf"]
@@ -36,23 +37,13 @@ class FusionSettings:
         ConfigError: a value that is out of range, or that the method does not use.
     """
 
-    method: Method = "convex"
-    alpha: float = 0.6
-    normalization: Literal["min-max", "z-score"] = "min-max"
-    rrf_k: float = 60.0
+    method: Method = setting("convex", "How hybrid combines its components.")
+    alpha: float = setting(0.6, "Weight of the dense component.", low=0, high=1)
+    normalization: Literal["min-max", "z-score"] = setting("min-max", "How scores are scaled.")
+    rrf_k: float = setting(60.0, "Constant of rrf.", low=0, low_open=True)
 
     def __post_init__(self) -> None:
-        if self.method not in ("convex", "rrf"):
-            raise ConfigError(f"fusion: expected convex or rrf, found {self.method!r}")
-        if not 0 <= self.alpha <= 1:
-            raise ConfigError(f"alpha: expected a number from 0 to 1, found {self.alpha!r}")
-        if self.normalization not in _NORMALIZATIONS:
-            raise ConfigError(
-                f"normalization: expected {' or '.join(_NORMALIZATIONS)}, "
-                f"found {self.normalization!r}"
-            )
-        if not 0 < self.rrf_k < np.inf:
-            raise ConfigError(f"rrf_k: expected a number above 0, found {self.rrf_k!r}")
+        check_settings(self)
         # A setting that is given its default cannot be told from one that is left out.
         given = [one.name for one in fields(self) if getattr(self, one.name) != one.default]
         check_used(self.method, given)
