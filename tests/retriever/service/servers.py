@@ -1,9 +1,15 @@
-"""A service in a thread of the test's process."""
+"""A service in a thread of the test's process, or in a process of its own."""
 
+import os
+import re
+import subprocess
+import sys
 import threading
 from contextlib import contextmanager
 
 from retriever.service import ServiceSettings, create_app, serving
+
+COMMAND = "import sys; from cli.main import run; sys.exit(run(sys.argv[1:]))"
 
 
 @contextmanager
@@ -20,3 +26,20 @@ def running(index, server=None, **settings):
         finally:
             server.should_exit = True
             thread.join()
+
+
+@contextmanager
+def started(*arguments, program=COMMAND):
+    """`retriever serve` as a process, and its port."""
+    with subprocess.Popen(
+        [sys.executable, "-c", program, "serve", *map(str, arguments), "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "RETRIEVER_TOKEN": ""},
+    ) as process:
+        try:
+            address = re.search(r"http://127\.0\.0\.1:(\d+)", process.stdout.readline())
+            yield process, int(address[1])
+        finally:
+            process.kill()

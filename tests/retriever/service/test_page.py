@@ -6,29 +6,26 @@ AXE_CORE=axe-core/axe.min.js make soak       # from `npm pack axe-core`, for acc
 
 from __future__ import annotations
 
-import importlib
 import os
-import re
 import shutil
-import subprocess
-import sys
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from retriever import Index
 
-pytestmark = pytest.mark.soak
 pytest.importorskip("fastapi")
-webdriver = pytest.importorskip("selenium.webdriver", reason="no selenium to drive a browser")
+pytest.importorskip("selenium", reason="no selenium to drive a browser")
+from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException as Stale
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.wait import WebDriverWait as Wait
+
+from tests.retriever.service.servers import started
+
+pytestmark = pytest.mark.soak
 if not (shutil.which("chromium") and shutil.which("chromedriver")):
     pytest.skip("chromium and chromedriver are not installed", allow_module_level=True)
-
-By = importlib.import_module("selenium.webdriver.common.by").By
-Keys = importlib.import_module("selenium.webdriver.common.keys").Keys
-Wait = importlib.import_module("selenium.webdriver.support.wait").WebDriverWait
-Stale = importlib.import_module("selenium.common.exceptions").StaleElementReferenceException
 
 TOPICS = ["sailing ships need wind", "steam engines need coal", "wind turns the mill 𝔘 again"]
 
@@ -45,19 +42,6 @@ def documents():
         }
 
 
-@contextmanager
-def serving(*folders):
-    with subprocess.Popen(
-        [sys.executable, "-m", "cli.main", "serve", *map(str, folders), "--port", "0"],
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            yield re.search(r"http://[\d.:]+", process.stdout.readline())[0]
-        finally:
-            process.terminate()
-
-
 @pytest.fixture(scope="module")
 def address(tmp_path_factory, minilm):
     folder = tmp_path_factory.mktemp("page")
@@ -66,8 +50,8 @@ def address(tmp_path_factory, minilm):
     with Index.create(folder / "weighted", model="all-MiniLM-L6-v2::sbert-wk") as index:
         index.add([{"id": "1", "title": "Ships", "text": "sailing ships need wind"}])
     Index.create(folder / "empty", encoder=minilm).close()
-    with serving(folder / "topics", folder / "weighted", folder / "empty") as address:
-        yield address
+    with started(folder / "topics", folder / "weighted", folder / "empty") as (_, port):
+        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +87,7 @@ class Page:
         self.browser.get(self.address + path)
 
     def all(self, selector):
-        return self.browser.find_elements(By.CSS_SELECTOR, selector)
+        return self.browser.find_elements("css selector", selector)
 
     def one(self, selector):
         return Wait(self.browser, 30).until(lambda _: (self.all(selector) or [None])[0])
@@ -164,7 +148,7 @@ def test_facets_filter_and_their_counts_hold(page):
     page.open("/?q=wind&mode=bm25")
     rows = page.wait(lambda: [one for one in page.all(".value") if one.text.startswith("en")])
     assert rows[0].text.split() == ["en", "8"]
-    rows[0].find_element(By.TAG_NAME, "input").click()
+    rows[0].find_element("tag name", "input").click()
     page.wait(lambda: page.status().startswith("8 hits"))
     assert [one.text for one in page.all("#chosen li")] == ['lang = "en" ×']
     # The fields of objects have facets, too.

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 import urllib.request
-from contextlib import contextmanager
 
 import pytest
 
@@ -20,6 +15,7 @@ from retriever import Document, Index
 
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
+from tests.retriever.service.servers import started
 
 # A server with a slow stand-in for a reranker, so that a request takes a while.
 SERVER = """
@@ -39,23 +35,6 @@ sys.exit(run(sys.argv[1:]))
 """
 
 
-@contextmanager
-def serving(folder, *options):
-    environment = {**os.environ, "RETRIEVER_TOKEN": ""}
-    with subprocess.Popen(
-        [sys.executable, "-c", SERVER, "serve", str(folder), "--port", "0", *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-    ) as process:
-        try:
-            address = re.search(r"http://127\.0\.0\.1:(\d+)", process.stdout.readline())
-            yield process, int(address[1])
-        finally:
-            process.kill()
-
-
 def ask(port, **asked):
     body = json.dumps({"mode": "bm25", **asked}).encode()
     request = urllib.request.Request(
@@ -68,7 +47,7 @@ def ask(port, **asked):
 def test_a_process_serves_commits_of_others_and_drains_at_sigterm(tmp_path, fake_encoder):
     with Index.create(tmp_path / "index") as index:
         index.add([Document("1", "apples")])
-        with serving(tmp_path / "index", "--rerank", "any") as (process, port):
+        with started(tmp_path / "index", "--rerank", "any", program=SERVER) as (process, port):
             assert [hit["id"] for hit in ask(port, query="apples")] == ["1"]
             index.add([Document("2", "zebras")])
             assert [hit["id"] for hit in ask(port, query="zebras")] == ["2"]
