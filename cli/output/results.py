@@ -62,28 +62,19 @@ class ResultOptions:
         replace(self, quiet=False).show(result)
 
 
-def _check_figure(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
-    """Refuse a figure that cannot be drawn, before any work is done for it."""
+def _check_target(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
+    """Refuse a figure or a report that cannot be written, before any work is done for it."""
     if value is not None:
-        from eval import check_figure
+        from eval import check_figure, check_report_folder
 
-        check_figure(value)
-    return value
-
-
-def _check_report(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
-    """Refuse a folder that a report cannot be written to, before any work is done for it."""
-    if value is not None:
-        from eval import check_report_folder
-
-        check_report_folder(value)
+        (check_figure if param.name == "plot" else check_report_folder)(value)
     return value
 
 
 _PLOT = option(
     "--plot",
     type=click.Path(path_type=Path),
-    callback=_check_figure,
+    callback=_check_target,
     metavar="FILE",
     help="Draw a figure into this .png or .svg file.",
     section="Output",
@@ -103,7 +94,7 @@ def result_options(report: str = "", *, plot: bool = False, quiet: bool = True) 
             "--output",
             "report",
             type=click.Path(path_type=Path),
-            callback=_check_report,
+            callback=_check_target,
             metavar="FOLDER",
             help=f"Write {report} to this folder.",
             section="Output",

@@ -75,14 +75,8 @@ class FittedReranker:
         for number in range(max(len(one.curve) for one in self.trained)):
             epochs = [one.curve[number] for one in self.trained if number < len(one.curve)]
             loss = f"{fmean(epoch.loss for epoch in epochs):.4f}" if number else ""
-            rows.append(
-                (
-                    str(number),
-                    str(len(epochs)),
-                    loss,
-                    percent(*mean_and_spread([one.dev for one in epochs])),
-                )
-            )
+            dev = percent(*mean_and_spread([one.dev for one in epochs]))
+            rows.append((str(number), str(len(epochs)), loss, dev))
         table = Table(("epoch", "seeds", "loss", "dev AP"), tuple(rows))
         best = percent(*mean_and_spread([one.curve[one.best].dev for one in self.trained]))
         before = self.trained[0].curve[0].dev
