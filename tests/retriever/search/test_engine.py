@@ -13,7 +13,6 @@ import pytest
 
 from retriever import Document, FusionSettings, Hit, Index, SearchSettings
 from retriever.documents.analyzer import Analyzer
-from retriever.errors import ConfigError
 from retriever.search.fusion import fuse
 
 MODES = ["dense", "bm25", "hybrid"]
@@ -295,9 +294,3 @@ def test_component_ranks_are_those_among_the_candidates_with_ties_sharing(index)
         i = place[hit.id, (hit.start, hit.stop)]
         assert hit.dense_rank == 1 + sum(dense > dense[i])
         assert hit.bm25_rank == (1 + sum(bm25[matches] > bm25[i] + 1e-12) if matches[i] else None)
-
-
-@pytest.mark.parametrize("wrong", [{"mode": "sparse"}, {"k": 0}, {"k": -3}, {"depth": 0}], ids=str)
-def test_impossible_settings_are_refused(wrong):
-    with pytest.raises(ConfigError, match=f"{next(iter(wrong))}: expected"):
-        SearchSettings(**wrong)
