@@ -17,6 +17,7 @@ from retriever import Index
 pytest.importorskip("fastapi")
 pytest.importorskip("selenium", reason="no selenium to drive a browser")
 from selenium import webdriver
+from selenium.common.exceptions import ElementNotInteractableException as Hidden
 from selenium.common.exceptions import StaleElementReferenceException as Stale
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.wait import WebDriverWait as Wait
@@ -94,7 +95,7 @@ class Page:
 
     def wait(self, condition):
         # What a condition looks at may be replaced meanwhile.
-        wait = Wait(self.browser, 30, ignored_exceptions=[Stale])
+        wait = Wait(self.browser, 30, ignored_exceptions=[Stale, Hidden])
         return wait.until(lambda _: condition())
 
     def type(self, text):
@@ -170,8 +171,9 @@ def test_facets_filter_and_their_counts_hold(page):
 
 def test_a_hit_opens_with_its_neighbors_and_finds_others_like_it(page):
     page.open("/?q=number5")
+    page.settled("?q=number5")
     page.wait(lambda: page.hits()[:1] == ["d/5"])
-    page.one("[data-hit]").send_keys(Keys.ENTER)
+    page.wait(lambda: page.one("[data-hit]").send_keys(Keys.ENTER) or True)
     page.wait(lambda: page.all(".opened .passage.found"))
     assert "passage 1 of" in page.one(".opened").text
     assert len(page.all(".opened .passage")) == 2

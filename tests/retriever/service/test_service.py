@@ -268,9 +268,10 @@ def test_an_address_names_one_document_and_no_other(writer, index, id_, paramete
         ("/search%0A?query=wind", 404),
         ("/documents", 422),
         ("/documents/a%00", 404),
+        ("/v1/rerank", 405),
     ],
 )
-def test_an_address_that_could_stand_for_another_is_refused(client, path, status):
+def test_an_address_that_is_none_or_could_stand_for_another_is_refused(client, path, status):
     error_of(client.get(path), status)
 
 
@@ -618,8 +619,4 @@ def test_pages_load_nothing_from_elsewhere_and_examples_call_their_own_address(c
         assert not re.search("https?://|8765", text)
     assert "curl -X POST &#x27;http://localhost:1234/search&#x27;" in answer.text
     assert "/v1/embeddings" in answer.text
-
-
-def test_addresses_that_do_not_exist_are_404_and_wrong_methods_405(client):
     assert "/docs lists them" in error_of(client.get("/nothing"), 404)
-    error_of(client.get("/v1/rerank"), 405)
