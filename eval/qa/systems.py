@@ -76,7 +76,7 @@ class HeadPlan:
 
     Attributes:
         head: interaction, and linear or MLP.
-        training: loss, optimizer, epochs, seed.
+        training: loss, epochs, seed.
     """
 
     head: HeadSettings = field(default_factory=HeadSettings)
