@@ -21,17 +21,17 @@ import click
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
-    "product modules": 240,
-    "product lines": 50_500,
-    "test lines": 37_700,
-    "documentation lines": 5_000,
+    "product modules": 255,
+    "product lines": 55_000,
+    "test lines": 40_500,
+    "documentation lines": 5_400,
     "benchmark files": 15,
     "benchmark lines": 3_100,
-    "option spellings": 110,
-    "options of all commands": 350,
+    "option spellings": 120,
+    "options of all commands": 390,
     "own modules that a BM25 query loads": 60,
-    "files that a hybrid query enters": 45,
-    "functions that a hybrid query enters": 330,
+    "files that a hybrid query enters": 48,
+    "functions that a hybrid query enters": 350,
 }
 # Where the limits should go: what is above these is too much.
 AIMS = LIMITS | {
