@@ -385,8 +385,11 @@ class Writer(Committer, Protocol):
     def count_touched(self) -> int:
         """How many documents `touch` and `commit` have seen since the writer opened."""
 
-    def compact(self, stage: Stage = ...) -> int:
-        """Drop what was deleted and free its space; returns the number of parts read."""
+    def compact(self, stage: Stage = ..., *, erase: bool = False) -> int:
+        """Drop what was deleted and free its space; returns the number of parts read.
+
+        With `erase`, a folder holds no byte of it afterwards; other stores do not know it.
+        """
 
     def rebuild(self, structures: StructureSettings, stage: Stage = ...) -> int:
         """Build the search structure over all passages again, another one if asked for."""

@@ -43,9 +43,15 @@ if TYPE_CHECKING:
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @index_option
 @where_option("Delete the documents that match, such as 'year < 2000'.")
+@option(
+    "--erase",
+    is_flag=True,
+    help="Leave no byte of deleted documents in any file of the index, which is rewritten.",
+    section="Index",
+)
 @json_option
 def delete_command(
-    ids: tuple[str, ...], folder: Location, where: str | None, as_json: bool
+    ids: tuple[str, ...], folder: Location, where: str | None, erase: bool, as_json: bool
 ) -> None:
     """Delete documents by id or by filter.
 
@@ -56,10 +62,13 @@ def delete_command(
 
     if bool(ids) == (where is not None):
         raise click.UsageError("give either ids or --where")
-    with Stages(quiet=False), Index.open(folder) as index, pointing(where):
+    with Stages(quiet=False) as stage, Index.open(folder) as index, pointing(where):
         missing = sorted({id_ for id_ in ids if id_ not in index})
-        deleted = index.delete(ids) if where is None else index.delete_where(where)
-    summary = f"{folder}: {counted(deleted, 'document')} deleted"
+        if where is None:
+            deleted = index.delete(ids, erase=erase, stage=stage)
+        else:
+            deleted = index.delete_where(where, erase=erase, stage=stage)
+    summary = f"{folder}: {counted(deleted, 'document')} {'erased' if erase else 'deleted'}"
     tell(summary, {"deleted": deleted, "missing": missing}, as_json=as_json)
     if missing:
         names = ", ".join(map(repr, missing[:10])) + (", ..." if len(missing) > 10 else "")

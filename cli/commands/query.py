@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -101,6 +101,19 @@ class RankingOptions:
 @settings("ranking", RankingOptions, "k mode alpha fusion depth", metavars={"alpha": "WEIGHT"})
 @where_option("Rank only the documents that match, such as 'year >= 2020'.")
 @option(
+    "--raw",
+    is_flag=True,
+    help='Search for TEXT as it is: without it, documents must hold "an exact phrase" in quotation '
+    "marks, and those that hold a -word are left out.",
+    section="Search",
+)
+@option(
+    "--collapse",
+    is_flag=True,
+    help="Fold hits that nearly repeat a better one into it.",
+    section="Search",
+)
+@option(
     "--queries",
     metavar="FILE",
     shell_complete=complete_path,
@@ -148,6 +161,8 @@ def query_command(
     text: tuple[str, ...],
     folder: Location,
     where: str | None,
+    raw: bool,
+    collapse: bool,
     queries: str | None,
     facets: tuple[str, ...],
     ranking: RankingOptions,
@@ -161,7 +176,8 @@ def query_command(
 ) -> None:
     """Rank the documents of an index for TEXT.
 
-    Without TEXT, at a terminal, asks for one query after another. Higher scores are better; equal
+    Without TEXT, at a terminal, asks for one query after another. Queries of a file are searched
+    for as they are, as with --raw. Higher scores are better; equal
     ones are ordered by id. With --rerank, scores are the reranker's and have no fixed range.
     """
     from retriever.index import Index
@@ -174,7 +190,8 @@ def query_command(
         raise click.UsageError("--facets has no effect with --run: leave one of them out")
     if not text and queries is None and not sys.stdin.isatty():
         raise click.UsageError("nothing to search for: give TEXT or --queries FILE")
-    settings, choice = ranking.settings(), encoder.choice()
+    choice = encoder.choice()
+    settings = replace(ranking.settings(), raw=raw or queries is not None, collapse=collapse)
     reranker = None
     if rerank is not None:
         from retriever.search.reranking import load_reranker
@@ -209,16 +226,20 @@ def _printer(
 ) -> Print:
     from cli.output.hits import explanation, facets_text, hit_text
     from retriever.search.queries import highlights
+    from retriever.search.syntax import parse_query
 
     styled = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     cells = min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
 
     def show(hits: list[Hit], text: str, query: str | None) -> None:
+        text = text if settings.raw else parse_query(text).text
+        better = index.suggestion(text) if query is None else None
         counts = index.facets(fields, text, where=where) if fields else None
         if as_json:
             of_query = {} if query is None else {"query": query}
             records = [hit.to_json() for hit in hits]
             records += [] if counts is None else [{"facets": counts.to_json()}]
+            records += [] if better is None else [{"did_you_mean": better}]
             for record in records:
                 click.echo(json.dumps(of_query | record, ensure_ascii=False))
             return
@@ -234,6 +255,8 @@ def _printer(
             click.echo(facets_text(counts))
         if not hits:
             say(_why_nothing(index, text, settings, where))
+        if better is not None:
+            say(f"did you mean: {better}")
 
     return show
 

@@ -26,6 +26,8 @@ def hit_text(hit: Hit, spans: Spans, *, cells: int, styled: bool, full: bool) ->
     terminal. Without escape codes nothing is highlighted: any other mark could be the text's own.
     """
     title = f"  {on_one_line(hit.title)}" if hit.title and hit.title != hit.id else ""
+    if hit.copies:
+        title += f"  (+ {len(hit.copies)} near-{'copy' if len(hit.copies) == 1 else 'copies'})"
     head = f"{hit.rank:>3}  {hit.score:.4f}  {on_one_line(hit.id)}"
     if styled:
         head, title = click.style(head, bold=True), click.style(title, fg="cyan")

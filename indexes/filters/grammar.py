@@ -10,7 +10,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, cast
 
@@ -29,6 +29,12 @@ KEYWORDS = frozenset(
 OWN = ("id", "title")
 
 _PLAIN = re.compile(r"[^\W\d]\w*")
+# Words that stand for an operator after a field, and are names elsewhere.
+_OPERATOR_WORDS = ("is", "between", "before", "after")
+# A date or time of ISO 8601, or its beginning.
+_DATE = re.compile(r"\d{4}(-\d\d(-\d\d([T ]\d\d(:\d\d){0,2}([.,]\d+)?(Z|[+-]\d\d:?\d\d)?)?)?)?")
+# Above every text that begins with what stands before it.
+_LAST = "\U0010ffff"
 _PLURALS: dict[FieldType, str] = {
     "number": "numbers",
     "boolean": "booleans",
@@ -377,9 +383,25 @@ class _Parser:
             limit = f"at most {MAX_COMPARISONS} comparisons (x in (a, b) takes many values)"
             raise error_at(self._token.position, limit, "more")
         field = self._field()
-        expected = "an operator (=, !=, <, <=, >, >=, in, like, contains or exists)"
-        operator = self._expect(expected, *_OPERATORS, "in", "like", "contains", "exists")
+        expected = (
+            "an operator (=, !=, <, <=, >, >=, in, like, contains, exists, is, between, before or "
+            "after)"
+        )
+        operator = self._operator_word() or self._expect(
+            expected, *_OPERATORS, "in", "like", "contains", "exists"
+        )
         match _OPERATORS.get(operator.kind, operator.kind):
+            case "is":
+                present = self._accept("not") is not None
+                self._expect("null" if present else "null or not null", "null")
+                exists = Comparison(field, "exists")
+                return exists if present else Not(exists)
+            case "between":
+                return self._between(field)
+            case "before":
+                return Comparison(field, "<", (self._date("before"),))
+            case "after":
+                return Comparison(field, ">", (self._date("after") + _LAST,))
             case "exists":
                 return Comparison(field, "exists")
             case "like":
@@ -403,6 +425,31 @@ class _Parser:
             case order:
                 literal = self._expect(f"a number or a string after '{order}'", "number", "string")
                 return Comparison(field, cast(Operator, order), (literal.value,))
+
+    def _operator_word(self) -> Token | None:
+        token = self._token
+        word = token.raw.lower()
+        if token.kind != "name" or word not in _OPERATOR_WORDS:
+            return None
+        self._token = next(self._rest)
+        return replace(token, kind=word)
+
+    def _date(self, operator: str) -> str:
+        token = self._expect(f"a date in quotes after '{operator}'", "string")
+        if not _DATE.fullmatch(str(token.value)):
+            raise error_at(token.position, 'a date such as "2020-03-01"', str(token))
+        return str(token.value)
+
+    def _between(self, field: Field) -> Expression:
+        """From the first value to the second; a date such as "2020" stands for all that it has."""
+        low = self._expect("a number or a string after 'between'", "number", "string")
+        self._expect("'and' after the first value", "and")
+        high = self._expect(f"a {low.kind} after 'and'", low.kind)
+        last = high.value
+        if isinstance(last, str) and _DATE.fullmatch(last):
+            last += _LAST
+        parts = Comparison(field, ">=", (low.value,)), Comparison(field, "<=", (last,))
+        return Joined("and", parts)
 
     def _field(self) -> Field:
         expected = "a field name (in backquotes unless it is a plain word)"

@@ -36,7 +36,7 @@ CORPUS_VIEW = (
     "WHERE p.doc = d.doc) AS passages FROM documents AS d"
 )
 # How long SQLite waits for another program that locks the database.
-_BUSY_SECONDS = 30
+BUSY_SECONDS = 30
 # How long another process may take to make the files of the log, or to remove them.
 _TRANSITION_SECONDS = 1.0
 # What SQLite reports where it cannot make or lock the files of its log.
@@ -254,7 +254,7 @@ def connect(folder: Path, mode: str) -> sqlite3.Connection:
         f"{_uri(folder)}?mode={mode}",
         uri=True,
         isolation_level=None,
-        timeout=_BUSY_SECONDS,
+        timeout=BUSY_SECONDS,
         check_same_thread=False,
     )
     connection.execute("PRAGMA foreign_keys=ON")

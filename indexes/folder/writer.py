@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.bm25.postings import merged_positions
+from indexes.errors import StorageError
 from indexes.files import readable, storage_errors
 from indexes.filters import columns
 from indexes.filters.allowed import RanksCache
@@ -27,6 +28,7 @@ from indexes.filters.evaluation import allowed_passages
 from indexes.filters.grammar import Where
 from indexes.folder import documents as rows
 from indexes.folder.connection import (
+    BUSY_SECONDS,
     close_writer,
     is_index,
     open_writer,
@@ -216,9 +218,14 @@ class FolderWriter:
         self.replace(live, structures, stage)
         return len(live)
 
-    def compact(self, stage: Stage = no_progress) -> int:
-        """Make all segments one, drop what is deleted, repair values, give space back."""
+    def compact(self, stage: Stage = no_progress, *, erase: bool = False) -> int:
+        """Make all segments one, drop what is deleted, repair values, give space back.
+
+        With `erase`, no file of the folder holds a byte of what was deleted afterwards.
+        """
         self._repair_values()
+        if erase:
+            self.forget()
         self.flush()
         live = self.segments()
         needed = len(live) > 1 or any(one.deleted for one in live)
@@ -227,9 +234,19 @@ class FolderWriter:
         if needed:
             self.replace(live, stage=stage)
         with storage_errors(self.folder):
+            if erase:
+                columns.drop_unused_fields(self._connection)
             # For a while a second copy of the database is needed.
             self._connection.execute("VACUUM")
-            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            # What was deleted stays in the log until no reader needs it.
+            kind = "TRUNCATE" if erase else "PASSIVE"
+            (busy, *_) = self._connection.execute(f"PRAGMA wal_checkpoint({kind})").fetchone()
+        if erase and busy:
+            raise StorageError(
+                f"{self.folder}: another program reads the index for longer than {BUSY_SECONDS} s: "
+                "what was deleted is found no more, but its bytes are still in the log; end that "
+                "program and run the same command again"
+            )
         return len(live) if needed else 0
 
     @property

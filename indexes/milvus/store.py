@@ -199,7 +199,7 @@ class MilvusWriter(Writer):
         held = [row["document"] for row in self._view.heads(fields=[])]
         return self._delete_documents(number for number in held if number not in self._touched)
 
-    def compact(self, stage: Stage = no_progress) -> int:
+    def compact(self, stage: Stage = no_progress, *, erase: bool = False) -> int:
         """Ask Milvus to drop what was deleted, and count the terms of all passages again."""
         self._view.connection.call("compact", self._view.collection.name)
         self._alter(terms=sum(row["length"] for row in self._view.rows(ALL, ["length"])))

@@ -247,7 +247,7 @@ class PostgresWriter(Writer):
             build_graph(self._tables, row.dimensions, stage)
             return 1
 
-    def compact(self, stage: Stage = no_progress) -> int:
+    def compact(self, stage: Stage = no_progress, *, erase: bool = False) -> int:
         """Join all batches, drop the postings of deleted passages, and VACUUM the tables."""
         done = stage("compacting", 3)
         with database_errors(self._location):

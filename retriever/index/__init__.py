@@ -298,16 +298,25 @@ class Index(ReadableIndex):
                 raise KeyError(id_)
             writer.commit([], np.empty((0, 0), np.float32), [], {id_: metadata})
 
-    def delete(self, ids: Iterable[str]) -> int:
-        """Delete documents by id, those of them that the index holds; returns their number."""
-        require_several("ids", ids)
-        with self._writer() as writer:
-            deleted = writer.delete(ids)
-            writer.merge()
-            return deleted
+    def delete(self, ids: Iterable[str], *, erase: bool = False, stage: Stage = no_progress) -> int:
+        """Delete documents by id, those of them that the index holds; returns their number.
 
-    def delete_where(self, where: str) -> int:
-        """Delete the documents that match a filter; returns their number.
+        With `erase`, no file of the index folder holds a byte of any deleted document afterwards:
+        neither text, title and metadata nor vectors and terms. The index is rewritten as by
+        `compact`, whose progress `stage` receives. If that is interrupted, the same call ends it.
+
+        Raises:
+            ConfigError: `erase` for an index that is not a folder.
+            StorageError: with `erase`, another program reads a state of before for longer than 30
+                seconds.
+        """
+        require_several("ids", ids)
+        self._check_erase(erase)
+        with self._writer() as writer:
+            return _merged(writer, writer.delete(ids), erase, stage)
+
+    def delete_where(self, where: str, *, erase: bool = False, stage: Stage = no_progress) -> int:
+        """Delete the documents that match a filter, otherwise as `delete`; returns their number.
 
         Raises:
             FilterError: the filter does not parse, names a field that no document has, or compares
@@ -316,14 +325,13 @@ class Index(ReadableIndex):
         from indexes import compile_where
 
         compiled = compile_where(where)
+        self._check_erase(erase)
         with self._writer() as writer:
             with self._opened.view() as view:
                 problem = self._opened.filter_doubt(view, compiled)
             if problem:
                 raise FilterError(f"filter: {problem}; nothing was deleted")
-            deleted = writer.delete_where(compiled)
-            writer.merge()
-            return deleted
+            return _merged(writer, writer.delete_where(compiled), erase, stage)
 
     def clear(self) -> int:
         """Delete every document; returns their number."""
@@ -387,12 +395,28 @@ class Index(ReadableIndex):
                 self._opened.expect(_adopted(encoder))
             return report
 
+    def _check_erase(self, erase: bool) -> None:
+        if erase and self.store.folder is None:
+            raise ConfigError(
+                f"{self.store}: erasing needs an index folder, found a database, which keeps what "
+                "was deleted in logs and files of its own; nothing was deleted"
+            )
+
     @contextmanager
     def _writer(self) -> Iterator[Writer]:
         # Not after `close`.
         self._opened.state()
         with self._writing, self.store.writer(self._lock_timeout) as writer:
             yield writer
+
+
+def _merged(writer: Writer, deleted: int, erase: bool, stage: Stage) -> int:
+    """The number of documents that were deleted, after what is due then."""
+    if erase:
+        writer.compact(stage, erase=True)
+    else:
+        writer.merge()
+    return deleted
 
 
 def _adopted(encoder: Encoder | TextEncoder | None) -> Encoder | None:

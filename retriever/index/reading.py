@@ -389,6 +389,16 @@ class ReadableIndex:
             passages = view.passage_count
             return {term: idf("lucene", df, passages) for term, df in held.items() if df}
 
+    def suggestion(self, text: str) -> str | None:
+        """A text in which words that no document has are replaced by the nearest that one has.
+
+        See `retriever.search.syntax.suggested`. None if every word is known, or nothing is near.
+        """
+        from retriever.search.syntax import suggested
+
+        with self._opened.view() as view:
+            return suggested(text, view, self._opened.state_of(view).analyzer)
+
     def info(self) -> dict[str, Any]:
         """What the index is and holds, as JSON values.
 

@@ -31,6 +31,7 @@ from retriever.index import Index
 from retriever.mcp.budget import fit_document, fit_hits, fit_state, to_json
 from retriever.search.engine import Hit
 from retriever.search.queries import Excerpt
+from retriever.search.syntax import parse_query
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # Bytes; a query is far smaller.
@@ -53,7 +54,8 @@ _OFFSETS = (
 )
 _GRAMMAR = (
     'Filter on metadata, such as: year >= 2020 and lang in ("en", "de") and not (tag = \'x\'). '
-    'Operators: = != < <= > >= in like contains exists and or not. `tags contains "a"` looks '
+    'Operators: = != < <= > >= in like contains exists between before after (dates), "is null", '
+    'and or not. `tags contains "a"` looks '
     "into an array; put other field names than plain words into backquotes; id and title are the "
     "document's own."
 )
@@ -85,7 +87,10 @@ class SearchParameters(StatusParameters):
     """The arguments of `search`."""
 
     query: str = Field(
-        min_length=1, max_length=10_000, description="A question or words, in plain language."
+        min_length=1,
+        max_length=10_000,
+        description='A question or words, in plain language; "an exact phrase" must be in a hit, '
+        "a -word must not.",
     )
     k: int = Field(5, ge=1, le=_MOST_HITS, description="Maximum number of hits.")
     offset: int = Field(
@@ -209,7 +214,9 @@ class _Tools:
         notes = []
         if given.where is not None and (unknown := index.filter_warning(given.where)):
             notes.append(unknown)
-        hits = index.search(given.query, k=last, mode=given.mode, where=given.where)
+        hits = index.search(given.query, k=last, mode=given.mode, where=given.where, raw=False)
+        if better := index.suggestion(parse_query(given.query).text):
+            notes.append(f"no document has a word of the query; did you mean: {better}")
         shown = [(hit, _excerpt(index, hit, given.context)) for hit in hits[given.offset :]]
         return fit_hits(name, shown, given.offset, given.max_tokens, notes)
 

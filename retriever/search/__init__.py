@@ -36,6 +36,9 @@ class SearchSettings:
             A segment with a search structure is searched with the least effort that reached it
             when the structure was built; None stands for 0.95. Other segments are searched
             exactly.
+        raw: whether a query is searched for as it is. Otherwise ``"an exact phrase"`` in quotes
+            must be in a document, and a document with a ``-word`` is no hit; see `parse_query`.
+        collapse: fold hits whose passage nearly repeats that of a better one into it.
 
     Raises:
         ConfigError: a value that is out of range.
@@ -49,6 +52,8 @@ class SearchSettings:
     recall: float | None = setting(
         None, "Recall@10 against an exact search.", low=0, high=1, low_open=True
     )
+    raw: bool = setting(True, "A query is searched for as it is.")
+    collapse: bool = setting(False, "Near-copies are folded.")
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -64,6 +69,8 @@ class SearchKeywords(TypedDict, total=False):
     k: int
     depth: int
     recall: float | None
+    raw: bool
+    collapse: bool
     fusion: FusionSettings | Method
     method: Method
     alpha: float

@@ -8,7 +8,7 @@ everywhere; documents with equal ones are ordered by id.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -50,6 +50,7 @@ class Hit:
         bm25_rank: likewise; None if the passage holds no query term.
         passage_number: the passage's stable number in the index.
         first_rank: the rank before reranking; None without a reranker.
+        copies: ids of the documents that `collapse` has folded into this one, best first.
     """
 
     rank: int
@@ -66,12 +67,15 @@ class Hit:
     bm25_rank: int | None
     passage_number: int
     first_rank: int | None = None
+    copies: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values, without `passage_number`; `first_rank` only where there is one."""
+        """As JSON values, without `passage_number`; `first_rank` and `copies` where there are."""
         found = {name: getattr(self, name) for name in _IN_JSON}
         if self.first_rank is not None:
             found["first_rank"] = self.first_rank
+        if self.copies:
+            found["copies"] = list(self.copies)
         return {**found, "metadata": self.metadata}
 
 
@@ -100,10 +104,20 @@ class _Ranked(NamedTuple):
 
 
 class Engine:
-    """Ranks queries against one view of an index, which stays open meanwhile."""
+    """Ranks queries against one view of an index, which stays open meanwhile.
 
-    def __init__(self, view: View, settings: SearchSettings, where: Where | None = None) -> None:
+    `demands` says of a passage, by the id of its document and its number, whether it may be a hit.
+    """
+
+    def __init__(
+        self,
+        view: View,
+        settings: SearchSettings,
+        where: Where | None = None,
+        demands: Callable[[str, int], bool] | None = None,
+    ) -> None:
         self._view = view
+        self._demands = demands
         self._settings = settings
         self._ranking = view.ranking(settings.bm25, where, settings.recall)
 
@@ -175,8 +189,9 @@ class Engine:
             passages = found.passages[part].tolist()
             documents = self._view.documents_of(passages)
             keys = [(-scores[i], documents[n], n, i) for i, n in zip(part, passages, strict=True)]
-            for _, document, _, i in sorted(keys):
-                best.setdefault(document, i)
+            for _, document, passage, i in sorted(keys):
+                if self._demands is None or self._demands(document, passage):
+                    best.setdefault(document, i)
             start = stop
         return _Ranked(found, scores, list(best.values())[:k])
 

@@ -18,6 +18,7 @@ from retriever.encoders.spec import EncoderSpec
 from retriever.errors import BadInputError, ConfigError, EncoderMismatchError
 from retriever.search import SearchSettings
 from retriever.search.engine import Engine, Hit
+from retriever.search.syntax import Demands, ParsedQuery, parse_query, within
 
 if TYPE_CHECKING:
     from indexes import View, Where
@@ -84,7 +85,7 @@ def search_texts(
     stream, answered = iter(texts), 0
     while batch := list(islice(stream, _BATCH)):
         for number, text in enumerate(batch, start=answered + 1):
-            check_query(text, number)
+            check_query(text, number, settings.raw)
         part = _rows(ready, answered, batch)
         yield from _search(index, batch, settings, where, reranker, part)
         answered += len(batch)
@@ -130,11 +131,13 @@ def filter_doubt(view: View, where: Where) -> str | None:
     return unknown_fields(view, where.fields) or type_mismatch(where.expression, view.has_type)
 
 
-def check_query(text: str, number: int = 1) -> None:
-    """Refuse a query that is blank or not valid Unicode."""
+def check_query(text: str, number: int = 1, raw: bool = True) -> None:
+    """Refuse a query that is blank or not valid Unicode, or has only words to leave out."""
     fault = string_fault(text)
     if not text.strip():
         fault = "is empty: expected at least one word"
+    elif not raw and not parse_query(text).text:
+        fault = "has only words to leave out: expected at least one to search for"
     if fault is not None:
         raise BadInputError(f"query {number} {fault}")
 
@@ -166,20 +169,53 @@ def _search(
     ready: QueryVectors | None,
 ) -> list[list[Hit]]:
     wide, encoded = settings, settings.mode != "bm25"
+    asked = [ParsedQuery(text) if settings.raw else parse_query(text) for text in texts]
+    texts = [one.text for one in asked]
     if reranker is not None:
         wide = replace(settings, k=max(settings.k, settings.depth))
         encoded = encoded or reranker.reads_vectors
     with prepared_queries(index, texts, encoded, ready, reranker) as (view, queries):
         warn_doubtful(index, view, where)
-        found = Engine(view, wide, where).search(queries)
-        if reranker is None:
-            return found
-        from retriever.search.reranking import rerank
+        while True:
+            found = _ranked(index, view, asked, queries, wide, where)
+            if reranker is not None:
+                from retriever.search.reranking import rerank
 
-        return [
-            rerank(view, reranker, text, query.vector, hits)[: settings.k]
-            for text, query, hits in zip(texts, queries, found, strict=True)
-        ]
+                found = [
+                    rerank(view, reranker, text, query.vector, hits)
+                    for text, query, hits in zip(texts, queries, found, strict=True)
+                ]
+            kept = found
+            if settings.collapse:
+                from retriever.search.collapse import collapsed
+
+                kept = [collapsed(hits) for hits in found]
+            short = [
+                len(one) < settings.k and len(hits) == wide.k
+                for one, hits in zip(kept, found, strict=True)
+            ]
+            if not any(short):
+                return [hits[: settings.k] for hits in kept]
+            wide = replace(wide, k=4 * wide.k)
+
+
+def _ranked(
+    index: OpenedIndex,
+    view: View,
+    asked: Sequence[ParsedQuery],
+    queries: Sequence[Query],
+    settings: SearchSettings,
+    where: Where | None,
+) -> list[list[Hit]]:
+    """Hits of queries, only of documents with their phrases and without their excluded words."""
+    if all(one.is_plain for one in asked):
+        return Engine(view, settings, where).search(queries)
+    analyzer, found = index.state_of(view).analyzer, []
+    for one, query in zip(asked, queries, strict=True):
+        demands = None if one.is_plain else Demands(one, view, analyzer)
+        engine = Engine(view, settings, within(one, view, analyzer, where), demands)
+        found += engine.search([query])
+    return found
 
 
 @contextmanager

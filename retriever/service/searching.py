@@ -24,6 +24,7 @@ from retriever.search import SearchSettings, search_settings
 from retriever.search.engine import Hit
 from retriever.search.queries import QueryVectors, check_query, highlights
 from retriever.search.reranking import Reranker
+from retriever.search.syntax import parse_query
 from retriever.service.batching import Batcher
 from retriever.service.limits import Catalog, ServiceError, check_number
 
@@ -34,7 +35,7 @@ Filters = Annotated[list[str], Field(max_length=64)]
 _MOST_FIELDS = 100
 _SETTINGS = (
     *("mode", "k", "depth", "recall", "fusion", "alpha", "normalization", "rrf_k"),
-    *("variant", "k1", "b"),
+    *("variant", "k1", "b", "raw", "collapse"),
 )
 
 
@@ -91,6 +92,14 @@ class Ranking(_Request):
     )
     b: Annotated[float, Field(ge=0, le=1)] | None = Field(
         None, description="Normalization by passage length; 0.75."
+    )
+    raw: bool = Field(
+        False,
+        description='Search for the query as it is; otherwise `"an exact phrase"` must be in a '
+        "document, and a document with a `-word` is no hit.",
+    )
+    collapse: bool = Field(
+        False, description="Fold hits that nearly repeat a better one into it, as its `copies`."
     )
     rerank: bool = Field(
         False, description="Rank the best `depth` hits again with the reranker of the service."
@@ -208,7 +217,7 @@ def _job(catalog: Catalog, request: SearchRequest) -> SearchJob:
     check_number("queries", len(texts), limits.max_queries)
     for number, text in enumerate(texts, start=1):
         catalog.check_text(f"query {number}", text)
-        check_query(text, number)
+        check_query(text, number, request.raw)
     filters = [request.where] if isinstance(request.where, str) else request.where or []
     catalog.check_text("where", "".join(filters))
     given = {name: getattr(request, name) for name in _SETTINGS}
@@ -266,10 +275,14 @@ def _needs_vectors(job: SearchJob, reranker: Reranker | None) -> bool:
     )
 
 
+def _plain(job: SearchJob, text: str) -> str:
+    return text if job.settings.raw else parse_query(text).text
+
+
 def _encoded(jobs: Sequence[SearchJob], reranker: Reranker | None) -> dict[str, Any] | Exception:
     """The vectors of the queries on one index by text, and at "" the encoder's specification."""
     needed = [job for job in jobs if _needs_vectors(job, reranker)]
-    texts = list(dict.fromkeys(text for job in needed for text in job.texts))
+    texts = list(dict.fromkeys(_plain(job, text) for job in needed for text in job.texts))
     if not texts:
         return {}
     try:
@@ -290,7 +303,7 @@ def _hits(
     if _needs_vectors(first, reranker):
         if isinstance(vectors, Exception):
             raise vectors
-        ready = QueryVectors(np.stack([vectors[text] for text in texts]), vectors[""])
+        ready = QueryVectors(np.stack([vectors[_plain(first, one)] for one in texts]), vectors[""])
     search = first.index.search_many
     chosen = reranker if first.request.rerank else None
     try:
@@ -321,15 +334,16 @@ def _answer(job: SearchJob, hits: list[list[Hit]]) -> Answer:
     for text, ranked in zip(job.texts, hits, strict=True):
         records = [hit.to_json() for hit in ranked]
         if request.highlight:
-            weights = index.term_weights(text)
+            weights = index.term_weights(_plain(job, text))
             for record in records:
                 record["marks"] = highlights(record["passage"], index.analyzer, weights)
         results.append({"query": text, "hits": records})
+        if len(hits) == 1 and (better := index.suggestion(_plain(job, text))) is not None:
+            results[0]["did_you_mean"] = better
     if request.facets:
         for result in results:
-            facets = index.facets(
-                request.facets, result.get("query"), where=where, limit=request.facet_limit
-            )
+            query = _plain(job, result["query"]) if "query" in result else None
+            facets = index.facets(request.facets, query, where=where, limit=request.facet_limit)
             result["facets"] = facets.to_json()
     doubt = None if where is None else index.filter_warning(where)
     return {"results": results, "warnings": [] if doubt is None else [doubt]}

@@ -6,6 +6,7 @@ import json
 import re
 import sqlite3
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -106,6 +107,23 @@ def test_query_shows_hits_and_how_their_scores_were_made(retriever, indexed):
     assert re.fullmatch(r"  1  \d\.\d{4}  b  On pears\n     Pears are green fruit\.\n", titled)
 
 
+def test_phrases_words_left_out_and_suggestions(retriever, indexed, queries):
+    def ids(*arguments):
+        return [hit["id"] for hit in lines(retriever("query", *arguments, "--json"))]
+
+    assert ids('"red apples" fruit -grey') == ["d"]
+    assert set(ids("red -stones")) == {"a", "b"}
+    assert set(ids("red -stones", "--raw")) == {"a", "b", "c", "d"}
+    refused = retriever("query", "--", "-stones")
+    assert (refused.code, refused.out) == (2, "")
+    assert "query 1 has only words to leave out: expected at least one" in refused.err
+    done = retriever("query", "gery appels", "--mode", "bm25")
+    assert done.err.splitlines()[-1] == "did you mean: grey apples"
+    *_, last = lines(retriever("query", "gery stones", "--json"))
+    assert last == {"did_you_mean": "grey stones"}
+    assert "did_you_mean" not in retriever("query", "--queries", queries, "--json").out
+
+
 def test_facets_follow_the_hits_as_a_table_or_a_line_of_json(retriever, indexed):
     years = sorted(record["year"] for record in RECORDS)
     table = retriever("query", "red", "-k", "1", "--facets", "year").out.splitlines()[-5:]
@@ -187,6 +205,8 @@ def test_delete_by_id_and_by_filter(retriever, indexed):
     assert done == (2, ".retriever: 1 document deleted\n", f"{said}{names}, ...\n")
     assert retriever("delete", "a") == (2, ".retriever: 0 documents deleted\n", f"{said}'a'\n")
     assert found(retriever("query", "red", "--json"))["id"] == "b"
+    assert retriever("delete", "b", "--erase").out == ".retriever: 1 document erased\n"
+    assert b"Pears are" not in Path(".retriever/index.sqlite").read_bytes()
 
 
 def test_info_and_verify_say_what_the_index_is_and_that_it_is_sound(retriever, indexed, tmp_path):

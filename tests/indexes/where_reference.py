@@ -42,6 +42,8 @@ LEAVES = st.one_of(
     st.tuples(st.just("like"), FIELDS, TEXT),
     st.tuples(st.just("contains"), FIELDS, SCALARS),
     st.tuples(st.just("exists"), FIELDS, st.none()),
+    st.tuples(st.just("is"), FIELDS, st.booleans()),
+    st.tuples(st.just("between"), FIELDS, st.tuples(TEXT, TEXT) | st.tuples(NUMBERS, NUMBERS)),
 )
 FILTERS = st.recursive(
     LEAVES,
@@ -107,6 +109,13 @@ def evaluate(node, document):
             return any(equal(value, each) for each in literal)
         case "exists":
             return value is not None
+        case "is":
+            return (value is None) == literal
+        case "between":
+            lows, highs = [
+                (sign, node[1], end) for sign, end in zip((">=", "<="), literal, strict=True)
+            ]
+            return evaluate(lows, document) and evaluate(highs, document)
         case "like":
             return isinstance(value, str) and like(value, literal)
         case "contains":
@@ -157,6 +166,11 @@ def render(node, rng, level=0):
         if operator == "in":
             items = (space() + "," + space()).join(map(value, literal))
             return f"{field}{space(1)}{word('in')}{space()}({space()}{items}{space()})", 2
+        if operator == "is":
+            return f"{field}{space(1)}{word('is null' if literal else 'is not null')}", 2
+        if operator == "between":
+            low, high = map(value, literal)
+            return field + f"{space(1)}{word('between')} {low} {word('and')} {high}", 2
         if operator in ("like", "contains"):
             least = 0 if isinstance(literal, str) else 1
             return field + space(1) + word(operator) + space(least) + value(literal), 2

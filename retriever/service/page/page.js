@@ -1,7 +1,7 @@
 // The search page. The address holds the whole state; every change of it is a new search.
 
 const $ = (id) => document.getElementById(id);
-const DEFAULTS = { q: "", index: "", mode: "hybrid", alpha: 0.6, k: 10, where: "", f: [], like: "", at: 0, open: "" };
+const DEFAULTS = { q: "", index: "", mode: "hybrid", alpha: 0.6, fold: 0, k: 10, where: "", f: [], like: "", at: 0, open: "" };
 const TYPING = 180; // Milliseconds of a pause in typing.
 const SLIDING = 60;
 const SLOW = 400; // Milliseconds until the page says that it is searching.
@@ -141,6 +141,7 @@ function showControls() {
   document.querySelector(`input[name=mode][value=${state.mode}]`).checked = true;
   $("alpha").value = state.alpha;
   $("alpha-shown").value = Number(state.alpha).toFixed(2);
+  $("fold").checked = state.fold === 1;
   $("weight").hidden = state.mode !== "hybrid";
   if (document.activeElement !== $("where")) $("where").value = state.where;
   $("index").value = state.index || (info ? info.default : "");
@@ -272,6 +273,7 @@ async function answer(controller) {
   if (state.like) body.like = { id: state.like, start: state.at };
   else body.query = state.q;
   if (state.mode === "hybrid") body.alpha = state.alpha;
+  if (state.fold === 1) body.collapse = true;
   const where = filters();
   if (where.length) body.where = where;
   try {
@@ -286,9 +288,10 @@ async function answer(controller) {
     showStatus(result, performance.now() - begun);
     // Once, to count the values of fields that no search before has shown.
     if (nested.size > fields) return search();
-    if (result.hits.length) found.warnings.length ? notice(...found.warnings) : quiet();
+    const said = [...found.warnings, ...meant(result)];
+    if (result.hits.length) said.length ? notice(...said) : quiet();
     else if (!held.documents && !(await stillEmpty())) search();
-    else nothing(found, where.length > 0);
+    else nothing(said, where.length > 0);
   } catch (error) {
     if (error.name === "AbortError" || controller.signal.aborted) return;
     failed(error);
@@ -358,9 +361,12 @@ function emptyIndex() {
     element("code", {}, "retriever index SOURCE -i FOLDER"), ". They are found at once."));
 }
 
-function nothing(answer, filtered) {
+function meant({ did_you_mean: q }) {
+  return q ? [element("p", {}, "Did you mean ", element("button", { type: "button", onclick: () => change({ q }) }, q), "?")] : [];
+}
+
+function nothing(lines, filtered) {
   if (!info.indexes[state.index || info.default].documents) return emptyIndex();
-  const lines = [...answer.warnings];
   if (filtered) lines.push("No document passes the filter and can be ranked. Remove a filter above.");
   else lines.push("No document shares a word with the query.");
   if (state.mode === "bm25")
@@ -418,6 +424,7 @@ function scores(hit, most) {
   if (hit.dense !== null)
     parts.push(component("embeddings", hit.dense, hit.dense_rank, 1, ""));
   if (hit.bm25 !== null) parts.push(component("words", hit.bm25, hit.bm25_rank, most, "words"));
+  if (hit.copies) parts.push(element("span", {}, plural(hit.copies.length, "near-copy", "near-copies")));
   if (hit.first_rank) parts.push(element("span", {}, `rank ${hit.first_rank} before reranking`));
   return parts;
 }
@@ -570,6 +577,7 @@ $("alpha").addEventListener("input", () => {
   sliding = true;
 });
 $("alpha").addEventListener("change", () => (sliding = false));
+$("fold").addEventListener("change", () => change({ fold: Number($("fold").checked), k: DEFAULTS.k }));
 $("index").addEventListener("change", () => {
   nested = new Set();
   change({ index: $("index").value, f: [], where: "", like: "", open: "", k: DEFAULTS.k });

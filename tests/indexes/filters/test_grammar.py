@@ -1,5 +1,8 @@
 """The syntax tree of a filter, errors that point at a character, limits, and types that differ."""
 
+from datetime import date, timedelta
+from operator import ge, gt, le, lt
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +22,7 @@ from indexes.filters.grammar import (
     type_mismatch,
 )
 
+COMPARED = {"<": lt, "<=": le, ">": gt, ">=": ge}
 A, B, C = (Field((name,)) for name in "abc")
 
 
@@ -74,6 +78,37 @@ def test_the_fields_of_a_filter_are_those_of_the_metadata():
     assert where.fields == {"a", "c", "id"}
 
 
+DATES = st.dates(date(2019, 11, 1), date(2021, 2, 28)).map(str)
+# A year, a month or a day.
+PERIODS = st.builds(lambda day, length: day[:length], DATES, st.sampled_from([4, 7, 10]))
+
+
+@given(DATES, PERIODS, PERIODS)
+def test_a_date_stands_for_all_its_days(day, first, last):
+    def ordered(text):
+        found = compile_where(text).expression
+        parts = found.parts if isinstance(found, Joined) else (found,)
+        return all(COMPARED[one.operator](day, *one.values) for one in parts)
+
+    def days(period):
+        begin = date.fromisoformat(period + "-01-01"[len(period) - 4 :])
+        return [
+            one
+            for one in map(str, (begin + timedelta(n) for n in range(400)))
+            if one.startswith(period)
+        ]
+
+    assert ordered(f"born before '{first}'") == (day < days(first)[0])
+    assert ordered(f"born after '{first}'") == (day > days(first)[-1])
+    among = days(first)[0] <= day <= days(last)[-1]
+    assert ordered(f"born between '{first}' and '{last}'") == among
+
+
+def test_names_of_operators_are_names_of_fields_too():
+    where = compile_where("before before '2020' and is is null and between between 1 and 2")
+    assert where.fields == {"before", "is", "between"}
+
+
 @given(
     st.one_of(
         st.text(),
@@ -123,6 +158,12 @@ def test_any_text_is_parsed_or_refused_at_a_character(text):
         ("a = 9223372036854775808", 4, "64 bits", "9223372036854775808"),
         ("a = " + "9" * 5000, 4, "64 bits", "999"),
         ("a = 1e999", 4, "a float", "1e999"),
+        ("a is 1", 5, "null or not null", "'1'"),
+        ("a is not 1", 9, "null", "'1'"),
+        ("a between 1 or 2", 12, "'and' after the first value", "'or'"),
+        ("a between 1 and 'x'", 16, "a number after 'and'", "\"'x'\""),
+        ("a before 2020", 9, "a date in quotes", "'2020'"),
+        ("a after 'May 2020'", 8, 'a date such as "2020-03-01"', "\"'May 2020'\""),
         ("a ! 1", 2, "an operator", "'!'"),
         ("a = 'x\0'", 6, "NUL", r"'\x00'"),
         ("a = '\ud800'", 5, "surrogates", r"'\ud800'"),

@@ -201,7 +201,7 @@ def locked(folder: Path) -> bool:
 def test_another_program_that_holds_the_database_is_named(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("indexes.folder.connection._BUSY_SECONDS", 0.1)
+    monkeypatch.setattr("indexes.folder.connection.BUSY_SECONDS", 0.1)
     with closing(sqlite3.connect(folder / "index.sqlite", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with Index.open(folder) as index:

@@ -197,6 +197,13 @@ def test_filters_apply_and_unknown_fields_are_noted(index):
     assert "has lists and no strings" in found["notes"][0]
 
 
+def test_phrases_are_exact_and_unknown_words_noted(index):
+    found = answer(index, "search", query='"apples and pears" -garten')
+    assert [hit["id"] for hit in found["hits"]] == ["note"]
+    found = answer(index, "search", query="aples")
+    assert found["notes"] == ["no document has a word of the query; did you mean: apples"]
+
+
 def test_the_schema_names_the_fields_of_the_corpus(index):
     search, get, status = ask({"fruit": index})
     where = search.input_schema["properties"]["where"]["description"]

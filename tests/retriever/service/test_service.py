@@ -82,6 +82,7 @@ def error_of(answer, status):
 
 
 SETTINGS = [
+    {"raw": True},
     {},
     {"mode": "bm25", "k": 2, "k1": 0.9, "b": 0.1, "variant": "bm25+"},
     {"mode": "dense", "recall": 0.5, "where": 'lang = "de" and year > 2003'},
@@ -92,10 +93,18 @@ SETTINGS = [
 
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_hits_are_those_of_the_python_api(client, index, settings):
-    expected = [hit.to_json() for hit in index.search("wind apples", **settings)]
-    asked = {"query": "wind apples", **settings}
+    text = 'apples "wind" -zzz'
+    expected = [hit.to_json() for hit in index.search(text, **{"raw": False, **settings})]
+    asked = {"query": text, **settings}
     assert hits_of(search(client, **asked)) == expected
     assert hits_of(client.get("/search", params=asked)) == expected
+
+
+def test_a_word_that_no_document_has_is_corrected(client):
+    (result,) = search(client, query="wnid -apples").json()["results"]
+    assert result["did_you_mean"] == "wind"
+    (result,) = search(client, query="wind").json()["results"]
+    assert "did_you_mean" not in result
 
 
 def test_q_is_short_for_query(client):

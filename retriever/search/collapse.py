@@ -1,0 +1,53 @@
+"""Near-copies among hits: a passage that repeats a better one is folded into it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from retriever.search.engine import Hit
+
+# Words of a shingle, and the share of shingles that near-copies have in common.
+_WORDS = 3
+_LEAST = 0.9
+
+
+def collapsed(hits: Sequence[Hit]) -> list[Hit]:
+    """Hits without near-copies of better ones, whose `copies` name them; ranked anew from 1.
+
+    Passages are near-copies if the Jaccard similarity of their sets of three successive words, in
+    lower case and without punctuation, is at least 0.9 (Broder 1997, On the resemblance and
+    containment of documents); passages of fewer words if all of them are equal. A hit is compared
+    with those that stay.
+    """
+    kept: list[tuple[frozenset[tuple[str, ...]], Hit, list[str]]] = []
+    for hit in hits:
+        shingles = _shingles(hit.passage)
+        for other, _, copies in kept:
+            if _alike(shingles, other):
+                copies.append(hit.id)
+                break
+        else:
+            kept.append((shingles, hit, []))
+    return [
+        replace(hit, rank=rank, copies=tuple(copies))
+        for rank, (_, hit, copies) in enumerate(kept, start=1)
+    ]
+
+
+def _shingles(text: str) -> frozenset[tuple[str, ...]]:
+    words = "".join(c if c.isalnum() else " " for c in text.lower()).split()
+    if len(words) < _WORDS:
+        return frozenset([tuple(words)])
+    return frozenset(zip(*(words[i:] for i in range(_WORDS)), strict=False))
+
+
+def _alike(one: frozenset[tuple[str, ...]], other: frozenset[tuple[str, ...]]) -> bool:
+    """Whether two sets have a Jaccard similarity of at least 0.9."""
+    small, large = sorted((len(one), len(other)))
+    if small < _LEAST * large:
+        return False
+    common = len(one & other)
+    return common >= _LEAST * (small + large - common)

@@ -1,0 +1,232 @@
+"""What people type: exact phrases, words to leave out, and words that no document has."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
+
+from indexes import BM25Settings, Query, compile_where, written_value
+
+if TYPE_CHECKING:
+    from indexes import View, Where
+    from retriever.documents.analyzer import Analyzer
+
+# A phrase, or a word with a letter after its hyphen; both at the beginning of the text or after
+# white space.
+_OPERATOR = re.compile(
+    r'(?<!\S)(?:(?P<not>-)?["“”](?P<phrase>[^"“”]*)["“”]|-(?P<word>[^\W\d_]\S*))'
+)
+_WORD_END = ".,;:!?)]}"
+# Scripts that set no space between words: Thai to Burmese, Khmer, kana and ideographs.
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff]"
+)
+# Documents that a filter can name.
+_MOST_IDS = 10_000
+# Characters of the shortest word that is corrected, and of the shortest part of a divided one.
+_SHORTEST, _SHORTEST_PART = 4, 3
+_LATIN = "abcdefghijklmnopqrstuvwxyz"
+
+
+class ParsedQuery(NamedTuple):
+    """A query as it was meant.
+
+    Attributes:
+        text: what is searched for: without quotes, and without what is to be left out.
+        phrases: each hit holds all of these.
+        excluded: no hit holds any of these phrases and words.
+    """
+
+    text: str
+    phrases: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every document may be a hit."""
+        return not (self.phrases or self.excluded)
+
+
+def parse_query(text: str) -> ParsedQuery:
+    """Read ``"an exact phrase"``, ``-word`` and ``-"a phrase"`` in a query.
+
+    An operator begins the text or follows white space, and a word to leave out begins with a
+    letter: ``state-of-the-art``, ``-5`` and ``--flag`` are text, as is a quotation mark without
+    its partner. The result has a blank `text` if there are only words to leave out.
+    """
+    phrases: list[str] = []
+    excluded: list[str] = []
+
+    def read(match: re.Match[str]) -> str:
+        phrase = match["phrase"]
+        if phrase is None:
+            excluded.append(match["word"].rstrip(_WORD_END))
+            return " "
+        if not re.search(r"\w", phrase):
+            return match[0]
+        (excluded if match["not"] else phrases).append(phrase)
+        return " " if match["not"] else phrase
+
+    return ParsedQuery(_OPERATOR.sub(read, text).strip(), tuple(phrases), tuple(excluded))
+
+
+class Demands:
+    """Which passages may be hits of a query, by the stored texts of their documents.
+
+    A passage that holds every phrase stands for its document, with the title before it. Where none
+    does though the document as a whole does, any of its passages may.
+    """
+
+    def __init__(self, query: ParsedQuery, view: View, analyzer: Analyzer) -> None:
+        self._view, self._analyzer = view, analyzer
+        self._phrases = [_folded(one) for one in query.phrases]
+        # One term is left out in all its forms; what is none, or several, as it is written.
+        terms = {one: set(analyzer.tokens(one)) for one in query.excluded}
+        self._terms = set(chain.from_iterable(one for one in terms.values() if len(one) == 1))
+        self._excluded = [_folded(text) for text, found in terms.items() if len(found) != 1]
+        self._allowed: dict[str, frozenset[int]] = {}
+
+    def __call__(self, document: str, passage: int) -> bool:
+        """Whether a passage may be a hit; `document` is the id of its document."""
+        if document not in self._allowed:
+            self._allowed[document] = frozenset(self._passages(document))
+        return passage in self._allowed[document]
+
+    def _passages(self, id_: str) -> Iterable[int]:
+        stored = self._view.document(id_)
+        if stored is None:
+            return ()
+        text = f"{stored.title or ''}\n{stored.text}"
+        if not self._terms.isdisjoint(self._analyzer.tokens(text) if self._terms else ()):
+            return ()
+        if any(holds(_folded(text), one) for one in self._excluded):
+            return ()
+        passages = [number for number, _, _ in stored.passages]
+        if not self._phrases:
+            return passages
+        if not self._holds_all(text):
+            return ()
+        title = f"{stored.title or ''}\n"
+        shown = [
+            n
+            for n, first, last in stored.passages
+            if self._holds_all(title + stored.text[first:last])
+        ]
+        return shown or passages
+
+    def _holds_all(self, text: str) -> bool:
+        folded = _folded(text)
+        return all(holds(folded, one) for one in self._phrases)
+
+
+def within(query: ParsedQuery, view: View, analyzer: Analyzer, where: Where | None) -> Where | None:
+    """A filter for the documents that can hold the phrases, so that few are looked at.
+
+    They hold the rarest term of a phrase. `where` itself if there is no such term, or too many
+    documents hold it.
+    """
+    for phrase in query.phrases:
+        # How a script without spaces is divided depends on what stands around the phrase.
+        if _UNSPACED.search(phrase):
+            continue
+        counts = view.document_frequencies(analyzer.tokens(phrase))
+        rarest = min(counts, key=lambda term: counts[term], default=None)
+        if rarest is None or counts[rarest] > _MOST_IDS:
+            continue
+        ids: set[str] = set()
+        if counts[rarest]:
+            ranking = view.ranking(BM25Settings(), where, None)
+            (found,) = ranking.candidates([Query([rarest])], "bm25", counts[rarest])
+            if not found.complete:
+                continue
+            ids.update(view.documents_of(found.passages.tolist()).values())
+        listed = ", ".join(map(written_value, sorted(ids))) or '""'
+        also = "" if where is None else f" and ({where.text})"
+        where = compile_where(f"id in ({listed}){also}")
+    return where
+
+
+def holds(text: str, phrase: str) -> bool:
+    """Whether a folded text holds a folded phrase of whole words."""
+    start = -1
+    while (start := text.find(phrase, start + 1)) >= 0:
+        stop = start + len(phrase)
+        if not (_joined(text, start) or _joined(text, stop)):
+            return True
+    return False
+
+
+def _joined(text: str, place: int) -> bool:
+    """Whether a word goes on at a place of a text."""
+    if not 0 < place < len(text):
+        return False
+    before, after = text[place - 1], text[place]
+    if after in "'’" and place + 1 < len(text):
+        after = text[place + 1]
+    if before in "'’" and place > 1:
+        before = text[place - 2]
+    return not _UNSPACED.search(before + after) and _in_word(before) and _in_word(after)
+
+
+def _in_word(character: str) -> bool:
+    return character == "_" or unicodedata.category(character)[0] in "LMN"
+
+
+def _folded(text: str) -> str:
+    """A text in which case, width and white space make no difference."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def suggested(text: str, view: View, analyzer: Analyzer) -> str | None:
+    """The text with each word that no document has replaced by the nearest word of the index.
+
+    Nearest are words at one edit (a letter more, less or other, or two exchanged) and divisions
+    into two words; of these the most frequent, in passages; of equal ones the first by code point.
+    None if nothing is replaced.
+    """
+    frequencies = view.document_frequencies(analyzer.tokens(text))
+    pieces, end = [], 0
+    for start, stop in sorted({(start, stop) for _, start, stop in analyzer.spans(text)}):
+        word = text[start:stop].lower()
+        terms = analyzer.tokens(word)
+        if len(word) < _SHORTEST or any(frequencies.get(term) for term in terms):
+            continue
+        better = _nearest(word, view, analyzer)
+        if better is not None:
+            pieces += [text[end:start], better]
+            end = stop
+    return "".join([*pieces, text[end:]]) if pieces else None
+
+
+def _nearest(word: str, view: View, analyzer: Analyzer) -> str | None:
+    terms = {one: analyzer.tokens(one) for one in set(_edited(word)) - {word}}
+    counts = view.document_frequencies(set(chain.from_iterable(terms.values())))
+    found = {
+        one: min((counts.get(term, 0) for term in own), default=0) for one, own in terms.items()
+    }
+    best = min(found, key=lambda one: (-found[one], one))
+    return best if found[best] else None
+
+
+def _edited(word: str) -> Iterator[str]:
+    """All words at one edit, and all divisions."""
+    letters = set(_LATIN if word.isascii() else word)
+    for letter in list(letters):
+        # The lower-case letters beside it: those of its script.
+        first = ord(letter) & ~0x7F
+        if first:
+            letters.update(
+                c for c in map(chr, range(first, first + 0x80)) if c.isalpha() and c.islower()
+            )
+    for i in range(len(word) + 1):
+        before, after = word[:i], word[i:]
+        yield from (before + letter + after for letter in letters)
+        if after:
+            yield before + after[1:]
+            yield from (before + letter + after[1:] for letter in letters)
+            yield before + after[1:2] + after[:1] + after[2:]
+        if min(len(before), len(after)) >= _SHORTEST_PART:
+            yield f"{before} {after}"

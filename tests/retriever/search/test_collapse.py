@@ -1,0 +1,65 @@
+"""Near-copies are folded as a comparison of all pairs says, and the next hits move up."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retriever import Index
+from retriever.search.collapse import _alike, _shingles
+
+WORDS = [f"w{number}" for number in range(30)]
+
+
+@pytest.fixture
+def index(tmp_path, fake_encoder):
+    chance, texts = np.random.default_rng(5), []
+    for _ in range(8):
+        words = list(chance.choice(WORDS, 24))
+        texts += [" ".join(words), ", ".join(words).upper() + "!", " ".join([*words, "w99"])]
+        words[12] = "w98"
+        texts.append(" ".join(words))
+    with Index.create(tmp_path / "index") as index:
+        index.add({"id": f"d{n:02}", "text": text} for n, text in enumerate(texts))
+        yield index
+
+
+def similarity(one, other):
+    def shingles(text):
+        words = re.findall(r"\w+", text.lower())
+        return {(a, b, c) for (a, b), (_, c) in pairwise(pairwise(words))}
+
+    first, second = shingles(one), shingles(other)
+    return len(first & second) / len(first | second)
+
+
+@pytest.mark.parametrize("mode", ["dense", "bm25", "hybrid"])
+def test_what_is_folded_repeats_a_better_hit(index, mode):
+    everyone = index.search("w1 w2 w3", mode=mode, k=100, depth=1000)
+    kept = []
+    for hit in everyone:
+        if all(similarity(hit.passage, one.passage) < 0.9 for one in kept):
+            kept.append(hit)
+    assert 8 <= len(kept) < len(everyone)
+    for k in (1, 5, 100):
+        found = index.search("w1 w2 w3", mode=mode, k=k, depth=1000, collapse=True)
+        assert [hit.id for hit in found] == [hit.id for hit in kept[:k]]
+        assert [hit.rank for hit in found] == list(range(1, len(found) + 1))
+        assert [hit.score for hit in found] == [hit.score for hit in kept[:k]]
+    folded = [id_ for hit in found for id_ in hit.copies]
+    assert sorted(folded + [hit.id for hit in found]) == sorted(hit.id for hit in everyone)
+    assert found[0].to_json()["copies"] == list(found[0].copies)
+    assert all("copies" not in hit.to_json() for hit in everyone)
+
+
+@given(
+    st.lists(st.sampled_from("abcd"), max_size=14), st.lists(st.sampled_from("abcd"), max_size=14)
+)
+def test_similar_are_sets_with_nine_tenths_in_common(one, other):
+    first, second = _shingles(" ".join(one)), _shingles("; ".join(other).upper())
+    assert _alike(first, second) == (10 * len(first & second) >= 9 * len(first | second))
