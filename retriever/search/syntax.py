@@ -83,11 +83,18 @@ class Demands:
     def __init__(self, query: ParsedQuery, view: View, analyzer: Analyzer) -> None:
         self._view, self._analyzer = view, analyzer
         self._phrases = [_folded(one) for one in query.phrases]
-        # One term is left out in all its forms; what is none, or several, as it is written.
-        terms = {one: set(analyzer.tokens(one)) for one in query.excluded}
-        self._terms = set(chain.from_iterable(one for one in terms.values() if len(one) == 1))
-        self._excluded = [_folded(text) for text, found in terms.items() if len(found) != 1]
+        # A word is left out in all its forms, anything else as it is written.
+        words = {one: self._terms_of(one) for one in query.excluded}
+        self._terms = set(chain.from_iterable(words.values()))
+        self._excluded = [_folded(text) for text, terms in words.items() if not terms]
         self._allowed: dict[str, frozenset[int]] = {}
+
+    def _terms_of(self, text: str) -> set[str]:
+        """The term of a text that is one word; none of another."""
+        found = list(self._analyzer.spans(text))
+        is_word = all(span == [0, len(text)] for _, *span in found)
+        terms = {term for term, *_ in found}
+        return terms if is_word and len(terms) == 1 else set()
 
     def __call__(self, document: str, passage: int) -> bool:
         """Whether a passage may be a hit; `document` is the id of its document."""

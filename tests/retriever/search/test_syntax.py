@@ -155,6 +155,18 @@ def test_the_nearest_words_are_suggested(tmp_path, fake_encoder):
             assert index.suggestion(typed) == better, typed
 
 
+def test_a_sign_at_a_word_counts_in_what_is_left_out(tmp_path, fake_encoder):
+    with Index.create(tmp_path / "index") as index:
+        index.add({"id": one, "text": f"code in {one}"} for one in ("C", "C++", "Cs", "rm -rf"))
+        for text, left in {
+            "code -C++": "C Cs rm",
+            "code -C": "Cs rm",
+            'code -"rm -rf"': "C C++ Cs",
+        }.items():
+            found = index.search(text, raw=False)
+            assert " ".join(sorted(hit.id.split()[0] for hit in found)) == left
+
+
 @given(st.text("abc", min_size=4, max_size=7), st.text("abc", min_size=4, max_size=8))
 def test_edits_are_those_of_the_definition(word, other):
     def near(one, two):
