@@ -90,15 +90,34 @@ class SourceOptions(FieldOptions):
     on_error: Literal["fail", "skip"] = setting(
         "fail", "At a malformed record or file: stop, or count and skip it.", section="Input"
     )
+    encoding: str | None = setting(
+        None,
+        "Encoding of text files.",
+        shown="UTF-8, or as their first bytes say",
+        section="Input",
+    )
+    delimiter: str | None = setting(
+        None, "Character between the cells of CSV.", shown="comma", section="Input"
+    )
+    no_header: bool = setting(
+        False, "CSV begins with a row of data; its columns are 1, 2, ...", section="Input"
+    )
 
     def reader(
         self, sources: Sequence[str], *, on_empty: Literal["skip", "yield"] = "skip"
     ) -> CorpusReader:
         """What reads the sources; a document without text is skipped, or yielded."""
         from retriever.documents.reader import CorpusReader
+        from retriever.documents.sources import TextForm
 
+        delimiter = {"tab": "\t", "\\t": "\t"}.get(self.delimiter or "", self.delimiter)
         return CorpusReader(
-            sources, self.fields(), on_error=self.on_error, on_empty=on_empty, sql=self.sql
+            sources,
+            self.fields(),
+            on_error=self.on_error,
+            on_empty=on_empty,
+            sql=self.sql,
+            form=TextForm(self.encoding, delimiter, not self.no_header),
         )
 
 
@@ -110,9 +129,9 @@ field_options = settings("names", FieldOptions, _NAMES, options=[_TYPES])
 document_options = settings(
     "source",
     SourceOptions,
-    f"{_NAMES} sql on_error",
+    f"{_NAMES} sql on_error encoding delimiter no_header",
     options=[_TYPES],
-    metavars={"sql": "QUERY", "on_error": "HOW"},
+    metavars={"sql": "QUERY", "on_error": "HOW", "delimiter": "CHARACTER"},
 )
 
 

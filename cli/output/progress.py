@@ -171,6 +171,11 @@ def warn_reader(reader: CorpusReader) -> None:
     """Report which ids the reader made, and which records it merged or skipped."""
     if reader.generated_ids is not None:
         say(f"note: {reader.generated_ids}")
+    for encoding, count in reader.recoded.items():
+        say(
+            f"note: {counted(count.records, 'file')} read as {encoding}, not UTF-8, the first "
+            f"{count.first}; --encoding gives another"
+        )
     if reader.empty:
         more = reader.empty - len(reader.empty_at)
         places = ", ".join(reader.empty_at) + (f" and {more:,} more" if more else "")

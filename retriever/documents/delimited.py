@@ -36,7 +36,7 @@ _Row = tuple[int, list[str], str | None]
 
 def read_csv(source: OpenSource, fields: Fields) -> Iterator[Record]:
     """The rows of a comma-separated source, in file order."""
-    return _read(source, fields, ",", TextLines(source.stream))
+    return _read(source, fields, source.form.delimiter or ",", TextLines(source.stream))
 
 
 def read_tsv(source: OpenSource, fields: Fields) -> Iterator[Record]:
@@ -45,7 +45,7 @@ def read_tsv(source: OpenSource, fields: Fields) -> Iterator[Record]:
     first, end, _ = cast(BufferedReader, source.stream).peek().partition(b"\n")
     line = (first.removeprefix(BOM_UTF8) + end).decode(errors="replace")
     lines = TextLines(source.stream)
-    if fields == Fields() and _COLLECTION.fullmatch(line):
+    if fields == Fields() and source.form.header and _COLLECTION.fullmatch(line):
         return _collection(source, lines)
     return _read(source, fields, "\t", lines)
 
@@ -79,6 +79,9 @@ def _read(source: OpenSource, fields: Fields, delimiter: str, lines: TextLines) 
     number, header, fault = first
     if fault is not None:
         raise SourceError(f"{source.name}:{number}: {fault}")
+    if not source.form.header:
+        rows = chain([first], rows)
+        header = [str(place) for place in range(1, len(header) + 1)] if header[1:] else ["text"]
     columns = find_columns(header, fields, f"{source.name}:{number}")
     for name in fields.types:
         if name not in header or name in (columns.id, columns.text, columns.title):

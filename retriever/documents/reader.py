@@ -5,30 +5,40 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import BinaryIO, Literal
 
 from retriever.documents import Assembler, ColumnType, Document, Fields, Record
 from retriever.documents.delimited import read_csv, read_tsv
+from retriever.documents.files import SourceFile, is_document, read_files
 from retriever.documents.sources import (
     FieldCount,
     Format,
     Meter,
     OpenSource,
     SeenIds,
+    TextForm,
     UnopenedError,
     file_size,
     opened,
     opened_stream,
 )
 from retriever.documents.tables import read_parquet, read_sqlite, split_table
-from retriever.documents.text import files_below, read_folder, read_jsonl, read_lines
+from retriever.documents.text import (
+    files_below,
+    read_folder,
+    read_jsonl,
+    read_lines,
+    refuse_named_fields,
+)
 from retriever.errors import ConfigError, SourceError
 
 _STDIN = "-"
 _DETECT = Fields()
+_AS_FOUND = TextForm()
 _KEPT = 10
 # Fields that are counted by their names; of more, only the sum is known.
 _FIELDS = 100
@@ -46,6 +56,7 @@ _BY_HASH = (
 )
 _BY_NUMBER = "ids are generated from the order of the records: 1, 2, 3, ..."
 _BY_PATH = "ids are the paths relative to the folder"
+_BY_GIVEN_PATH = "ids of files that are one document are their paths as given"
 _BY_NAME_AND_PATH = "ids are the names of the folders with the paths below them"
 
 
@@ -114,6 +125,7 @@ class CorpusReader:
         sql: str | None = None,
         stdin: BinaryIO | None = None,
         number_ids: bool = False,
+        form: TextForm = _AS_FOUND,
     ) -> None:
         if on_error not in ("fail", "skip"):
             raise ConfigError(f"on_error is {on_error!r}, expected 'fail' or 'skip'")
@@ -129,6 +141,7 @@ class CorpusReader:
         self._stdin = stdin
         self._stdin_read = False
         self._number_ids = number_ids
+        self._form = form
         self._prefixes = _prefixes(self._sources)
         sizes = _total_bytes(self._sources, lenient=on_error == "skip")
         self.total_bytes = sizes if sql is None else None
@@ -151,6 +164,11 @@ class CorpusReader:
     def bytes_read(self) -> int:
         """Number of bytes read so far from disk (before decompression) or standard input."""
         return self._meter.bytes
+
+    @property
+    def recoded(self) -> dict[str, FieldCount]:
+        """By encoding, the sources and files so far that were found to be in it, and not UTF-8."""
+        return self._meter.recoded
 
     @property
     def generated_ids(self) -> str | None:
@@ -183,16 +201,27 @@ class CorpusReader:
     def __iter__(self) -> Iterator[Document]:
         self._reset()
         with closing(SeenIds()) as given, closing(SeenIds()) as generated:
-            for source in self._sources:
-                yield from self._documents(source, given, generated)
+            for are_files, group in groupby(self._sources, self._is_file):
+                if are_files:
+                    yield from self._documents(self._files(list(group)), None, given, generated)
+                    continue
+                for source in group:
+                    yield from self._documents(self._open(source), _name(source), given, generated)
+        if not self._records and self.skipped:
+            raise SourceError(self.problems[0])
 
     def _documents(
-        self, source: str | Path, given: SeenIds, generated: SeenIds
+        self,
+        opening: AbstractContextManager[Iterator[Record]],
+        name: str | None,
+        given: SeenIds,
+        generated: SeenIds,
     ) -> Iterator[Document]:
+        """The documents of a source, or of files that are one document each, without a name."""
         assembler = Assembler(self._fields, self._leave_out)
         before = self._records
         try:
-            with self._open(source) as records:
+            with opening as records:
                 for record in records:
                     if record.passed_over:
                         self._skip(f"{record.where}: {record.fault}")
@@ -213,8 +242,8 @@ class CorpusReader:
                 raise
             self._skip(str(error))
             return
-        if self._records == before:
-            raise SourceError(f"{_name(source)}: holds no records; check that it is the right file")
+        if self._records == before and name is not None:
+            raise SourceError(f"{name}: holds no records; check that it is the right file")
 
     def _document(
         self, record: Record, assembler: Assembler, given: SeenIds, generated: SeenIds
@@ -250,6 +279,25 @@ class CorpusReader:
         if how not in self._generated_how:
             self._generated_how.append(how)
 
+    def _is_file(self, source: str | Path) -> bool:
+        """Whether a source is a file that is one document."""
+        if str(source) == _STDIN or self._sql is not None or os.path.isdir(source):
+            return False
+        return split_table(source)[1] is None and is_document(source)
+
+    @contextmanager
+    def _files(self, sources: Sequence[str | Path]) -> Iterator[Iterator[Record]]:
+        for source in sources:
+            self._refuse_types(str(source), "a file that is one document")
+            refuse_named_fields(str(source), self._fields)
+        self._note_generated(_BY_GIVEN_PATH)
+        files = [
+            SourceFile(Path(one), Path(os.path.normpath(one)).as_posix(), str(one), number)
+            for number, one in enumerate(sources, 1)
+        ]
+        with closing(read_files(files, self._fields, self._meter, self._form.encoding)) as records:
+            yield records
+
     @contextmanager
     def _open(self, source: str | Path) -> Iterator[Iterator[Record]]:
         name, fields = _name(source), self._fields
@@ -260,17 +308,18 @@ class CorpusReader:
                 )
             self._stdin_read = True
             stdin = self._stdin or sys.stdin.buffer
-            with opened_stream(stdin, name, fields, self._meter) as stream:
+            with opened_stream(stdin, name, fields, self._meter, self._form) as stream:
                 yield self._records_of(stream, None)
         elif os.path.isdir(source):
             self._refuse_types(name, "a folder")
-            records = read_folder(Path(source), name, fields, self._meter)
+            reading = read_folder(Path(source), name, fields, self._meter, self._form.encoding)
             prefix = self._prefixes.get(name)
             self._note_generated(_BY_PATH if prefix is None else _BY_NAME_AND_PATH)
-            yield records if prefix is None else _prefixed(records, prefix)
+            with closing(reading) as records:
+                yield records if prefix is None else _prefixed(records, prefix)
         else:
             path, table = split_table(source)
-            with opened(path, str(path), fields, self._meter) as file:
+            with opened(path, str(path), fields, self._meter, self._form) as file:
                 yield self._records_of(file, table)
 
     def _records_of(self, source: OpenSource, table: str | None) -> Iterator[Record]:
@@ -357,5 +406,5 @@ def _size(source: str | Path, *, lenient: bool) -> int | None:
             if not lenient:
                 raise
     if is_empty:
-        raise SourceError(f"{source}: the folder holds no .txt or .md file")
+        raise SourceError(f"{source}: the folder holds no file of a kind that is read")
     return size

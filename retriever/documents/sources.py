@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
@@ -25,14 +26,15 @@ from retriever.documents import (
     Fields,
     content_id,
 )
-from retriever.errors import SourceError, StorageError
+from retriever.documents.decoding import check_encoding, encoding_of, not_in
+from retriever.errors import ConfigError, SourceError, StorageError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 Format = Literal["jsonl", "csv", "tsv", "parquet", "lines", "sqlite"]
 
-NUL_FAULT = "holds a NUL byte; expected UTF-8 text (UTF-16 can be converted with iconv)"
+NUL_FAULT = "holds a NUL byte; expected text (--encoding utf-16-le if it is that)"
 # Bytes of the longest line, row or file of a folder: a small compressed file can hold any length.
 LONGEST = 1 << 26
 TOO_LONG = f"longer than {LONGEST >> 20} MiB; split it into several documents"
@@ -57,9 +59,15 @@ class UnopenedError(SourceError):
 
 @dataclass(slots=True)
 class Meter:
-    """Counts the bytes read from disk or standard input, before decompression."""
+    """Counts what is read from disk or standard input.
+
+    Attributes:
+        bytes: before decompression.
+        recoded: sources by the encoding that was found and is not UTF-8.
+    """
 
     bytes: int = 0
+    recoded: dict[str, FieldCount] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -76,6 +84,37 @@ class FieldCount:
 
 
 @dataclass(frozen=True, slots=True)
+class TextForm:
+    """How sources of text are written.
+
+    Attributes:
+        encoding: found if it is None: as a byte-order mark says, else UTF-8, or Windows-1252 where
+            the first bytes are not UTF-8 but read as that.
+        delimiter: one character between the cells of CSV, which any text without another suffix
+            then is; None for a comma, and a tab in TSV.
+        header: whether the first row of CSV and TSV has the names of the columns; else these are
+            1, 2, ..., and a single one is `text`.
+
+    Raises:
+        ConfigError: there is no such encoding, or the delimiter is not one character.
+    """
+
+    encoding: str | None = None
+    delimiter: str | None = None
+    header: bool = True
+
+    def __post_init__(self) -> None:
+        check_encoding(self.encoding)
+        if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '\r\n"'):
+            raise ConfigError(
+                f"delimiter: expected one character, such as ; or a tab, found {self.delimiter!r}"
+            )
+
+
+_DETECT = TextForm()
+
+
+@dataclass(frozen=True, slots=True)
 class OpenSource:
     """A source that is open and whose format is known."""
 
@@ -86,6 +125,7 @@ class OpenSource:
     # A file that supports random access; None if the source is compressed or a pipe.
     path: Path | None
     meter: Meter
+    form: TextForm = _DETECT
     # Types of metadata columns, and cells that do not fit, entered by the readers of CSV and TSV.
     columns: dict[str, ColumnType] = field(default_factory=dict)
     misfits: dict[str, FieldCount] = field(default_factory=dict)
@@ -104,7 +144,9 @@ def file_size(path: Path) -> int | None:
 
 
 @contextmanager
-def opened(path: Path, name: str, fields: Fields, meter: Meter) -> Iterator[OpenSource]:
+def opened(
+    path: Path, name: str, fields: Fields, meter: Meter, form: TextForm = _DETECT
+) -> Iterator[OpenSource]:
     """A file, closed on leaving; UnopenedError if there is none, SourceError if it is unusable."""
     before = meter.bytes
     with _explained(name):
@@ -112,21 +154,25 @@ def opened(path: Path, name: str, fields: Fields, meter: Meter) -> Iterator[Open
     with file:
         outer = _Bytes(name, file.read, meter)
         stream = _gunzipped(outer, name)
-        kind = _detect(stream.head(), base_name(path.name), name, fields)
+        text = _recoded(stream, name, form, meter)
+        kind = _detect(text.head(), base_name(path.name), name, fields, form)
         at_random = path if stream is outer and file_size(path) is not None else None
         if kind in _MAGIC.values() and at_random is not None:
             # It is read again through its path, and counted by rows.
             meter.bytes = before
-        yield OpenSource(name, kind, io.BufferedReader(stream, _CHUNK), at_random, meter)
+        yield OpenSource(name, kind, io.BufferedReader(text, _CHUNK), at_random, meter, form)
 
 
 @contextmanager
-def opened_stream(stdin: BinaryIO, name: str, fields: Fields, meter: Meter) -> Iterator[OpenSource]:
+def opened_stream(
+    stdin: BinaryIO, name: str, fields: Fields, meter: Meter, form: TextForm = _DETECT
+) -> Iterator[OpenSource]:
     """A stream that the caller opened and closes; raises as `opened` does."""
     # read1 returns the available bytes; read would wait for a full buffer of a slow pipe.
     stream = _gunzipped(_Bytes(name, getattr(stdin, "read1", stdin.read), meter), name)
-    kind = _detect(stream.head(), "", name, fields)
-    yield OpenSource(name, kind, io.BufferedReader(stream, _CHUNK), None, meter)
+    text = _recoded(stream, name, form, meter)
+    kind = _detect(text.head(), "", name, fields, form)
+    yield OpenSource(name, kind, io.BufferedReader(text, _CHUNK), None, meter, form)
 
 
 @contextmanager
@@ -163,10 +209,8 @@ class _Bytes(io.RawIOBase):
     def readinto(self, buffer: WriteableBuffer) -> int:
         view = memoryview(buffer).cast("B")
         size = len(view)
-        if self._ahead:
-            chunk, self._ahead = self._ahead[:size], self._ahead[size:]
-        else:
-            chunk = self._fetch(size)
+        chunk = self._ahead or self._fetch(size)
+        chunk, self._ahead = chunk[:size], chunk[size:]
         view[: len(chunk)] = chunk
         return len(chunk)
 
@@ -203,12 +247,40 @@ def _gunzipped(stream: _Bytes, name: str) -> _Bytes:
     return _Bytes(name, gzip.GzipFile(fileobj=cast(BinaryIO, compressed)).read1, None)
 
 
-def _detect(head: bytes, file_name: str, name: str, fields: Fields) -> Format:
+def _recoded(stream: _Bytes, name: str, form: TextForm, meter: Meter) -> _Bytes:
+    """A text as UTF-8, any other source as it is."""
+    head = stream.head()
+    if head.startswith(tuple(_MAGIC)):
+        return stream
+    encoding = form.encoding or encoding_of(head)
+    if encoding is None:
+        return stream
+    if form.encoding is None:
+        FieldCount.add(meter.recoded, encoding, name)
+    decoder = codecs.getincrementaldecoder(encoding)()
+    raw = io.BufferedReader(stream, _CHUNK)
+
+    def read(size: int) -> bytes:
+        try:
+            while True:
+                chunk = raw.read1(size)
+                text = decoder.decode(chunk, not chunk)
+                if text or not chunk:
+                    return text.encode()
+        except UnicodeError as error:
+            raise SourceError(f"{name}: {not_in(encoding, error)}") from error
+
+    return _Bytes(name, read, None)
+
+
+def _detect(head: bytes, file_name: str, name: str, fields: Fields, form: TextForm) -> Format:
     for magic, kind in _MAGIC.items():
         if head.startswith(magic):
             return kind
     body = head.removeprefix(BOM_UTF8).lstrip()
     named = _FORMATS.get(Path(file_name).suffix)
+    if form.delimiter is not None and named in (None, "lines", "csv", "tsv"):
+        return "csv"
     array = body.startswith(b"[") if named == "jsonl" else re.match(rb"\[\s*\{", body)
     if array and named in ("jsonl", None):
         raise SourceError(
@@ -249,7 +321,7 @@ def _detect_text(line: str, name: str, fields: Fields) -> Format:
 def decode_fault(error: UnicodeDecodeError) -> str:
     """What is wrong with bytes that are not UTF-8."""
     byte = error.object[error.start]
-    return f"invalid UTF-8: byte 0x{byte:02x} ({error.reason}); convert the file to UTF-8"
+    return f"invalid UTF-8: byte 0x{byte:02x} ({error.reason}); give its encoding by --encoding"
 
 
 class TextLines:

@@ -1,30 +1,24 @@
-"""Text as a source: JSON Lines, plain text with a passage a line, folders of .txt and .md files."""
+"""Text as a source: JSON Lines, plain text with a passage a line, folders of files."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from retriever.documents import Fields, Json, Record
+from retriever.documents.files import SourceFile, kind_of, read_files
 from retriever.documents.sources import (
-    LONGEST,
-    NUL_FAULT,
-    TOO_LONG,
     Meter,
     OpenSource,
     TextLines,
     UnopenedError,
-    base_name,
-    bytes_of,
-    decode_fault,
 )
 from retriever.errors import SourceError
 
-_SUFFIXES = (".txt", ".md")
 _SPACE = " \t\r\n"
 _LEAVES = "a link that leads out of the source, which is not followed"
 _NOT_PLAIN = "not a plain file"
@@ -69,7 +63,7 @@ def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 
 def read_lines(source: OpenSource, fields: Fields) -> Iterator[Record]:
     """The passages of a source, each without its line end; blank lines are skipped."""
-    _refuse_named_fields(source.name, fields)
+    refuse_named_fields(source.name, fields)
     key = fields.text or "text"
     lines = TextLines(source.stream)
     for line in lines:
@@ -82,7 +76,8 @@ def read_lines(source: OpenSource, fields: Fields) -> Iterator[Record]:
             yield Record(lines.number, where, {key: text})
 
 
-def _refuse_named_fields(name: str, fields: Fields) -> None:
+def refuse_named_fields(name: str, fields: Fields) -> None:
+    """Refuse names of fields that a text does not have."""
     for role, named in (("id", fields.id), ("title", fields.title)):
         if named is not None:
             raise SourceError(
@@ -132,7 +127,7 @@ def _entry(one: os.DirEntry[str], prefix: str, root: str) -> Entry | None:
         return None
     if one.is_dir(follow_symlinks=False):
         return Entry(f"{path}/")
-    is_link, is_document = one.is_symlink(), base_name(one.name).endswith(_SUFFIXES)
+    is_link, is_document = one.is_symlink(), kind_of(one.name) is not None
     to_folder = is_link and os.path.isdir(one.path)
     if not (is_document or to_folder):
         return None
@@ -148,61 +143,18 @@ def _entry(one: os.DirEntry[str], prefix: str, root: str) -> Entry | None:
     return Entry(path) if is_plain else Entry(path, _NOT_PLAIN, passed_over=True)
 
 
-def read_folder(folder: Path, name: str, fields: Fields, meter: Meter) -> Iterator[Record]:
-    """The documents below `folder`, as `files_below` gives them, with their paths as ids.
+def read_folder(
+    folder: Path, name: str, fields: Fields, meter: Meter, encoding: str | None
+) -> Generator[Record, None, None]:
+    """The documents below `folder`, as `files_below` gives them, with their paths as ids."""
+    refuse_named_fields(name, fields)
 
-    If the first line of a .md file that is not blank is `# Heading`, the heading is the title.
-    """
-    _refuse_named_fields(name, fields)
-    for number, entry in enumerate(files_below(folder), 1):
-        path, fault = entry.path, entry.fault
-        where = f"{name.rstrip('/')}/{path}"
-        if fault is not None:
-            yield Record(number, where, {}, fault, entry.passed_over)
-            continue
-        try:
-            with bytes_of(folder / path, where, meter) as stream:
-                content = stream.read(LONGEST + 1)
-        except SourceError as error:
-            yield Record(number, where, {}, str(error).removeprefix(f"{where}: "))
-            continue
-        text = ""
-        try:
-            path.encode()
-            if len(content) > LONGEST:
-                fault = TOO_LONG
+    def files() -> Iterator[SourceFile | Record]:
+        for number, entry in enumerate(files_below(folder), 1):
+            where = f"{name.rstrip('/')}/{entry.path}"
+            if entry.fault is not None:
+                yield Record(number, where, {}, entry.fault, entry.passed_over)
             else:
-                text = content.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            line = content.count(b"\n", 0, error.start) + 1
-            where, fault = f"{where}:{line}", decode_fault(error)
-        except UnicodeEncodeError:
-            where, fault = ascii(where), "the file's name is not UTF-8; rename it"
-        if "\0" in text:
-            line = text.count("\n", 0, text.index("\0")) + 1
-            where, fault = f"{where}:{line}", NUL_FAULT
-        if fault is not None:
-            yield Record(number, where, {}, fault)
-            continue
-        title = None
-        if base_name(path).endswith(".md"):
-            title, text = split_heading(text)
-        values = {"id": path, "title": title, fields.text or "text": text.strip()}
-        yield Record(number, where, values)
+                yield SourceFile(folder / entry.path, entry.path, where, number)
 
-
-def split_heading(text: str) -> tuple[str | None, str]:
-    """The heading of level one that Markdown begins with, or None, and the text below it."""
-    # https://spec.commonmark.org/0.31.2/#atx-headings
-    start = len(text) - len(text.lstrip())
-    indent = text[text.rfind("\n", 0, start) + 1 : start]
-    line, end, rest = text[start:].partition("\n")
-    if indent not in ("", " ", "  ", "   ") or line[:1] != "#" or line[1:2] not in (" ", "\t"):
-        return None, text
-    title = line[1:].removesuffix("\r").strip(" \t")
-    opened = title.rstrip("#")
-    if opened != title and opened.endswith((" ", "\t")):
-        title = opened.rstrip(" \t")
-    if not title or title[0].isspace():
-        return None, text
-    return title, end + rest
+    return read_files(files(), fields, meter, encoding)

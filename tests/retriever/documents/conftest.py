@@ -8,6 +8,6 @@ import pytest
 @pytest.fixture
 def longest(monkeypatch):
     """A bound on lines, rows and files that is quickly exceeded."""
-    for module in ("sources", "delimited", "text"):
+    for module in ("sources", "delimited", "files"):
         monkeypatch.setattr(f"retriever.documents.{module}.LONGEST", 1 << 20)
     return 1 << 20

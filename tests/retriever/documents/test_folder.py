@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retriever import CorpusReader, Document, SourceError
-from retriever.documents.text import split_heading
+from retriever.documents.kinds.plain import split_heading
 from tests.retriever.documents.source_samples import read, refuses, write
 
 

@@ -1,0 +1,81 @@
+"""Encodings of text: as given, as a byte-order mark says, UTF-8, or Windows-1252 by a rule."""
+
+from __future__ import annotations
+
+import codecs
+import re
+
+from retriever.errors import ConfigError
+
+# The longer ones first.
+_MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+WESTERN = "cp1252"
+_LETTERS = rb"\xc0-\xd6\xd8-\xf6\xf8-\xff\x8a\x8c\x8e\x9a\x9c\x9e\x9f"
+_LETTER = re.compile(rb"[%s]" % _LETTERS)
+_ASCII = re.compile(rb"[A-Za-z]")
+_IN_WORD = re.compile(rb"(?<=[A-Za-z])[%s]|[%s](?=[A-Za-z])" % (_LETTERS, _LETTERS))
+# Sequences of UTF-8, and the first bytes of cut ones: capitals after small letters.
+_SEQUENCES = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[a-z][\xc0-\xde]")
+# What Windows-1252 does not have.
+_NONE = re.compile(rb"[\x81\x8d\x8f\x90\x9d\0]")
+
+
+def check_encoding(name: str | None) -> None:
+    """Raise ConfigError for a name that is not one of an encoding of text."""
+    try:
+        "".encode(name or "utf-8")
+    except (LookupError, UnicodeError, TypeError) as error:
+        raise ConfigError(
+            f"encoding: expected a name such as utf-8, cp1252, utf-16 or shift_jis, found {name!r}"
+        ) from error
+
+
+def not_in(encoding: str, error: UnicodeError) -> str:
+    """What is wrong with bytes that are not in the encoding that they should be in."""
+    return f"not {encoding}: {error}; give another --encoding"
+
+
+def encoding_of(head: bytes) -> str | None:
+    """What the first bytes of a text show, if it is not UTF-8 and not unknown."""
+    for mark, name in _MARKS.items():
+        if head.startswith(mark):
+            return None if name == "utf-8-sig" else name
+    return WESTERN if _is_western(head) else None
+
+
+def _is_western(head: bytes) -> bool:
+    """Whether bytes that are not UTF-8 read as a language of Western Europe in Windows-1252.
+
+    Then letters with accents are few among the others, and most stand within words. Other one-byte
+    encodings have mostly such letters, and broken UTF-8 has sequences of UTF-8.
+    """
+    if head.isascii():
+        return False
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+        return False
+    except UnicodeDecodeError:
+        pass
+    high, inside, sequences, letters = (
+        len(one.findall(head)) for one in (_LETTER, _IN_WORD, _SEQUENCES, _ASCII)
+    )
+    few = 10 * sequences <= high <= 2 * inside and 3 * high <= letters
+    return few and _NONE.search(head) is None
+
+
+def decoded(
+    content: bytes, encoding: str | None = None, errors: str = "strict"
+) -> tuple[str, str | None]:
+    """A text, and the encoding that was found where none was given and it is not UTF-8.
+
+    Raises UnicodeDecodeError.
+    """
+    found = None if encoding else encoding_of(content)
+    text = content.decode(encoding or found or "utf-8", errors)
+    return text.removeprefix("\ufeff"), found

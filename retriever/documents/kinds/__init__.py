@@ -1,0 +1,90 @@
+"""Kinds of files: each reader takes a file's text or bytes and gives its title, text and outline.
+
+A reader raises SourceError, without the file's name, for what cannot be read. What is read is never
+run: no macros, scripts or external entities; links are not followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from retriever.documents import Json
+from retriever.documents.outline import Mark, MarkKind, Outline
+from retriever.errors import SourceError
+
+
+class PassedOverError(SourceError):
+    """A file that is sound but gives no text, or needs a library that is not installed."""
+
+
+class Parsed(NamedTuple):
+    """What a file holds, as one document."""
+
+    text: str
+    title: str | None = None
+    metadata: Mapping[str, Json] = {}
+    outline: Outline = ()
+
+
+class OutlinedText:
+    """A text that grows by blocks, and marks of what begins with the next block."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._length = 0
+        self._marks: list[Mark] = []
+        self._waiting: list[tuple[MarkKind, str, int]] = []
+
+    def __len__(self) -> int:
+        return self._length
+
+    def mark(self, kind: MarkKind, label: str, level: int = 0) -> None:
+        """Say what begins with the next block; nothing does if none follows."""
+        self._waiting.append((kind, label, level))
+
+    def add(self, block: str, before: str = "\n\n", marks: Iterable[Mark] = ()) -> None:
+        """Add a block, unless it is empty, with marks of its own; `before` parts it from others."""
+        if not block:
+            return
+        if self._parts:
+            self._parts.append(before)
+            self._length += len(before)
+        self._marks += [Mark(self._length, *one) for one in self._waiting]
+        self._marks += [one._replace(offset=one.offset + self._length) for one in marks]
+        self._waiting.clear()
+        self._parts.append(block)
+        self._length += len(block)
+
+    def parsed(
+        self, title: str | None = None, metadata: Mapping[str, Json] | None = None, other: str = ""
+    ) -> Parsed:
+        """The document; without a title, a heading that stands over all is its title, else `other`.
+
+        A heading that is the title is not in the text.
+        """
+        text, outline = "".join(self._parts), tuple(self._marks)
+        tops = [one for one in outline if one.kind == "heading" and one.level == 1]
+        if (
+            len(tops) == 1
+            and tops[0].offset == 0
+            and title in (None, tops[0].label)
+            and text.startswith(tops[0].label)
+        ):
+            title = tops[0].label
+            cut = len(text) - len(text[len(title) :].lstrip("\n"))
+            outline = tuple(
+                one._replace(offset=max(0, one.offset - cut)) for one in outline if one != tops[0]
+            )
+            text = text[cut:]
+        return Parsed(text, title or one_line(other) or None, metadata or {}, outline)
+
+
+def one_line(text: object) -> str:
+    """A label or title: without line ends, NUL and white space at its ends."""
+    return " ".join(str(text or "").replace("\0", "").split())
+
+
+def named(**values: object) -> dict[str, Json]:
+    """Metadata of those values that say something, each on one line."""
+    return {name: line for name, value in values.items() if (line := one_line(value))}

@@ -1,0 +1,202 @@
+"""HTML and what is made of it: pages by lxml, their main text by trafilatura, and EPUB."""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+import re
+from copy import deepcopy
+from typing import Any
+from urllib.parse import unquote
+
+from retriever.documents import Json
+from retriever.documents.decoding import decoded
+from retriever.documents.kinds import OutlinedText, Parsed, named, one_line
+from retriever.documents.kinds.office import Archive
+from retriever.errors import SourceError
+
+_SKIPPED = re.compile(
+    "head|script|style|noscript|template|nav|svg|math|object|iframe|button|select"
+)
+_BLOCK = re.compile(
+    "address|article|aside|blockquote|body|caption|center|d[dlt]|details|div|fieldset|figcaption|"
+    "figure|footer|form|h[1-6]|header|hr|li|main|ol|p|section|summary|table|tr|ul"
+)
+# Which begin on a new line, where other blocks are parted by a blank one.
+_LINE = re.compile("li|d[dt]|tr|caption")
+_HEADING = re.compile("h[1-6]")
+# trafilatura's names to those of HTML; its headings have theirs as `rend`.
+_NAMES = {"list": "ul", "item": "li", "row": "tr", "cell": "td", "quote": "blockquote", "lb": "br"}
+_SPACE = re.compile(r"\s+")
+# The main text is looked for in pages of at most so many bytes: longer ones are books, not pages
+# with menus, and take minutes. What leaves out more than a third of a page has missed its text.
+_LONGEST_PAGE = 1 << 19
+_LEAST_SHARE = 2 / 3
+_DATES = ("article:published_time", "date", "dc.date", "dcterms.created")
+
+
+def read_html(content: bytes) -> Parsed:
+    """The main text of a page in UTF-8: the element that says so, else what trafilatura finds."""
+    root = _tree(content)
+    if root is None:
+        return Parsed("")
+    titles = root.xpath("//title")
+    metas = {
+        str(one.get("name") or one.get("property")).lower(): one.get("content")
+        for one in root.xpath("//meta[@content]")
+    }
+    metadata = named(
+        author=metas.get("author"),
+        date=next(filter(None, map(metas.get, _DATES)), ""),
+        language=root.get("lang") or root.get("{http://www.w3.org/XML/1998/namespace}lang"),
+    )
+    title = one_line("".join(titles[0].itertext())) if titles else ""
+    return _main(root, len(content)).parsed(None, metadata, title)
+
+
+def read_epub(content: bytes) -> Parsed:
+    """The chapters of a book in reading order."""
+    book = Archive(content, "EPUB")
+    container = book.xml("META-INF/container.xml")
+    place = next(iter(container.xpath("//*[local-name()='rootfile']/@full-path")), "")
+    package = book.xml(place)
+    files = {
+        one.get("id"): posixpath.normpath(
+            posixpath.join(posixpath.dirname(place), unquote(one.get("href", "")))
+        )
+        for one in package.xpath("//*[local-name()='manifest']/*")
+        if "html" in one.get("media-type", "") and "nav" not in one.get("properties", "").split()
+    }
+    spine = package.xpath("//*[local-name()='spine']/*/@idref")
+    chapters = [files[one] for one in spine if one in files]
+    if "META-INF/encryption.xml" in book.names:
+        locked = book.xml("META-INF/encryption.xml").xpath("//@URI")
+        if any(unquote(one) in chapters for one in locked):
+            raise SourceError("encrypted (digital rights management); a copy without it is needed")
+    found = OutlinedText()
+    for chapter in chapters:
+        root = _tree(decoded(book.read(chapter))[0].encode())
+        if root is not None:
+            BlockWriter(found).write(root)
+    given = {
+        name: next(
+            iter(package.xpath(f"//*[local-name()='metadata']/*[local-name()='{name}']/text()")), ""
+        )
+        for name in ("title", "creator", "language", "date")
+    }
+    metadata: dict[str, Json] = named(
+        author=given["creator"], date=given["date"], language=given["language"]
+    )
+    return found.parsed(one_line(given["title"]) or None, metadata)
+
+
+def _tree(content: bytes) -> Any:
+    """The root of a page; None where there is nothing."""
+    from lxml import etree, html
+
+    try:
+        return html.document_fromstring(content, html.HTMLParser(encoding="utf-8"))
+    except (etree.ParserError, etree.XMLSyntaxError):
+        return None
+
+
+def _main(root: Any, size: int) -> OutlinedText:
+    """The text of the one element that is the main one; else trafilatura's; else of all."""
+    for path in ("//main | //*[@role='main']", "//article"):
+        if len(mains := root.xpath(path)) == 1:
+            return written(mains[0])
+    everything = written(root)
+    if size > _LONGEST_PAGE:
+        return everything
+    from trafilatura import bare_extraction
+
+    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
+    document = bare_extraction(
+        deepcopy(root), include_comments=False, include_links=False, with_metadata=False
+    )
+    if document is None:
+        return everything
+    body: Any = getattr(document, "body", None)
+    for one in body.iter():
+        one.tag = one.get("rend", "h2") if one.tag == "head" else _NAMES.get(one.tag, one.tag)
+    main = written(body)
+    links = sum(len(one_line(one.text_content())) for one in root.xpath("//body//a"))
+    return main if len(main) >= _LEAST_SHARE * (len(everything) - links) else everything
+
+
+def read_blocks(page: str) -> OutlinedText:
+    """All text of a page or a part of one."""
+    root = _tree(page.encode(errors="replace"))
+    return OutlinedText() if root is None else written(root)
+
+
+def written(root: Any) -> OutlinedText:
+    """The blocks of an element."""
+    found = OutlinedText()
+    BlockWriter(found).write(root)
+    return found
+
+
+class BlockWriter:
+    """Adds the text of elements by blocks; headings are marked, white space counts in `pre`."""
+
+    def __init__(self, found: OutlinedText) -> None:
+        self._found = found
+        self._line: list[str] = []
+        self._before = "\n\n"
+
+    def write(self, root: Any) -> None:
+        """Add the text below an element."""
+        from lxml import etree
+
+        walk = etree.iterwalk(root, events=("start", "end", "comment", "pi"))
+        fixed = 0
+        for event, one in walk:
+            tag = one.tag
+            is_fixed = tag == "pre" or (tag == "code" and "\n" in (one.text or "").strip())
+            is_block = is_fixed or _BLOCK.fullmatch(tag)
+            if event == "start":
+                if is_block:
+                    self._flush(fixed)
+                    self._before = "\n" if _LINE.fullmatch(tag) else self._before
+                fixed += is_fixed
+                if tag == "br":
+                    self._line.append("\n")
+                if _is_skipped(one, tag) and one is not root:
+                    walk.skip_subtree()
+                    continue
+                text = one.text
+            else:
+                if event == "end" and is_block:
+                    self._flush(fixed, tag)
+                fixed -= event == "end" and is_fixed
+                if event == "end" and tag in ("td", "th"):
+                    self._line.append(" ")
+                text = one.tail if one is not root else None
+            if text:
+                self._line.append(text if fixed else _SPACE.sub(" ", text))
+        self._flush(fixed)
+
+    def _flush(self, fixed: int, tag: str = "") -> None:
+        """Add what was met since the last block; `tag` is the element that it ends."""
+        text = "".join(self._line)
+        self._line.clear()
+        if fixed:
+            text = text.strip("\n").rstrip()
+        else:
+            text = "\n".join(" ".join(part.split()) for part in text.split("\n")).strip()
+        if not text:
+            return
+        if _HEADING.fullmatch(tag):
+            text = one_line(text).removesuffix("¶").rstrip()
+            self._found.mark("heading", text, int(tag[1]))
+        self._found.add(text, self._before)
+        self._before = "\n\n"
+
+
+def _is_skipped(one: Any, tag: str) -> bool:
+    return (
+        _SKIPPED.fullmatch(tag) is not None
+        or one.get("role") == "navigation"
+        or one.get("class") == "headerlink"
+    )

@@ -1,0 +1,100 @@
+"""E-mail by the standard library: one message, and mailboxes of many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from email import message_from_bytes, policy
+from email.message import EmailMessage
+from email.utils import parseaddr, parsedate_to_datetime
+from typing import BinaryIO
+
+from retriever.documents import Json
+from retriever.documents.decoding import decoded
+from retriever.documents.kinds import OutlinedText, Parsed, PassedOverError, named, one_line
+from retriever.errors import SourceError
+
+
+def read_mail(content: bytes) -> Parsed:
+    """The text of a message (of its HTML if it has no other); attachments are named, not read."""
+    message = message_from_bytes(content, policy=policy.default)
+    assert isinstance(message, EmailMessage)
+    if not message.keys():
+        raise SourceError("no e-mail: it begins with no header such as From: or Subject:")
+    subject, sender = (one_line(_header(message, name)) for name in ("subject", "from"))
+    date = _date(_header(message, "date"))
+    parts = list(message.walk())
+    files = [one_line(one.get_filename()) for one in parts if one.get_filename()]
+    metadata: dict[str, Json] = named(
+        **{"from": sender, "to": _header(message, "to"), "date": date},
+        message_id=_header(message, "message-id"),
+    )
+    if files:
+        metadata["attachments"] = list[Json](files)
+    body = message.get_body(("plain", "html"))
+    found = OutlinedText()
+    name = parseaddr(sender)
+    found.mark("message", one_line(f"{date[:10]} {name[0] or name[1] or sender}: {subject}"))
+    if isinstance(body, EmailMessage):
+        text = _content(body)
+        if body.get_content_subtype() == "html":
+            text = _text_of_page(text)
+        found.add(text.replace("\r\n", "\n").strip())
+    return found.parsed(subject or None, metadata)
+
+
+def _text_of_page(page: str) -> str:
+    try:
+        from retriever.documents.kinds.html import read_blocks
+
+        return read_blocks(page).parsed("").text
+    except ImportError as error:
+        raise PassedOverError(
+            'its text is HTML, which needs trafilatura: pip install "layer-retriever[documents]"'
+        ) from error
+
+
+def _header(message: EmailMessage, name: str) -> str:
+    try:
+        return str(message.get(name) or "")
+    except (ValueError, IndexError, AttributeError, TypeError):
+        # What the standard library says of some malformed headers.
+        return ""
+
+
+def _date(header: str) -> str:
+    try:
+        return parsedate_to_datetime(header).isoformat()
+    except (ValueError, TypeError, IndexError):
+        return ""
+
+
+def _content(part: EmailMessage) -> str:
+    try:
+        return str(part.get_content())
+    except (LookupError, ValueError):
+        # A character set that there is not, or another than the text is in.
+        raw = part.get_payload(decode=True)
+        return decoded(raw, "cp1252", "replace")[0] if isinstance(raw, bytes) else ""
+
+
+def messages(stream: BinaryIO, longest: int) -> Iterator[bytes]:
+    """The messages of a mailbox, each after a line that begins with `From ` below a blank line.
+
+    Of one that is longer than `longest` only that many bytes and a few more are given.
+    """
+    parts: list[bytes] = []
+    size, is_blank = -1, True
+    while line := stream.readline(longest + 1):
+        if line.startswith(b"From ") and is_blank:
+            if size >= 0:
+                yield b"".join(parts)
+            parts, size = [], 0
+        elif size < 0:
+            raise SourceError("no mailbox: expected a first line that begins with `From `")
+        elif size <= longest:
+            quoted = line.startswith(b">") and line.lstrip(b">").startswith(b"From ")
+            parts.append(line[1:] if quoted else line)
+            size += len(line)
+        is_blank = not line.strip()
+    if size >= 0:
+        yield b"".join(parts)

@@ -1,0 +1,146 @@
+"""Zipped formats: parts of bounded size, XML whose entities are not expanded; DOCX and PPTX."""
+
+from __future__ import annotations
+
+import posixpath
+import zipfile
+import zlib
+from io import BytesIO
+from typing import Any
+
+from retriever.documents import Json
+from retriever.documents.kinds import OutlinedText, Parsed, named, one_line
+from retriever.errors import SourceError
+
+# Bytes of all parts of a file that are read, unpacked.
+LONGEST_PARTS = 1 << 28
+
+
+class Archive:
+    """The parts of a zipped document; `kind` is its name for messages."""
+
+    def __init__(self, content: bytes, kind: str) -> None:
+        self._kind = kind
+        try:
+            self._zip = zipfile.ZipFile(BytesIO(content))
+        except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
+            raise SourceError(f"a damaged {kind} file: {one_line(error)}") from error
+        self.names = frozenset(self._zip.namelist())
+        self._room = LONGEST_PARTS
+
+    def read(self, name: str) -> bytes:
+        """A part, of which no more is unpacked than its entry says."""
+        try:
+            self._room -= self._zip.getinfo(name).file_size
+            if self._room < 0:
+                raise SourceError(f"unpacks to more than {LONGEST_PARTS >> 20} MiB")
+            return self._zip.read(name)
+        except KeyError as error:
+            raise SourceError(f"a damaged {self._kind} file: no part {name!r}") from error
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+            raise SourceError(f"a damaged {self._kind} file: {one_line(error)}") from error
+        except RuntimeError as error:
+            raise SourceError("encrypted; save a copy without its password") from error
+
+    def xml(self, name: str) -> Any:
+        """The root element of a part; one with entities of its own is refused."""
+        from lxml import etree
+
+        parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False)
+        try:
+            root = etree.fromstring(self.read(name), parser)
+        except etree.XMLSyntaxError as error:
+            raise SourceError(f"a damaged {self._kind} file: {name}: {one_line(error)}") from error
+        if root.getroottree().docinfo.internalDTD is not None and any(
+            root.getroottree().docinfo.internalDTD.iterentities()
+        ):
+            raise SourceError(f"{name} declares XML entities, which are not expanded")
+        return root
+
+    def properties(self) -> tuple[str, dict[str, Json]]:
+        """The title, author and date of an Office document."""
+        if "docProps/core.xml" not in self.names:
+            return "", {}
+        given = {
+            one.tag.rpartition("}")[2]: one.text
+            for one in self.xml("docProps/core.xml")
+            if isinstance(one.tag, str)
+        }
+        date = one_line(given.get("created"))[:10]
+        return one_line(given.get("title")), named(author=given.get("creator"), date=date)
+
+
+def read_docx(content: bytes) -> Parsed:
+    """The paragraphs, lists, tables and notes of a Word document; styles say what a heading is."""
+    import defusedxml
+    import mammoth
+
+    from retriever.documents.kinds.html import read_blocks
+
+    archive = Archive(content, "DOCX")
+    # Its parts are read again by mammoth, and by the standard library's XML, where entities are
+    # refused as of now; this process does nothing else.
+    for name in archive.names:
+        if name.endswith((".xml", ".rels")):
+            archive.read(name)
+    defusedxml.defuse_stdlib()
+    try:
+        page = mammoth.convert_to_html(
+            BytesIO(content),
+            style_map="p[style-name='Title'] => h1:fresh",
+            convert_image=lambda image: [],
+        )
+    except defusedxml.DefusedXmlException as error:
+        raise SourceError("declares XML entities, which are not expanded") from error
+    title, metadata = archive.properties()
+    return read_blocks(page.value).parsed(None, metadata, title)
+
+
+def read_pptx(content: bytes) -> Parsed:
+    """The slides of a presentation as pages, with their titles as headings, and their notes."""
+    archive = Archive(content, "PPTX")
+    slides = _targets(archive, "ppt/presentation.xml")
+    order = archive.xml("ppt/presentation.xml").xpath("//*[local-name()='sldId']")
+    found = OutlinedText()
+    for number, one in enumerate(order, 1):
+        path = slides.get(next((v for k, v in one.items() if k.endswith("}id")), ""), "")
+        found.mark("page", str(number))
+        slide = archive.xml(path)
+        for shape in slide.xpath("//*[local-name()='txBody']"):
+            kinds = shape.xpath("../*[local-name()='nvSpPr']//*[local-name()='ph']/@type")
+            text = _paragraphs(shape)
+            if text and kinds and kinds[0] in ("title", "ctrTitle"):
+                text = one_line(text)
+                found.mark("heading", text, 1)
+            found.add(text)
+        for target in _targets(archive, path).values():
+            if "/notesSlides/" in target:
+                body = "//*[local-name()='sp'][.//*[local-name()='ph'][@type='body']]"
+                for shape in archive.xml(target).xpath(body):
+                    found.add(_paragraphs(shape))
+    title, metadata = archive.properties()
+    return found.parsed(None, metadata, title)
+
+
+def _paragraphs(shape: Any) -> str:
+    lines = (
+        "".join(
+            "\n" if one.tag.endswith("}br") else one.text or ""
+            for one in paragraph.xpath(".//*[local-name()='t' or local-name()='br']")
+        )
+        for paragraph in shape.xpath(".//*[local-name()='p']")
+    )
+    return "\n".join(line.strip() for line in lines if line.strip())
+
+
+def _targets(archive: Archive, part: str) -> dict[str, str]:
+    """Parts that a part names, by the ids that it has for them."""
+    folder, name = posixpath.split(part)
+    relations = f"{folder}/_rels/{name}.rels"
+    if relations not in archive.names:
+        return {}
+    return {
+        one.get("Id"): posixpath.normpath(posixpath.join("/", folder, one.get("Target", "")))[1:]
+        for one in archive.xml(relations)
+        if one.get("TargetMode") != "External"
+    }

@@ -1,0 +1,96 @@
+"""PDF by pypdfium2: the text of each page, bookmarks as headings."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from retriever.documents.kinds import (
+    OutlinedText,
+    Parsed,
+    PassedOverError,
+    named,
+    one_line,
+)
+from retriever.documents.outline import Mark
+from retriever.errors import SourceError
+
+if TYPE_CHECKING:
+    from pypdfium2 import PdfDocument
+
+# What parts words at the ends of lines; dots of tables of contents.
+_HYPHENS = re.compile("[\ufffe\x02](?:\r?\n)?")
+_LEADERS = re.compile(r"(?:[ .]\.){4,}")
+# Titles that programs make of file names.
+_MADE = re.compile(r"(?i)untitled.*|.*\.(docx?|dvi|indd|odt|pdf|pptx?|qxd|rtf|tex|txt|xlsx?)")
+_DATE = re.compile(r"D:(\d{4})(\d{2})(\d{2})")
+
+
+def read_pdf(content: bytes) -> Parsed:
+    """The text layer by pages; one without any is passed over."""
+    import pypdfium2
+
+    try:
+        document = pypdfium2.PdfDocument(content)
+    except pypdfium2.PdfiumError as error:
+        if "password" in str(error):
+            raise SourceError(
+                "encrypted; save a copy without its password, as `qpdf --decrypt` does"
+            ) from error
+        raise SourceError(f"a damaged PDF: {one_line(error)}") from error
+    found = OutlinedText()
+    bookmarks = _bookmarks(document)
+    number = 0
+    for number in range(1, len(document) + 1):
+        found.mark("page", document.get_page_label(number - 1) or str(number))
+        text = _page_text(document, number - 1)
+        places = [
+            Mark(max(0, text.find(label)), "heading", label, level)
+            for label, level in bookmarks.get(number - 1, ())
+        ]
+        found.add(text, marks=sorted(places))
+    given = document.get_metadata_dict()
+    date = _DATE.match(given.get("CreationDate", ""))
+    title = one_line(given.get("Title")).removeprefix("Microsoft Word - ")
+    metadata = named(author=given.get("Author"), date="-".join(date.groups()) if date else "")
+    parsed = found.parsed("" if _MADE.fullmatch(title) else title, {**metadata, "pages": number})
+    if not parsed.text:
+        raise PassedOverError(
+            f"no text layer: its {number} pages are images (a scan); recognize the text first, as "
+            "`ocrmypdf` does"
+        )
+    return parsed
+
+
+def _page_text(document: PdfDocument, index: int) -> str:
+    """The text of a page; nothing where the page is damaged."""
+    import pypdfium2
+
+    try:
+        page = document[index]
+        layer = page.get_textpage()
+        text = layer.get_text_range()
+        layer.close()
+        page.close()
+    except pypdfium2.PdfiumError:
+        return ""
+    text = _HYPHENS.sub("", text).replace("\r\n", "\n").replace("\r", "").replace("\0", "")
+    text = _LEADERS.sub(" ...", text)
+    return "\n".join(line.rstrip() for line in text.split("\n")).strip()
+
+
+def _bookmarks(document: PdfDocument) -> dict[int, list[tuple[str, int]]]:
+    """Titles and levels of bookmarks by page."""
+    import pypdfium2
+
+    found: dict[int, list[tuple[str, int]]] = {}
+    try:
+        for one in document.get_toc():
+            label = one_line(one.get_title())
+            target = one.get_dest()
+            page = target.get_index() if target is not None else None
+            if label and page is not None:
+                found.setdefault(page, []).append((label, min(6, one.level + 1)))
+    except pypdfium2.PdfiumError:
+        pass
+    return found

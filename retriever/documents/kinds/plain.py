@@ -1,0 +1,209 @@
+"""Plain text, source code, Markdown, reStructuredText and notebooks: what needs no library."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import date, time
+from itertools import pairwise
+from typing import Any
+
+from retriever.documents import Json
+from retriever.documents.kinds import OutlinedText, Parsed, one_line
+from retriever.documents.outline import Mark
+from retriever.errors import SourceError
+
+# Characters of the longest front matter: more is no front matter.
+_LONGEST_FRONT = 1 << 16
+_ADORNMENTS = frozenset("=-`:'\"~^_*+#<>.!$%&,;?@|")
+
+_Headings = Callable[[str], Iterator[Mark]]
+
+
+def read_plain(text: str) -> Parsed:
+    """Text or code as it is, but for blank lines at its ends."""
+    return _lines(text, text)
+
+
+def read_markdown(text: str) -> Parsed:
+    """Markdown; its front matter is metadata, and the heading that it begins with its title."""
+    metadata, body = _front_matter(text)
+    title = one_line(metadata.pop("title", None)) or None
+    heading, below = split_heading(body)
+    if heading is not None and title in (None, heading):
+        title, body = heading, below
+    return _lines(text, body, title, metadata, markdown_headings)
+
+
+def split_heading(text: str) -> tuple[str | None, str]:
+    """The heading of level one that Markdown begins with, or None, and the text below it."""
+    # https://spec.commonmark.org/0.31.2/#atx-headings
+    start = len(text) - len(text.lstrip())
+    indent = text[text.rfind("\n", 0, start) + 1 : start]
+    line, end, rest = text[start:].partition("\n")
+    if indent not in ("", " ", "  ", "   ") or line[:1] != "#" or line[1:2] not in (" ", "\t"):
+        return None, text
+    title = line[1:].removesuffix("\r").strip(" \t")
+    opened = title.rstrip("#")
+    if opened != title and opened.endswith((" ", "\t")):
+        title = opened.rstrip(" \t")
+    if not title or title[0].isspace():
+        return None, text
+    return title, end + rest
+
+
+def read_rst(text: str) -> Parsed:
+    """reStructuredText; the heading that it begins with is its title."""
+    title, body = None, text
+    if (first := next(rst_headings(text), None)) is not None:
+        before = text[: first.offset].splitlines()
+        if all(line.startswith(".. ") for line in before if line.strip()):
+            title = first.label
+            lines = text[first.offset :].split("\n")
+            # The heading has a line below it and perhaps one above it.
+            body = "\n".join(lines[2 if lines[0].strip() == title else 3 :])
+    return _lines(text, body, title, None, rst_headings)
+
+
+def _lines(
+    whole: str,
+    rest: str,
+    title: str | None = None,
+    metadata: dict[str, Json] | None = None,
+    headings: _Headings | None = None,
+) -> Parsed:
+    """The end `rest` of a text, with the number of its first line."""
+    text = rest.strip()
+    if not text:
+        return Parsed("", title, metadata or {})
+    start = len(whole) - len(rest.lstrip())
+    number = whole.count("\n", 0, start) + 1
+    found = headings(text) if headings is not None else ()
+    return Parsed(text, title, metadata or {}, (Mark(0, "line", str(number)), *found))
+
+
+def markdown_headings(text: str) -> Iterator[Mark]:
+    """Headings with number signs or a line below them, outside fenced code."""
+    offset, fence, before = 0, "", ""
+    for line in text.split("\n"):
+        body = line.strip()
+        is_block = len(line) - len(line.lstrip(" ")) <= 3
+        paragraph = ""
+        if fence:
+            if body.startswith(fence) and not body.strip(fence[0]):
+                fence = ""
+        elif is_block and body[:3] in ("```", "~~~"):
+            fence = body[: len(body) - len(body.lstrip(body[0]))]
+        elif is_block and body.startswith("#"):
+            label = body.lstrip("#")
+            level = len(body) - len(label)
+            closed = label.rstrip("#")
+            label = (closed if closed.endswith((" ", "\t")) else label).strip()
+            if level <= 6 and label and body[level] in " \t":
+                yield Mark(offset, "heading", label, level)
+        elif is_block and before and body and set(body) in ({"="}, {"-"}):
+            yield Mark(offset - len(before) - 1, "heading", before.strip(), 1 + (body[0] == "-"))
+        elif is_block and not body.startswith(("- ", "* ", "+ ", ">", "|")):
+            paragraph = line if body else ""
+        before = paragraph
+        offset += len(line) + 1
+
+
+def rst_headings(text: str) -> Iterator[Mark]:
+    """Titles with a line of one punctuation mark below them, and perhaps the same above them.
+
+    Their levels are the order in which these styles first occur.
+    """
+    offset, styles = 0, list[str]()
+    lines = text.split("\n")
+    for place, (line, below) in enumerate(pairwise(lines)):
+        title, mark = line.strip(), below.rstrip()
+        above = lines[place - 1].rstrip() if place else ""
+        if (
+            title
+            and len(set(mark)) == 1
+            and mark[0] in _ADORNMENTS
+            and len(mark) >= max(3, len(line.rstrip()))
+            and not (len(set(title)) == 1 and title[0] in _ADORNMENTS)
+        ) and (above == mark or (not above and line[0] not in " \t")):
+            style = mark[0] * (2 if above == mark else 1)
+            if style not in styles:
+                styles.append(style)
+            start = offset - (len(lines[place - 1]) + 1 if above == mark else 0)
+            yield Mark(start, "heading", title, min(6, styles.index(style) + 1))
+        offset += len(line) + 1
+
+
+def _front_matter(text: str) -> tuple[dict[str, Json], str]:
+    """The fields of YAML or TOML that a text begins with, and the text below them."""
+    fence = text[:3]
+    if fence not in ("---", "+++") or text[3:5].strip() != "" or "\n" not in text[3:5]:
+        return {}, text
+    end, length = text.find(f"\n{fence}", 3, _LONGEST_FRONT), 4
+    if end < 0 and fence == "---":
+        end = text.find("\n...", 3, _LONGEST_FRONT)
+    line, _, rest = text[end + length :].partition("\n")
+    if end < 0 or line.strip():
+        return {}, text
+    found = (_toml if fence == "+++" else _yaml)(text[3 : end + 1])
+    if not isinstance(found, dict):
+        return {}, text
+    return {str(name): _json(value) for name, value in found.items()}, rest
+
+
+def _toml(front: str) -> object:
+    import tomllib
+
+    try:
+        return tomllib.loads(front)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _yaml(front: str) -> object:
+    import yaml
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        """Takes no aliases, of which a few lines can make any number of values."""
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                raise yaml.YAMLError("an alias")
+            return super().compose_node(parent, index)
+
+    try:
+        return yaml.load(front, Loader)  # noqa: S506
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return None
+
+
+def _json(value: object) -> Any:
+    """A value of front matter as JSON has it; what it does not have is left out later."""
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, dict):
+        return {str(name): _json(one) for name, one in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [_json(one) for one in value]
+    return value
+
+
+def read_notebook(text: str) -> Parsed:
+    """The Markdown and code cells of a Jupyter notebook, without their outputs."""
+    try:
+        book = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"no Jupyter notebook: not JSON: {error}") from error
+    try:
+        sheets = [book] if "cells" in book else book["worksheets"]
+        cells = [cell for sheet in sheets for cell in sheet["cells"]]
+        found = OutlinedText()
+        for cell in cells:
+            given = cell.get("source", cell.get("input", ""))
+            source = given if isinstance(given, str) else "".join(given)
+            is_markdown = cell.get("cell_type") == "markdown"
+            body = source.strip("\n")
+            found.add(body, marks=markdown_headings(body) if is_markdown else ())
+    except (AttributeError, KeyError, TypeError) as error:
+        raise SourceError("no Jupyter notebook: expected a list of cells") from error
+    return found.parsed()
