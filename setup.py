@@ -14,6 +14,15 @@ EXTRAS = {
     # faiss-cpu and faiss-gpu both install the module `faiss`: choose exactly one of the two.
     "chroma": ["chromadb>=1.5"],
     "cpu": ["faiss-cpu>=1.9"],
+    # lxml-html-clean is what jusText, which trafilatura uses, asks of lxml by another name.
+    "documents": [
+        "defusedxml>=0.7",
+        "lxml>=5",
+        "lxml-html-clean>=0.4",
+        "mammoth>=1.11",
+        "pypdfium2>=5",
+        "trafilatura>=2",
+    ],
     "gpu": ["faiss-gpu>=1.9"],
     "mcp": ["mcp>=2"],
     "openvino": ["openvino>=2025.4"],

@@ -65,7 +65,7 @@ def _is_western(head: bytes) -> bool:
     high, inside, sequences, letters = (
         len(one.findall(head)) for one in (_LETTER, _IN_WORD, _SEQUENCES, _ASCII)
     )
-    few = 10 * sequences <= high <= 2 * inside and 3 * high <= letters
+    few = 10 * sequences <= high <= 2 * inside and 2 * high <= letters
     return few and _NONE.search(head) is None
 
 

@@ -64,8 +64,9 @@ class CorpusReader:
     """Iterates over the documents of files, folders, databases and standard input, in order.
 
     Sources are JSON Lines, CSV, TSV, Parquet and plain text (a passage per line), each gzipped or
-    not, folders of .txt and .md files (a document per file, sorted by relative path, which is its
-    id; of several folders an id begins with the folder's name), tables of SQLite databases
+    not, folders of files of any kind in `retriever.documents.files` (a document per file, sorted by
+    relative path, which is its id; of several folders an id begins with the folder's name), such
+    files but .txt alone (whose ids are their paths as given), tables of SQLite databases
     (``data.db::table``, or `sql`) and ``-`` for standard input. Memory does not grow with the
     corpus. Every iteration starts over and resets the counts; standard input is read only once.
 
@@ -93,6 +94,7 @@ class CorpusReader:
         sql: a query whose rows are the records, for sources that are SQLite databases.
         stdin: read instead of the process's standard input.
         number_ids: generate the ids "1", "2", ... instead of hashes.
+        form: encoding, and delimiter and header of CSV.
 
     Attributes:
         total_bytes: sum of the sizes on disk; None if it is unknown, as of standard input, a pipe

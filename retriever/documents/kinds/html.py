@@ -62,13 +62,16 @@ def read_epub(content: bytes) -> Parsed:
     package = book.xml(place)
     files = {
         one.get("id"): posixpath.normpath(
-            posixpath.join(posixpath.dirname(place), unquote(one.get("href", "")))
+            posixpath.join(posixpath.dirname(place), unquote(one.get("href", "").partition("#")[0]))
         )
         for one in package.xpath("//*[local-name()='manifest']/*")
         if "html" in one.get("media-type", "") and "nav" not in one.get("properties", "").split()
     }
     spine = package.xpath("//*[local-name()='spine']/*/@idref")
-    chapters = [files[one] for one in spine if one in files]
+    # Some books name a file again for each of its sections.
+    chapters = dict.fromkeys(files[one] for one in spine if files.get(one) in book.names)
+    if not chapters:
+        raise SourceError("a damaged EPUB file: it names no chapter")
     if "META-INF/encryption.xml" in book.names:
         locked = book.xml("META-INF/encryption.xml").xpath("//@URI")
         if any(unquote(one) in chapters for one in locked):
@@ -152,7 +155,7 @@ class BlockWriter:
         walk = etree.iterwalk(root, events=("start", "end", "comment", "pi"))
         fixed = 0
         for event, one in walk:
-            tag = one.tag
+            tag = one.tag if isinstance(one.tag, str) else ""
             is_fixed = tag == "pre" or (tag == "code" and "\n" in (one.text or "").strip())
             is_block = is_fixed or _BLOCK.fullmatch(tag)
             if event == "start":
@@ -171,7 +174,9 @@ class BlockWriter:
                     self._flush(fixed, tag)
                 fixed -= event == "end" and is_fixed
                 if event == "end" and tag in ("td", "th"):
+                    # The cells of a row are on one line.
                     self._line.append(" ")
+                    self._before = self._before if "".join(self._line).strip() else " "
                 text = one.tail if one is not root else None
             if text:
                 self._line.append(text if fixed else _SPACE.sub(" ", text))

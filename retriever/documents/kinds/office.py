@@ -54,7 +54,7 @@ class Archive:
         if root.getroottree().docinfo.internalDTD is not None and any(
             root.getroottree().docinfo.internalDTD.iterentities()
         ):
-            raise SourceError(f"{name} declares XML entities, which are not expanded")
+            raise SourceError(f"declares XML entities, which are not expanded: {name}")
         return root
 
     def properties(self) -> tuple[str, dict[str, Json]]:

@@ -54,7 +54,7 @@ def split_heading(text: str) -> tuple[str | None, str]:
 
 def read_rst(text: str) -> Parsed:
     """reStructuredText; the heading that it begins with is its title."""
-    title, body = None, text
+    title, body, headings = None, text, rst_headings
     if (first := next(rst_headings(text), None)) is not None:
         before = text[: first.offset].splitlines()
         if all(line.startswith(".. ") for line in before if line.strip()):
@@ -62,7 +62,12 @@ def read_rst(text: str) -> Parsed:
             lines = text[first.offset :].split("\n")
             # The heading has a line below it and perhaps one above it.
             body = "\n".join(lines[2 if lines[0].strip() == title else 3 :])
-    return _lines(text, body, title, None, rst_headings)
+            headings = _below_a_title
+    return _lines(text, body, title, None, headings)
+
+
+def _below_a_title(text: str) -> Iterator[Mark]:
+    return (one._replace(level=min(6, one.level + 1)) for one in rst_headings(text))
 
 
 def _lines(
@@ -136,8 +141,8 @@ def rst_headings(text: str) -> Iterator[Mark]:
 
 def _front_matter(text: str) -> tuple[dict[str, Json], str]:
     """The fields of YAML or TOML that a text begins with, and the text below them."""
-    fence = text[:3]
-    if fence not in ("---", "+++") or text[3:5].strip() != "" or "\n" not in text[3:5]:
+    fence = text.partition("\n")[0].rstrip()
+    if fence not in ("---", "+++"):
         return {}, text
     end, length = text.find(f"\n{fence}", 3, _LONGEST_FRONT), 4
     if end < 0 and fence == "---":

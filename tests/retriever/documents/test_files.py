@@ -1,0 +1,424 @@
+"""Files of every kind: text, title, metadata and outline; what is refused, and what it costs."""
+
+from __future__ import annotations
+
+import gzip
+import mailbox
+import os
+import time
+from email import message_from_bytes
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retriever import ConfigError, CorpusReader, SourceError
+from retriever.documents.decoding import encoding_of
+from retriever.documents.kinds.plain import markdown_headings
+from retriever.documents.outline import Mark
+from retriever.documents.sources import TextForm
+from tests.retriever.documents import file_samples as samples
+from tests.retriever.documents.source_samples import read, write
+
+for module in ("pypdfium2", "trafilatura", "mammoth", "defusedxml"):
+    pytest.importorskip(module)
+
+HONEY = "Bees make honey."
+DAY = "2024-03-01"
+LETTER = {
+    "from": "Ada Löwe <ada@example.org>",
+    "to": "bob@example.org",
+    "date": f"{DAY}T10:00:00+01:00",
+    "message_id": "<1@example.org>",
+    "attachments": ["bee.bin"],
+}
+SENT = ("message", f"{DAY} Ada Löwe: Bees", "")
+ARTICLE = "".join(f"<p>Bees make {name} honey, as we have said.</p>" for name in "abcdefgh")
+# What a file holds, its title, metadata and text, and the marks with what begins there.
+KINDS = {
+    "bees.txt": (
+        "\n\n  Bees make\nhoney.  \n",
+        (None, {}, "Bees make\nhoney.", [("line", "3", "Bees")]),
+    ),
+    "bees.py": ("\nimport x\n", (None, {}, "import x", [("line", "2", "import")])),
+    "bees.md": (
+        samples.MARKDOWN,
+        (
+            "On bees",
+            {"tags": ["a", "b"], "date": DAY, "year": 2024},
+            f"{HONEY}\n\n## Food\n\n```\n# no heading\n```\n\nNectar\n------\n\nSweet.",
+            [
+                ("line", "10", "Bees"),
+                ("heading", "Food", "## Food"),
+                ("heading", "Nectar", "Nectar"),
+            ],
+        ),
+    ),
+    "toml.md": ("+++\ndraft = true\n+++\nx", (None, {"draft": True}, "x", [("line", "4", "x")])),
+    "rule.md": ("---\n\nx\n", (None, {}, "---\n\nx", [("line", "1", "---")])),
+    "bees.rst": (
+        samples.RST,
+        (
+            "On bees",
+            {},
+            samples.RST[samples.RST.index("Bees make") :].strip(),
+            [
+                ("line", "7", "Bees"),
+                ("heading", "Food", "Food"),
+                ("heading", "Sweet", "Sweet"),
+                ("heading", "Home", "Home"),
+            ],
+        ),
+    ),
+    "bees.ipynb": (
+        samples.notebook(),
+        (
+            None,
+            {},
+            "# On bees\nBees make honey.\n## Food\n\neat()",
+            [("heading", "On bees", "# On"), ("heading", "Food", "## Food")],
+        ),
+    ),
+    "bees.html": (
+        samples.PAGE,
+        (
+            "On bees",
+            {"author": "Ada", "language": "en"},
+            f"{HONEY} See this.\n\nFood\nnectar\npollen\n\na\n  b\nx 1",
+            [("heading", "Food", "Food")],
+        ),
+    ),
+    # The main text by trafilatura: the menu is left out.
+    "news.htm": (
+        f"<title>News</title><div><a href=a>Menu</a> <a href=b>More</a></div><div>{ARTICLE}</div>",
+        ("News", {}, "\n\n".join(ARTICLE[3:-4].split("</p><p>")), []),
+    ),
+    "bees.pdf": (
+        samples.book_pdf(),
+        (
+            "Bees",
+            {"author": "Ada", "date": DAY, "pages": 2},
+            "On bees\n\nFood\nnectar",
+            [("page", "ii", "On"), ("page", "1", "Food"), ("heading", "Food", "Food")],
+        ),
+    ),
+    "bees.docx": (
+        samples.docx(),
+        (
+            "On bees",
+            {"author": "Ada Lovelace", "date": DAY},
+            f"{HONEY}\n\nFood\n\nNectar.\nx 1",
+            [("heading", "Food", "Food")],
+        ),
+    ),
+    "bees.pptx": (
+        samples.pptx(),
+        (
+            "Core title",
+            {"author": "Ada Lovelace", "date": DAY},
+            "On bees\n\nA talk\n\nFood\n\nnectar\npollen\n\nSay it slowly.",
+            [
+                ("page", "1", "On bees"),
+                ("heading", "On bees", "On bees"),
+                ("page", "2", "Food"),
+                ("heading", "Food", "Food"),
+            ],
+        ),
+    ),
+    "bees.epub": (
+        samples.epub(),
+        (
+            "On bees",
+            {"author": "Ada", "language": "en"},
+            "One\n\nBees.\n\nTwo\n\nHoney.",
+            [("heading", "One", "One"), ("heading", "Two", "Two")],
+        ),
+    ),
+    "bees.eml": (samples.mail(), ("Bees", LETTER, f"{HONEY}\n\nFrom here on.", [SENT])),
+    "page.eml": (samples.mail(html=True), ("Bees", LETTER, HONEY, [SENT])),
+    # Wrong suffixes.
+    "pdf.txt": (samples.pdf([HONEY]), (None, {"pages": 1}, HONEY, [("page", "1", "Bees")])),
+    "html.pdf": (samples.PAGE, ("On bees", None, None, None)),
+    "epub.docx": (samples.epub(), ("On bees", None, None, None)),
+    "zipped.pdf.gz": (gzip.compress(samples.book_pdf()), ("Bees", None, None, None)),
+    "zipped.md.gz": (gzip.compress(b"# A\nx"), ("A", {}, "x", [("line", "2", "x")])),
+}
+
+
+def test_files_of_every_kind_are_read_in_order_with_their_outlines(tmp_path):
+    for name, (content, _) in KINDS.items():
+        write(tmp_path / name, content)
+    reader = CorpusReader(tmp_path)
+    found = {one.id: one for one in reader}
+    assert (list(found), reader.bytes_read) == (sorted(KINDS), reader.total_bytes)
+    for name, (_, (title, metadata, text, marks)) in KINDS.items():
+        one = found[name]
+        assert one.title == title, name
+        if metadata is not None:
+            assert (one.metadata, one.text) == (metadata, text), name
+            begun = [(mark.kind, mark.label, one.text[mark.offset :]) for mark in one.outline]
+            assert len(begun) == len(marks), (name, begun)
+            for (kind, label, rest), expected in zip(begun, marks, strict=True):
+                assert (kind, label) == expected[:2], name
+                assert rest.startswith(expected[2]), name
+    assert [mark.level for mark in found["bees.rst"].outline] == [0, 2, 3, 2]
+    assert [mark.level for mark in found["bees.html"].outline] == [2]
+
+
+def bomb(name, entry):
+    """A document whose XML has entities that grow tenfold a line."""
+    lines = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10}">' for n in range(1, 9))
+    head = f'<!DOCTYPE x [<!ENTITY e0 "bees">{lines}]>'
+    return entry(head=head) if name != "docx" else entry("<w:p>&e8;</w:p>", head)
+
+
+REFUSED = {
+    "damaged.pdf": (samples.book_pdf()[:300], "a damaged PDF"),
+    "words.pdf": (b"only words", "not a PDF file, whatever its name"),
+    "locked.pdf": (
+        samples.pdf(
+            ["x"],
+            objects=f"<</Filter/Standard/V 1/R 2/P -4/O<{'00' * 32}>/U<{'11' * 32}>>>",
+            trailer="/Encrypt 6 0 R/ID[<00><00>]",
+        ),
+        "encrypted; save a copy without its password",
+    ),
+    "damaged.docx": (samples.docx()[:-30], "a damaged DOCX file"),
+    "old.docx": (b"\xd0\xcf\x11\xe0" + bytes(600), "encrypted, or of an Office before 2007"),
+    "empty.pptx": (samples.archive({"a": "b"}), "a damaged PPTX file: no part"),
+    "entities.docx": (bomb("docx", samples.docx), "declares XML entities"),
+    "entities.pptx": (bomb("pptx", samples.pptx), "declares XML entities"),
+    "entities.epub": (bomb("epub", samples.epub), "declares XML entities"),
+    "bomb.epub": (
+        samples.archive({"META-INF/container.xml": bytes((1 << 28) + 1)}),
+        "unpacks to more than 256 MiB",
+    ),
+    "list.ipynb": (b"[1]", "no Jupyter notebook: expected a list of cells"),
+    "words.ipynb": (b"words", "no Jupyter notebook: not JSON"),
+    "words.eml": (b"\nonly words", "no e-mail: it begins with no header"),
+    "words.mbox": (b"only words", "no mailbox: expected a first line"),
+    "bytes.md": (b"a\nb \xff\n", "invalid UTF-8: byte 0xff"),
+    "nul.py": (b"a\n\0", "holds a NUL byte"),
+    "cut.pdf.gz": (gzip.compress(samples.book_pdf())[:-9], "the gzip data ends too early"),
+}
+
+
+def test_what_cannot_be_read_is_one_line_and_costs_nothing_else(tmp_path):
+    for name, (content, _) in REFUSED.items():
+        write(tmp_path / name, content)
+    write(tmp_path / "zz.txt", HONEY)
+    reader = CorpusReader(tmp_path, on_error="skip")
+    started = time.monotonic()
+    problems = []
+    reader._skip = problems.append
+    assert [one.id for one in reader] == ["zz.txt"]
+    assert time.monotonic() - started < 30
+    assert len(problems) == len(REFUSED)
+    for name, problem in zip(sorted(REFUSED), problems, strict=True):
+        place, _, fault = problem.partition(": ")
+        assert place.startswith(f"{tmp_path}/{name}")
+        assert fault.startswith(REFUSED[name][1]), problem
+        assert "\n" not in problem
+        with pytest.raises(SourceError, match=name):
+            read(tmp_path / name)
+
+
+def test_what_gives_no_text_is_passed_over_or_empty(tmp_path):
+    write(tmp_path / "blank.pdf", b"")
+    write(tmp_path / "blank.html", "<html><body></body></html>")
+    write(tmp_path / "scan.pdf", samples.pdf(["", ""]))
+    with pytest.raises(SourceError, match=r"scan\.pdf: no text layer: its 2 pages are images"):
+        read(tmp_path / "scan.pdf")
+    reader = CorpusReader([tmp_path / "scan.pdf", tmp_path])
+    assert list(reader) == []
+    assert (reader.skipped, reader.empty) == (2, 2)
+
+
+def test_a_kind_whose_library_is_missing_is_named_with_the_command_that_installs_it(
+    tmp_path, monkeypatch
+):
+    for name in ("bees.pdf", "bees.md"):
+        write(tmp_path / name, KINDS[name][0])
+    monkeypatch.setattr("retriever.errors.find_spec", lambda name: None)
+    reader = CorpusReader(tmp_path)
+    assert [one.id for one in reader] == ["bees.md"]
+    assert reader.problems == [
+        f"{tmp_path}/bees.pdf: reading PDF files needs pypdfium2, which is not installed: "
+        'pip install "layer-retriever[documents]"'
+    ]
+    with pytest.raises(SourceError, match="needs pypdfium2"):
+        read(tmp_path / "bees.pdf")
+
+
+def test_a_file_alone_is_one_document_whose_id_is_its_path_as_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.md", "b/a.md", "c.py", "d.pdf"):
+        write(tmp_path / name, KINDS["bees." + name.rpartition(".")[2]][0])
+    write(tmp_path / "e.txt", "one\ntwo\n")
+    sources = ["d.pdf", "./a.md", "b/a.md", "e.txt", "c.py"]
+    reader = CorpusReader(sources)
+    assert [one.id if one.outline else one.text for one in reader] == [
+        *["d.pdf", "a.md", "b/a.md", "one", "two", "c.py"]
+    ]
+    assert "ids of files that are one document are their paths as given" in reader.generated_ids
+    # A pipe is not opened to see what it is.
+    os.mkfifo("pipe.txt")
+    CorpusReader(["pipe.txt"])
+
+
+def test_the_messages_of_a_mailbox_are_documents(tmp_path):
+    box = mailbox.mbox(tmp_path / "mail.mbox")
+    for subject in ("One", "Two"):
+        box.add(message_from_bytes(samples.mail(subject)))
+    box.close()
+    found = read(tmp_path)
+    assert [(one.id, one.title) for one in found] == [
+        ("mail.mbox#1", "One"),
+        ("mail.mbox#2", "Two"),
+    ]
+    # The mailbox writes this line with `>` before it.
+    assert all(one.text == f"{HONEY}\n\nFrom here on." for one in found)
+    assert [one.outline for one in found] == [
+        (Mark(0, "message", f"{DAY} Ada Löwe: {subject}"),) for subject in ("One", "Two")
+    ]
+
+
+def test_a_file_that_takes_too_long_or_ends_its_process_costs_no_other(tmp_path, monkeypatch):
+    write(tmp_path / "a.pdf", samples.pdf(["slow"] * 3000))
+    write(tmp_path / "b.pdf", samples.book_pdf())
+    write(tmp_path / "c.html", "<div>" * 300_000 + HONEY)
+    monkeypatch.setattr("retriever.documents.processes.SECONDS", 0.3)
+    reader = CorpusReader(tmp_path, on_error="skip")
+    late = [one.id for one in reader]
+    assert "a.pdf" not in late
+    assert reader.problems[0] == f"{tmp_path}/a.pdf: not read within 0 s; split or convert it"
+    monkeypatch.setattr("retriever.documents.processes.SECONDS", 60)
+    found = {one.id: one for one in CorpusReader(tmp_path)}
+    assert found.keys() >= {"a.pdf", "b.pdf"}
+    assert (found["a.pdf"].metadata["pages"], len(found["a.pdf"].outline)) == (3000, 3000)
+    monkeypatch.setattr("retriever.documents.processes._START", "import os; os.abort()")
+    with pytest.raises(SourceError, match=r"b\.pdf: the process that read it ended \(signal 6\)"):
+        read(tmp_path / "b.pdf")
+
+
+def test_reading_that_is_given_up_ends_its_processes(tmp_path):
+    for number in range(30):
+        write(tmp_path / f"{number}.pdf", samples.pdf(["x"] * 200))
+    documents = iter(CorpusReader(tmp_path))
+    next(documents)
+    started = time.monotonic()
+    documents.close()
+    assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding"),
+    [
+        ("naïve Müller à l’été".encode("cp1252"), "cp1252"),
+        ("Ärger über “dies”".encode("cp1252"), "cp1252"),
+        ("naïve".encode(), None),
+        ("naïve à".encode()[:-1], None),
+        ("naïve".encode() + b" \xff", None),
+        ("Привет, мир".encode("cp1251"), None),
+        ("日本語のテキスト".encode("shift_jis"), None),
+        (b"plain", None),
+        ("\ufeffnaïve".encode("utf-16-le"), "utf-16"),
+        ("\ufeffnaïve".encode("utf-32-be"), "utf-32"),
+    ],
+)
+def test_encodings_are_those_of_marks_or_western(content, encoding):
+    assert encoding_of(content) == encoding
+
+
+def test_texts_in_other_encodings_are_read_and_said(tmp_path):
+    text = "id,text\n1,naïve Müller\n"
+    for name, encoding in (("a.md", "cp1252"), ("b.txt", "utf-16"), ("c.py", "utf-8-sig")):
+        write(tmp_path / name, text.encode(encoding))
+    write(tmp_path / "d.html", "<meta charset=cp1251><main>Привет</main>".encode("cp1251"))
+    reader = CorpusReader(tmp_path)
+    assert [one.text for one in reader] == [text.strip()] * 3 + ["Привет"]
+    assert {name: one.first for name, one in reader.recoded.items()} == {
+        "cp1252": f"{tmp_path}/a.md",
+        "utf-16": f"{tmp_path}/b.txt",
+    }
+    for encoding in ("cp1252", "utf-16"):
+        table = write(tmp_path / "t.csv.gz", gzip.compress((text * 9000).encode(encoding)))
+        reader = CorpusReader(table, on_error="skip", number_ids=True)
+        assert next(iter(reader)).text == "naïve Müller"
+        assert list(reader.recoded) == [encoding]
+    words = write(tmp_path / "t.csv", "text\nПривет\n".encode("cp1251"))
+    with pytest.raises(SourceError, match="--encoding"):
+        read(words)
+    assert [one.text for one in read(words, form=TextForm("cp1251"))] == ["Привет"]
+    for path in (words, tmp_path / "a.md"):
+        with pytest.raises(SourceError, match=r"not ascii: .* give another --encoding"):
+            read(path, form=TextForm("ascii"))
+    for options in ({"encoding": "no-such"}, {"encoding": "rot13"}, {"delimiter": "||"}):
+        with pytest.raises(ConfigError):
+            TextForm(**options)
+
+
+def test_other_delimiters_and_tables_without_a_header(tmp_path):
+    table = write(tmp_path / "t.txt", 'id;text\n1;"a;b"\n2;c\n')
+    found = read(table, form=TextForm(delimiter=";"))
+    assert [(one.id, one.text) for one in found] == [("1", "a;b"), ("2", "c")]
+    bare = write(tmp_path / "t.csv", "7,a\n8,b\n")
+    with pytest.raises(SourceError, match="the columns are '1', '2'"):
+        read(bare, form=TextForm(header=False))
+    from retriever import Fields
+
+    found = read(bare, Fields(text="2"), form=TextForm(header=False))
+    assert [(one.text, one.metadata) for one in found] == [("a", {"1": 7}), ("b", {"1": 8})]
+    one = write(tmp_path / "one.tsv", "a\nb\n")
+    assert [one.text for one in read(one, form=TextForm(header=False))] == ["a", "b"]
+
+
+LINES = [
+    "# a",
+    "## b ##",
+    "#no",
+    "```",
+    "~~~",
+    "",
+    "text",
+    "    # code",
+    "#",
+    "####### g",
+    "### ",
+    "x #",
+]
+
+
+@given(lines=st.lists(st.sampled_from(LINES), max_size=8))
+def test_headings_are_those_of_commonmark(lines):
+    markdown = pytest.importorskip("markdown_it").MarkdownIt()
+    tokens = markdown.parse("\n".join(lines))
+    expected = [
+        (one.map[0], text.content, int(one.tag[1]))
+        for one, text in pairwise(tokens)
+        if one.type == "heading_open" and text.content
+    ]
+    text = "\n".join(lines)
+    found = list(markdown_headings(text))
+    assert [(text.count("\n", 0, one.offset), one.label, one.level) for one in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.md", "---\na: &a [x, x]\nb: &b [*a, *a]\n---\ntext"),
+        ("a.md", "---\n" + "[" * 10_000 + "\n---\ntext"),
+        ("a.md", "---\nnot: closed\n" + "x: y\n" * 100_000),
+        ("a.md", "#" * 1_000_000 + "\n" + "a\n-" * 100_000),
+        ("a.rst", "=\n" * 200_000),
+        ("a.html", "<p>" * 100_000 + "x" + "<b>y" * 2000),
+    ],
+)
+def test_a_hostile_text_is_read_in_little_time(tmp_path, name, content):
+    write(tmp_path / name, content)
+    started = time.monotonic()
+    [document] = read(tmp_path)
+    assert document.text.strip()
+    assert document.metadata == {}
+    assert time.monotonic() - started < 20
