@@ -81,7 +81,7 @@ _PARTS = {
     "ppt/presentation.xml": "pptx",
     "META-INF/container.xml": "epub",
 }
-_ZIP, _OLD_OFFICE = b"PK\x03\x04", b"\xd0\xcf\x11\xe0"
+_PDF, _ZIP, _OLD_OFFICE = b"%PDF-", b"PK\x03\x04", b"\xd0\xcf\x11\xe0"
 _PAGE = re.compile(rb"(?i)\s*(<!--.*?-->\s*)*(<\?xml[^>]*>\s*)?<(!doctype html|html)\b", re.DOTALL)
 _CHARSET = re.compile(
     rb"(?i)<(?:meta[^>]{0,200}?charset|\?xml[^>]{0,99}?encoding)\s*=\s*[\"']?([\w-]+)"
@@ -89,6 +89,7 @@ _CHARSET = re.compile(
 _HEAD = 1024
 # Bytes of the longest file that is no text.
 LONGEST_FILE = 1 << 28
+_TOO_LARGE = f"larger than {LONGEST_FILE >> 20} MiB; split it"
 # Files that are read ahead of the one whose turn it is, and how many bytes they may have.
 _AHEAD = 16
 _AHEAD_BYTES = 1 << 25
@@ -110,7 +111,7 @@ def kind_of(path: str | Path) -> str | None:
 
 def kind_of_bytes(content: bytes) -> str | None:
     """The kind that the first bytes show, of those with such marks."""
-    if content.startswith(b"%PDF-"):
+    if content.startswith(_PDF):
         return "pdf"
     if content.startswith(_ZIP):
         try:
@@ -122,36 +123,28 @@ def kind_of_bytes(content: bytes) -> str | None:
 
 
 def is_document(path: str | Path) -> bool:
-    """Whether a file alone is one document: of a kind but .txt, or a PDF whatever its name."""
-    return kind_of(path) not in (None, "text") or _is_marked(path)
-
-
-def _is_marked(path: str | Path) -> bool:
-    """Whether a file begins as one of the kinds that are no text, whatever its suffix."""
+    """Whether a file alone is one document: of a kind but .txt, or a PDF or zip by its content."""
+    if kind_of(path) not in (None, "text"):
+        return True
     try:
         # A pipe would wait for its other end, and be read only once.
         if not os.path.isfile(path):
             return False
         with open(path, "rb") as stream:
-            head = stream.read(_HEAD)
+            return stream.read(len(_PDF)).startswith((_PDF, _ZIP))
     except OSError:
         return False
-    return head.startswith((b"%PDF-", _ZIP))
 
 
 def read_files(
-    files: Iterable[SourceFile | Record],
-    fields: Fields,
-    meter: Meter,
-    encoding: str | None = None,
+    files: Iterable[SourceFile | Record], fields: Fields, meter: Meter, encoding: str | None = None
 ) -> Generator[Record, None, None]:
     """The documents of files, in their order, between records that are given through.
 
     Kinds other than text are read ahead, by processes.
     """
     with closing(ReadingProcesses()) as processes:
-        reader = _FileReader(fields, meter, encoding, processes)
-        todo = reader.begun(files)
+        todo = _FileReader(fields, meter, encoding, processes).begun(files)
         ahead: deque[tuple[int, Callable[[], Record]]] = deque()
         waiting = 0
         while True:
@@ -165,148 +158,124 @@ def read_files(
             yield finish()
 
 
+# Bytes that wait, and what gives the record of a file when it is its turn.
+_Begun = tuple[int, Callable[[], Record]]
+
+
 class _FileReader:
     def __init__(
-        self,
-        fields: Fields,
-        meter: Meter,
-        encoding: str | None,
-        processes: ReadingProcesses,
+        self, fields: Fields, meter: Meter, encoding: str | None, processes: ReadingProcesses
     ) -> None:
         self._text_name = fields.text or "text"
         self._meter = meter
         self._encoding = encoding
         self._processes = processes
 
-    def begun(
-        self, files: Iterable[SourceFile | Record]
-    ) -> Iterator[tuple[int, Callable[[], Record]]]:
-        """Begin to read each file; gives its bytes, and what gives its record when it is called."""
+    def begun(self, files: Iterable[SourceFile | Record]) -> Iterator[_Begun]:
+        """Begin to read each file."""
         for file in files:
             if isinstance(file, Record):
-                yield 0, _given(file)
-                continue
-            kind = kind_of(file.path) or "text"
-            if KINDS[kind].is_text and not _is_marked(file.path):
-                yield 0, partial(self._text_record, file, kind)
+                yield 0, partial(lambda record: record, file)
                 continue
             try:
-                yield from self._begun(file, kind)
+                yield from self._begun(file)
             except SourceError as error:
-                yield 0, _given(self._refused(file, error))
+                yield 0, partial(self._refused, file, error)
 
-    def _begun(self, file: SourceFile, kind: str) -> Iterator[tuple[int, Callable[[], Record]]]:
+    def _begun(self, file: SourceFile) -> Iterator[_Begun]:
+        kind = kind_of(file.path) or "text"
         with bytes_of(file.path, file.where, self._meter) as stream:
             if kind == "mbox":
                 for number, message in enumerate(messages(stream, LONGEST), 1):
                     one = file._replace(id=f"{file.id}#{number}", where=f"{file.where}#{number}")
-                    yield len(message), self._apart(one, "mail", message)
+                    yield len(message), partial(self._record, one, self._parser("mail", message))
                 return
             content = stream.read(LONGEST_FILE + 1)
-        if len(content) > LONGEST_FILE:
-            raise SourceError(f"larger than {LONGEST_FILE >> 20} MiB; split it")
-        if not content.strip():
-            yield 0, _given(self._record(file, Parsed("")))
-            return
-        kind = self._true_kind(kind, content)
-        if KINDS[kind].is_text:
-            yield 0, partial(self._text_record, file, kind)
-            return
-        if kind == "html":
-            content = self._decoded(file, content, _charset(content)).encode(errors="replace")
-        yield len(content), self._apart(file, kind, content)
+        kind = _true_kind(kind, content)
+        if len(content) > (LONGEST if KINDS[kind].is_text else LONGEST_FILE):
+            raise SourceError(TOO_LONG if KINDS[kind].is_text else _TOO_LARGE)
+        yield len(content), partial(self._record, file, self._parser(kind, content, file.where))
 
-    def _true_kind(self, kind: str, content: bytes) -> str:
-        found = kind_of_bytes(content)
-        if found is None and kind == "pdf" and b"%PDF-" in content[:_HEAD]:
-            return kind
-        if found is None and kind in _MARKED:
-            if _PAGE.match(content[:_HEAD]):
-                return "html"
-            if content.startswith(_OLD_OFFICE):
-                raise SourceError(
-                    f"encrypted, or of an Office before 2007; save it without a password as .{kind}"
-                )
-            if not (kind != "pdf" and content.startswith(_ZIP)):
-                raise SourceError(f"not a {KINDS[kind].label} file, whatever its name; rename it")
-        return found or kind
-
-    def _apart(self, file: SourceFile, kind: str, content: bytes) -> Callable[[], Record]:
+    def _parser(self, kind: str, content: bytes, where: str = "") -> Callable[[], Parsed]:
+        """What gives the content of a file, which a process has begun to read unless it is text."""
+        label, _, reader, needs, is_text = KINDS[kind]
+        if not content or content.isspace():
+            return lambda: Parsed("")
+        if is_text:
+            return partial(self._parsed_text, reader, content, where)
         try:
-            require_extra("documents", f"reading {KINDS[kind].label} files", *KINDS[kind].needs)
+            require_extra("documents", f"reading {label} files", *needs)
         except MissingExtraError as error:
-            return _given(self._refused(file, PassedOverError(str(error))))
-        future = self._processes.read(KINDS[kind].reader, content)
+            raise PassedOverError(str(error)) from error
+        if kind == "html":
+            text, _ = decoded(content, self._encoding or _charset(content), "replace")
+            content = text.encode(errors="replace")
+        return self._processes.read(reader, content).result
 
-        def finish() -> Record:
-            try:
-                return self._record(file, future.result())
-            except SourceError as error:
-                return self._refused(file, error)
-
-        return finish
-
-    def _text_record(self, file: SourceFile, kind: str) -> Record:
-        try:
-            with bytes_of(file.path, file.where, self._meter) as stream:
-                content = stream.read(LONGEST + 1)
-            if len(content) > LONGEST:
-                raise SourceError(TOO_LONG)
-            text = self._decoded(file, content, None)
-            if "\0" in text:
-                line = text.count("\n", 0, text.index("\0")) + 1
-                return self._refused(file._replace(where=f"{file.where}:{line}"), NUL_FAULT)
-            return self._record(file, reader_of(KINDS[kind].reader)(text))
-        except UnicodeDecodeError as error:
-            if self._encoding is not None:
-                return self._refused(file, not_in(self._encoding, error))
-            line = error.object.count(b"\n", 0, error.start) + 1
-            place = file._replace(where=f"{file.where}:{line}")
-            return self._refused(place, decode_fault(error))
-        except SourceError as error:
-            return self._refused(file, error)
-
-    def _decoded(self, file: SourceFile, content: bytes, own: str | None) -> str:
-        """The text of bytes, whose `own` encoding is what they say of themselves."""
-        if own is not None and self._encoding is None:
-            return decoded(content, own, "replace")[0]
+    def _parsed_text(self, reader: str, content: bytes, where: str) -> Parsed:
         text, found = decoded(content, self._encoding)
         if found is not None:
-            FieldCount.add(self._meter.recoded, found, file.where)
-        return text
+            FieldCount.add(self._meter.recoded, found, where)
+        if (place := text.find("\0")) >= 0:
+            raise _LineError(text.count("\n", 0, place) + 1, NUL_FAULT)
+        return reader_of(reader)(text)
 
-    def _record(self, file: SourceFile, parsed: Parsed) -> Record:
+    def _record(self, file: SourceFile, parser: Callable[[], Parsed]) -> Record:
         try:
             file.id.encode()
         except UnicodeEncodeError:
             place = file._replace(where=ascii(file.where))
-            return self._refused(place, "the file's name is not UTF-8; rename it")
-        values = {
-            **parsed.metadata,
-            "id": file.id,
-            "title": parsed.title,
-            self._text_name: parsed.text,
-        }
-        return Record(file.number, file.where, values, outline=parsed.outline)
+            return self._refused(place, SourceError("the file's name is not UTF-8; rename it"))
+        try:
+            text, title, metadata, outline = parser()
+        except UnicodeDecodeError as error:
+            line = error.object.count(b"\n", 0, error.start) + 1
+            fault = not_in(self._encoding, error) if self._encoding else decode_fault(error)
+            return self._refused(file, _LineError(line, fault))
+        except SourceError as error:
+            return self._refused(file, error)
+        values = {**metadata, "id": file.id, "title": title, self._text_name: text}
+        return Record(file.number, file.where, values, outline=outline)
 
-    def _refused(self, file: SourceFile, fault: SourceError | str) -> Record:
-        said = str(fault).removeprefix(f"{file.where}: ")
-        passed_over = isinstance(fault, PassedOverError)
-        return Record(file.number, file.where, {}, said, passed_over)
+    def _refused(self, file: SourceFile, error: SourceError) -> Record:
+        where = f"{file.where}:{error.line}" if isinstance(error, _LineError) else file.where
+        said = str(error).removeprefix(f"{file.where}: ")
+        return Record(file.number, where, {}, said, isinstance(error, PassedOverError))
 
 
-def _given(record: Record) -> Callable[[], Record]:
-    return lambda: record
+class _LineError(SourceError):
+    """What is wrong in a line of a text."""
+
+    def __init__(self, line: int, fault: str) -> None:
+        super().__init__(fault)
+        self.line = line
+
+
+def _true_kind(kind: str, content: bytes) -> str:
+    """The kind that the first bytes show, else that of the suffix."""
+    found = kind_of_bytes(content)
+    is_pdf = kind == "pdf" and _PDF in content[:_HEAD]
+    if found is not None or kind not in _MARKED or is_pdf or not content.strip():
+        return found or kind
+    if _PAGE.match(content[:_HEAD]):
+        return "html"
+    if content.startswith(_OLD_OFFICE):
+        raise SourceError(
+            f"encrypted, or of an Office before 2007; save it without a password as .{kind}"
+        )
+    if kind != "pdf" and content.startswith(_ZIP):
+        # Its reader says what is missing.
+        return kind
+    raise SourceError(f"not a {KINDS[kind].label} file, whatever its name; rename it")
 
 
 def _charset(content: bytes) -> str | None:
     """The encoding that a page says it has."""
     found = _CHARSET.search(content[: 4 * _HEAD])
-    if found is None:
-        return None
-    name = found[1].decode()
+    # A page in UTF-16 could not say so in ASCII.
+    name = found[1].decode() if found is not None else "utf-16"
     try:
-        content[:0].decode(name)
+        b"".decode(name)
     except LookupError:
         return None
-    return name
+    return None if name.lower().startswith("utf-16") else name

@@ -41,97 +41,73 @@ class ReadingProcesses:
     def __init__(self) -> None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         self._threads = ThreadPoolExecutor(min(_MOST, cores or 1))
-        self._idle: list[_Process] = []
-        self._all: list[_Process] = []
+        # Both are changed by operations that are atomic.
+        self._idle: list[subprocess.Popen[bytes]] = []
+        self._all: set[subprocess.Popen[bytes]] = set()
 
     def read(self, reader: str, content: bytes) -> Future[Parsed]:
         """Begin to read bytes by `module:function` of `kinds`; the result may be SourceError."""
         return self._threads.submit(self._read, reader, content)
 
-    def _read(self, reader: str, content: bytes) -> Parsed:
-        # Both operations on the list are atomic.
-        try:
-            process = self._idle.pop()
-        except IndexError:
-            process = _Process()
-            self._all.append(process)
-        answer = process.ask(reader, content, SECONDS)
-        self._idle.append(process)
-        return answer
-
     def close(self) -> None:
         """End all processes; what they were reading is lost."""
         self._threads.shutdown(wait=False, cancel_futures=True)
-        for process in self._all:
-            process.end()
+        for process in list(self._all):
+            process.kill()
         self._threads.shutdown()
-        for process in self._all:
-            process.end()
+        for process in list(self._all):
+            self._end(process)
 
-
-class _Process:
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def ask(self, reader: str, content: bytes, seconds: float) -> Parsed:
-        process = self._process or self._started()
-        started = time.monotonic()
-        timer = threading.Timer(seconds, process.kill)
-        timer.start()
-        stdin, stdout = process.stdin, process.stdout
-        assert stdin is not None
-        assert stdout is not None
-        line = b""
+    def _read(self, reader: str, content: bytes) -> Parsed:
         try:
-            stdin.write(f"{reader} {len(content)}\n".encode())
-            stdin.write(content)
-            stdin.flush()
-            line = stdout.readline()
-        except (OSError, ValueError):
-            # It ended before it had read all.
-            pass
-        finally:
-            timer.cancel()
-        if not line.endswith(b"\n"):
-            code = self.end()
-            if time.monotonic() - started >= seconds:
-                raise SourceError(f"not read within {seconds:,.0f} s; split or convert it")
-            raise SourceError(f"the process that read it ended ({_how(code)}); the file is damaged")
-        return _answer(json.loads(line))
+            process = self._idle.pop()
+        except IndexError:
+            process = self._started()
+        started = time.monotonic()
+        timer = threading.Timer(SECONDS, process.kill)
+        timer.start()
+        line = b""
+        # It may end before it has read all.
+        with contextlib.suppress(OSError):
+            cast(Any, process.stdin).writelines([f"{reader} {len(content)}\n".encode(), content])
+            cast(Any, process.stdin).flush()
+            line = cast(Any, process.stdout).readline()
+        timer.cancel()
+        if line.endswith(b"\n"):
+            self._idle.append(process)
+            return _parsed(json.loads(line))
+        code = self._end(process)
+        if time.monotonic() - started >= SECONDS:
+            raise SourceError(f"not read within {SECONDS:,.0f} s; split or convert it")
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        raise SourceError(f"the process that read it ended ({how}); the file is damaged")
 
     def _started(self) -> subprocess.Popen[bytes]:
         root = str(Path(__file__).resolve().parents[2])
         # -P: no module of the working folder takes the place of another.
-        self._process = subprocess.Popen(  # noqa: S603
+        process = subprocess.Popen(  # noqa: S603
             [sys.executable, "-P", "-c", _START, root],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
-        return self._process
+        self._all.add(process)
+        return process
 
-    def end(self) -> int:
-        """Kill and forget the process."""
-        process, self._process = self._process, None
-        if process is None:
-            return 0
+    def _end(self, process: subprocess.Popen[bytes]) -> int:
+        self._all.discard(process)
         process.kill()
         for pipe in (process.stdin, process.stdout):
             # What was not written yet is of no use.
-            with contextlib.suppress(OSError, ValueError):
+            with contextlib.suppress(OSError):
                 cast(Any, pipe).close()
         return process.wait()
 
 
-def _how(code: int) -> str:
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
-
-
-def _answer(answer: dict[str, Any]) -> Parsed:
-    if "fault" in answer:
-        raise SourceError(answer["fault"])
-    if "passed_over" in answer:
-        raise PassedOverError(answer["passed_over"])
+def _parsed(answer: dict[str, Any]) -> Parsed:
+    for name, error in (("fault", SourceError), ("passed_over", PassedOverError)):
+        if name in answer:
+            raise error(answer[name])
     text, title, metadata, outline = answer["parsed"]
     return Parsed(text, title, metadata, tuple(Mark(*one) for one in outline))
 
