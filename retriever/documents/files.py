@@ -67,9 +67,9 @@ KINDS: Mapping[str, Kind] = {
     "notebook": Kind("Jupyter notebook", ".ipynb", "plain:read_notebook", is_text=True),
     "html": Kind("HTML", ".html .htm .xhtml", "html:read_html", ("lxml", "trafilatura")),
     "pdf": Kind("PDF", ".pdf", "pdf:read_pdf", ("pypdfium2",)),
-    "docx": Kind("DOCX", ".docx .docm", "office:read_docx", ("mammoth", "defusedxml", "lxml")),
-    "pptx": Kind("PPTX", ".pptx .pptm .ppsx", "office:read_pptx", ("lxml",)),
-    "epub": Kind("EPUB", ".epub", "html:read_epub", ("lxml",)),
+    "docx": Kind("DOCX", ".docx .docm", "zipped:read_docx", ("mammoth", "defusedxml", "lxml")),
+    "pptx": Kind("PPTX", ".pptx .pptm .ppsx", "zipped:read_pptx", ("lxml",)),
+    "epub": Kind("EPUB", ".epub", "zipped:read_epub", ("lxml",)),
     "mail": Kind("e-mail", ".eml", "mail:read_mail"),
     "mbox": Kind("mailbox", ".mbox", ""),
 }

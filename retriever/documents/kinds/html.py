@@ -1,19 +1,13 @@
-"""HTML and what is made of it: pages by lxml, their main text by trafilatura, and EPUB."""
+"""HTML by lxml, and the main text of pages by trafilatura."""
 
 from __future__ import annotations
 
 import logging
-import posixpath
 import re
 from copy import deepcopy
 from typing import Any
-from urllib.parse import unquote
 
-from retriever.documents import Json
-from retriever.documents.decoding import decoded
 from retriever.documents.kinds import OutlinedText, Parsed, named, one_line
-from retriever.documents.kinds.office import Archive
-from retriever.errors import SourceError
 
 _SKIPPED = re.compile(
     "head|script|style|noscript|template|nav|svg|math|object|iframe|button|select"
@@ -37,7 +31,7 @@ _DATES = ("article:published_time", "date", "dc.date", "dcterms.created")
 
 def read_html(content: bytes) -> Parsed:
     """The main text of a page in UTF-8: the element that says so, else what trafilatura finds."""
-    root = _tree(content)
+    root = tree_of(content)
     if root is None:
         return Parsed("")
     titles = root.xpath("//title")
@@ -54,46 +48,7 @@ def read_html(content: bytes) -> Parsed:
     return _main(root, len(content)).parsed(None, metadata, title)
 
 
-def read_epub(content: bytes) -> Parsed:
-    """The chapters of a book in reading order."""
-    book = Archive(content, "EPUB")
-    container = book.xml("META-INF/container.xml")
-    place = next(iter(container.xpath("//*[local-name()='rootfile']/@full-path")), "")
-    package = book.xml(place)
-    files = {
-        one.get("id"): posixpath.normpath(
-            posixpath.join(posixpath.dirname(place), unquote(one.get("href", "").partition("#")[0]))
-        )
-        for one in package.xpath("//*[local-name()='manifest']/*")
-        if "html" in one.get("media-type", "") and "nav" not in one.get("properties", "").split()
-    }
-    spine = package.xpath("//*[local-name()='spine']/*/@idref")
-    # Some books name a file again for each of its sections.
-    chapters = dict.fromkeys(files[one] for one in spine if files.get(one) in book.names)
-    if not chapters:
-        raise SourceError("a damaged EPUB file: it names no chapter")
-    if "META-INF/encryption.xml" in book.names:
-        locked = book.xml("META-INF/encryption.xml").xpath("//@URI")
-        if any(unquote(one) in chapters for one in locked):
-            raise SourceError("encrypted (digital rights management); a copy without it is needed")
-    found = OutlinedText()
-    for chapter in chapters:
-        root = _tree(decoded(book.read(chapter))[0].encode())
-        if root is not None:
-            BlockWriter(found).write(root)
-    given = {
-        name: next(
-            iter(package.xpath(f"//*[local-name()='metadata']/*[local-name()='{name}']/text()")), ""
-        )
-        for name in ("title", "creator", "language", "date")
-    }
-    metadata: dict[str, Json] = named(
-        author=given["creator"], date=given["date"], language=given["language"]
-    )
-    return found.parsed(one_line(given["title"]) or None, metadata)
-
-
-def _tree(content: bytes) -> Any:
+def tree_of(content: bytes) -> Any:
     """The root of a page; None where there is nothing."""
     from lxml import etree, html
 
@@ -129,7 +84,7 @@ def _main(root: Any, size: int) -> OutlinedText:
 
 def read_blocks(page: str) -> OutlinedText:
     """All text of a page or a part of one."""
-    root = _tree(page.encode(errors="replace"))
+    root = tree_of(page.encode(errors="replace"))
     return OutlinedText() if root is None else written(root)
 
 

@@ -1,4 +1,4 @@
-"""Zipped formats: parts of bounded size, XML whose entities are not expanded; DOCX and PPTX."""
+"""Zipped formats, DOCX, PPTX and EPUB: parts of bounded size, XML without its own entities."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import zipfile
 import zlib
 from io import BytesIO
 from typing import Any
+from urllib.parse import unquote
 
 from retriever.documents import Json
+from retriever.documents.decoding import decoded
 from retriever.documents.kinds import OutlinedText, Parsed, named, one_line
+from retriever.documents.kinds.html import BlockWriter, read_blocks, tree_of
 from retriever.errors import SourceError
 
 # Bytes of all parts of a file that are read, unpacked.
@@ -75,8 +78,6 @@ def read_docx(content: bytes) -> Parsed:
     import defusedxml
     import mammoth
 
-    from retriever.documents.kinds.html import read_blocks
-
     archive = Archive(content, "DOCX")
     # Its parts are read again by mammoth, and by the standard library's XML, where entities are
     # refused as of now; this process does nothing else.
@@ -120,6 +121,45 @@ def read_pptx(content: bytes) -> Parsed:
                     found.add(_paragraphs(shape))
     title, metadata = archive.properties()
     return found.parsed(None, metadata, title)
+
+
+def read_epub(content: bytes) -> Parsed:
+    """The chapters of a book in reading order."""
+    book = Archive(content, "EPUB")
+    container = book.xml("META-INF/container.xml")
+    place = next(iter(container.xpath("//*[local-name()='rootfile']/@full-path")), "")
+    package = book.xml(place)
+    files = {
+        one.get("id"): posixpath.normpath(
+            posixpath.join(posixpath.dirname(place), unquote(one.get("href", "").partition("#")[0]))
+        )
+        for one in package.xpath("//*[local-name()='manifest']/*")
+        if "html" in one.get("media-type", "") and "nav" not in one.get("properties", "").split()
+    }
+    spine = package.xpath("//*[local-name()='spine']/*/@idref")
+    # Some books name a file again for each of its sections.
+    chapters = dict.fromkeys(files[one] for one in spine if files.get(one) in book.names)
+    if not chapters:
+        raise SourceError("a damaged EPUB file: it names no chapter")
+    if "META-INF/encryption.xml" in book.names:
+        locked = book.xml("META-INF/encryption.xml").xpath("//@URI")
+        if any(unquote(one) in chapters for one in locked):
+            raise SourceError("encrypted (digital rights management); a copy without it is needed")
+    found = OutlinedText()
+    for chapter in chapters:
+        root = tree_of(decoded(book.read(chapter))[0].encode())
+        if root is not None:
+            BlockWriter(found).write(root)
+    given = {
+        name: next(
+            iter(package.xpath(f"//*[local-name()='metadata']/*[local-name()='{name}']/text()")), ""
+        )
+        for name in ("title", "creator", "language", "date")
+    }
+    metadata: dict[str, Json] = named(
+        author=given["creator"], date=given["date"], language=given["language"]
+    )
+    return found.parsed(one_line(given["title"]) or None, metadata)
 
 
 def _paragraphs(shape: Any) -> str:
