@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
 import click
 
-from cli.options import complete_path, option, settings
+from cli.options import F, complete_path, option, settings
 from retriever.settings import setting
 
 if TYPE_CHECKING:
@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     from retriever.documents.reader import CorpusReader
 
 OnLong = Literal["split", "truncate", "error"]
+Context = Literal["title", "headings", "none"]
+
+
+class PassageKeywords(TypedDict, total=False):
+    """Settings of passages, as `Index.create` takes them."""
+
+    on_long: Literal["split", "truncate"]
+    context: Context
+
 
 sources_argument = click.argument(
     "sources", nargs=-1, required=True, metavar="SOURCE...", shell_complete=complete_path
@@ -31,6 +40,32 @@ on_long_option = option(
     shown_default="split",
     section="Index",
 )
+CONTEXT = "title"
+
+
+def passage_keywords(on_long: OnLong | None, context: Context | None) -> PassageKeywords:
+    """The settings that are given; ``error`` is none of an index."""
+    found: PassageKeywords = {}
+    if on_long is not None and on_long != "error":
+        found["on_long"] = on_long
+    if context is not None:
+        found["context"] = context
+    return found
+
+
+def context_option(shown: str) -> Callable[[F], F]:
+    """What goes before the text of each passage; `shown` is the default in the help."""
+    return option(
+        "--context",
+        "passage_context",
+        type=click.Choice(get_args(Context)),
+        help="What the encoder and BM25 read before a passage: its title, that and the headings "
+        "above it, or none.",
+        shown_default=shown,
+        section="Index",
+    )
+
+
 compact_option = option(
     "--no-compact", is_flag=True, help="Do not merge segments at the end.", section="Index"
 )

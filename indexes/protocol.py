@@ -64,6 +64,8 @@ class NewDocument(NamedTuple):
     metadata: Mapping[str, Any]
     hash: bytes  # of title and text; equal hashes need no new encoding
     spans: Sequence[tuple[int, int]]  # (start, stop) of each passage in `text`, at least one
+    # What stands where in the text: a JSON array of arrays that begin with an offset, ascending.
+    outline: str = ""
 
 
 class StoredHead(NamedTuple):
@@ -83,6 +85,7 @@ class Passage(NamedTuple):
     metadata: dict[str, Any]
     start: int
     stop: int
+    outline: str = ""  # of the document, as of `NewDocument`
 
 
 class StoredDocument(NamedTuple):
@@ -93,6 +96,7 @@ class StoredDocument(NamedTuple):
     text: str  # the whole text, of a truncated document too
     metadata: dict[str, Any]
     passages: list[tuple[int, int, int]]  # (passage id, start, stop in `text`) of each, ascending
+    outline: str = ""  # as of `NewDocument`
 
 
 class FieldSummary(NamedTuple):

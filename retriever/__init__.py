@@ -34,6 +34,8 @@ if _TYPE_CHECKING:
     from retriever.documents import Fields as Fields
     from retriever.documents.analyzer import Analyzer as Analyzer
     from retriever.documents.analyzer import AnalyzerSettings as AnalyzerSettings
+    from retriever.documents.outline import Mark as Mark
+    from retriever.documents.outline import Place as Place
     from retriever.documents.passages import PassageSettings as PassageSettings
     from retriever.documents.reader import CorpusReader as CorpusReader
     from retriever.encoders.encoder import Encoder as Encoder
@@ -86,6 +88,7 @@ _NAMES = {
     ),
     "retriever.documents": "Document Fields",
     "retriever.documents.analyzer": "Analyzer AnalyzerSettings",
+    "retriever.documents.outline": "Mark Place",
     "retriever.documents.passages": "PassageSettings",
     "retriever.documents.reader": "CorpusReader",
     "retriever.encoders.encoder": "Encoder",

@@ -20,10 +20,13 @@ from cli.options import (
 from cli.output.progress import EncodingProgress, ShardsProgress, warn_metadata, warn_reader
 from cli.output.text import counted, say
 from cli.source_options import (
+    CONTEXT,
     AnalyzerOptions,
+    Context,
     OnLong,
     SourceOptions,
     analyzer_options,
+    context_option,
     document_options,
     sources_argument,
 )
@@ -32,7 +35,10 @@ if TYPE_CHECKING:
     from retriever.documents.reader import CorpusReader
 
 # Options that the other form of output does not have, by parameter.
-_SHARDS_ALONE = ("shard_size", "workers", "ray", "language", "stemming", "stop_words", "types")
+_SHARDS_ALONE = (
+    *("shard_size", "workers", "ray", "passage_context"),
+    *("language", "stemming", "stop_words", "types"),
+)
 
 
 @click.command("encode", cls=Command)
@@ -75,6 +81,7 @@ _SHARDS_ALONE = ("shard_size", "workers", "ray", "language", "stemming", "stop_w
     shown_default="split with --shards, else truncate",
     section="Input",
 )
+@context_option(CONTEXT)
 @encoder_options(MINILM, "layers pooling dtype")
 @option(
     "--workers",
@@ -103,6 +110,7 @@ def encode_command(
     source: SourceOptions,
     as_queries: bool,
     on_long: OnLong | None,
+    passage_context: Context | None,
     encoder: EncoderOptions,
     workers: int | None,
     ray: str | None,
@@ -146,6 +154,7 @@ def encode_command(
                 download=choice.download,
                 analyzer=analyzer.settings(),
                 on_long=on_long,
+                context=passage_context,
                 shard_size=shard_size,
                 workers=workers,
                 ray=ray,

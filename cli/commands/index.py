@@ -22,14 +22,18 @@ from cli.options import (
 )
 from cli.output.text import counted, human_bytes, say, tell
 from cli.source_options import (
+    CONTEXT,
     AnalyzerOptions,
+    Context,
     OnLong,
     SourceOptions,
     StructureOptions,
     analyzer_options,
     compact_option,
+    context_option,
     document_options,
     on_long_option,
+    passage_keywords,
     sources_argument,
     structure_options,
 )
@@ -55,6 +59,7 @@ if TYPE_CHECKING:
 )
 @document_options
 @on_long_option
+@context_option(CONTEXT)
 @encoder_options(MINILM, "layers pooling dtype")
 @analyzer_options
 @structure_options
@@ -68,6 +73,7 @@ def index_command(
     existing: bool,
     source: SourceOptions,
     on_long: OnLong | None,
+    passage_context: Context | None,
     encoder: EncoderOptions,
     analyzer: AnalyzerOptions,
     structure: StructureOptions,
@@ -87,7 +93,6 @@ def index_command(
     """
     from cli.output.progress import EncodingProgress, Stages, warn_metadata, warn_reader
     from retriever import open_store
-    from retriever.documents.passages import PassageSettings
     from retriever.index import Index
     from retriever.index.add import IndexingReport
     from retriever.index.recreation import recreated
@@ -109,10 +114,8 @@ def index_command(
                 device=choice.device,
                 download=choice.download,
                 analyzer=analyzer.settings(),
-                passages=PassageSettings(on_long)
-                if on_long is not None and on_long != "error"
-                else None,
                 structures=structure.settings(),
+                **passage_keywords(on_long, passage_context),
             )
         )
         window = index.encoder_spec.max_length

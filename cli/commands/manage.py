@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,8 +28,11 @@ from cli.output.progress import DocumentsRead, EncodingProgress, Stages
 from cli.output.text import counted, human_bytes, meta_lines, meta_summary, say, tell
 from cli.source_options import (
     AnalyzerOptions,
+    Context,
     StructureOptions,
     analyzer_options,
+    context_option,
+    passage_keywords,
     structure_options,
 )
 from retriever.terminal import table
@@ -132,6 +134,7 @@ def _lines(info: dict[str, Any]) -> Iterator[str]:
         + (", stemmed" if analyzer["stemming"] else "")
         + (", stop words removed" if analyzer["stop_words"] else ""),
         "long texts": f"{long_texts['on_long']}, overlap {long_texts['overlap']} pieces",
+        "context": long_texts["context"],
     }
     for name, value in facts.items():
         yield f"{name:<12} {value}"
@@ -306,6 +309,7 @@ def _show_plan(plan: Any, settings: StructureSettings, *, dry_run: bool, as_json
     shown_default=OWN,
     section="Index",
 )
+@context_option(OWN)
 @analyzer_options
 @structure_options
 @quiet_option
@@ -314,6 +318,7 @@ def reindex_command(
     folder: Location,
     encoder: EncoderOptions,
     on_long: Literal["split", "truncate"] | None,
+    passage_context: Context | None,
     analyzer: AnalyzerOptions,
     structure: StructureOptions,
     quiet: bool,
@@ -334,7 +339,6 @@ def reindex_command(
     with Index.open(folder) as index:
         documents = DocumentsRead(index.info()["documents"])
         analyzer_settings = analyzer.settings(index.analyzer.settings)
-        passages = None if on_long is None else replace(index.passages, on_long=on_long)
         structures = structure.settings(index.structures)
     report = IndexingReport()
     with EncodingProgress(documents, quiet=quiet) as progress:
@@ -345,8 +349,8 @@ def reindex_command(
                 device=choice.device,
                 download=choice.download,
                 analyzer=analyzer_settings,
-                passages=passages,
                 structures=structures,
+                **passage_keywords(on_long, passage_context),
                 progress=progress,
                 report=report,
                 read=documents.count,

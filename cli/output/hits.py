@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -20,7 +21,7 @@ Spans = Sequence[tuple[int, int]]
 
 
 def hit_text(hit: Hit, spans: Spans, *, cells: int, styled: bool, full: bool) -> str:
-    """Rank, score, id and title, then the part of the best passage with the most highlights.
+    """Rank, score, id, lines, title and place, then the part of the passage with most highlights.
 
     `spans` are (start, stop) of the words to highlight, ascending; `cells` is the width of the
     terminal. Without escape codes nothing is highlighted: any other mark could be the text's own.
@@ -29,13 +30,20 @@ def hit_text(hit: Hit, spans: Spans, *, cells: int, styled: bool, full: bool) ->
     if hit.copies:
         title += f"  (+ {len(hit.copies)} near-{'copy' if len(hit.copies) == 1 else 'copies'})"
     head = f"{hit.rank:>3}  {hit.score:.4f}  {on_one_line(hit.id)}"
+    where = ""
+    if (place := hit.place) is not None:
+        if place.lines is not None:
+            head += ":" + "-".join(map(str, sorted({*place.lines})))
+        if text := str(replace(place, lines=None)):
+            where = f"  {on_one_line(text)}"
     if styled:
         head, title = click.style(head, bold=True), click.style(title, fg="cyan")
+        where = click.style(where, dim=True)
     room = (cells - len(_INDENT)) * _LINES
     text, inside = _excerpt(without_controls(hit.passage), spans, None if full else room)
     if styled:
         text = _highlighted(text, inside)
-    return "\n".join([f"{head}{title}", *_wrapped(text, cells)])
+    return "\n".join([f"{head}{title}{where}", *_wrapped(text, cells)])
 
 
 def explanation(hits: Sequence[Hit], settings: SearchSettings) -> str:

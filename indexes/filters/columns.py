@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from indexes.folder.segment import Segment
 
-# The format from which on the table exists.
-VALUES_SINCE = 3
 UNKEPT = "unkept"
 # Characters of the longest value that is kept.
 LONGEST = 1024

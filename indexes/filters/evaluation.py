@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from indexes.files import readable
 from indexes.filters.allowed import Allowed, RanksCache
-from indexes.filters.columns import UNKEPT, VALUES_SINCE, field_numbers, unkept_positions, unpacked
+from indexes.filters.columns import UNKEPT, field_numbers, unkept_positions, unpacked
 from indexes.filters.grammar import (
     Comparison,
     Expression,
@@ -30,6 +30,7 @@ from indexes.filters.grammar import (
     Where,
 )
 from indexes.folder.connection import format_version
+from indexes.folder.documents import VALUES_SINCE
 from indexes.folder.segment import LiveSegment
 
 Mask = NDArray[np.bool_]

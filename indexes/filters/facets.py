@@ -21,7 +21,6 @@ from indexes.files import readable
 from indexes.filters.allowed import Allowed, RanksCache
 from indexes.filters.columns import (
     UNKEPT,
-    VALUES_SINCE,
     field_numbers,
     stored_values,
     unkept_positions,
@@ -30,6 +29,7 @@ from indexes.filters.columns import (
 from indexes.filters.evaluation import LISTED, WAITING, Condition, matching_passages
 from indexes.filters.grammar import compile_where, parse_field, written_field, written_value
 from indexes.folder.connection import format_version
+from indexes.folder.documents import VALUES_SINCE
 from indexes.folder.segment import LiveSegment, contained
 from indexes.protocol import Facet, FacetValue, FieldSummary, FieldType
 

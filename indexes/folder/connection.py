@@ -28,7 +28,7 @@ from indexes.files import damaged, damaged_database, primary_code, readable, sto
 DATABASE_FILE = "index.sqlite"
 SEGMENTS_FOLDER = "segments"
 LOCK_FILE = "writer.lock"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 APPLICATION_ID = 0x52545256  # "RTRV"
 # The view for other programs; see `indexes.folder.documents`.
 CORPUS_VIEW = (

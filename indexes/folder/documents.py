@@ -38,6 +38,8 @@ _METADATA = json.JSONEncoder(
 )
 # Ids handed to SQLite in one statement.
 _BATCH = 10_000
+# The formats from which on there are values of metadata by segment, and outlines.
+VALUES_SINCE, _OUTLINES_SINCE = 3, 4
 
 
 def create_database(folder: Path, settings: Mapping[str, Any]) -> None:
@@ -59,12 +61,13 @@ def create_database(folder: Path, settings: Mapping[str, Any]) -> None:
 
 
 def upgrade(connection: sqlite3.Connection, folder: Path, fill: Callable[[], None]) -> None:
-    """Bring an index to the newest format in one transaction; `fill` fills new tables."""
+    """Bring an index to the newest format in one transaction; `fill` fills those of format 3."""
     found = format_version(connection)
     if found != FORMAT_VERSION:
         with storage_errors(folder), transaction(connection):
             _migrate(connection, found)
-            fill()
+            if found < VALUES_SINCE:
+                fill()
 
 
 def _migrate(connection: sqlite3.Connection, found: int) -> None:
@@ -130,10 +133,20 @@ def _pending_and_metadata_values(database: Database) -> None:
     database.create_view("corpus", CORPUS_VIEW)
 
 
+def _outlines(database: Database) -> None:
+    database.execute("ALTER TABLE documents ADD COLUMN outline TEXT NOT NULL DEFAULT ''")
+
+
 _MIGRATIONS: dict[int, Callable[[Database], None]] = {
     1: _documents_and_segments,
     3: _pending_and_metadata_values,
+    4: _outlines,
 }
+
+
+def outline_column(connection: sqlite3.Connection) -> str:
+    """The outline of a row of `documents`, in SQL; earlier formats have none."""
+    return "outline" if format_version(connection) >= _OUTLINES_SINCE else "''"
 
 
 def metadata_json(metadata: Any) -> str:
@@ -148,10 +161,13 @@ def document_checksum(
     metadata: str,
     content_hash: bytes,
     passages: Sequence[tuple[int, int, int]],
+    outline: str,
 ) -> bytes:
     """16 bytes over everything that SQLite holds of a document."""
     # JSON keeps the parts separate, so that nothing can move from one into another unseen.
-    sealed = json.dumps([id_, title, text, metadata, content_hash.hex(), passages])
+    sealed = json.dumps(
+        [id_, title, text, metadata, content_hash.hex(), passages, *([outline] if outline else [])]
+    )
     return hashlib.blake2b(sealed.encode(), digest_size=16).digest()
 
 
@@ -166,9 +182,9 @@ def insert_document(connection: sqlite3.Connection, document: NewDocument, passa
         document.hash,
     )
     cursor = connection.execute(
-        "INSERT INTO documents (id, title, text, metadata, hash, checksum) "
-        "VALUES (?, ?, ?, ?, ?, ?)",
-        (*row, document_checksum(*row, passages)),
+        "INSERT INTO documents (id, title, text, metadata, hash, checksum, outline) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (*row, document_checksum(*row, passages, document.outline), document.outline),
     )
     doc = cursor.lastrowid
     assert doc is not None
@@ -190,15 +206,15 @@ class MetadataChange(NamedTuple):
 def replace_metadata(connection: sqlite3.Connection, id_: str, after: str) -> MetadataChange | None:
     """Give a stored document other metadata (a JSON object); None for an id that is not stored."""
     row = connection.execute(
-        "SELECT doc, title, text, metadata, hash FROM documents WHERE id = ?", (id_,)
+        "SELECT doc, title, text, metadata, hash, outline FROM documents WHERE id = ?", (id_,)
     ).fetchone()
     if row is None:
         return None
-    doc, title, text, before, content_hash = row
+    doc, title, text, before, content_hash, outline = row
     passages = connection.execute(
         "SELECT passage, start, stop FROM passages WHERE doc = ? ORDER BY passage", (doc,)
     ).fetchall()
-    checksum = document_checksum(id_, title, text, after, content_hash, passages)
+    checksum = document_checksum(id_, title, text, after, content_hash, passages, outline)
     connection.execute(
         "UPDATE documents SET metadata = ?, checksum = ? WHERE doc = ?", (after, checksum, doc)
     )

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.errors import DamagedIndexError
-from indexes.filters.columns import VALUES_SINCE, Value, collected_values, one_zero, unpacked
+from indexes.filters.columns import Value, collected_values, one_zero, unpacked
 from indexes.folder.checksums import SegmentSums
 from indexes.folder.connection import (
     DATABASE_FILE,
@@ -22,7 +22,7 @@ from indexes.folder.connection import (
     format_version,
     read_setting,
 )
-from indexes.folder.documents import document_checksum, read_waiting
+from indexes.folder.documents import VALUES_SINCE, document_checksum, outline_column, read_waiting
 from indexes.folder.segment import (
     MANIFEST_FILE,
     Segment,
@@ -122,14 +122,15 @@ def _problems(folder: Path, connection: sqlite3.Connection) -> Iterator[str]:
 
 def _altered_documents(connection: sqlite3.Connection) -> Iterator[str]:
     rows = connection.execute(
-        "SELECT doc, id, title, text, metadata, hash, checksum FROM documents ORDER BY doc"
+        "SELECT doc, id, title, text, metadata, hash, checksum, "  # noqa: S608
+        f"{outline_column(connection)} FROM documents ORDER BY doc"
     )
-    for doc, id_, title, text, metadata, content_hash, checksum in rows:
+    for doc, id_, title, text, metadata, content_hash, checksum, outline in rows:
         passages = connection.execute(
             "SELECT passage, start, stop FROM passages WHERE doc = ? ORDER BY passage", (doc,)
         ).fetchall()
         try:
-            found = document_checksum(id_, title, text, metadata, content_hash, passages)
+            found = document_checksum(id_, title, text, metadata, content_hash, passages, outline)
             altered = found != checksum
         except (AttributeError, TypeError, ValueError):
             altered = True

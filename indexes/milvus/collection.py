@@ -6,7 +6,8 @@ document, ordinal   a hash of the document's id, and the place
 id, metadata        of the document; the metadata as JSON
 text                the document's text from the passage on, up to the next one
 head                as JSON: title, hash and number of passages of the document; start and stop of
-                    the passage, and where `text` begins
+                    the passage, and where `text` begins; of an outline what stands from there on up
+                    to the next passage
 length              number of terms of the passage
 terms, counts       hashes of its distinct terms, and how often it holds each
 facts, values       what filters read: see `indexes.milvus.filters`
@@ -20,6 +21,7 @@ name. A document's row of ordinal 0 is written last: with it, the others are the
 from __future__ import annotations
 
 import json
+import math
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -157,6 +159,7 @@ def passage_rows(
     shared = metadata_fields(document.id, document.title, document.metadata)
     shared |= {"document": number_of(document.id), "id": document.id}
     rows: list[Row] = []
+    marks = json.loads(document.outline or "[]")
     for ordinal, (start, stop) in enumerate(document.spans):
         # The texts of the rows overlap where passages do, and leave nothing out.
         following = document.spans[ordinal + 1 :]
@@ -168,6 +171,11 @@ def passage_rows(
         _check(document.id, "distinct terms of a passage", len(counts), _MOST_ELEMENTS)
         head: Row = {"title": document.title, "hash": document.hash.hex()}
         head |= {"passages": len(document.spans), "start": start, "stop": stop, "offset": offset}
+        if marks:
+            last = following[0][0] if following else math.inf
+            head["outline"] = [mark for mark in marks if offset <= mark[0] < last]
+            size = len(json.dumps(head))
+            _check(document.id, "bytes of title and outline of a passage", size, _MOST_BYTES)
         length = len(terms[ordinal])
         rows.append(
             {
@@ -211,7 +219,9 @@ def document_of(rows: Iterable[Row]) -> StoredDocument | None:
             text = text[: head["offset"]] + row["text"]
         passages.append((row["passage"], head["start"], head["stop"]))
     row = ordered[0]
-    return StoredDocument(row["id"], first["title"], text, row["metadata"], passages)
+    marks = [mark for head in heads for mark in head.get("outline", ())]
+    outline = json.dumps(marks, ensure_ascii=False, separators=(",", ":")) if marks else ""
+    return StoredDocument(row["id"], first["title"], text, row["metadata"], passages, outline)
 
 
 def dimension_of(term: int) -> int:

@@ -203,11 +203,18 @@ class MilvusView(View):
 
     def passages(self, passages: Sequence[int]) -> dict[int, Passage]:
         """The stored passages with these ids; their texts are blank before the passage."""
-        found = {}
-        for passage, row in self._passages(passages, ["text", *HEAD]).items():
-            head, text = row["head"], " " * row["head"]["offset"] + row["text"]
-            whose = row["id"], head["title"], text, row["metadata"]
-            found[passage] = Passage(passage, *whose, head["start"], head["stop"])
+        found, rows = {}, self._passages(passages, ["text", *HEAD])
+        # Where a passage is depends on all that precedes it.
+        outlined = {row["document"] for row in rows.values() if "outline" in row["head"]}
+        whole = {one.id: one for one in self._documents(sorted(outlined))}
+        for passage, row in rows.items():
+            id_, head, text, outline = row["id"], row["head"], row["text"], ""
+            if id_ in whole:
+                text, outline = whole[id_].text, whole[id_].outline
+            else:
+                text = " " * head["offset"] + text
+            whose = id_, head["title"], text, row["metadata"]
+            found[passage] = Passage(passage, *whose, head["start"], head["stop"], outline)
         return found
 
     def vectors(self, passages: Sequence[int]) -> NDArray[np.float32]:

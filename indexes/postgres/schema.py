@@ -8,7 +8,8 @@ indexes         a row for each index: its name (none while it is to replace anot
                 with a checksum, its generation, and the counts that BM25 needs
 batches         for each index, the groups of passages whose postings lie together
 fields          for each index, the top-level fields of metadata
-documents_N     of index N: id, title, text, metadata, a hash of title and text, a checksum
+documents_N     of index N: id, title, text, metadata, a hash of title and text, a checksum,
+                an outline, which tables of earlier releases get from their next writer
 passages_N      passage id, document, characters, number of terms, vector
 postings_N      blocks of postings, see `indexes.postgres.postings`
 deleted_N       deleted passages whose postings are still there
@@ -84,7 +85,8 @@ _OF_INDEX = (
         metadata jsonb NOT NULL,
         exact text,
         hash bytea NOT NULL,
-        checksum bytea NOT NULL
+        checksum bytea NOT NULL,
+        outline text NOT NULL DEFAULT ''
     )""",
     "CREATE INDEX ON {documents} USING gin (metadata jsonb_path_ops)",
     """CREATE TABLE {passages} (
@@ -130,6 +132,11 @@ class Tables:
     def rows(self, text: str, *values: Any, **parts: sql.Composable) -> list[tuple[Any, ...]]:
         """What a statement returns."""
         return self.execute(text, *values, **parts).fetchall()
+
+    def have_outlines(self) -> bool:
+        """Whether the documents have a column for outlines; they stay locked against a drop."""
+        description = self.execute("SELECT * FROM {documents} LIMIT 0").description
+        return any(column.name == "outline" for column in description or ())
 
 
 def has_tables(connection: Connection, location: Location) -> bool:

@@ -185,8 +185,9 @@ class PostgresWriter(Writer):
                     content = (document.id, document.title, document.text)
                     spanned = zip(own.tolist(), document.spans, strict=True)
                     passages = [(passage, *span) for passage, span in spanned]
-                    checksum = document_checksum(*content, "", document.hash, passages)
-                    row_values = (*content, *written, document.hash, checksum)
+                    outline = document.outline
+                    checksum = document_checksum(*content, "", document.hash, passages, outline)
+                    row_values = (*content, *written, document.hash, checksum, outline)
                     copy.write_row((int(own[0]), *row_values))
             if changed:
                 cursor.executemany(
@@ -361,7 +362,7 @@ class PostgresWriter(Writer):
 
 
 _COPY_DOCUMENTS = (
-    "COPY {documents} (doc, id, title, text, metadata, exact, hash, checksum) FROM STDIN"
+    "COPY {documents} (doc, id, title, text, metadata, exact, hash, checksum, outline) FROM STDIN"
 )
 
 
@@ -451,8 +452,12 @@ class PostgresStore(Store):
                         f"{self._location}: another index has just taken its place; run the same "
                         "command again"
                     )
+            tables = Tables(connection, row.number)
+            if not tables.have_outlines():
+                column = "ADD COLUMN IF NOT EXISTS outline text NOT NULL DEFAULT ''"
+                tables.execute(f"ALTER TABLE {{documents}} {column}")
             connection.execute('CREATE TEMP TABLE touched (id text COLLATE "C" PRIMARY KEY)')
-            yield PostgresWriter(self._location, Tables(connection, row.number))
+            yield PostgresWriter(self._location, tables)
 
     @contextmanager
     def replacement(self, begun_with: str) -> Iterator[PostgresStore]:

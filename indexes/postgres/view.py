@@ -91,8 +91,8 @@ class PostgresReader:
                 raise missing(self._location)
             tables = Tables(connection, row.number)
             # From here on, whoever drops the tables waits.
-            tables.execute("SELECT FROM {documents} LIMIT 0")
-            return PostgresView(self._location, tables, row, self._filtered)
+            outline = sql.SQL("d.outline" if tables.have_outlines() else "''::text")
+            return PostgresView(self._location, tables, row, self._filtered, outline)
         except BaseException as error:
             connection.close()
             # There are no indexes, or another one took its place just now.
@@ -139,12 +139,18 @@ class PostgresView(View):
     """One commit of an index; see `indexes.protocol.View`. It serves the thread that opened it."""
 
     def __init__(
-        self, location: Location, tables: Tables, row: IndexRow, filtered: Filtered
+        self,
+        location: Location,
+        tables: Tables,
+        row: IndexRow,
+        filtered: Filtered,
+        outline: sql.SQL,
     ) -> None:
         self.location = location
         self.tables = tables
         self.row = row
         self.filtered = filtered
+        self._outline = outline
 
     def rows(self, text: str, *values: Any, **parts: sql.Composable) -> list[tuple[Any, ...]]:
         """What a statement over the tables of the index returns."""
@@ -249,13 +255,14 @@ class PostgresView(View):
         """The stored passages with these ids."""
         rows = self.rows(
             "SELECT p.passage, d.id, d.title, d.text, d.metadata::text, d.exact, p.start, "
-            "p.stop FROM {passages} AS p JOIN {documents} AS d USING (doc) "
+            "p.stop, {outline} FROM {passages} AS p JOIN {documents} AS d USING (doc) "
             "WHERE p.passage = ANY(%s)",
             np.array(passages, np.int64),
+            outline=self._outline,
         )
         found = {
-            passage: Passage(passage, id_, title, text, read_metadata(metadata, exact), start, stop)
-            for passage, id_, title, text, metadata, exact, start, stop in rows
+            passage: Passage(passage, id_, title, text, read_metadata(metadata, exact), *place)
+            for passage, id_, title, text, metadata, exact, *place in rows
         }
         return self._complete(passages, found)
 
@@ -269,7 +276,7 @@ class PostgresView(View):
 
     def document(self, id_: str) -> StoredDocument | None:
         """One document, or None if the index has none with that id."""
-        rows = self.rows(f"{_DOCUMENT} WHERE d.id = %s", id_)
+        rows = self.rows(f"{_DOCUMENT} WHERE d.id = %s", id_, outline=self._outline)
         return self._stored(rows[0]) if rows else None
 
     def documents(self) -> Iterator[StoredDocument]:
@@ -283,15 +290,15 @@ class PostgresView(View):
             self.tables.connection.cursor(name, binary=True) as cursor,
         ):
             cursor.itersize = _STREAMED
-            cursor.execute(self.tables.statement(text))
+            cursor.execute(self.tables.statement(text, outline=self._outline))
             yield from cursor
 
     def _stored(self, row: tuple[Any, ...]) -> StoredDocument:
-        id_, title, text, metadata, exact, content_hash, checksum, *spans = row
+        id_, title, text, metadata, exact, content_hash, checksum, outline, *spans = row
         passages = sorted(zip(*spans, strict=True))
-        if document_checksum(id_, title, text, "", content_hash, passages) != checksum:
+        if document_checksum(id_, title, text, "", content_hash, passages, outline) != checksum:
             raise damaged(self.location, f"the document {id_!r} was altered")
-        return StoredDocument(id_, title, text, read_metadata(metadata, exact), passages)
+        return StoredDocument(id_, title, text, read_metadata(metadata, exact), passages, outline)
 
     def count_documents(self) -> int:
         """Number of documents."""
@@ -402,7 +409,7 @@ _PASSING = (
     "WHERE {where}) AS x"
 )
 _DOCUMENT = (
-    "SELECT d.id, d.title, d.text, d.metadata::text, d.exact, d.hash, d.checksum, "
+    "SELECT d.id, d.title, d.text, d.metadata::text, d.exact, d.hash, d.checksum, {outline}, "
     "ARRAY(SELECT passage FROM {passages} AS p WHERE p.doc = d.doc ORDER BY passage), "
     "ARRAY(SELECT start FROM {passages} AS p WHERE p.doc = d.doc ORDER BY passage), "
     "ARRAY(SELECT stop FROM {passages} AS p WHERE p.doc = d.doc ORDER BY passage) "

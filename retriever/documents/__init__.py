@@ -15,7 +15,7 @@ from hashlib import blake2b
 from itertools import islice
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeGuard, get_args
 
-from retriever.documents.outline import Outline
+from retriever.documents.outline import Outline, outline_fault, parsed_outline
 from retriever.errors import ConfigError, SourceError
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
@@ -24,6 +24,8 @@ ColumnType = Literal["string", "number", "boolean", "date"]
 ID_NAMES = ("id", "_id")
 TEXT_NAMES = ("text", "contents", "passage", "sentence")
 TITLE_NAMES = ("title",)
+# Of what `outline_json` gives; a field of that name that is nothing of the kind is metadata.
+OUTLINE_NAME = "outline"
 
 _MAX_DEPTH = 100
 _INT64 = range(-(2**63), 2**63)
@@ -115,6 +117,8 @@ def document_fault(document: Document) -> str | None:
             return f"{role} is {value!r:.60}, expected a string"
         if (fault := fault_of(value)) is not None:
             return f"{role} {fault}"
+    if document.outline and (fault := outline_fault(document.outline, len(document.text))):
+        return f"outline: {fault}"
     return metadata_fault(document.metadata)
 
 
@@ -328,12 +332,16 @@ class Assembler:
         title = values.pop(name, None)
         if title is not None:
             title = _checked("title", f"the title field {name!r}", title, where)
+        outline = record.outline
+        if not outline and (found := parsed_outline(values.get(OUTLINE_NAME), text)) is not None:
+            outline = found
+            del values[OUTLINE_NAME]
         metadata, faults = _storable_metadata(values)
         for name, fault in faults.items():
             if self._leave_out is None:
                 raise SourceError(f"{where}: the field {name!r} {fault}")
             self._leave_out(where, name, fault)
-        return Document(id_, text, title, metadata, record.outline)
+        return Document(id_, text, title, metadata, outline)
 
     def _check_present(self, where: str, values: dict[str, Any]) -> None:
         if self._text_name is None:

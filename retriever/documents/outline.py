@@ -1,10 +1,19 @@
-"""What stands where in the text of a document: its outline."""
+"""What stands where in the text of a document: its outline, and where a passage is by it."""
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, TypeAlias
+import json
+import re
+from bisect import bisect_right
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 MarkKind = Literal["page", "heading", "line", "message"]
+
+_KINDS = get_args(MarkKind)
+_BETWEEN = " › "
+_NUMBER, _LABEL = re.compile("[0-9]{1,9}"), re.compile("[^\0\n\ud800-\udfff]*")
 
 
 class Mark(NamedTuple):
@@ -27,3 +36,132 @@ class Mark(NamedTuple):
 
 # Marks by offset, ascending.
 Outline: TypeAlias = tuple[Mark, ...]
+
+
+def outline_fault(outline: object, length: int) -> str | None:
+    """What keeps an outline of a text of `length` characters from being stored, or None."""
+    if not isinstance(outline, tuple):
+        return "is not a tuple of marks"
+    for number, mark in enumerate(outline, 1):
+        if not isinstance(mark, Mark) or [*map(type, mark)] != [int, str, str, int]:
+            return f"mark {number} is {mark!r:.80}, which is no mark"
+        levels = range(1, 7) if mark.kind == "heading" else range(1)
+        label = _NUMBER if mark.kind == "line" else _LABEL
+        if (
+            mark.kind not in _KINDS
+            or mark.level not in levels
+            or not label.fullmatch(mark.label)
+            or not 0 <= mark.offset <= length
+        ):
+            return f"mark {number} is {mark!r:.200}, which no text of {length} characters has"
+    if any(after[0] < before[0] for before, after in pairwise(outline)):
+        return "has marks that are not in ascending order of their offsets"
+    return None
+
+
+def outline_json(outline: Outline) -> str:
+    """As it is stored: arrays of offset, kind, label and, of a heading, level; empty if none."""
+    if not outline:
+        return ""
+    rows = [mark if mark.level else mark[:3] for mark in outline]
+    return json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
+
+
+def read_outline(text: str) -> Outline:
+    """The outline of `outline_json`."""
+    return tuple(Mark(*row) for row in json.loads(text)) if text else ()
+
+
+def parsed_outline(value: object, text: str) -> Outline | None:
+    """The outline that a field of a record holds, as `outline_json` has it; None if it is none."""
+    if not isinstance(value, list) or not value:
+        return None
+    rows = [row for row in value if isinstance(row, list) and 3 <= len(row) <= 4]
+    outline = tuple(Mark(*row) for row in rows)
+    found = len(rows) == len(value) and outline_fault(outline, len(text)) is None
+    return outline if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a passage is in its document; `str` says it in words.
+
+    Attributes:
+        pages: the labels of its first and last page; None in a document without pages.
+        headings: the path of headings above its beginning, or that it begins with.
+        lines: the numbers of its first and last line in the source; None if they are not known.
+        message: date, sender and subject of the message that it begins in; None if there is none.
+    """
+
+    pages: tuple[str, str] | None = None
+    headings: tuple[str, ...] = ()
+    lines: tuple[int, int] | None = None
+    message: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values, without what is not known."""
+        known = {name: getattr(self, name) for name in self.__slots__}
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in known.items()
+            if value
+        }
+
+    def __str__(self) -> str:
+        parts = [_range("page", self.pages), self.message or "", _BETWEEN.join(self.headings)]
+        return ", ".join(filter(None, [*parts, _range("line", self.lines)]))
+
+
+def _range(name: str, ends: tuple[object, object] | None) -> str:
+    if ends is None:
+        return ""
+    first, last = ends
+    return f"{name} {first}" if first == last else f"{name}s {first}-{last}"
+
+
+def place(outline: Outline, text: str, span: tuple[int, int]) -> Place:
+    """Where the characters of a text from `start` to `stop` are; white space at the ends aside."""
+    passage = text[slice(*span)]
+    start = span[0] + len(passage) - len(passage.lstrip())
+    last = max(start, span[0] + len(passage.rstrip()) - 1)
+    begun = bisect_right(outline, start, key=_offset)
+    ended = bisect_right(outline, last, begun, key=_offset)
+    page, line, message = (_last(outline, begun, kind) for kind in ("page", "line", "message"))
+    last_page, last_line = (_last(outline, ended, kind) for kind in ("page", "line"))
+    lines = None
+    if line is not None and last_line is not None:
+        lines = _line_at(line, text, start), _line_at(last_line, text, last)
+    return Place(
+        None if last_page is None else ((page or last_page).label, last_page.label),
+        tuple(mark.label for mark in heading_path(outline, start)),
+        lines,
+        None if message is None else message.label,
+    )
+
+
+def heading_path(outline: Outline, offset: int) -> list[Mark]:
+    """The headings above a character, the highest first; one that begins there is the last."""
+    path: list[Mark] = []
+    level = 7
+    for number in range(bisect_right(outline, offset, key=_offset) - 1, -1, -1):
+        mark = outline[number]
+        if mark.kind == "message" or level == 1:
+            break
+        if mark.kind == "heading" and mark.level < level:
+            path.append(mark)
+            level = mark.level
+    return path[::-1]
+
+
+def _offset(mark: Mark) -> int:
+    return mark.offset
+
+
+def _last(outline: Outline, stop: int, kind: MarkKind) -> Mark | None:
+    """The last mark of a kind among the first `stop`."""
+    numbers = range(stop - 1, -1, -1)
+    return next((outline[number] for number in numbers if outline[number].kind == kind), None)
+
+
+def _line_at(mark: Mark, text: str, offset: int) -> int:
+    return int(mark.label) + text.count("\n", mark.offset, offset)

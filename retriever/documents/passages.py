@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from retriever.documents import Document
+from retriever.documents.outline import MarkKind, heading_path
 from retriever.errors import ConfigError
 from retriever.settings import check_settings, setting
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 BLOCK = 2**18
 
 OnLong = Literal["split", "truncate", "error"]
+Context = Literal["title", "headings", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,10 @@ class PassageSettings:
     Attributes:
         on_long: ``split`` into overlapping passages, or ``truncate`` to the first window.
         overlap: maximum number of word pieces that neighboring passages share, 0 or more.
+        context: what goes before the text of a passage for the encoder and BM25: the ``title`` of
+            its document, that and the ``headings`` above it, or ``none``.
+        structure: whether passages of documents with an outline follow it; off in an index of an
+            earlier release.
 
     Raises:
         ConfigError: a value is out of range.
@@ -35,21 +41,126 @@ class PassageSettings:
 
     on_long: Literal["split", "truncate"] = setting("split", "Treatment of long texts.")
     overlap: int = setting(48, "Maximum number of word pieces of an overlap.", low=0)
+    context: Literal["title", "headings", "none"] = setting("title", "What precedes a passage.")
+    structure: bool = field(default=True, compare=False)
 
     def __post_init__(self) -> None:
         check_settings(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """The settings that an index or shards were made with; earlier ones lack the last two."""
+        return cls(**{**_EARLIER, **value})
+
+    def to_json(self) -> dict[str, Any]:
+        """As `from_json` reads them; those of an earlier release as it wrote them."""
+        return {
+            name: value for name, value in asdict(self).items() if value != _EARLIER.get(name, ...)
+        }
+
+
+_EARLIER = {"context": "title", "structure": False}
 
 
 # A sentence ends at closing punctuation before white space, at a full-width stop, or at a line
 # break that starts a new paragraph or list item.
 _SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]*\s+|[。！？]+|\n\s*\n|\n(?=\s*[-*#>])")
 _WORD_START = re.compile(r"(?<=\s)\S")
+_WORD = re.compile(r"\w")
+_LINE_START = re.compile(r"(?<=\n)")
+# Blank lines, and the white space at the beginning of the next one that is not.
+_BLANK_LINES = re.compile(r"\n(?:[ \t\r]*\n)+([ \t]*)(?=\S)")
+_FENCE = re.compile(
+    r"^ {0,3}(`{3,})[^`\n]*\n.*?(?:^ {0,3}\1`*[ \t]*$|\Z)", re.DOTALL | re.MULTILINE
+)
+# A heading as it stands in a text, perhaps with a line of punctuation above and below it, and the
+# white space that follows.
+_HEADING = re.compile(r"(?:([^\w\s])\1{2,}[ \t]*\n)?[^\n]*(?:\n([^\w\s])\2{2,}[ \t]*(?=\n|\Z))?\s*")
+# Characters of a heading that go before a passage.
+_LONGEST_HEADING = 100
 
 
-def passage_text(document: Document, span: tuple[int, int] | None) -> str:
-    """What is encoded and analyzed for a passage: the title, if any, before its characters."""
-    text = document.text if span is None else document.text[span[0] : span[1]]
-    return f"{document.title} {text}" if document.title else text
+def passage_text(
+    document: Document, span: tuple[int, int] | None, context: Context = "title"
+) -> str:
+    """What is encoded and analyzed for a passage: its context, if any, before its characters."""
+    start, stop = (0, len(document.text)) if span is None else span
+    text = document.text[start:stop]
+    if context == "none" and not document.text.isspace() and document.text:
+        return text
+    before = document.title or ""
+    if context == "headings" and document.outline:
+        start += len(text) - len(text.lstrip())
+        before = " ".join([before, *_headings_above(document, start)]).lstrip()
+    return f"{before} {text}" if before else text
+
+
+def _headings_above(document: Document, start: int) -> list[str]:
+    """The headings above a passage, without one that it begins with or that is the title."""
+    path = heading_path(document.outline, start)
+    # What is before the first word of a heading, such as number signs, may be no part of a passage.
+    above = [mark for mark in path if _WORD.search(document.text, mark.offset, start)]
+    labels = [mark.label[:_LONGEST_HEADING] for mark in above]
+    return labels[1:] if labels[:1] == [document.title] else labels
+
+
+class _Structure(NamedTuple):
+    """Where passages of a text end best; all ascending.
+
+    Attributes:
+        sections: where headings and messages begin.
+        paragraphs: where these, pages, fences and what is not indented after a blank line begin.
+        blocks: where these, and what else follows a blank line, begin.
+        headings: the beginning of each heading and of what follows it, between which none ends.
+    """
+
+    sections: list[int]
+    paragraphs: list[int]
+    blocks: list[int]
+    headings: list[tuple[int, int]]
+
+    @classmethod
+    def of(cls, document: Document) -> Self:
+        """The structure of a document with an outline."""
+        text = document.text
+        fences = [match.span() for match in _FENCE.finditer(text)]
+        paragraphs = [place for fence in fences for place in fence]
+        blocks: list[int] = []
+        for match in _BLANK_LINES.finditer(text):
+            place = match.start(1)
+            fence = bisect_right(fences, (place, len(text)))
+            fenced = fence > 0 and place < fences[fence - 1][1]
+            (blocks if match[1] or fenced else paragraphs).append(place)
+        marks = {
+            kind: [one.offset for one in document.outline if one.kind == kind] for kind in _ENDS
+        }
+        sections = sorted(marks["heading"] + marks["message"])
+        headings = [(place, _heading_end(text, place)) for place in marks["heading"]]
+        paragraphs = sorted([*paragraphs, *sections, *marks["page"]])
+        return cls(sections, paragraphs, sorted([*blocks, *paragraphs]), headings)
+
+    def within(self, start: int, stop: int) -> Self:
+        """What there is from `start` to `stop`, counted from `start`."""
+
+        def part(places: list[int]) -> list[int]:
+            chosen = places[bisect_left(places, start) : bisect_left(places, stop)]
+            return [place - start for place in chosen]
+
+        first, last = bisect_left(self.headings, (start,)), bisect_left(self.headings, (stop,))
+        headings = [(begin - start, end - start) for begin, end in self.headings[first:last]]
+        return type(self)(part(self.sections), part(self.paragraphs), part(self.blocks), headings)
+
+
+_ENDS: tuple[MarkKind, ...] = ("heading", "message", "page")
+# Their rank among the ends of passages.
+_SENTENCES = 3
+
+
+def _heading_end(text: str, start: int) -> int:
+    """Where what follows a heading begins."""
+    match = _HEADING.match(text, start)
+    assert match is not None
+    return match.end()
 
 
 def cut_document(
@@ -59,8 +170,11 @@ def cut_document(
 
     Its text is read in blocks, of which one is in memory; the passages are those of the whole.
     """
-    window, text = encoder.spec.max_length, document.text
-    around = len(encoder.tokenize([passage_text(document, (0, 0))])[0])
+    window, text, context = encoder.spec.max_length, document.text, settings.context
+    structure = _Structure.of(document) if settings.structure and document.outline else None
+    places = [0, *(mark.offset + 1 for mark in document.outline if mark.kind == "heading")]
+    contexts = (passage_text(document, (one, one), context) for one in places)
+    around = len(encoder.tokenize([max(contexts, key=len)])[0])
     # A title that fills the window would leave no room for text: it gets at most half.
     budget = max(window - around, window // 2)
     start: int | None = 0
@@ -69,14 +183,17 @@ def cut_document(
         block = text[start : _block_end(text, start, size)]
         is_last = start + len(block) == len(text)
         offsets = encoder.piece_offsets(block)
+        here = None if structure is None else structure.within(start, start + len(block))
         while True:
             overlap = min(settings.overlap, budget // 2)
-            inside = split_passages(block, offsets, budget, overlap, max(covered - start, 0))
+            known = max(covered - start, 0)
+            inside = split_passages(block, offsets, budget, overlap, known, here)
             spans = [(start + first, start + stop) for first, stop in inside]
             # Where the last passage of a block ends depends on what follows.
             following = None if is_last else spans.pop()[0]
             truncated = settings.on_long == "truncate" and (len(spans) > 1 or not is_last)
-            texts = [passage_text(document, span) for span in spans[: 1 if truncated else None]]
+            kept = spans[: 1 if truncated else None]
+            texts = [passage_text(document, span, context) for span in kept]
             rows = encoder.tokenize(texts)
             excess = max(map(len, rows), default=0) - window
             # The pieces of a passage can differ slightly from those of its span in the block.
@@ -103,7 +220,12 @@ def _block_end(text: str, start: int, size: int) -> int:
 
 
 def split_passages(
-    text: str, offsets: Sequence[tuple[int, int]], budget: int, overlap: int, covered: int = 0
+    text: str,
+    offsets: Sequence[tuple[int, int]],
+    budget: int,
+    overlap: int,
+    covered: int = 0,
+    structure: _Structure | None = None,
 ) -> list[tuple[int, int]]:
     """Cut a text into passages of at most `budget` pieces; all begin and end after the one before.
 
@@ -111,12 +233,22 @@ def split_passages(
     begins with the whole sentences found in the last `overlap` pieces, or, where a sentence was
     cut, about `overlap` pieces back at a word. An earlier passage holds the first `covered`
     characters.
+
+    With a structure, a passage ends at the last section that begins in the last three quarters of
+    what fits, else at the last paragraph or block in its last half, else at a sentence in its last
+    three quarters, a line, a word or a piece; never at the end of a heading. The next one begins
+    with no sentence of an earlier section.
     """
     if len(offsets) <= budget:
         return [(0, len(text))]
     starts = [start for start, _ in offsets]
     sentences = _pieces_at(starts, (match.end() for match in _SENTENCE_END.finditer(text)))
     words = _pieces_at(starts, (match.start() for match in _WORD_START.finditer(text)))
+    sections: list[int] = []
+    # Where passages may end, best first, and the part of what fits in which they do not.
+    ends = [(sentences, 0.0), (words, 0.0)]
+    if structure is not None:
+        sections, ends = _structured_ends(text, starts, structure, sentences, words)
     spans: list[tuple[int, int]] = []
     first, stop = 0, bisect_left(starts, covered)
     while True:
@@ -125,11 +257,44 @@ def split_passages(
             spans.append((starts[first] if spans else 0, len(text)))
             return spans
         # An end within the overlap would make a passage with nothing new.
-        at_sentence = _last_in(sentences, stop + 1, limit)
-        stop = at_sentence or _last_in(words, stop + 1, limit) or limit
+        end, choices = None, words
+        for choices, share in ends:
+            if end := _last_in(choices, max(stop + 1, first + int(share * budget)), limit):
+                break
+        stop = end or limit
         spans.append((starts[first] if spans else 0, offsets[stop - 1][1]))
-        choices = sentences if at_sentence else words
+        if structure is not None and choices is not ends[-1][0]:
+            choices = ends[_SENTENCES][0]
         first = _first_in(choices, max(first + 1, stop - overlap), stop) or stop
+        first = _last_in(sections, first, stop) or first
+
+
+def _structured_ends(
+    text: str,
+    starts: Sequence[int],
+    structure: _Structure,
+    sentences: Sequence[int],
+    words: Sequence[int],
+) -> tuple[list[int], list[tuple[list[int], float]]]:
+    """Pieces that begin sections, and those before which a passage may end, as ranked above."""
+    kept = {
+        piece
+        for begin, end in structure.headings
+        for piece in range(bisect_left(starts, begin) + 1, bisect_left(starts, end) + 1)
+    }
+    lines = _pieces_at(starts, (match.start() for match in _LINE_START.finditer(text)))
+    ranked: list[tuple[list[int], float]] = []
+    for more, share in (
+        (_pieces_at(starts, structure.sections), 0.25),
+        (_pieces_at(starts, structure.paragraphs), 0.5),
+        (_pieces_at(starts, structure.blocks), 0.5),
+        (sentences, 0.25),
+        (lines, 0.0),
+        (words, 0.0),
+    ):
+        above = ranked[-1][0] if ranked else []
+        ranked.append((sorted({*above, *more} - kept), share))
+    return ranked[0][0], ranked
 
 
 def _pieces_at(starts: Sequence[int], boundaries: Iterable[int]) -> list[int]:

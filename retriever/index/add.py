@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from indexes import Committer, NewDocument, Stage, metadata_json, no_progress
 from retriever.documents import Document, content_id, document_fault
 from retriever.documents.analyzer import Analyzer
+from retriever.documents.outline import outline_json
 from retriever.documents.passages import BLOCK, OnLong, PassageSettings, cut_document, passage_text
 from retriever.errors import SourceError
 from retriever.index.ready import ReadyDocument, require_sound, unit_vectors
@@ -194,7 +195,13 @@ class _Entry:
         """What the writer stores of it."""
         document = self.document
         return NewDocument(
-            document.id, document.title, document.text, document.metadata, self.hash, self.spans
+            document.id,
+            document.title,
+            document.text,
+            document.metadata,
+            self.hash,
+            self.spans,
+            outline_json(document.outline),
         )
 
 
@@ -306,7 +313,7 @@ class Indexer:
         for id_, one in taken.items():
             document = one.document if isinstance(one, ReadyDocument) else one
             self._supersede(id_)
-            head, digest = heads.get(id_), content_hash(document)
+            head, digest = heads.get(id_), content_hash(document, self._passages)
             if document.is_empty:
                 emptied += [id_] if heads.pop(id_, None) else []
             elif head is not None and head.hash == digest:
@@ -376,7 +383,8 @@ class Indexer:
         window = encoder.spec.max_length
         # How many pieces a text of several blocks has in all matters only where it is refused.
         block = math.inf if self._on_long == "error" else BLOCK
-        wholes = [passage_text(one, None) for one, *_ in texts if len(one.text) <= block]
+        context = self._passages.context
+        wholes = [passage_text(one, None, context) for one, *_ in texts if len(one.text) <= block]
         tokenized = iter(encoder.tokenize(wholes))
         for document, digest, is_new in texts:
             entry = self._enter(document, digest, is_new=is_new)
@@ -402,12 +410,13 @@ class Indexer:
         entry.spans += spans
         entry.terms += self._terms(entry.document, spans)
         for span, row in zip(spans, pieces, strict=True):
-            digest = _digest(passage_text(entry.document, span))
+            digest = _digest(passage_text(entry.document, span, self._passages.context))
             self._waiting.append(_Passage(entry, digest, row))
             self._waiting_pieces += len(row)
 
     def _terms(self, document: Document, spans: Sequence[tuple[int, int]]) -> list[list[str]]:
-        return [self._analyzer.tokens(passage_text(document, span)) for span in spans]
+        context = self._passages.context
+        return [self._analyzer.tokens(passage_text(document, span, context)) for span in spans]
 
     def _is_due(self) -> bool:
         return (
@@ -552,10 +561,11 @@ class Indexer:
         self._write()
 
 
-def content_hash(document: Document) -> bytes:
-    """16 bytes that change when title or text does."""
+def content_hash(document: Document, settings: PassageSettings) -> bytes:
+    """16 bytes that change when title or text does, or an outline that passages follow."""
     title = document.title or ""
-    return _digest(f"{len(title)} {title}{document.text}")
+    outline = outline_json(document.outline) if settings.structure else ""
+    return _digest(f"{len(title)} {title}{document.text}{outline and chr(0) + outline}")
 
 
 def _digest(text: str) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, Self, TypedDict
 
 from indexes import Store, StructureSettings, View
@@ -34,6 +34,8 @@ class IndexKeywords(TypedDict, total=False):
     stop_words: bool
     on_long: Literal["split", "truncate"]
     overlap: int
+    context: Literal["title", "headings", "none"]
+    structure: bool
     index_type: str
     memory_bytes: int | None
 
@@ -45,18 +47,21 @@ class IndexSettings:
     analyzer: AnalyzerSettings | None = None
     passages: PassageSettings | None = None
     structures: StructureSettings | None = None
+    # Single values that are asked for, by part: an existing index keeps its other ones.
+    single: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, keywords: Mapping[str, Any]) -> Self:
         """The settings that `IndexKeywords` ask for; TypeError if one is unknown or given twice."""
         given = dict(keywords)
-        parts: dict[str, Any] = {}
+        parts: dict[str, Any] = {"single": {}}
         for name, kind in _PARTS.items():
             whole = given.pop(name, None)
             single = {one.name: given.pop(one.name) for one in fields(kind) if one.name in given}
             if whole is not None and single:
                 raise TypeError(f"{name} and {min(single)} are both given: give one of them")
             parts[name] = kind(**single) if single else whole
+            parts["single"][name] = single
         if given:
             known = (*IndexKeywords.__annotations__, "model", "encoder")
             raise unexpected_keyword(min(given), known)
@@ -64,26 +69,30 @@ class IndexSettings:
 
     def completed(self, own: IndexSettings) -> IndexSettings:
         """These settings, and where none is asked for, those of `own`."""
-        return IndexSettings(
-            self.analyzer or own.analyzer,
-            self.passages or own.passages,
-            self.structures or own.structures,
-        )
+        parts: dict[str, Any] = {}
+        for name in _PARTS:
+            asked, kept = getattr(self, name), getattr(own, name)
+            single = self.single.get(name)
+            parts[name] = replace(kept, **single) if single and kept else asked or kept
+        return IndexSettings(**parts)
 
     def check(self, state: IndexState, view: View, store: Store) -> None:
         """Refuse an index that has other settings, with a ConfigError."""
         again = "index again with --recreate"
+        structures = read_structures(view, store)
+        own = IndexSettings(state.analyzer.settings, state.passages, structures)
+        all_wanted = self.completed(own)
         for what, wanted, found, remedy in (
-            ("analyzer", self.analyzer, state.analyzer.settings, again),
-            ("treatment of long texts", self.passages, state.passages, again),
+            ("analyzer", all_wanted.analyzer, own.analyzer, again),
+            ("treatment of long texts", all_wanted.passages, own.passages, again),
             (
                 "search structure",
-                self.structures,
-                read_structures(view, store),
+                all_wanted.structures,
+                own.structures,
                 "change it with `retriever compact --index-type`",
             ),
         ):
-            if wanted is not None and wanted != found:
+            if wanted is not None and found is not None and wanted != found:
                 raise ConfigError(
                     f"{store}: the index was made with {what} {listed(found)}, but "
                     f"{listed(wanted)} was asked for; leave the option out, or {remedy}"
@@ -108,7 +117,7 @@ def initial_settings(
         "probes": probes,
         "analyzer": asdict(analyzer.settings),
         "stop_list": sorted(analyzer.stop_list),
-        "passages": asdict(asked.passages or PassageSettings()),
+        "passages": (asked.passages or PassageSettings()).to_json(),
         "structures": asdict(structures),
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }

@@ -26,7 +26,7 @@ from indexes import (
     storage_errors,
     whole_files,
 )
-from retriever.documents import Document, Fields
+from retriever.documents import OUTLINE_NAME, Document, Fields
 from retriever.documents.passages import passage_text
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, SourceError, StorageError
@@ -242,6 +242,9 @@ def _record(document: StoredDocument, names: Fields, vectors: bool) -> dict[str,
         names.title or "title": "title: choose another with --title-field",
         names.text or "text": "text: choose another with --text-field",
     }
+    if document.outline:
+        taken[OUTLINE_NAME] = "outline: rename that field"
+        record[OUTLINE_NAME] = json.loads(document.outline)
     if vectors:
         taken[VECTORS_FIELD] = "vectors: leave --vectors out and export them as .npy"
     for name in document.metadata:

@@ -51,7 +51,7 @@ class IndexState:
                 EncoderSpec.from_json(view.setting("encoder")),
                 view.setting("probes", []),
                 Analyzer(AnalyzerSettings(**view.setting("analyzer")), view.setting("stop_list")),
-                PassageSettings(**view.setting("passages")),
+                PassageSettings.from_json(view.setting("passages")),
             )
         except (KeyError, TypeError, ValueError, ConfigError) as error:
             raise store.damaged(f"a setting is missing or altered ({error!r})") from error

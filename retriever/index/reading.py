@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack
 
 from indexes import Query
 from retriever.documents import Document, is_id
+from retriever.documents.outline import read_outline
+from retriever.documents.passages import passage_text
 from retriever.errors import BadInputError, ConfigError, require_several
 from retriever.index.opened import OpenedIndex, read_structures
 from retriever.search import SearchKeywords, SearchSettings, search_settings
@@ -142,7 +144,7 @@ class ReadableIndex:
         """The document with this id, with its whole text; KeyError if the index holds none."""
         with self._opened.view() as view:
             stored = _stored(view, id_)
-        return Document(stored.id, stored.text, stored.title, stored.metadata)
+        return document_of(stored)
 
     def spans(self, id_: str) -> list[tuple[int, int]]:
         """(start, stop) character offsets of the passages of a document; KeyError if unknown."""
@@ -154,7 +156,7 @@ class ReadableIndex:
         """All documents of one commit, as a stream in ascending order of ids (by code point)."""
         with self._opened.view() as view:
             for stored in view.documents():
-                yield Document(stored.id, stored.text, stored.title, stored.metadata)
+                yield document_of(stored)
 
     def search(
         self,
@@ -252,8 +254,9 @@ class ReadableIndex:
             # Passages overlap: the last one that has begun there.
             begun = [one for one in stored.passages if one[1] <= start] or stored.passages[:1]
             passage, first, last = begun[-1]
-            text = f"{stored.title or ''} {stored.text[first:last]}"
-            terms = self._opened.state_of(view).analyzer.tokens(text)
+            state = self._opened.state_of(view)
+            text = passage_text(document_of(stored), (first, last), state.passages.context)
+            terms = state.analyzer.tokens(text)
             warn_doubtful(self._opened, view, compiled)
             # One more, since the document itself may be among them.
             engine = Engine(view, replace(wanted, k=wanted.k + 1), compiled)
@@ -366,12 +369,13 @@ class ReadableIndex:
         corpus = missing = changed = 0
         stream = iter(documents)
         with self._opened.view() as view:
+            passages = self._opened.state_of(view).passages
             while chunk := list(islice(stream, _CHUNK)):
                 stored = view.content_hashes([document.id for document in chunk])
                 corpus += len(chunk)
                 missing += len(chunk) - len(stored)
                 changed += sum(
-                    stored.get(document.id) not in (None, content_hash(document))
+                    stored.get(document.id) not in (None, content_hash(document, passages))
                     for document in chunk
                 )
             foreign = view.count_documents() - (corpus - missing)
@@ -453,6 +457,12 @@ class ReadableIndex:
         from indexes import snapshot_index
 
         return snapshot_index(self.folder, target)
+
+
+def document_of(stored: StoredDocument) -> Document:
+    """A document as it was given to the index."""
+    outline = read_outline(stored.outline)
+    return Document(stored.id, stored.text, stored.title, stored.metadata, outline)
 
 
 def _stored(view: View, id_: str) -> StoredDocument:

@@ -19,6 +19,7 @@ from retriever.encoders.spec import EncoderSpec, TextEncoder
 from retriever.index import Index
 from retriever.index.add import CommitSettings, IndexingReport, Progress
 from retriever.index.creation import IndexKeywords, IndexSettings
+from retriever.index.reading import document_of
 
 
 @contextmanager
@@ -143,6 +144,6 @@ def _same_encoder(choice: ModelChoice, spec: EncoderSpec) -> bool:
 
 def _documents(view: View, read: Callable[[int], object] | None) -> Iterator[Document]:
     for stored in view.documents():
-        yield Document(stored.id, stored.text, stored.title, stored.metadata)
+        yield document_of(stored)
         if read is not None:
             read(1)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from indexes import LOCK_FILE, storage_errors, writer_lock
 from retriever.documents import AnyDocument
 from retriever.documents.analyzer import Analyzer, AnalyzerSettings
-from retriever.documents.passages import OnLong, PassageSettings, check_on_long
+from retriever.documents.passages import Context, OnLong, PassageSettings, check_on_long
 from retriever.encoders.encoder import Encoder, ModelChoice
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import probe_lists, same_vectors
@@ -65,6 +66,7 @@ def encode_shards(
     download: bool = False,
     analyzer: AnalyzerSettings | None = None,
     on_long: OnLong | None = None,
+    context: Context | None = None,
     shard_size: int | None = None,
     workers: int | None = None,
     ray: str | None = None,
@@ -86,6 +88,7 @@ def encode_shards(
         download: allow downloads.
         analyzer: of the terms. An index with another one analyzes the texts itself.
         on_long: ``split``, ``truncate``, or ``error``, which refuses texts longer than the window.
+        context: ``title``, ``headings`` or ``none``, as of `PassageSettings`.
         shard_size: maximum number of documents of a shard, 10,000 by default; one with more than
             32 MiB of text is smaller.
         workers: number of processes, each with an encoder of its own and its share of the cores;
@@ -120,7 +123,9 @@ def encode_shards(
         for left_over in folder.glob(".*.tmp"):
             left_over.unlink(missing_ok=True)
         choice = ModelChoice(str(model), device, download)
-        plan, encoder = _planned(source, folder, choice, analyzer, on_long, shard_size)
+        passages: dict[str, Any] = {"on_long": None if on_long == "error" else on_long}
+        passages["context"] = context
+        plan, encoder = _planned(source, folder, choice, analyzer, passages, shard_size)
         job = ShardJob(folder, plan, check_on_long(on_long, plan.passages), device, download)
         progress = progress or NoProgress()
         report = EncodedShards(dimensions=plan.encoder.dimensions)
@@ -189,14 +194,12 @@ def _planned(
     folder: Path,
     choice: ModelChoice,
     analyzer: AnalyzerSettings | None,
-    on_long: OnLong | None,
+    asked: Mapping[str, Any],
     shard_size: int | None,
 ) -> tuple[Plan, Encoder]:
     """The plan of a folder, or a new one, and the encoder that it names."""
     size: int | None = getattr(source, "total_bytes", None)
-    passages = None
-    if on_long is not None and on_long != "error":
-        passages = PassageSettings(on_long=on_long)
+    asked = {name: value for name, value in asked.items() if value is not None}
     if not is_shards(folder):
         encoder = choice.load()
         terms = Analyzer(analyzer)
@@ -205,13 +208,14 @@ def _planned(
             probe_lists(encoder),
             terms.settings,
             sorted(terms.stop_list),
-            passages or PassageSettings(),
+            PassageSettings(**asked),
             shard_size or _SHARD_SIZE,
             size,
         )
         plan.write(folder)
         return plan, encoder
     plan = Plan.read(folder)
+    passages = replace(plan.passages, **asked)
     plan.require(folder, {"analyzer": analyzer, "passages": passages, "shard_size": shard_size})
     if None not in (size, plan.source_bytes) and size != plan.source_bytes:
         raise SourceError(

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from indexes import NewDocument, whole_files, write_lines
 from retriever.documents import Document
 from retriever.documents.analyzer import Analyzer, AnalyzerSettings
+from retriever.documents.outline import outline_json, read_outline
 from retriever.documents.passages import PassageSettings
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, DamagedIndexError, FormatVersionError, SourceError
@@ -65,7 +66,7 @@ class Plan:
             value.pop("fingerprint")
             value["encoder"] = EncoderSpec.from_json(value["encoder"])
             value["analyzer"] = AnalyzerSettings(**value["analyzer"])
-            value["passages"] = PassageSettings(**value["passages"])
+            value["passages"] = PassageSettings.from_json(value["passages"])
             return cls(**value)
         except FileNotFoundError as error:
             raise SourceError(
@@ -94,7 +95,7 @@ class Plan:
             "fingerprint": self.encoder.fingerprint,
             "analyzer": asdict(self.analyzer),
             "stop_list": self.stop_list,
-            "passages": asdict(self.passages),
+            "passages": self.passages.to_json(),
             "shard_size": self.shard_size,
         }
 
@@ -142,18 +143,22 @@ def shard_numbers(folder: Path) -> set[int]:
 
 def documents_json(documents: Iterable[Document | NewDocument]) -> bytes:
     """Documents as JSON Lines: what is hashed, sent to workers and stored."""
-    records = (
-        {"id": one.id, "title": one.title, "text": one.text, "metadata": one.metadata}
-        for one in documents
-    )
-    return b"".join(json.dumps(one, ensure_ascii=False).encode() + b"\n" for one in records)
+    lines = []
+    for one in documents:
+        record = {"id": one.id, "title": one.title, "text": one.text, "metadata": one.metadata}
+        if one.outline:
+            given = one.outline
+            record["outline"] = given if isinstance(given, str) else outline_json(given)
+        lines.append(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+    return b"".join(lines)
 
 
 def read_documents(lines: bytes) -> Iterator[Document]:
     """The documents of `documents_json`."""
     # Not `splitlines`, which takes more characters than line feeds for ends of lines.
     for line in lines.split(b"\n")[:-1]:
-        yield Document(**json.loads(line))
+        record = json.loads(line)
+        yield Document(**{**record, "outline": read_outline(record.get("outline", ""))})
 
 
 def write_shard(

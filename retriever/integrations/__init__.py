@@ -19,4 +19,5 @@ _FACTS = (
 
 def metadata_of(hit: Hit) -> dict[str, Any]:
     """The document's metadata, and under ``hit`` the title, offsets, scores and ranks."""
-    return {**hit.metadata, HIT: {name: getattr(hit, name) for name in _FACTS}}
+    place = {} if hit.place is None else {"place": hit.place.to_json()}
+    return {**hit.metadata, HIT: {name: getattr(hit, name) for name in _FACTS} | place}

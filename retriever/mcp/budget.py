@@ -95,6 +95,8 @@ def _shown(hit: Hit, excerpt: Excerpt) -> dict[str, Any]:
     shown: dict[str, Any] = {"rank": hit.rank, "id": hit.id}
     if hit.title is not None:
         shown["title"] = hit.title
+    if hit.place is not None:
+        shown["place"] = str(hit.place)
     shown |= {"start": excerpt.start, "stop": excerpt.stop, "text": excerpt.text}
     if (excerpt.start, excerpt.stop) != (hit.start, hit.stop):
         shown["passage"] = [hit.start, hit.stop]

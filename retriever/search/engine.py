@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from retriever.documents.outline import Place, place, read_outline
 from retriever.search import SearchSettings
 from retriever.search.fusion import fuse, ranks
 
@@ -51,6 +52,8 @@ class Hit:
         passage_number: the passage's stable number in the index.
         first_rank: the rank before reranking; None without a reranker.
         copies: ids of the documents that `collapse` has folded into this one, best first.
+        place: the pages, headings, lines or message of the passage; None where the document has no
+            outline.
     """
 
     rank: int
@@ -68,14 +71,17 @@ class Hit:
     passage_number: int
     first_rank: int | None = None
     copies: tuple[str, ...] = ()
+    place: Place | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values, without `passage_number`; `first_rank` and `copies` where there are."""
+        """As JSON values, without `passage_number`; the last three only where there are any."""
         found = {name: getattr(self, name) for name in _IN_JSON}
         if self.first_rank is not None:
             found["first_rank"] = self.first_rank
         if self.copies:
             found["copies"] = list(self.copies)
+        if self.place is not None:
+            found["place"] = self.place.to_json()
         return {**found, "metadata": self.metadata}
 
 
@@ -222,6 +228,11 @@ class Engine:
                     bm25=None if mode == "dense" else float(found.bm25[i]),
                     bm25_rank=int(bm25_ranks[i]) or None if mode != "dense" else None,
                     passage_number=int(found.passages[i]),
+                    place=None
+                    if not passage.outline
+                    else place(
+                        read_outline(passage.outline), passage.text, (passage.start, passage.stop)
+                    ),
                 )
             )
         return hits

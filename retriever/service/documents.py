@@ -128,7 +128,8 @@ def router(catalog: Catalog, writing: ThreadPoolExecutor, stopping: Event) -> AP
         """The whole document, and the character offsets of its passages."""
         chosen = catalog.index(index)
         try:
-            return {**asdict(chosen[id]), "passages": chosen.spans(id)}
+            found = {**asdict(chosen[id]), "passages": chosen.spans(id)}
+            return {name: value for name, value in found.items() if name != "outline" or value}
         except KeyError:
             raise _missing(id) from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from dataclasses import replace
 
 import pytest
 import wcwidth
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.output.hits import _wrapped, explanation, hit_text
+from retriever.documents.outline import Place
 from retriever.search import SearchSettings, search_settings
 from retriever.search.engine import Hit
 
@@ -89,3 +91,12 @@ def test_narrow_text_is_wrapped_as_text_of_any_width(text, cells):
     indent = " " * 5
     wide = wcwidth.wrap(text, cells, initial_indent=indent, subsequent_indent=indent)
     assert _wrapped(text, cells) == [line.rstrip() for line in wide]
+
+
+def test_a_hit_shows_lines_behind_its_id_and_the_rest_of_its_place_behind_its_title():
+    place = Place(("3", "4"), ("Methods", "Sampling"), (120, 141), None)
+    shown = hit_text(hit("Text.", place=place, title="T"), [], cells=60, styled=False, full=False)
+    assert shown.splitlines()[0] == "  1  0.5000  文書:120-141  T  pages 3-4, Methods › Sampling"
+    one = replace(place, pages=None, headings=(), lines=(7, 7))
+    shown = hit_text(hit("Text.", place=one), [], cells=60, styled=False, full=False)
+    assert shown.splitlines()[0] == "  1  0.5000  文書:7"

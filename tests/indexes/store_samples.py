@@ -74,3 +74,29 @@ def check_replacement(store: Store, *, locks: bool) -> None:
             new.create(SETTINGS)
             raise RuntimeError
     assert (ids_of(store), store.verify()) == (["new"], [])
+
+
+def check_outlines(store: Store) -> None:
+    """An outline is stored with its document, also where its metadata changes or it is replaced."""
+    outline = '[[0,"page","i"],[1,"heading","Zwölf",1],[3,"page","ii"],[9,"page","iii"]]'
+    made, vectors, terms = documents(["a", "b"])
+    made[0] = made[0]._replace(outline=outline)
+    with store.writer() as writer:
+        writer.commit(made, vectors, terms)
+        writer.commit([], vectors[:0], [], {"a": {"n": 1}})
+    with viewed(store) as view:
+        held = {one.id: one for one in view.documents()}
+        assert {id_: one.outline for id_, one in held.items()} == {"a": outline, "b": ""}
+        assert (held["a"], held["a"].metadata) == (view.document("a"), {"n": 1})
+        for one in held.values():
+            found = view.passages([passage for passage, *_ in one.passages]).values()
+            assert {passage.outline for passage in found} == {one.outline}
+            shown = [passage.text[passage.start : passage.stop] for passage in found]
+            assert sorted(shown) == sorted(one.text[a:b] for _, a, b in one.passages)
+            if one.outline:
+                assert {passage.text for passage in found} == {one.text}
+    assert store.verify() == []
+    with store.writer() as writer:
+        writer.commit([documents(["a"])[0][0]], vectors[:2], terms[:2])
+    with viewed(store) as view:
+        assert view.document("a").outline == ""

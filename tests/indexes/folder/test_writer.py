@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import sqlite3
 from contextlib import closing
 from functools import partial
 
@@ -25,12 +26,14 @@ from index_samples import (
     vector_of,
     viewing,
 )
+from store_samples import check_outlines
 
 import indexes.folder.segment
 import indexes.folder.view
 import indexes.folder.writer
 from indexes.filters.grammar import compile_where
 from indexes.folder.segment import write_segment
+from indexes.folder.store import FolderStore
 from indexes.folder.verify import verify
 from indexes.folder.view import FolderReader
 from indexes.folder.writer import FolderWriter, NewDocument
@@ -381,3 +384,12 @@ def test_a_settled_index_answers_as_before(tmp_path, monkeypatch):
         assert only.live is None
     assert verify(folder) == []
     assert answers(folder, queries) == expected
+
+
+def test_an_outline_is_stored_with_its_document(tmp_path):
+    store = FolderStore(tmp_path / "index")
+    store.create(SETTINGS)
+    check_outlines(store)
+    with closing(sqlite3.connect(tmp_path / "index/index.sqlite")) as connection, connection:
+        connection.execute("UPDATE documents SET outline = '[[0,\"page\",\"9\"]]' WHERE id = 'b'")
+    assert [line for line in store.verify() if "'b' was altered" in line]

@@ -6,7 +6,16 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from store_samples import DIMENSIONS, SETTINGS, check_replacement, documents, ids_of, single, viewed
+from store_samples import (
+    DIMENSIONS,
+    SETTINGS,
+    check_outlines,
+    check_replacement,
+    documents,
+    ids_of,
+    single,
+    viewed,
+)
 
 from indexes import compile_where, open_store
 from indexes.errors import ConfigError, FilterError, FormatVersionError, NotAnIndexError
@@ -195,3 +204,7 @@ def test_a_file_is_not_pinged(own_file, monkeypatch):
     open_store(own_file).create(SETTINGS)
     assert intervals
     assert min(intervals) > 24 * 3_600_000
+
+
+def test_an_outline_is_stored_in_parts_with_its_passages(store):
+    check_outlines(store)

@@ -6,7 +6,15 @@ import threading
 
 import numpy as np
 import pytest
-from store_samples import DIMENSIONS, SETTINGS, check_replacement, documents, ids_of, viewed
+from store_samples import (
+    DIMENSIONS,
+    SETTINGS,
+    check_outlines,
+    check_replacement,
+    documents,
+    ids_of,
+    viewed,
+)
 
 from indexes import IndexLockedError, NotAnIndexError, open_store
 from indexes.postgres import postings as postings_module
@@ -182,3 +190,17 @@ def test_an_index_that_does_not_exist(postgres_url):
     with pytest.raises(NotAnIndexError), missing.writer():
         pass
     assert not missing.exists()
+
+
+def test_tables_of_an_earlier_release_are_read_and_get_outlines_from_a_writer(store):
+    with store.writer() as writer:
+        writer.commit(*documents(["old"]))
+        writer._tables.execute("ALTER TABLE {documents} DROP COLUMN outline")
+    with viewed(store) as view:
+        assert [one.outline for one in view.documents()] == [""]
+        passages = [passage for passage, *_ in view.document("old").passages]
+        assert [view.passages([one])[one].outline for one in passages] == ["", ""]
+    assert store.verify() == []
+    with store.writer() as writer:
+        writer.delete(["old"])
+    check_outlines(store)

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import itertools
 import re
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retriever.documents.passages import split_passages
+from retriever.documents import Document
+from retriever.documents.outline import Mark
+from retriever.documents.passages import (
+    PassageSettings,
+    cut_document,
+    passage_text,
+    split_passages,
+)
 
 QUOTED = "“Is it running?” asked one. (Nobody knew, Mrs. Holt!) She went on… ‘Yes.’ " * 8
 
@@ -107,3 +115,120 @@ def test_full_width_stops_end_sentences():
     pieces = [(i, i + 1) for i in range(len(text))]
     for start, stop in split_passages(text, pieces, budget=30, overlap=0):
         assert text[start:stop] == "敏捷的棕色狐狸跳过了懒狗。" * 2
+
+
+class WordEncoder:
+    """An encoder whose pieces are words and punctuation, as `cut_document` uses one."""
+
+    def __init__(self, window):
+        self.spec = SimpleNamespace(max_length=window)
+
+    def tokenize(self, texts):
+        return [words_of(text) for text in texts]
+
+    def piece_offsets(self, text):
+        return words_of(text)
+
+    def truncate(self, texts):
+        return [row[: self.spec.max_length] for row in self.tokenize(texts)]
+
+
+def cut(document, window, **settings):
+    """The texts of a document's passages."""
+    parts = cut_document(document, WordEncoder(window), PassageSettings(**settings))
+    return [span for spans, _, _ in parts for span in spans]
+
+
+SENTENCES = st.integers(1, 9).map(lambda n: "word " * (n - 1) + "end.")
+PARAGRAPHS = st.lists(SENTENCES, min_size=1, max_size=5).map(" ".join)
+FENCES = st.lists(st.just("x = 1"), max_size=6).map(
+    lambda lines: "\n\n".join(["```", *lines, "```"])
+)
+
+
+@st.composite
+def outlined_texts(draw):
+    """Blocks of text with headings and pages among them, and a window."""
+    text, marks = "", [Mark(0, "line", "1")]
+    for block in draw(st.lists(PARAGRAPHS | FENCES | st.integers(1, 3), max_size=30)):
+        if draw(st.integers(0, 9)) == 0:
+            marks.append(Mark(len(text), "page", str(len(marks))))
+        if isinstance(block, int):
+            marks.append(Mark(len(text), "heading", "Some heading", block))
+            text += draw(
+                st.sampled_from(["#" * block + " Some heading\n", "Some heading\n====\n\n"])
+            )
+        else:
+            text += f"{block}\n\n"
+    return Document("1", text, "Title", outline=tuple(marks)), draw(st.integers(24, 60))
+
+
+@given(outlined_texts(), st.sampled_from(["title", "headings", "none"]))
+def test_passages_follow_structure_cover_the_text_and_end_with_no_heading(case, context):
+    document, window = case
+    spans = cut(document, window, overlap=8, context=context)
+    words = words_of(document.text)
+    assert set().union(*(inside(words, span) for span in spans), set()) == set(range(len(words)))
+    for before, after in itertools.pairwise(spans):
+        assert before[0] < after[0]
+        assert before[1] < after[1]
+        held = document.text[slice(*before)].rstrip()
+        assert not re.search(r"Some heading(\n=*)?$", held)
+        # No passage begins with the end of an earlier section.
+        starts = [mark.offset for mark in document.outline if mark.kind == "heading"]
+        assert not any(after[0] < start < before[1] for start in starts)
+    for span in spans:
+        assert len(words_of(passage_text(document, span, context))) <= window
+
+
+@given(outlined_texts())
+def test_passages_of_an_outlined_text_do_not_depend_on_its_blocks(case):
+    document, window = case
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("retriever.documents.passages.BLOCK", 200)
+        in_blocks = cut(document, window, context="title")
+    assert in_blocks == cut(document, window, context="title")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # A heading in the last three quarters, though more sentences fit.
+        ("One two three. " * 6 + "\n\n## B\n\n" + "Four five six. " * 8, "## B"),
+        # A blank line in the last half; one inside a fence only where there is no other.
+        ("One two three. " * 5 + "\n\nThen four five. " + "Six seven. " * 20, "Then four"),
+        ("One two. " * 7 + "\n\nThen:\n\n```\na = 1\n\nb = 2\n\n" + "c = 3\n" * 20, "```"),
+        # In code a definition before a blank line of its body, and a line before a word.
+        ("x = 1\n" * 8 + "\n\ndef f():\n    y = 2\n\n    z = 3\n" + "    z += 1\n" * 20, "def f"),
+        ("    call one two three four five\n" * 30, "call"),
+    ],
+)
+def test_a_passage_ends_where_the_structure_does(text, expected):
+    at = text.find("##")
+    marks = [Mark(at, "heading", "B", 2)] if at >= 0 else []
+    document = Document("1", text, outline=(Mark(0, "line", "1"), *marks))
+    spans = cut(document, 40, overlap=0)
+    assert text[spans[1][0] :].startswith(expected)
+    assert spans != cut(document, 40, overlap=0, structure=False)
+
+
+def test_the_context_of_a_passage_is_the_title_and_the_headings_above_it():
+    text = "# Guide\nIntro.\n## Methods\nFirst.\n### Sampling\nLast."
+    marks = [Mark(text.index(f"{'#' * n} "), "heading", name, n) for n, name in HEADINGS]
+    document = Document("1", text, "Guide", outline=tuple(marks))
+    last, sampling = (text.index("Last"), len(text)), (text.index("\n### ") + 1, len(text))
+    assert passage_text(document, last, "headings") == "Guide Methods Sampling Last."
+    assert passage_text(document, sampling, "headings") == "Guide Methods ### Sampling\nLast."
+    assert passage_text(document, last, "title") == "Guide Last."
+    assert passage_text(document, last, "none") == "Last."
+    assert passage_text(Document("1", "", "Guide"), None, "none") == "Guide "
+
+
+HEADINGS = [(1, "Guide"), (2, "Methods"), (3, "Sampling")]
+
+
+def test_settings_of_an_earlier_release_are_read_and_written_as_it_did():
+    earlier = {"on_long": "split", "overlap": 48}
+    found = PassageSettings.from_json(earlier)
+    assert (found.context, found.structure, found.to_json()) == ("title", False, earlier)
+    assert PassageSettings.from_json(PassageSettings().to_json()).structure
