@@ -46,6 +46,7 @@ EXTRAS = {
         "uvicorn>=0.30",
         "uvloop>=0.20",
     ],
+    "watch": ["watchfiles>=1.0"],
     "dev": [
         "bm25s>=0.2",
         "build>=1.2",

@@ -27,6 +27,7 @@ Tree: TypeAlias = "Mapping[str, str | Tree]"
 COMMANDS: Tree = {
     "index": "index",
     "query": "query",
+    "refresh": "refresh",
     "serve": "serve",
     "delete": "manage",
     "info": "manage",

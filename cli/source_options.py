@@ -139,7 +139,12 @@ class SourceOptions(FieldOptions):
     )
 
     def reader(
-        self, sources: Sequence[str], *, on_empty: Literal["skip", "yield"] = "skip"
+        self,
+        sources: Sequence[str],
+        *,
+        on_empty: Literal["skip", "yield"] = "skip",
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
     ) -> CorpusReader:
         """What reads the sources; a document without text is skipped, or yielded."""
         from retriever.documents.reader import CorpusReader
@@ -153,6 +158,8 @@ class SourceOptions(FieldOptions):
             on_empty=on_empty,
             sql=self.sql,
             form=TextForm(self.encoding, delimiter, not self.no_header),
+            include=include,
+            exclude=exclude,
         )
 
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from indexes.filters.grammar import type_mismatch as type_mismatch
     from indexes.filters.grammar import written_value as written_value
     from indexes.folder.connection import LOCK_FILE as LOCK_FILE
+    from indexes.folder.connection import SOURCES_FILE as SOURCES_FILE
     from indexes.folder.documents import metadata_json as metadata_json
     from indexes.folder.lock import remains as remains
     from indexes.folder.lock import writer_lock as writer_lock
@@ -92,7 +93,7 @@ _NAMES = {
         "write_lines"
     ),
     "filters.grammar": "Where compile_where parse_field point_at type_mismatch written_value",
-    "folder.connection": "LOCK_FILE",
+    "folder.connection": "LOCK_FILE SOURCES_FILE",
     "folder.documents": "metadata_json",
     "folder.lock": "writer_lock remains",
     "folder.store": "Backup snapshot_index",

@@ -69,6 +69,7 @@ if _TYPE_CHECKING:
     from retriever.index.ready import ReadyDocument as ReadyDocument
     from retriever.index.recreation import recreated as recreated
     from retriever.index.recreation import reindexed as reindexed
+    from retriever.index.refreshing import RefreshReport as RefreshReport
     from retriever.index.sharding import EncodedShards as EncodedShards
     from retriever.index.sharding import encode_shards as encode_shards
     from retriever.index.shards import read_shards as read_shards
@@ -107,6 +108,7 @@ _NAMES = {
     "retriever.index.imports": "import_documents",
     "retriever.index.ready": "ReadyDocument",
     "retriever.index.recreation": "recreated reindexed",
+    "retriever.index.refreshing": "RefreshReport",
     "retriever.index.sharding": "encode_shards EncodedShards",
     "retriever.index.shards": "read_shards",
     "retriever.search": "SearchSettings",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
+from threading import Event
 from typing import TYPE_CHECKING
 
 import click
 
+from cli.commands.refresh import follow, watch_option
 from cli.options import (
     MINILM,
     Command,
@@ -57,7 +59,28 @@ if TYPE_CHECKING:
     help="Fail if there is no index, instead of making one.",
     section="Index",
 )
+@option(
+    "--prune",
+    is_flag=True,
+    help="Delete every document of the index that no SOURCE holds.",
+    section="Index",
+)
+@watch_option
 @document_options
+@option(
+    "--include",
+    metavar="PATTERN",
+    multiple=True,
+    help="Of a folder, read only the files that a pattern as in .gitignore matches; repeatable.",
+    section="Input",
+)
+@option(
+    "--exclude",
+    metavar="PATTERN",
+    multiple=True,
+    help="Of a folder, leave out what a pattern as in .gitignore matches; repeatable.",
+    section="Input",
+)
 @on_long_option
 @context_option(CONTEXT)
 @encoder_options(MINILM, "layers pooling dtype")
@@ -71,7 +94,11 @@ def index_command(
     folder: Location,
     recreate: bool,
     existing: bool,
+    prune: bool,
+    watch: bool,
     source: SourceOptions,
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
     on_long: OnLong | None,
     passage_context: Context | None,
     encoder: EncoderOptions,
@@ -88,18 +115,23 @@ def index_command(
     document per file), a table of a SQLite database (data.db::table), or - for standard input.
 
     Documents whose id is in the index are replaced; unchanged ones are not encoded again, and an
-    interrupted run resumes. Defaults are those of a new index; an existing one refuses another
-    encoder, analyzer or search structure.
+    interrupted run resumes. Of a folder, hidden files and those that .gitignore, .ignore or
+    .retrieverignore name are left out. The index remembers its sources, for `retriever refresh`.
+    Defaults are those of a new index; an existing one refuses another encoder, analyzer or search
+    structure.
     """
     from cli.output.progress import EncodingProgress, Stages, warn_metadata, warn_reader
     from retriever import open_store
+    from retriever.errors import require_extra
     from retriever.index import Index
     from retriever.index.add import IndexingReport
     from retriever.index.recreation import recreated
 
     if recreate and existing:
         raise click.UsageError("--existing: --recreate makes a new index; leave one of them out")
-    reader = source.reader(sources, on_empty="yield")
+    if watch:
+        require_extra("watch", "--watch", "watchfiles")
+    reader = source.reader(sources, on_empty="yield", include=include, exclude=exclude)
     choice = encoder.choice()
     if existing:
         # Refuses a place without one.
@@ -129,7 +161,8 @@ def index_command(
                 progress=progress,
                 stage=stack.enter_context(Stages(quiet=quiet)),
                 report=report,
-                prune=recreate,
+                prune=prune or recreate,
+                remember=True,
                 compact=not no_compact,
             )
         except KeyboardInterrupt:
@@ -154,6 +187,7 @@ def index_command(
         "empty": reader.empty,
         "identical": reader.duplicates,
         "columns": reader.columns,
+        "files_left_out": dict(reader.files_left_out),
         "left_out": {name: count.records for name, count in reader.left_out.items()},
         "seconds": seconds,
         "bytes": size,
@@ -161,7 +195,7 @@ def index_command(
     summary = (
         f"{folder}: {report.added:,} added, {report.updated:,} updated, "
         f"{report.unchanged:,} unchanged, "
-        + (f"{report.deleted:,} deleted, " if recreate or report.deleted else "")
+        + (f"{report.deleted:,} deleted, " if recreate or prune or report.deleted else "")
         + f"{reader.skipped:,} skipped"
         + (f", {reader.empty:,} empty" if reader.empty else "")
         + f"; {counted(report.passages, 'passage')} encoded"
@@ -171,6 +205,13 @@ def index_command(
         + f"; {human_bytes(size)} on disk"
     )
     tell(summary, facts, as_json=as_json, quiet=quiet)
+    if watch:
+        with Index.open(
+            folder, choice.encoder, device=choice.device, download=choice.download
+        ) as index:
+            say(f"{folder}: follows its sources; Ctrl-C ends")
+            with suppress(KeyboardInterrupt):
+                follow(index, Event())
 
 
 def merge_note(report: IndexingReport) -> str:

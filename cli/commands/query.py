@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
+from click.core import ParameterSource
 
+from cli.commands.refresh import PATIENCE, index_in, refresh_for_query
 from cli.options import (
     OWN,
     Command,
@@ -98,6 +100,21 @@ class RankingOptions:
 @click.command("query", cls=Command)
 @click.argument("text", nargs=-1)
 @index_option
+@option(
+    "--in",
+    "source",
+    metavar="SOURCE",
+    shell_complete=complete_path,
+    help="Search this folder or file: its index is in the cache, made on first use and refreshed "
+    "before each answer.",
+    section="Index",
+)
+@option(
+    "--refresh",
+    is_flag=True,
+    help="Read what has changed in the sources of the index before each answer.",
+    section="Index",
+)
 @settings("ranking", RankingOptions, "k mode alpha fusion depth", metavars={"alpha": "WEIGHT"})
 @where_option("Rank only the documents that match, such as 'year >= 2020'.")
 @option(
@@ -160,6 +177,8 @@ class RankingOptions:
 def query_command(
     text: tuple[str, ...],
     folder: Location,
+    source: str | None,
+    refresh: bool,
     where: str | None,
     raw: bool,
     collapse: bool,
@@ -184,6 +203,9 @@ def query_command(
 
     if text and queries is not None:
         raise click.UsageError("give either TEXT or --queries")
+    context = click.get_current_context()
+    if source is not None and context.get_parameter_source("folder") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("give either --in or --index")
     if run_file is not None and queries is None:
         raise click.UsageError("--run needs --queries")
     if run_file is not None and facets:
@@ -197,11 +219,23 @@ def query_command(
         from retriever.search.reranking import load_reranker
 
         reranker = load_reranker(rerank, device=choice.device)
-    with (
-        Index.open(folder, choice.encoder, device=choice.device, download=choice.download) as index,
-        pointing(where),
-    ):
-        search = partial(index.search_many, settings=settings, where=where, reranker=reranker)
+    if source is not None:
+        opened = index_in(source, choice)
+    else:
+        opened = Index.open(
+            folder,
+            choice.encoder,
+            device=choice.device,
+            download=choice.download,
+            lock_timeout=PATIENCE if refresh else 0.0,
+        )
+    with opened as index, pointing(where):
+        search: Search = partial(
+            index.search_many, settings=settings, where=where, reranker=reranker
+        )
+        if refresh and source is None:
+            refresh_for_query(index)
+        fresh = refresh or source is not None
         show = _printer(index, settings, where, facets, as_json=as_json, explain=explain, full=full)
         if queries is not None:
             _answer_file(search, settings, queries, on_error, run_file, show)
@@ -211,7 +245,17 @@ def query_command(
         else:
             if settings.mode != "bm25":
                 _ = index.encoder
-            _prompt(search, show)
+            _prompt(_refreshing(search, index) if fresh else search, show)
+
+
+def _refreshing(search: Search, index: Index) -> Search:
+    """A search that refreshes the index first."""
+
+    def refreshed(texts: list[str]) -> Iterator[list[Hit]]:
+        refresh_for_query(index)
+        return search(texts)
+
+    return refreshed
 
 
 def _printer(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
+import threading
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli.commands.refresh import follow, watch_option
 from cli.options import (
     Command,
     Decorator,
@@ -107,6 +109,7 @@ def _bracketed(host: str) -> str:
     help="Let clients add, replace and delete documents.",
     section="Service",
 )
+@watch_option
 @option(
     "--allow-host",
     "hosts",
@@ -139,6 +142,7 @@ def serve_command(
     port: int,
     token: str,
     writable: bool,
+    watch: bool,
     hosts: tuple[str, ...],
     origins: tuple[str, ...],
     rerank: Path | None,
@@ -157,6 +161,8 @@ def serve_command(
     from retriever.search.reranking import load_reranker
 
     require_extra("serve", "the service", "fastapi", "uvicorn", "prometheus_client")
+    if watch:
+        require_extra("watch", "--watch", "watchfiles")
     from retriever.service import ServiceSettings, create_app
     from retriever.service.limits import is_loopback
     from retriever.service.serving import bound_socket
@@ -178,6 +184,11 @@ def serve_command(
         opened = _opened(stack, indexes, encoder, lock_timeout=5.0)
         app = create_app(opened, settings, reranker=reranker)
         listening = stack.enter_context(bound_socket(host, port))
+        if watch:
+            stop = threading.Event()
+            stack.callback(stop.set)
+            for index in opened.values():
+                threading.Thread(target=follow, args=(index, stop), daemon=True).start()
         _run(app, listening)
 
 

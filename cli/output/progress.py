@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -26,7 +26,7 @@ _Shown = TypeVar("_Shown", bound="_Bars")
 class DocumentsRead:
     """What `EncodingProgress` asks of a reader, in documents instead of bytes."""
 
-    total_bytes: int
+    total_bytes: int | None
     bytes_read: int = 0
 
     def count(self, documents: int) -> None:
@@ -182,7 +182,21 @@ def warn_reader(reader: CorpusReader) -> None:
         say(f"warning: {counted(reader.empty, 'document')} without text skipped: {places}")
     if reader.duplicates:
         say(f"note: {counted(reader.duplicates, 'record')} merged with identical earlier ones")
-    for problem in reader.problems:
+    say_skipped(reader.skipped, reader.problems)
+    say_left_out(reader.files_left_out)
+
+
+def say_skipped(skipped: int, problems: Sequence[str]) -> None:
+    """Report the records that were skipped, of which the first have messages."""
+    for problem in problems:
         say(f"skipped: {problem}")
-    if reader.skipped > len(reader.problems):
-        say(f"skipped: {counted(reader.skipped - len(reader.problems), 'more record')}")
+    if skipped > len(problems):
+        say(f"skipped: {counted(skipped - len(problems), 'more record')}")
+
+
+def say_left_out(files: Mapping[str, int]) -> None:
+    """Report the files of folders that are not read, by suffix or another reason."""
+    if files:
+        from retriever.documents.folders import left_out_text
+
+        say(f"note: files that are not read: {left_out_text(files)}")

@@ -28,6 +28,8 @@ from indexes.files import damaged, damaged_database, primary_code, readable, sto
 DATABASE_FILE = "index.sqlite"
 SEGMENTS_FOLDER = "segments"
 LOCK_FILE = "writer.lock"
+# What an index remembers of its sources; kept by the floor above.
+SOURCES_FILE = f"{DATABASE_FILE}-sources"
 FORMAT_VERSION = 4
 APPLICATION_ID = 0x52545256  # "RTRV"
 # The view for other programs; see `indexes.folder.documents`.
@@ -357,6 +359,7 @@ def refuse_links(folder: Path) -> None:
         *(f"{DATABASE_FILE}{suffix}" for suffix in ("", "-wal", "-shm", "-journal")),
         SEGMENTS_FOLDER,
         LOCK_FILE,
+        *(f"{SOURCES_FILE}{suffix}" for suffix in ("", "-journal")),
     ):
         refuse_link(folder / name)
 

@@ -285,6 +285,8 @@ class Record(NamedTuple):
     passed_over: bool = False
     # Of the text, as in `Document`.
     outline: Outline = ()
+    # Of a folder: the path below it of the file that the record is from.
+    file: str = ""
 
 
 class Assembler:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import groupby
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, NamedTuple, Self
 
-from retriever.documents import Assembler, ColumnType, Document, Fields, Record
+from retriever.documents import Assembler, ColumnType, Document, Fields, Record, content_id
 from retriever.documents.delimited import read_csv, read_tsv
 from retriever.documents.files import SourceFile, is_document, read_files
+from retriever.documents.folders import FolderRules, files_below, left_out_text, read_folder
 from retriever.documents.sources import (
     FieldCount,
     Format,
@@ -27,13 +29,7 @@ from retriever.documents.sources import (
     opened_stream,
 )
 from retriever.documents.tables import read_parquet, read_sqlite, split_table
-from retriever.documents.text import (
-    files_below,
-    read_folder,
-    read_jsonl,
-    read_lines,
-    refuse_named_fields,
-)
+from retriever.documents.text import read_jsonl, read_lines, refuse_named_fields
 from retriever.errors import ConfigError, SourceError
 
 _STDIN = "-"
@@ -95,6 +91,11 @@ class CorpusReader:
         stdin: read instead of the process's standard input.
         number_ids: generate the ids "1", "2", ... instead of hashes.
         form: encoding, and delimiter and header of CSV.
+        include, exclude: patterns as in a .gitignore file: of folders, read only the files that one
+            of `include` matches, and leave out what one of `exclude` matches.
+        prefixes: what the ids of each folder begin with, by the source, and the ids of files that
+            are one document; None for the rules above.
+        only: of folders, the relative paths of the files to read; None for all.
 
     Attributes:
         total_bytes: sum of the sizes on disk; None if it is unknown, as of standard input, a pipe
@@ -103,6 +104,8 @@ class CorpusReader:
             so far, and messages of the first 10.
         empty, empty_at: number of empty records so far, and places of the first 10.
         duplicates: number of records skipped so far because an earlier one has the same content.
+        files_left_out: of folders, the number of files that are not read so far by suffix, or by
+            reason, such as "hidden" and "ignored"; a folder that is left out counts as one.
         left_out: for each field of metadata that could not be stored, the number of documents
             (`records`) and the place of the first one with what is wrong there (`first`).
         columns: for each CSV and TSV source, the types of its metadata columns so far.
@@ -128,6 +131,10 @@ class CorpusReader:
         stdin: BinaryIO | None = None,
         number_ids: bool = False,
         form: TextForm = _AS_FOUND,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        prefixes: Mapping[str, str] | None = None,
+        only: Container[str] | None = None,
     ) -> None:
         if on_error not in ("fail", "skip"):
             raise ConfigError(f"on_error is {on_error!r}, expected 'fail' or 'skip'")
@@ -144,9 +151,13 @@ class CorpusReader:
         self._stdin_read = False
         self._number_ids = number_ids
         self._form = form
-        self._prefixes = _prefixes(self._sources)
-        sizes = _total_bytes(self._sources, lenient=on_error == "skip")
-        self.total_bytes = sizes if sql is None else None
+        self._rules = FolderRules(tuple(include), tuple(exclude))
+        self._prefixes = _prefixes(self._sources) if prefixes is None else prefixes
+        self._only = only
+        self.total_bytes: int | None = None
+        if only is None:
+            sizes = _total_bytes(self._sources, self._rules, lenient=on_error == "skip")
+            self.total_bytes = sizes if sql is None else None
         self._reset()
 
     def _reset(self) -> None:
@@ -158,9 +169,31 @@ class CorpusReader:
         self.empty = 0
         self.empty_at: list[str] = []
         self.duplicates = 0
+        self.files_left_out: Counter[str] = Counter()
         self.left_out: dict[str, FieldCount] = {}
         self.columns: dict[str, dict[str, ColumnType]] = {}
         self.misfits: dict[str, dict[str, FieldCount]] = {}
+
+    @property
+    def sources(self) -> list[str]:
+        """The sources, in order."""
+        return [str(source) for source in self._sources]
+
+    def options(self, source: str) -> dict[str, Any]:
+        """How a source is read, as JSON values, for `again`."""
+        prefix = self._file_id(source) if self._is_file(source) else self._prefixes.get(source)
+        named = {"fields": asdict(self._fields), "form": asdict(self._form), "prefix": prefix}
+        return {"on_error": self._on_error, "sql": self._sql, **asdict(self._rules), **named}
+
+    @classmethod
+    def again(cls, path: str, options: Mapping[str, Any], only: Container[str]) -> Self:
+        """Reads a source, an absolute path now, as before; of a folder these files alone."""
+        given = dict(options)
+        fields, form = Fields(**given.pop("fields")), TextForm(**given.pop("form"))
+        prefixes = {path: prefix} if (prefix := given.pop("prefix")) is not None else {}
+        return cls(
+            [path], fields, form=form, prefixes=prefixes, only=only, on_empty="yield", **given
+        )
 
     @property
     def bytes_read(self) -> int:
@@ -201,25 +234,30 @@ class CorpusReader:
             )
 
     def __iter__(self) -> Iterator[Document]:
+        return (one.document for one in self.placed() if not one.is_repeated)
+
+    def placed(self) -> Iterator[Placed]:
+        """The documents with the source and the file that each is from, repetitions too."""
         self._reset()
         with closing(SeenIds()) as given, closing(SeenIds()) as generated:
             for are_files, group in groupby(self._sources, self._is_file):
                 if are_files:
-                    yield from self._documents(self._files(list(group)), None, given, generated)
+                    files = list(group)
+                    yield from self._documents(self._files(files), files, given, generated)
                     continue
                 for source in group:
-                    yield from self._documents(self._open(source), _name(source), given, generated)
-        if not self._records and self.skipped:
+                    yield from self._documents(self._open(source), source, given, generated)
+        if not self._records and self.skipped and self._only is None:
             raise SourceError(self.problems[0])
 
     def _documents(
         self,
         opening: AbstractContextManager[Iterator[Record]],
-        name: str | None,
+        of: str | Path | Sequence[str | Path],
         given: SeenIds,
         generated: SeenIds,
-    ) -> Iterator[Document]:
-        """The documents of a source, or of files that are one document each, without a name."""
+    ) -> Iterator[Placed]:
+        """The documents of a source, or of several files that are one document each."""
         assembler = Assembler(self._fields, self._leave_out)
         before = self._records
         try:
@@ -230,26 +268,28 @@ class CorpusReader:
                         continue
                     self._records += 1
                     try:
-                        document = self._document(record, assembler, given, generated)
+                        found = self._document(record, assembler, given, generated)
                     except SourceError as error:
                         if self._on_error == "fail":
                             raise
                         self._skip(str(error))
                         continue
-                    if document is not None:
-                        yield document
+                    if found is not None:
+                        source = of if isinstance(of, str | Path) else of[record.number - 1]
+                        yield Placed(source, record.file, *found)
         except UnopenedError as error:
             self._unopened += 1
             if self._on_error == "fail" or self._unopened == len(self._sources):
                 raise
             self._skip(str(error))
             return
-        if self._records == before and name is not None:
-            raise SourceError(f"{name}: holds no records; check that it is the right file")
+        if self._records == before and isinstance(of, str | Path) and self._only is None:
+            raise SourceError(f"{_name(of)}: holds no records; check that it is the right file")
 
     def _document(
         self, record: Record, assembler: Assembler, given: SeenIds, generated: SeenIds
-    ) -> Document | None:
+    ) -> tuple[Document, bool] | None:
+        """The document of a record, and whether it repeats another; None if it is left out."""
         document = assembler.split(record)
         if document.is_empty:
             if self._on_empty == "fail":
@@ -262,10 +302,12 @@ class CorpusReader:
         if not document.id:
             self._note_generated(_BY_NUMBER if self._number_ids else _BY_HASH)
             if self._number_ids:
-                return replace(document, id=str(self._records))
+                return replace(document, id=str(self._records)), False
         found = (given if document.id else generated).identified(document, record.where)
-        self.duplicates += found is None
-        return found
+        if found is not None:
+            return found, False
+        self.duplicates += 1
+        return replace(document, id=content_id(document.title, document.text)), True
 
     def _skip(self, problem: str) -> None:
         self.skipped += 1
@@ -287,6 +329,9 @@ class CorpusReader:
             return False
         return split_table(source)[1] is None and is_document(source)
 
+    def _file_id(self, source: str | Path) -> str:
+        return self._prefixes.get(str(source)) or Path(os.path.normpath(source)).as_posix()
+
     @contextmanager
     def _files(self, sources: Sequence[str | Path]) -> Iterator[Iterator[Record]]:
         for source in sources:
@@ -294,7 +339,7 @@ class CorpusReader:
             refuse_named_fields(str(source), self._fields)
         self._note_generated(_BY_GIVEN_PATH)
         files = [
-            SourceFile(Path(one), Path(os.path.normpath(one)).as_posix(), str(one), number)
+            SourceFile(Path(one), self._file_id(one), str(one), number)
             for number, one in enumerate(sources, 1)
         ]
         with closing(read_files(files, self._fields, self._meter, self._form.encoding)) as records:
@@ -314,7 +359,16 @@ class CorpusReader:
                 yield self._records_of(stream, None)
         elif os.path.isdir(source):
             self._refuse_types(name, "a folder")
-            reading = read_folder(Path(source), name, fields, self._meter, self._form.encoding)
+            reading = read_folder(
+                Path(source),
+                name,
+                fields,
+                self._meter,
+                self._form.encoding,
+                self._rules,
+                self.files_left_out,
+                self._only,
+            )
             prefix = self._prefixes.get(name)
             self._note_generated(_BY_PATH if prefix is None else _BY_NAME_AND_PATH)
             with closing(reading) as records:
@@ -346,6 +400,16 @@ class CorpusReader:
             )
 
 
+class Placed(NamedTuple):
+    """A document, the source that holds it, and the file below that if it is a folder."""
+
+    source: str | Path
+    file: str
+    document: Document
+    # An earlier record without an id has the same content.
+    is_repeated: bool
+
+
 def _name(source: str | Path) -> str:
     return "stdin" if str(source) == _STDIN else str(source)
 
@@ -375,13 +439,13 @@ def _prefixed(records: Iterator[Record], prefix: str) -> Iterator[Record]:
         yield record
 
 
-def _total_bytes(sources: Sequence[str | Path], *, lenient: bool) -> int | None:
+def _total_bytes(sources: Sequence[str | Path], rules: FolderRules, *, lenient: bool) -> int | None:
     """The sum of the sizes on disk, if lenient without sources that cannot be opened."""
     sizes: list[int | None] = []
     faults = []
     for source in sources:
         try:
-            sizes.append(_size(source, lenient=lenient))
+            sizes.append(_size(source, rules, lenient=lenient))
         except UnopenedError as error:
             if not lenient:
                 raise
@@ -391,13 +455,14 @@ def _total_bytes(sources: Sequence[str | Path], *, lenient: bool) -> int | None:
     return None if None in sizes else sum(filter(None, sizes))
 
 
-def _size(source: str | Path, *, lenient: bool) -> int | None:
+def _size(source: str | Path, rules: FolderRules, *, lenient: bool) -> int | None:
     if str(source) == _STDIN:
         return None
     if not os.path.isdir(source):
         return file_size(split_table(source)[0])
     size, is_empty = 0, True
-    for entry in files_below(Path(source)):
+    left_out: Counter[str] = Counter()
+    for entry in files_below(Path(source), rules, left_out):
         is_empty = False
         try:
             if entry.fault is None:
@@ -408,5 +473,6 @@ def _size(source: str | Path, *, lenient: bool) -> int | None:
             if not lenient:
                 raise
     if is_empty:
-        raise SourceError(f"{source}: the folder holds no file of a kind that is read")
+        found = f" (left out: {left_out_text(left_out)})" if left_out else ""
+        raise SourceError(f"{source}: the folder holds no file of a kind that is read{found}")
     return size

@@ -1,27 +1,16 @@
-"""Text as a source: JSON Lines, plain text with a passage a line, folders of files."""
+"""Text as a source: JSON Lines, and plain text with a passage a line."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
-from collections.abc import Generator, Iterator
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Iterator
 
 from retriever.documents import Fields, Json, Record
-from retriever.documents.files import SourceFile, kind_of, read_files
-from retriever.documents.sources import (
-    Meter,
-    OpenSource,
-    TextLines,
-    UnopenedError,
-)
+from retriever.documents.sources import OpenSource, TextLines
 from retriever.errors import SourceError
 
 _SPACE = " \t\r\n"
-_LEAVES = "a link that leads out of the source, which is not followed"
-_NOT_PLAIN = "not a plain file"
 
 
 def read_jsonl(source: OpenSource, fields: Fields) -> Iterator[Record]:
@@ -84,77 +73,3 @@ def refuse_named_fields(name: str, fields: Fields) -> None:
                 f"{name}: read as plain text, which has no {role} field {named!r}; "
                 "use JSONL, CSV, TSV, Parquet or SQLite to give one"
             )
-
-
-class Entry(NamedTuple):
-    """A file or folder below a source: its relative path, and why it is no document."""
-
-    path: str
-    fault: str | None = None
-    # As of `Record`.
-    passed_over: bool = False
-
-
-def files_below(folder: Path) -> Iterator[Entry]:
-    """The documents below `folder`, sorted by relative path, and what cannot be read.
-
-    Hidden files, and links to folders of the source (which may form a cycle), are skipped.
-    """
-    return _below(folder, "", os.path.realpath(folder))
-
-
-def _below(folder: Path, prefix: str, root: str) -> Iterator[Entry]:
-    try:
-        with os.scandir(folder / prefix) as found:
-            entries = sorted(filter(None, (_entry(one, prefix, root) for one in found)))
-    except OSError as error:
-        fault = f"the folder cannot be listed: {error.strerror}"
-        if not prefix:
-            raise UnopenedError(f"{folder}: {fault}") from error
-        yield Entry(prefix.rstrip("/"), fault)
-        return
-    for entry in entries:
-        if entry.path.endswith("/"):
-            yield from _below(folder, entry.path, root)
-        else:
-            yield entry
-
-
-def _entry(one: os.DirEntry[str], prefix: str, root: str) -> Entry | None:
-    """A file, or a folder with a slash, with which it sorts like the paths below it; or None."""
-    path = prefix + one.name
-    if one.name.startswith("."):
-        return None
-    if one.is_dir(follow_symlinks=False):
-        return Entry(f"{path}/")
-    is_link, is_document = one.is_symlink(), kind_of(one.name) is not None
-    to_folder = is_link and os.path.isdir(one.path)
-    if not (is_document or to_folder):
-        return None
-    if is_link and os.path.commonpath([root, os.path.realpath(one.path)]) != root:
-        return Entry(path, _LEAVES, passed_over=True)
-    if to_folder:
-        return None
-    if is_link:
-        # A dangling one is an error of its own, when it is opened.
-        is_plain = os.path.isfile(one.path) or not os.path.exists(one.path)
-    else:
-        is_plain = one.is_file(follow_symlinks=False)
-    return Entry(path) if is_plain else Entry(path, _NOT_PLAIN, passed_over=True)
-
-
-def read_folder(
-    folder: Path, name: str, fields: Fields, meter: Meter, encoding: str | None
-) -> Generator[Record, None, None]:
-    """The documents below `folder`, as `files_below` gives them, with their paths as ids."""
-    refuse_named_fields(name, fields)
-
-    def files() -> Iterator[SourceFile | Record]:
-        for number, entry in enumerate(files_below(folder), 1):
-            where = f"{name.rstrip('/')}/{entry.path}"
-            if entry.fault is not None:
-                yield Record(number, where, {}, entry.fault, entry.passed_over)
-            else:
-                yield SourceFile(folder / entry.path, entry.path, where, number)
-
-    return read_files(files(), fields, meter, encoding)

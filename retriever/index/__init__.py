@@ -6,7 +6,7 @@ import json
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     from retriever.documents.passages import OnLong
     from retriever.encoders.settings import AskedDtype, EncoderSettings
     from retriever.encoders.spec import EncoderSpec, TextEncoder
-    from retriever.index.add import CommitSettings, IndexingReport, Progress
+    from retriever.index.add import CommitSettings, Indexer, IndexingReport, Progress
     from retriever.index.creation import IndexKeywords, IndexSettings
     from retriever.index.ready import ReadyDocument
+    from retriever.index.refreshing import RefreshReport
 
 
 class Index(ReadableIndex):
@@ -196,6 +197,7 @@ class Index(ReadableIndex):
         report: IndexingReport | None = None,
         prune: bool = False,
         compact: bool = True,
+        remember: bool = False,
     ) -> IndexingReport:
         """Add documents, and replace those whose id the index holds.
 
@@ -222,6 +224,8 @@ class Index(ReadableIndex):
             prune: delete every document of the index that is not among `documents`.
             compact: merge segments at the end where that makes queries faster. What such a merge
                 reads is bounded by what was added; `Index.compact` merges everything.
+            remember: remember the sources of a `CorpusReader`, so that `refresh` finds what changes
+                in them; standard input and pipes are not remembered.
 
         Raises:
             TypeError: `documents` is a single text or document, or a table of another kind.
@@ -231,10 +235,9 @@ class Index(ReadableIndex):
             EncoderMismatchError: `made_by` is not the encoder of the index.
             What iterating over `documents` raises; the documents before it are committed.
         """
-        from retriever.documents.passages import check_on_long
         from retriever.documents.reader import CorpusReader
         from retriever.documents.tables import is_table, table_documents
-        from retriever.index.add import CommitSettings, Indexer
+        from retriever.index.add import CommitSettings
         from retriever.index.ready import ReadyDocument, with_vectors
 
         if isinstance(documents, str | bytes | Mapping | Document | ReadyDocument):
@@ -244,26 +247,29 @@ class Index(ReadableIndex):
             )
         if is_table(documents):
             documents = table_documents(documents)
-        with self._writer() as writer:
+        with self._writer() as writer, ExitStack() as stack:
             state = self._opened.state()
             if made_by is not None and made_by.fingerprint != state.encoder.fingerprint:
                 raise EncoderMismatchError(
                     f"{self.store}: the index has the encoder {state.encoder}, but the vectors "
                     f"are of {made_by}; add them to another index"
                 )
-            indexer = Indexer(
+            indexer = self._indexer(
                 writer,
-                lambda: self._opened.encoder(state),
-                state.analyzer,
-                state.passages,
-                spec=state.encoder,
-                on_long=check_on_long(on_long, state.passages),
+                on_long,
                 commit=commit or CommitSettings(),
                 progress=progress,
                 stage=stage,
                 report=report,
             )
-            indexer.add(with_vectors(documents, vectors, state.encoder))
+            read: Iterable[AnyDocument | ReadyDocument] = documents
+            if remember and isinstance(documents, CorpusReader):
+                from retriever.index.refreshing import remembered
+
+                read = stack.enter_context(
+                    remembered(self.store, documents, on_long=on_long, prune=prune)
+                )
+            indexer.add(with_vectors(read, vectors, state.encoder))
             if prune:
                 if not writer.count_touched() and (held := len(self)):
                     raise ConfigError(
@@ -280,6 +286,53 @@ class Index(ReadableIndex):
             if indexer.report.doubled and not prune:
                 warnings.warn(indexer.report.doubled_note, stacklevel=2)
             return indexer.report
+
+    def _indexer(self, writer: Writer, on_long: OnLong | None, **keywords: Any) -> Indexer:
+        from retriever.documents.passages import check_on_long
+        from retriever.index.add import Indexer
+
+        state = self._opened.state()
+        return Indexer(
+            writer,
+            lambda: self._opened.encoder(state),
+            state.analyzer,
+            state.passages,
+            spec=state.encoder,
+            on_long=check_on_long(on_long, state.passages),
+            **keywords,
+        )
+
+    @property
+    def sources(self) -> list[str]:
+        """The sources that the index remembers, as absolute paths, in the order of reading."""
+        from retriever.index.refreshing import remembered_sources
+
+        return [source.path for source in remembered_sources(self.store)]
+
+    def refresh(
+        self, *, prune: bool = False, progress: Progress | None = None, stage: Stage = no_progress
+    ) -> RefreshReport:
+        """Read again what has changed in the sources that were indexed with `remember`.
+
+        New files are added, changed ones replaced, and the documents of those that are gone are
+        deleted; so are documents that a changed file no longer holds. Files are compared by size
+        and time first, then by hash. If nothing has changed, no lock is taken and no model is
+        loaded. Documents that came from elsewhere stay. An interrupted refresh loses nothing, and
+        the next one resumes it.
+
+        Args:
+            prune: delete the documents of sources that are missing as a whole, and forget these.
+            progress: receives the progress of encoding.
+            stage: receives the progress of a search structure that is built.
+
+        Raises:
+            SourceError: the index remembers no sources; one is missing as a whole, and nothing is
+                changed; or what `CorpusReader` raises, and the documents before it are committed.
+            DamagedIndexError: what the index remembers was altered.
+        """
+        from retriever.index.refreshing import refreshed
+
+        return refreshed(self, prune=prune, progress=progress, stage=stage)
 
     def update(self, id_: str, *, metadata: Mapping[str, Any]) -> None:
         """Replace the metadata of a document as a whole; nothing is encoded.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Unpack
 
-from indexes import Store, StructureSettings, View, open_store
+from indexes import SOURCES_FILE, Store, StructureSettings, View, open_store
 from retriever.documents import Document
 from retriever.documents.analyzer import AnalyzerSettings
 from retriever.documents.passages import PassageSettings
@@ -126,9 +127,12 @@ def reindexed(
         closing(store.reader()) as reader,
         reader.view() as view,
     ):
-        return new.add(
+        report = new.add(
             _documents(view, read), commit=commit, progress=progress, report=report, prune=True
         )
+        if store.folder is not None and (remembered := store.folder / SOURCES_FILE).exists():
+            shutil.copyfile(remembered, new.folder / SOURCES_FILE)
+        return report
 
 
 def _same_encoder(choice: ModelChoice, spec: EncoderSpec) -> bool:

@@ -1,0 +1,141 @@
+"""`retriever refresh`, and what other commands need to follow the sources of an index."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from dataclasses import asdict
+from threading import Event
+from typing import TYPE_CHECKING
+
+import click
+
+from cli.options import Command, Location, index_option, json_option, option, quiet_option
+from cli.output.text import counted, say, tell
+
+if TYPE_CHECKING:
+    from retriever.encoders.encoder import ModelChoice
+    from retriever.index import Index
+    from retriever.index.refreshing import RefreshReport
+
+# How long a query waits for another process that is writing to the index.
+PATIENCE = 5.0
+
+
+@click.command("refresh", cls=Command)
+@index_option
+@option(
+    "--prune",
+    is_flag=True,
+    help="Delete the documents of sources that are missing as a whole, and forget these.",
+    section="Index",
+)
+@quiet_option
+@json_option
+def refresh_command(folder: Location, prune: bool, quiet: bool, as_json: bool) -> None:
+    """Read again what has changed in the sources of an index.
+
+    An index remembers the files and folders that it was made of. Files that are new are added,
+    changed ones replaced, and the documents of those that are gone deleted. If a source is missing
+    as a whole, nothing is changed.
+    """
+    from cli.output.progress import DocumentsRead, EncodingProgress, Stages
+    from retriever.index import Index
+
+    started = time.monotonic()
+    with (
+        Index.open(folder) as index,
+        EncodingProgress(DocumentsRead(None), quiet=quiet) as progress,
+        Stages(quiet=quiet) as stage,
+    ):
+        report = index.refresh(prune=prune, progress=progress, stage=stage)
+    seconds = round(time.monotonic() - started, 3)
+    _warn(report, left_out=not quiet)
+    summary = f"{folder}: {_changes(report)}, {report.unchanged:,} unchanged in {seconds:.1f} s"
+    tell(summary, {**asdict(report), "seconds": seconds}, as_json=as_json, quiet=quiet)
+
+
+def _changes(report: RefreshReport) -> str:
+    return f"{report.added:,} added, {report.changed:,} changed, {report.removed:,} removed"
+
+
+def _warn(report: RefreshReport, *, left_out: bool = False) -> None:
+    from cli.output.progress import say_left_out, say_skipped
+
+    if left_out:
+        say_left_out(report.files_left_out)
+    say_skipped(report.skipped, report.problems)
+
+
+def refresh_for_query(index: Index) -> None:
+    """Refresh an index before it answers, and say what has changed."""
+    report = index.refresh()
+    _warn(report)
+    if report.is_change:
+        say(f"{index.store}: {_changes(report)}")
+
+
+def index_in(source: str, choice: ModelChoice) -> Index:
+    """The index of a folder or file in the cache, made on first use and refreshed."""
+    from cli.output.progress import EncodingProgress, Stages, warn_reader
+    from retriever.documents.reader import CorpusReader
+    from retriever.files import default_cache
+    from retriever.index import Index
+
+    if source == "-":
+        raise click.UsageError("--in: expected a folder or a file, found standard input")
+    path = os.path.abspath(source)
+    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:8]
+    place = default_cache() / "folders" / f"{os.path.basename(path)}-{digest}.index"
+    # Refuses a source that cannot be read before there is an index of it.
+    reader = None if place.exists() else CorpusReader([path], on_error="skip", on_empty="yield")
+    index = Index.create(
+        place,
+        choice.encoder,
+        device=choice.device,
+        download=choice.download,
+        lock_timeout=PATIENCE,
+    )
+    try:
+        if index.sources:
+            say(f"{source}: indexed in {place}")
+            refresh_for_query(index)
+            return index
+        reader = reader or CorpusReader([path], on_error="skip", on_empty="yield")
+        say(f"{source}: indexing in {place}")
+        with EncodingProgress(reader, quiet=False) as progress, Stages(quiet=False) as stage:
+            report = index.add(reader, progress=progress, stage=stage, remember=True)
+        warn_reader(reader)
+        say(f"{source}: {counted(report.added, 'document')} indexed")
+    except BaseException:
+        index.close()
+        raise
+    return index
+
+
+def follow(index: Index, stop: Event) -> None:
+    """Refresh an index whenever a source changes, until `stop` is set, and say what happens."""
+    from retriever.errors import RetrieverError
+    from retriever.index.refreshing import watched
+
+    try:
+        for found in watched(index, stop):
+            if isinstance(found, RetrieverError):
+                say(f"warning: {found}")
+                continue
+            _warn(found)
+            if found.is_change:
+                say(f"{index.store}: {_changes(found)}")
+    except RetrieverError as error:
+        # A service closes its indexes when it ends.
+        if not stop.is_set():
+            say(f"warning: {index.store}: no longer watched: {error}")
+
+
+watch_option = option(
+    "--watch",
+    is_flag=True,
+    help="Go on refreshing: follow the sources of the index until Ctrl-C.",
+    section="Index",
+)

@@ -1,0 +1,200 @@
+"""An index follows its sources: what changed is read, what is new added, what is gone removed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING
+
+from retriever.documents import Document
+from retriever.documents.reader import CorpusReader
+from retriever.errors import BadInputError, IndexLockedError, SourceError, require_extra
+from retriever.index.add import CommitSettings, IndexingReport, Progress
+from retriever.index.sources import Changes, Source, SourceMemory, memory_path
+
+if TYPE_CHECKING:
+    from indexes import Stage, Store
+    from retriever.index import Index
+
+_NAMED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshReport:
+    """What a refresh did.
+
+    Attributes:
+        added, changed, removed: documents.
+        unchanged: documents of the sources that stayed as they are.
+        skipped: malformed records, and files that cannot be read.
+        problems: messages of the first 10 of these.
+        files_left_out: files of folders that are not read, by suffix or another reason.
+    """
+
+    added: int = 0
+    changed: int = 0
+    removed: int = 0
+    unchanged: int = 0
+    skipped: int = 0
+    problems: tuple[str, ...] = ()
+    files_left_out: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def is_change(self) -> bool:
+        """Whether the index is another than before."""
+        return bool(self.added or self.changed or self.removed)
+
+
+def remembered_sources(store: Store) -> list[Source]:
+    """The sources that an index remembers, in the order of reading."""
+    if not memory_path(store).exists():
+        return []
+    with SourceMemory(store) as memory:
+        return memory.sources()
+
+
+@contextmanager
+def remembered(
+    store: Store, reader: CorpusReader, *, on_long: str | None, prune: bool
+) -> Iterator[Iterator[Document]]:
+    """The documents of a reader, whose sources are remembered if the block does not raise.
+
+    With `prune`, the index holds nothing else after the block. The caller has the writer lock.
+    """
+    with SourceMemory(store) as memory:
+        entered = memory.enter(reader, on_long)
+        changes = [memory.changes(one, every=True) for one in entered]
+        memory.begin(changes)
+        yield memory.noted(reader, entered)
+        memory.finish(changes, removed=prune)
+        if prune:
+            kept = {one.number for one in entered}
+            memory.forget([one.number for one in memory.sources() if one.number not in kept])
+
+
+def refreshed(
+    index: Index, *, prune: bool, progress: Progress | None, stage: Stage
+) -> RefreshReport:
+    """As `Index.refresh`."""
+    if not remembered_sources(index.store):
+        raise SourceError(
+            f"{index.store}: the index remembers no sources; index them once more with `retriever "
+            "index`, or in Python with Index.add(CorpusReader(...), remember=True)"
+        )
+    report, readers = IndexingReport(), list[CorpusReader]()
+    with SourceMemory(index.store) as memory:
+        changes = _changes(memory, prune=prune)
+        if not any(one.read or one.gone for one in changes):
+            if any(stamp for one in changes for stamp, _ in one.seen.values()):
+                memory.finish(changes, removed=False)
+            return _report(report, changes, readers, memory.count())
+    with index._writer() as writer, SourceMemory(index.store) as memory:
+        is_open = True
+        while is_open:
+            # Another process may have refreshed it meanwhile.
+            changes = _changes(memory, prune=prune)
+            memory.begin(changes)
+            for source, files in [(one.source, one.read) for one in changes if one.read]:
+                reader = CorpusReader.again(source.path, source.options["reader"], files)
+                readers.append(reader)
+                indexer = index._indexer(
+                    writer,
+                    source.options["on_long"],
+                    commit=CommitSettings(),
+                    progress=progress,
+                    stage=stage,
+                    report=report,
+                )
+                indexer.add(memory.noted(reader, [source]))
+                indexer.settle()
+            for ids in memory.stale_ids():
+                report.deleted += writer.delete(ids)
+            writer.merge(stage)
+            is_open = memory.finish(changes, removed=True)
+            memory.forget([one.source.number for one in changes if one.missing])
+        return _report(report, changes, readers, memory.count())
+
+
+def _changes(memory: SourceMemory, *, prune: bool) -> list[Changes]:
+    """What has changed in all sources; SourceError if one is missing, unless `prune`."""
+    changes = [memory.changes(source) for source in memory.sources()]
+    missing = [f"{one.source.path} {one.missing}" for one in changes if one.missing]
+    if missing and not prune:
+        more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+        raise SourceError(
+            f"{', '.join(missing[:_NAMED])}{more}; nothing was changed: bring it back, or delete "
+            "what the index has of it with `retriever refresh --prune`"
+        )
+    return changes
+
+
+def _report(
+    report: IndexingReport, changes: Sequence[Changes], readers: Sequence[CorpusReader], held: int
+) -> RefreshReport:
+    problems = [problem for one in changes for problem in one.unreadable]
+    skipped = len(problems) + sum(reader.skipped for reader in readers)
+    problems += [problem for reader in readers for problem in reader.problems]
+    return RefreshReport(
+        report.added,
+        report.updated,
+        report.deleted,
+        held - report.added - report.updated,
+        skipped,
+        tuple(problems[:_NAMED]),
+        dict(sum((one.left_out for one in changes), Counter())),
+    )
+
+
+def watched(index: Index, stop: Event) -> Iterator[RefreshReport | BadInputError]:
+    """Refreshes an index whenever a source changes: each change, and why one is not possible.
+
+    Ends when `stop` is set. Folders are watched by the system; sources that are files, which
+    editors replace, are looked at once a second.
+    """
+    require_extra("watch", "watching sources", "watchfiles")
+    from watchfiles import watch
+
+    own = f"{index.store.folder.resolve()}/" if index.store.folder else "\n"
+    told = ""
+    while not stop.is_set():
+        sources = remembered_sources(index.store)
+        folders = [one.path for one in sources if Path(one.path).is_dir()]
+        due = True
+        for events in chain(
+            [()],
+            watch(
+                *folders,
+                # The index may be below a folder that it is of.
+                watch_filter=lambda _, path: not path.startswith(own),
+                debounce=400,
+                step=100,
+                rust_timeout=1000,
+                yield_on_timeout=True,
+                ignore_permission_denied=True,
+                stop_event=stop,
+            )
+            if folders
+            else iter(lambda: stop.wait(1), True),
+        ):
+            try:
+                if due or events or len(folders) < len(sources):
+                    report = index.refresh()
+                    due, told = False, ""
+                    if report.is_change:
+                        yield report
+            except IndexLockedError:
+                # Another process writes; the next tick tries again.
+                due = True
+            except BadInputError as error:
+                # A folder that comes back is another one.
+                if told != (told := str(error)):
+                    yield error
+                stop.wait(1)
+                break
+            if remembered_sources(index.store) != sources:
+                break

@@ -1,0 +1,355 @@
+"""What an index remembers of its sources, and what has changed in them since.
+
+It is in a small database beside that of the index: the sources with the options of reading them,
+the files of each, and the ids of the documents that each file gave. An id is written there before
+its document is committed, so that whatever an interruption leaves is found again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from indexes import SOURCES_FILE, storage_errors
+from retriever.documents import Document
+from retriever.documents.files import KINDS
+from retriever.documents.folders import FolderRules, files_below
+from retriever.documents.reader import CorpusReader, Placed
+from retriever.documents.tables import split_table
+from retriever.errors import DamagedIndexError
+from retriever.files import default_cache
+
+if TYPE_CHECKING:
+    from indexes import Store
+
+# Paths are bytes, since not all of them are UTF-8. A file without a hash was not read to its end.
+# An id is stale while its file is read again, until it is seen there.
+_SCHEMA = (
+    "CREATE TABLE sources (source INTEGER PRIMARY KEY, path BLOB UNIQUE, options TEXT)",
+    "CREATE TABLE files (source INTEGER, path BLOB, stamp TEXT, hash BLOB, "
+    "PRIMARY KEY (source, path)) WITHOUT ROWID",
+    "CREATE TABLE origins (source INTEGER, path BLOB, id TEXT, stale INTEGER, "
+    "PRIMARY KEY (source, path, id)) WITHOUT ROWID",
+)
+_OPTIONS = {"reader", "on_long", "is_folder", "lacks"}
+# Documents that are noted together, by number and by the characters of their texts.
+_BATCH = 512
+_CHARACTERS = 1 << 20
+_CHUNK = 1 << 20
+# A file that changed so shortly ago can change again within the same tick of its clock.
+_RECENT_NS = 2 * 10**9
+
+
+class Source(NamedTuple):
+    """A source that an index remembers."""
+
+    number: int
+    path: str  # absolute; of a database with its table
+    # `reader`: of `CorpusReader.again`; `on_long`; `is_folder`; `lacks`: modules without which
+    # files were passed over.
+    options: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Changes:
+    """How a source differs from what is remembered of it.
+
+    Attributes:
+        missing: why the source as a whole is not there; None if it is.
+        read: the files that are to be read.
+        seen: new stamps and hashes of these, and of files whose content is as it was.
+        gone: files that are no longer there; all of them if the source is missing.
+        unreadable: what cannot be read at the moment and keeps its documents, with the reason.
+        left_out: as `CorpusReader.files_left_out`.
+    """
+
+    source: Source
+    missing: str | None = None
+    read: set[str] = field(default_factory=set)
+    seen: dict[str, tuple[str, bytes]] = field(default_factory=dict)
+    gone: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+class SourceMemory:
+    """The sources of one index, a context manager; changes need the writer lock of the index."""
+
+    def __init__(self, store: Store) -> None:
+        self._path = memory_path(store)
+        with self._explained():
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            # Generators that read it may be resumed by another thread.
+            self._database = sqlite3.connect(self._path, check_same_thread=False, timeout=30)
+            self._database.execute("PRAGMA secure_delete = ON")
+            found = self._database.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
+            if not (tables := {sql for (sql,) in found}):
+                with self._database:
+                    self._database.executescript(f"BEGIN; {'; '.join(_SCHEMA)}")
+            elif tables != set(_SCHEMA):
+                # Such as a trigger, which would run with the statements of whoever opens it.
+                raise sqlite3.DatabaseError("it holds other tables")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._database.close()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Errors of the disk and of SQLite as those of this project."""
+        try:
+            with storage_errors(self._path.parent):
+                yield
+        except (DamagedIndexError, sqlite3.DatabaseError) as error:
+            raise DamagedIndexError(
+                f"{self._path}: what the index remembers of its sources was altered "
+                f"({error.__cause__ or error}); remove this file and index the sources again with "
+                "--prune"
+            ) from error
+
+    @contextmanager
+    def _changing(self) -> Iterator[sqlite3.Connection]:
+        with self._explained(), self._database:
+            yield self._database
+
+    def sources(self) -> list[Source]:
+        """The sources, in the order in which they were first indexed."""
+        with self._explained():
+            rows = self._database.execute("SELECT * FROM sources ORDER BY source").fetchall()
+            try:
+                found = [
+                    Source(one, os.fsdecode(path), json.loads(text)) for one, path, text in rows
+                ]
+                if all(one.options.keys() == _OPTIONS for one in found):
+                    return found
+            except (AttributeError, TypeError, ValueError):
+                pass
+            raise sqlite3.DatabaseError("the options of a source were altered")
+
+    def count(self) -> int:
+        """The number of documents that the sources hold."""
+        with self._explained():
+            return int(self._database.execute("SELECT count(*) FROM origins").fetchone()[0])
+
+    def enter(self, reader: CorpusReader, on_long: str | None) -> list[Source]:
+        """Remember the sources of a reader, in place of what was known of how they are read."""
+        entered = []
+        with self._changing() as database:
+            for source in reader.sources:
+                path = os.path.abspath(source)
+                place = split_table(path)[0]
+                # Standard input and pipes are read once.
+                if source == "-" or not (place.is_dir() or place.is_file()):
+                    continue
+                options = {
+                    "reader": reader.options(source),
+                    "on_long": on_long,
+                    "is_folder": place.is_dir(),
+                    "lacks": lacking(),
+                }
+                (number,) = database.execute(
+                    "INSERT INTO sources (path, options) VALUES (?, ?) ON CONFLICT (path) DO "
+                    "UPDATE SET options = excluded.options RETURNING source",
+                    (os.fsencode(path), json.dumps(options)),
+                ).fetchone()
+                entered.append(Source(number, path, options))
+        return entered
+
+    def changes(self, source: Source, *, every: bool = False) -> Changes:
+        """What has changed in a source: by size and time first, then by hash.
+
+        With `every`, all its files are to be read, whether they have changed or not.
+        """
+        found = Changes(source)
+        # What is installed since may read what was passed over.
+        every = every or not set(source.options["lacks"]) <= set(lacking())
+        with self._explained():
+            rows = self._database.execute(
+                "SELECT path, stamp, hash FROM files WHERE source = ?", (source.number,)
+            )
+            known = {os.fsdecode(path): (stamp, digest) for path, stamp, digest in rows}
+        there, unlisted = _files_of(source, found)
+        if found.missing is None and known and not there and not unlisted:
+            found.missing = "holds none of its files any more"
+        now = time.time_ns()
+        for path, (place, status) in there.items():
+            old, new = known.pop(path, ("", None)), _stamp(place, path, status, now)
+            if new and old[0] == new and old[1] is not None and not every:
+                continue
+            try:
+                digest = _digest(place)
+            except OSError as error:
+                found.unreadable.append(f"{place}: cannot be read: {error.strerror}")
+                continue
+            found.seen[path] = new, digest
+            if digest != old[1] or every or _has_log(place, path):
+                found.read.add(path)
+        found.gone = [path for path in known if not path.startswith(tuple(unlisted))]
+        return found
+
+    def begin(self, changes: Sequence[Changes]) -> None:
+        """Note which files are about to be read; an interruption has them read again."""
+        with self._changing() as database:
+            database.execute("UPDATE origins SET stale = 0 WHERE stale")
+            for one in changes:
+                rows = [(one.source.number, os.fsencode(path)) for path in (*one.read, *one.gone)]
+                database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, '', NULL)", rows)
+                database.executemany(
+                    "UPDATE origins SET stale = 1 WHERE source = ? AND path = ?", rows
+                )
+
+    def noted(self, reader: CorpusReader, sources: Iterable[Source]) -> Iterator[Document]:
+        """The documents of a reader; each is noted before it is given."""
+        numbers = {one.path: one.number for one in sources}
+        batch: list[Placed] = []
+        characters = 0
+        for one in reader.placed():
+            batch.append(one)
+            characters += len(one.document.text)
+            if len(batch) == _BATCH or characters >= _CHARACTERS:
+                yield from self._noted(batch, numbers)
+                batch, characters = [], 0
+        yield from self._noted(batch, numbers)
+
+    def _noted(self, batch: Sequence[Placed], numbers: dict[str, int]) -> Iterator[Document]:
+        placed = [(numbers.get(os.path.abspath(one.source)), one) for one in batch]
+        rows = [
+            (number, os.fsencode(one.file), one.document.id)
+            for number, one in placed
+            if number is not None and not one.document.is_empty
+        ]
+        with self._changing() as database:
+            database.executemany("INSERT OR REPLACE INTO origins VALUES (?, ?, ?, 0)", rows)
+        yield from (one.document for one in batch if not one.is_repeated)
+
+    def stale_ids(self) -> Iterator[list[str]]:
+        """In batches, the ids that files gave that were read, or are gone, and that none has."""
+        with self._explained():
+            rows = self._database.execute(
+                "SELECT DISTINCT id FROM origins WHERE stale AND id NOT IN "
+                "(SELECT id FROM origins WHERE NOT stale)"
+            )
+            while batch := rows.fetchmany(_BATCH):
+                yield [id_ for (id_,) in batch]
+
+    def finish(self, changes: Sequence[Changes], *, removed: bool) -> bool:
+        """Note that files were read to their end; `removed`: and that the index has no stale id.
+
+        Returns whether files are to be read again: those that gave an id that another has lost,
+        whose document the index may have had.
+        """
+        unsettled = "SELECT source, path FROM origins WHERE stale"
+        if removed:
+            unsettled = (
+                "SELECT source, path FROM origins WHERE NOT stale AND id IN "
+                "(SELECT id FROM origins WHERE stale)"
+            )
+        with self._changing() as database:
+            for one in changes:
+                number = one.source.number
+                # Another process may be reading what is only touched here.
+                rows = [
+                    (*seen, number, os.fsencode(path), path in one.read)
+                    for path, seen in one.seen.items()
+                ]
+                database.executemany(
+                    "UPDATE files SET stamp = ?, hash = ? WHERE source = ? AND path = ? "
+                    "AND (? OR hash IS NOT NULL)",
+                    rows,
+                )
+                options = one.source.options | {"lacks": lacking()}
+                database.execute(
+                    "UPDATE sources SET options = ? WHERE source = ?", (json.dumps(options), number)
+                )
+                gone = [(number, os.fsencode(path)) for path in one.gone if removed]
+                database.executemany("DELETE FROM files WHERE source = ? AND path = ?", gone)
+            found = database.execute(
+                f"UPDATE files SET hash = NULL WHERE (source, path) IN ({unsettled})"  # noqa: S608
+            )
+            if removed:
+                database.execute("DELETE FROM origins WHERE stale")
+            return found.rowcount > 0
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        """Forget these sources, and what they gave."""
+        with self._changing() as database:
+            for table in ("origins", "files", "sources"):
+                database.executemany(
+                    f"DELETE FROM {table} WHERE source = ?",  # noqa: S608
+                    [(number,) for number in numbers],
+                )
+
+
+@cache
+def lacking() -> list[str]:
+    """Modules that some kinds of files need and that are not installed."""
+    needed = {module for kind in KINDS.values() for module in kind.needs}
+    return sorted(module for module in needed if find_spec(module) is None)
+
+
+def memory_path(store: Store) -> Path:
+    """In the folder of the index, else in the cache of this machine, which has the files."""
+    if store.folder is not None:
+        return store.folder / SOURCES_FILE
+    name = hashlib.sha256(str(store).encode()).hexdigest()[:16]
+    return default_cache() / "sources" / f"{name}.sqlite"
+
+
+def _files_of(
+    source: Source, found: Changes
+) -> tuple[dict[str, tuple[str, os.stat_result]], list[str]]:
+    """The files of a source with their places, and folders of it that cannot be listed."""
+    place, unlisted = split_table(source.path)[0], []
+    there: dict[str, tuple[str, os.stat_result]] = {}
+    if not place.exists():
+        found.missing = "does not exist"
+    elif place.is_dir() != source.options["is_folder"]:
+        found.missing = "is now a folder" if place.is_dir() else "is no folder any more"
+    elif not place.is_dir():
+        there[""] = str(place), place.stat()
+    else:
+        given = source.options["reader"]
+        rules = FolderRules(tuple(given["include"]), tuple(given["exclude"]))
+        for entry in files_below(place, rules, found.left_out):
+            if entry.fault is not None and not entry.passed_over:
+                unlisted.append(f"{entry.path}/")
+                found.unreadable.append(f"{place}/{entry.path}: {entry.fault}")
+            elif entry.status is not None:
+                there[entry.path] = f"{place}/{entry.path}", entry.status
+    return there, unlisted
+
+
+def _has_log(place: str, path: str) -> bool:
+    """Whether a database that is a source keeps beside itself what was committed last."""
+    return not path and os.path.exists(f"{place}-wal")
+
+
+def _stamp(place: str, path: str, status: os.stat_result, now: int) -> str:
+    """Size and times of a file; empty while it may change without another time.
+
+    The time of the last change of any kind (ctime) cannot be set, unlike that of the content.
+    """
+    if now - status.st_ctime_ns < _RECENT_NS or _has_log(place, path):
+        return ""
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
+
+
+def _digest(place: str) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    with open(place, "rb", buffering=0) as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.digest()

@@ -1,0 +1,147 @@
+"""`retriever refresh`, `index --prune`, `query --in` and `--refresh`, and `--watch`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from retriever import Index
+from retriever.index.refreshing import watched
+from tests.cli.conftest import found, lines, refused
+from tests.retriever.documents.source_samples import write
+
+COUNTS = {"skipped": 0, "problems": [], "files_left_out": {}}
+
+
+@pytest.fixture
+def notes(tmp_path, fake_encoder):
+    write(tmp_path / "notes/a.txt", "Apples are red.")
+    write(tmp_path / "notes/b.txt", "Pears are green.")
+    return tmp_path / "notes"
+
+
+def test_a_renamed_and_a_removed_file(notes, retriever):
+    write(notes / "c.zip", "x")
+    done = retriever("index", "notes")
+    assert "note: files that are not read: 1 .zip\n" in done.err
+    (notes / "b.txt").rename(notes / "d.txt")
+    (notes / "a.txt").unlink()
+    done = retriever("refresh")
+    assert done.out.startswith(".retriever: 1 added, 0 changed, 2 removed, 0 unchanged in ")
+    assert done.err == "note: files that are not read: 1 .zip\n"
+    told = found(retriever("refresh", "--json"))
+    assert told.pop("seconds") >= 0
+    assert told == {**COUNTS, "added": 0, "changed": 0, "removed": 0, "unchanged": 1} | {
+        "files_left_out": {".zip": 1}
+    }
+
+
+def test_pruning_needs_no_memory(notes, retriever):
+    retriever("index", "notes")
+    os.remove(".retriever/index.sqlite-sources")
+    (notes / "b.txt").rename(notes / "d.txt")
+    told = found(retriever("index", "notes", "--prune", "--exclude", "*.md", "--json"))
+    assert (told["added"], told["deleted"], told["files_left_out"]) == (1, 1, {})
+    assert retriever("refresh", "-q") == (0, "", "")
+
+
+def test_a_missing_source_is_refused_or_pruned(notes, retriever, write_jsonl):
+    retriever("index", "notes", write_jsonl({"id": "c", "text": "text"}))
+    notes.rename(notes.with_name("moved"))
+    refused(retriever("refresh"), "notes does not exist; nothing was changed", "--prune")
+    refused(retriever("query", "apples", "--refresh"), "nothing was changed")
+    assert found(retriever("query", "apples", "--mode", "bm25", "--json"))["id"] == "a.txt"
+    assert found(retriever("refresh", "--prune", "--json"))["removed"] == 2
+    refused(retriever("index", "no.index", "--watch"), "no.index: no such file")
+
+
+def test_a_query_refreshes_first(notes, retriever):
+    retriever("index", "notes")
+    write(notes / "c.txt", "Plums are blue.")
+    done = retriever("query", "plums", "--refresh", "--mode", "bm25", "--json")
+    assert found(done)["id"] == "c.txt"
+    assert done.err == ".retriever: 1 added, 0 changed, 0 removed\n"
+
+
+def test_one_command_from_a_folder_to_an_answer(notes, retriever, tmp_path):
+    write(notes / "bad.txt", b"\xff")
+    asked = ("query", "apples", "--in", "notes", "--mode", "bm25", "--json")
+    first = retriever(*asked)
+    assert found(first)["id"] == "a.txt"
+    [place] = (tmp_path / "cache/folders").iterdir()
+    assert first.err.startswith(f"notes: indexing in {place}\n")
+    assert first.err.endswith("notes: 2 documents indexed\n")
+    assert "skipped: " in first.err
+    write(notes / "a.txt", "Plums are blue.")
+    write(notes / "bad.txt", "Apples are red.")
+    again = retriever("query", "apples", "--in", f"{notes}/", "--mode", "bm25", "--json")
+    assert [hit["id"] for hit in lines(again)] == ["bad.txt"]
+    assert again.err == f"{notes}/: indexed in {place}\n{place}: 1 added, 1 changed, 0 removed\n"
+    refused(retriever(*asked, "-i", "my.index"), "give either --in or --index")
+    refused(retriever("query", "x", "--in", "-"), "found standard input")
+    refused(retriever("query", "x", "--in", "nowhere"), "nowhere: no such file or folder")
+    assert len(list((tmp_path / "cache/folders").iterdir())) == 1
+
+
+def test_a_change_is_found_within_two_seconds(notes, retriever, tmp_path, write_jsonl):
+    pytest.importorskip("watchfiles")
+    records = write_jsonl({"id": "r", "text": "one"})
+    # The index is inside of what it is of.
+    retriever("index", "notes", records, "-i", "notes/my.index")
+    stop = threading.Event()
+    with Index.open("notes/my.index") as index:
+        reports = []
+
+        def follow():
+            for report in watched(index, stop):
+                reports.append(report)
+
+        following = threading.Thread(target=follow)
+        following.start()
+        time.sleep(0.5)
+        try:
+            for change in (
+                lambda: write(notes / "c.txt", "new"),
+                lambda: (notes / "c.txt").unlink(),
+                lambda: write(records, '{"id": "r", "text": "two"}\n'),
+                lambda: notes.rename(tmp_path / "moved"),
+            ):
+                reports.clear()
+                started = time.monotonic()
+                change()
+                while not reports and time.monotonic() - started < 5:
+                    time.sleep(0.01)
+                assert time.monotonic() - started < 2
+                time.sleep(1.2)
+                assert len(reports) == 1
+        finally:
+            stop.set()
+            following.join()
+
+
+def test_index_follows_its_sources_until_ctrl_c(tmp_path, tiny_models):
+    pytest.importorskip("watchfiles")
+    write(tmp_path / "notes/a.txt", "w1 w2")
+    command = [sys.executable, "-m", "cli.main", "index", "notes", "--watch", "-q"]
+    with subprocess.Popen(
+        [*command, "--model", str(tiny_models["bert"])],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.getcwd() if False else os.environ.get("PYTHONPATH", ""),
+        },
+    ) as process:
+        while "follows its sources" not in process.stderr.readline():
+            pass
+        write(tmp_path / "notes/b.txt", "w3")
+        assert process.stderr.readline() == ".retriever: 1 added, 0 changed, 0 removed\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 0

@@ -1,0 +1,94 @@
+"""Killed at any step of a refresh, an index is sound, and the next refresh makes it right."""
+
+import json
+import shutil
+import signal
+from functools import partial
+
+import pytest
+from forked import in_child
+from test_every_step import killed_before_step, told_of_steps
+
+from indexes.folder.verify import verify
+from retriever import CorpusReader, Index
+from retriever.index.add import CommitSettings
+from tests.conftest import FakeEncoder
+
+
+def sources(folder):
+    return [folder / "notes", folder / "c.jsonl"]
+
+
+def lay(folder, texts, records):
+    """Makes the sources: files of a folder by name, and records by id."""
+    notes, lines = sources(folder)
+    shutil.rmtree(notes, ignore_errors=True)
+    notes.mkdir()
+    for name, text in texts.items():
+        (notes / f"{name}.txt").write_text(text)
+    lines.write_text(
+        "".join(json.dumps({"id": id_, "text": records[id_]}) + "\n" for id_ in records)
+    )
+
+
+BEFORE = {"a": "one", "b": "two", "c": "three"}, {"x": "four", "y": "five"}
+CHANGED = {"a": "one", "b": "another", "new": "six"}, {"y": "five", "z": "seven"}
+# What was new is gone again: the index may hold it after the kill.
+LATER = {"a": "one", "later": "eight"}, {"x": "nine"}
+
+
+def refresh(index_folder):
+    with Index.open(index_folder, encoder=FakeEncoder()) as index:
+        return index.refresh()
+
+
+def held(index_folder):
+    with Index.open(index_folder, encoder=FakeEncoder()) as index:
+        return {one.id: one.text for one in index}
+
+
+def expected(texts, records):
+    return {**{f"{name}.txt": text for name, text in texts.items()}, **records}
+
+
+@pytest.mark.parametrize("action", ["refresh", "index"])
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.soak)])
+def test_killed_before_each_step(tmp_path, action, every, monkeypatch):
+    template = tmp_path / "template"
+    lay(tmp_path, *BEFORE)
+
+    def perform(folder):
+        if action == "refresh":
+            refresh(folder)
+            return
+        with Index.create(folder, encoder=FakeEncoder()) as index:
+            reader = CorpusReader(sources(tmp_path), on_empty="yield")
+            index.add(reader, remember=True, commit=CommitSettings(seconds=0))
+
+    with Index.create(template, encoder=FakeEncoder()) as index:
+        if action == "refresh":
+            index.add(CorpusReader(sources(tmp_path), on_empty="yield"), remember=True)
+    lay(tmp_path, *CHANGED)
+    whole = tmp_path / "whole"
+    shutil.copytree(template, whole)
+    status, told = in_child(lambda: told_of_steps(lambda: perform(whole)))
+    assert status == 0, told
+    assert held(whole) == expected(*CHANGED)
+    for number in range(0, len(told), every):
+        folder = shutil.copytree(template, tmp_path / f"killed{number}")
+        killed = partial(killed_before_step, partial(perform, folder), number)
+        status, said = in_child(killed)
+        assert status == -signal.SIGKILL, said
+        assert verify(folder) == []
+        resumed = shutil.copytree(folder, tmp_path / f"resumed{number}")
+        perform(resumed)
+        assert held(resumed) == expected(*CHANGED)
+        lay(tmp_path, *LATER)
+        with Index.open(folder) as index:
+            remembers = bool(index.sources)
+        if remembers:
+            refresh(folder)
+            assert held(folder) == expected(*LATER)
+        else:
+            assert held(folder) == {}
+        lay(tmp_path, *CHANGED)
