@@ -18,6 +18,9 @@ _MARKS = {
 WESTERN = "cp1252"
 _LETTERS = rb"\xc0-\xd6\xd8-\xf6\xf8-\xff\x8a\x8c\x8e\x9a\x9c\x9e\x9f"
 _LETTER = re.compile(rb"[%s]" % _LETTERS)
+_CHARSET = re.compile(
+    rb"(?i)<(?:meta[^>]{0,200}?charset|\?xml[^>]{0,99}?encoding)\s*=\s*[\"']?([\w-]+)"
+)
 _ASCII = re.compile(rb"[A-Za-z]")
 _IN_WORD = re.compile(rb"(?<=[A-Za-z])[%s]|[%s](?=[A-Za-z])" % (_LETTERS, _LETTERS))
 # Sequences of UTF-8, and the first bytes of cut ones: capitals after small letters.
@@ -67,6 +70,18 @@ def _is_western(head: bytes) -> bool:
     )
     few = 10 * sequences <= high <= 2 * inside and 2 * high <= letters
     return few and _NONE.search(head) is None
+
+
+def charset_of(content: bytes) -> str | None:
+    """The encoding that a page says it has."""
+    found = _CHARSET.search(content[:4096])
+    # A page in UTF-16 could not say so in ASCII.
+    name = found[1].decode() if found is not None else "utf-16"
+    try:
+        b"".decode(name)
+    except LookupError:
+        return None
+    return None if name.lower().startswith("utf-16") else name
 
 
 def decoded(

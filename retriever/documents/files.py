@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from retriever.documents import Fields, Record
-from retriever.documents.decoding import decoded, not_in
+from retriever.documents.decoding import charset_of, decoded, not_in
 from retriever.documents.kinds import Parsed, PassedOverError
 from retriever.documents.kinds.mail import messages
 from retriever.documents.processes import ReadingProcesses, reader_of
@@ -83,9 +83,6 @@ _PARTS = {
 }
 _PDF, _ZIP, _OLD_OFFICE = b"%PDF-", b"PK\x03\x04", b"\xd0\xcf\x11\xe0"
 _PAGE = re.compile(rb"(?i)\s*(<!--.*?-->\s*)*(<\?xml[^>]*>\s*)?<(!doctype html|html)\b", re.DOTALL)
-_CHARSET = re.compile(
-    rb"(?i)<(?:meta[^>]{0,200}?charset|\?xml[^>]{0,99}?encoding)\s*=\s*[\"']?([\w-]+)"
-)
 _HEAD = 1024
 # Bytes of the longest file that is no text.
 LONGEST_FILE = 1 << 28
@@ -106,7 +103,7 @@ class SourceFile(NamedTuple):
 
 def kind_of(path: str | Path) -> str | None:
     """The kind of a file by its name, compressed by gzip or not; None if it is not read."""
-    return _BY_SUFFIX.get(Path(base_name(Path(path).name)).suffix)
+    return _BY_SUFFIX.get(os.path.splitext(base_name(str(path)))[1])
 
 
 def kind_of_bytes(content: bytes) -> str | None:
@@ -208,7 +205,7 @@ class _FileReader:
         except MissingExtraError as error:
             raise PassedOverError(str(error)) from error
         if kind == "html":
-            text, _ = decoded(content, self._encoding or _charset(content), "replace")
+            text, _ = decoded(content, self._encoding or charset_of(content), "replace")
             content = text.encode(errors="replace")
         return self._processes.read(reader, content).result
 
@@ -267,15 +264,3 @@ def _true_kind(kind: str, content: bytes) -> str:
         # Its reader says what is missing.
         return kind
     raise SourceError(f"not a {KINDS[kind].label} file, whatever its name; rename it")
-
-
-def _charset(content: bytes) -> str | None:
-    """The encoding that a page says it has."""
-    found = _CHARSET.search(content[: 4 * _HEAD])
-    # A page in UTF-16 could not say so in ASCII.
-    name = found[1].decode() if found is not None else "utf-16"
-    try:
-        b"".decode(name)
-    except LookupError:
-        return None
-    return None if name.lower().startswith("utf-16") else name

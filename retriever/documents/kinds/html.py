@@ -8,6 +8,7 @@ from copy import deepcopy
 from typing import Any
 
 from retriever.documents.kinds import OutlinedText, Parsed, named, one_line
+from retriever.errors import SourceError
 
 _SKIPPED = re.compile(
     "head|script|style|noscript|template|nav|svg|math|object|iframe|button|select"
@@ -52,10 +53,15 @@ def tree_of(content: bytes) -> Any:
     """The root of a page; None where there is nothing."""
     from lxml import etree, html
 
+    parser = html.HTMLParser(encoding="utf-8", huge_tree=True)
     try:
-        return html.document_fromstring(content, html.HTMLParser(encoding="utf-8"))
+        root = html.document_fromstring(content, parser)
     except (etree.ParserError, etree.XMLSyntaxError):
         return None
+    # It would leave out the rest without a word.
+    if any(error.type_name == "ERR_RESOURCE_LIMIT" for error in parser.error_log):
+        raise SourceError("elements within each other are more than 2,048; simplify the page")
+    return root
 
 
 def _main(root: Any, size: int) -> OutlinedText:
@@ -69,12 +75,13 @@ def _main(root: Any, size: int) -> OutlinedText:
     from trafilatura import bare_extraction
 
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
-    document = bare_extraction(
-        deepcopy(root), include_comments=False, include_links=False, with_metadata=False
-    )
-    if document is None:
+    try:
+        body: Any = bare_extraction(
+            deepcopy(root), include_comments=False, include_links=False, with_metadata=False
+        ).body
+    except Exception:
+        # It finds nothing, or it fails, which is no reason to read nothing.
         return everything
-    body: Any = getattr(document, "body", None)
     for one in body.iter():
         one.tag = one.get("rend", "h2") if one.tag == "head" else _NAMES.get(one.tag, one.tag)
     main = written(body)

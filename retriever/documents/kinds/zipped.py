@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from retriever.documents import Json
-from retriever.documents.decoding import decoded
+from retriever.documents.decoding import charset_of, decoded
 from retriever.documents.kinds import OutlinedText, Parsed, named, one_line
 from retriever.documents.kinds.html import BlockWriter, read_blocks, tree_of
 from retriever.errors import SourceError
@@ -147,7 +147,9 @@ def read_epub(content: bytes) -> Parsed:
             raise SourceError("encrypted (digital rights management); a copy without it is needed")
     found = OutlinedText()
     for chapter in chapters:
-        root = tree_of(decoded(book.read(chapter))[0].encode())
+        content = book.read(chapter)
+        page, _ = decoded(content, charset_of(content), "replace")
+        root = tree_of(page.encode(errors="replace"))
         if root is not None:
             BlockWriter(found).write(root)
     given = {
