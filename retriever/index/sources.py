@@ -216,12 +216,17 @@ class SourceMemory:
         numbers = {one.path: one.number for one in sources}
         batch: list[Placed] = []
         characters = 0
-        for one in reader.placed():
-            batch.append(one)
-            characters += len(one.document.text)
-            if len(batch) == _BATCH or characters >= _CHARACTERS:
-                yield from self._noted(batch, numbers)
-                batch, characters = [], 0
+        try:
+            for one in reader.placed():
+                batch.append(one)
+                characters += len(one.document.text)
+                if len(batch) == _BATCH or characters >= _CHARACTERS:
+                    given, batch, characters = batch, [], 0
+                    yield from self._noted(given, numbers)
+        except Exception:
+            # Those before a fault are indexed.
+            yield from self._noted(batch, numbers)
+            raise
         yield from self._noted(batch, numbers)
 
     def _noted(self, batch: Sequence[Placed], numbers: dict[str, int]) -> Iterator[Document]:

@@ -64,7 +64,7 @@ REFUSED = [
     ("zzz", "No such command 'zzz' (see `retriever --help`)"),
     ("layers", "No such command 'layers'; did you mean `eval layers` or `inspect layers`?"),
     ("eval stz", "No such command 'stz'; did you mean `sts`? (see `retriever eval --help`)"),
-    ("query x --explian", "No such option '--explian'; did you mean `--explain`?"),
+    ("query x --explian", "No such option '--explian'; did you mean `--explain`"),
     ("query x -z", "No such option '-z' (see `retriever query --help`)"),
     ("query x --rrf-k 3", "'--rrf-k': it is a setting, give it as `--set rrf-k=VALUE`"),
     ("index x --no-stemming", "give it as `--set stemming=no`"),
