@@ -38,6 +38,7 @@ if _TYPE_CHECKING:
     from retriever.documents.outline import Place as Place
     from retriever.documents.passages import PassageSettings as PassageSettings
     from retriever.documents.reader import CorpusReader as CorpusReader
+    from retriever.documents.sources import TextForm as TextForm
     from retriever.encoders.encoder import Encoder as Encoder
     from retriever.encoders.meta.fitting import fit_meta as fit_meta
     from retriever.encoders.meta.settings import MetaSettings as MetaSettings
@@ -92,6 +93,7 @@ _NAMES = {
     "retriever.documents.outline": "Mark Place",
     "retriever.documents.passages": "PassageSettings",
     "retriever.documents.reader": "CorpusReader",
+    "retriever.documents.sources": "TextForm",
     "retriever.encoders.encoder": "Encoder",
     "retriever.encoders.meta.fitting": "fit_meta",
     "retriever.encoders.meta.settings": "MetaSettings UnsupSettings",

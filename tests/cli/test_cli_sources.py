@@ -42,6 +42,34 @@ def test_types_of_columns_are_said_and_can_be_given(retriever):
     assert told[-1] == "warning: 3 more of columns and fields"
 
 
+def test_encodings_and_other_forms_of_csv_are_given_or_said(retriever):
+    Path("notes").mkdir()
+    Path("notes/a.md").write_bytes("naïve Müller".encode("cp1252"))
+    said = "note: 1 file read as cp1252, not UTF-8, the first notes/a.md; --encoding gives another"
+    assert said in retriever("index", "notes").err.splitlines()
+    Path("c.csv").write_bytes("7\tпривет\n8\tмир\n".encode("cp1251"))
+    form = ("--encoding", "cp1251", "--delimiter", "tab", "--no-header", "--text-field", "2")
+    done = retriever("index", "c.csv", "-i", "c", "--id-field", "1", "--json", *form)
+    assert found(done)["added"] == 2
+    hits = retriever("query", "привет", "-i", "c", "--mode", "bm25", "--json")
+    assert [(hit["id"], hit["passage"]) for hit in lines(hits)] == [("7", "привет")]
+    refused(retriever("index", "c.csv", "--encoding", "no"), "encoding: expected a name", "'no'")
+    refused(retriever("index", "c.csv", "--delimiter", "||"), "delimiter: expected one character")
+
+
+def test_a_file_whose_library_is_missing_is_said_and_counted(retriever, monkeypatch):
+    Path("a.md").write_text("text")
+    Path("b.pdf").write_text("%PDF-")
+    monkeypatch.setattr("retriever.errors.find_spec", lambda name: None)
+    done = retriever("index", "a.md", "b.pdf", "--json")
+    counts = found(done)
+    assert (counts["added"], counts["skipped"]) == (1, 1)
+    assert "skipped: b.pdf: reading PDF files needs pypdfium2, which is not" in done.err
+    alone = retriever("index", "b.pdf")
+    assert alone.code == 2
+    assert alone.err.splitlines()[-1].startswith("retriever: b.pdf: reading PDF files needs")
+
+
 @pytest.mark.parametrize("given", ["zip", "=string", "zip=", "zip=string,zip=date", "zip=string,,"])
 def test_malformed_types_are_refused(retriever, given):
     Path("c.csv").write_text("id,text,zip\n1,text,90210\n")
