@@ -40,7 +40,7 @@ on_long_option = option(
     shown_default="split",
     section="Index",
 )
-CONTEXT = "title"
+CONTEXT = "headings"
 
 
 def passage_keywords(on_long: OnLong | None, context: Context | None) -> PassageKeywords:

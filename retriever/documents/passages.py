@@ -41,7 +41,7 @@ class PassageSettings:
 
     on_long: Literal["split", "truncate"] = setting("split", "Treatment of long texts.")
     overlap: int = setting(48, "Maximum number of word pieces of an overlap.", low=0)
-    context: Literal["title", "headings", "none"] = setting("title", "What precedes a passage.")
+    context: Literal["title", "headings", "none"] = setting("headings", "What precedes a passage.")
     structure: bool = field(default=True, compare=False)
 
     def __post_init__(self) -> None:
