@@ -26,7 +26,7 @@ from retriever.documents import (
     Fields,
     content_id,
 )
-from retriever.documents.decoding import check_encoding, encoding_of, not_in
+from retriever.documents.decoding import WESTERN, check_encoding, encoding_of, not_in
 from retriever.errors import ConfigError, SourceError, StorageError
 
 if TYPE_CHECKING:
@@ -253,7 +253,9 @@ def _recoded(stream: _Bytes, name: str, form: TextForm, meter: Meter) -> _Bytes:
     if head.startswith(tuple(_MAGIC)):
         return stream
     encoding = form.encoding or encoding_of(head)
-    if encoding is None:
+    # JSON is UTF-8, so that other bytes are faults.
+    is_json = head.lstrip().startswith(b"{") and form.encoding is None
+    if encoding is None or (is_json and encoding == WESTERN):
         return stream
     if form.encoding is None:
         FieldCount.add(meter.recoded, encoding, name)
@@ -321,7 +323,10 @@ def _detect_text(line: str, name: str, fields: Fields) -> Format:
 def decode_fault(error: UnicodeDecodeError) -> str:
     """What is wrong with bytes that are not UTF-8."""
     byte = error.object[error.start]
-    return f"invalid UTF-8: byte 0x{byte:02x} ({error.reason}); give its encoding by --encoding"
+    return (
+        f"invalid UTF-8: byte 0x{byte:02x} ({error.reason}); convert the file to UTF-8, or "
+        "give the --encoding of documents"
+    )
 
 
 class TextLines:
