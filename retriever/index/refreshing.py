@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING
 
 from retriever.documents import Document
 from retriever.documents.reader import CorpusReader
-from retriever.errors import BadInputError, IndexLockedError, SourceError, require_extra
+from retriever.errors import (
+    BadInputError,
+    IndexLockedError,
+    SourceError,
+    StorageError,
+    require_extra,
+)
 from retriever.index.add import CommitSettings, IndexingReport, Progress
 from retriever.index.sources import Changes, Source, SourceMemory, memory_path
 
@@ -91,7 +97,9 @@ def refreshed(
         changes = _changes(memory, prune=prune)
         if not any(one.read or one.gone for one in changes):
             if any(stamp for one in changes for stamp, _ in one.seen.values()):
-                memory.finish(changes, removed=False)
+                # It only saves the next refresh some work.
+                with suppress(StorageError, IndexLockedError):
+                    memory.finish(changes, removed=False)
             return _report(report, changes, readers, memory.count())
     with index._writer() as writer, SourceMemory(index.store) as memory:
         is_open = True
