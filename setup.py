@@ -37,6 +37,7 @@ EXTRAS = {
     "plot": ["matplotlib>=3.8"],
     "postgres": ["psycopg[binary]>=3.2"],
     "ray": ["ray>=2.60,<3"],
+    "scripts": ["icu4py>=1.2"],
     "sentences": ["scikit-learn>=1.5", "scipy>=1.11"],
     "torch": ["torch>=2.5", "transformers>=4.57"],
     # uvicorn runs faster with uvloop, and without it too.

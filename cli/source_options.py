@@ -190,7 +190,10 @@ class AnalyzerOptions:
     """Options of the analyzer; None for those that are not given."""
 
     language: str | None = setting(
-        None, "Language of the texts, or none.", shown="english", section="BM25"
+        None,
+        "Language of the texts, none, or auto for that of each text.",
+        shown="auto",
+        section="BM25",
     )
     stemming: bool | None = setting(
         None, "Reduce words to their stems.", shown="yes", section="BM25"

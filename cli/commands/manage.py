@@ -131,8 +131,13 @@ def _lines(info: dict[str, Any]) -> Iterator[str]:
         **({"computed": "in " + ", ".join(encoder["computed"])} if encoder["computed"] else {}),
         **({"backend": encoder["backend"]} if encoder["backend"] else {}),
         "analyzer": f"{analyzer['language']}"
+        + (f" ({', '.join(info['languages'])})" if info["languages"] else "")
+        + {"icu": ", ICU", "grams": "", "plain": ", division of earlier releases"}[
+            analyzer["division"]
+        ]
         + (", stemmed" if analyzer["stemming"] else "")
         + (", stop words removed" if analyzer["stop_words"] else ""),
+        **({"fit": _fit_line(info["fit"])} if info["fit"].get("words") else {}),
         "long texts": f"{long_texts['on_long']}, overlap {long_texts['overlap']} pieces",
         "context": long_texts["context"],
     }
@@ -162,6 +167,16 @@ def _lines(info: dict[str, Any]) -> Iterator[str]:
         measured = [f"{one['recall']:.4f} ({one['effort']})" for one in segment["recall"]]
         if measured:
             yield f"{9 * ' '}recall@10 (effort): {', '.join(measured)}"
+
+
+def _fit_line(fit: dict[str, Any]) -> str:
+    found = f"{fit['strange']:.1%} of words unknown or broken into letters"
+    if fit["questions"]:
+        found += (
+            f"; mean reciprocal rank of {fit['questions']} made-up questions: bm25 "
+            f"{fit['bm25']:.2f}, dense {fit['dense']:.2f}, hybrid {fit['hybrid']:.2f}"
+        )
+    return f"{found}; weight of embeddings {fit['weight']:g}"
 
 
 @click.command("verify", cls=Command)

@@ -54,7 +54,7 @@ class RankingOptions:
     alpha: float | None = setting(
         None,
         "Weight of the embeddings in convex fusion, 0 to 1; BM25 has the rest.",
-        shown="0.6",
+        shown="0.6, or less by the encoder's fit",
         section="Ranking",
     )
     fusion: Literal["convex", "rrf"] | None = setting(
@@ -294,7 +294,8 @@ def _printer(
             spans = highlights(hit.passage, analyzer, weights)
             click.echo(hit_text(hit, spans, cells=cells, styled=styled, full=full), color=styled)
         if explain and hits:
-            click.echo(explanation(hits, settings))
+            fusion = settings.fusion.completed(index.default_weight)
+            click.echo(explanation(hits, replace(settings, fusion=fusion)))
         if counts is not None:
             click.echo(facets_text(counts))
         if not hits:

@@ -58,7 +58,7 @@ def explanation(hits: Sequence[Hit], settings: SearchSettings) -> str:
         how = f"score = 1/({fusion.rrf_k:g} + dense rank) + 1/({fusion.rrf_k:g} + bm25 rank)"
     else:
         how = (
-            f"score = {fusion.alpha:g} * dense + {1 - fusion.alpha:g} * bm25, "
+            f"score = {fusion.weight:g} * dense + {1 - fusion.weight:g} * bm25, "
             f"both {fusion.normalization} normalized over the candidates"
         )
     first = ["first"] if reranked else []

@@ -186,6 +186,7 @@ class CorpusSearch:
                     texts[start : start + _QUERIES_AT_ONCE], self._settings
                 )
             ]
+        fusion = fusion.completed(self.index.default_weight)
         found = [_best_documents(one, fusion, self.depth) for one in self._candidates[texts]]
         return ranked(questions.questions, found)
 

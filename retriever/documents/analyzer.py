@@ -6,15 +6,24 @@ The steps, in order:
    that a decomposed "é" or a Devanagari vowel sign does not split it. An apostrophe between two
    of them belongs to the word ("don't", as in UAX #29 and Lucene's StandardTokenizer), except in
    Catalan, French, Italian and Turkish, where it separates an article or a suffix from the word
-   ("l'avion" is "l", "avion"). Every CJK ideograph and kana is a word of its own. All else
-   separates words: space, punctuation, the underscore, symbols, emoji. Scripts written without
-   spaces other than CJK (Thai, Lao, Khmer, Burmese) are not segmented.
-2. *Form.* NFKC, lower case, ’ as ', without soft hyphens and zero-width joiners.
-3. *Possessive* (English): a final 's is removed.
-4. *Stop words* are dropped. English has the 33 words of Lucene's EnglishAnalyzer: the `stop-words`
+   ("l'avion" is "l", "avion"). All else separates words: space, punctuation, symbols, emoji.
+2. *Scripts without spaces.* Chinese and Japanese become characters and pairs of them, Thai, Lao,
+   Khmer and Burmese triples of characters; with ICU also words. A Hangul word is itself and its
+   pairs.
+3. *Identifiers* are terms as a whole and in parts: ``os.path.join``, ``parse_roman_numeral``,
+   ``HTTPServer``.
+4. *Form.* NFKC, lower case, ’ as ', decimal digits as ASCII, without soft hyphens and zero-width
+   joiners.
+5. *Possessive* (English): a final 's is removed.
+6. *Stop words* are dropped. English has the 33 words of Lucene's EnglishAnalyzer: the `stop-words`
    package lists 1,333 for English ("able", "act", "affected", …), which costs retrieval quality.
-   Other languages have the list of that package.
-5. *Stemming* with the language's Snowball stemmer (PyStemmer).
+   Other languages have the list of that package, of which the language ``auto`` takes the words of
+   at most four letters.
+7. *Stemming* with the language's Snowball stemmer (PyStemmer).
+8. *Accents.* A word with accents is also a term without them, so that "etudes" finds "études".
+
+The language ``auto`` is that of each passage; see `retriever.documents.languages`. The division
+``plain`` is that of earlier releases: each CJK character is a word, without steps 2, 3 and 8.
 """
 
 from __future__ import annotations
@@ -22,18 +31,40 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import sys
 import threading
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
-from functools import cache, cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache, cached_property, partial
+from importlib.util import find_spec
 from itertools import chain
+from typing import Any, Literal
 
+from retriever.documents.division import (
+    CJK,
+    LIKE_MARKS,
+    ascii_digits,
+    divide,
+    icu_words,
+    mark_ranges,
+    unit_pattern,
+    without_accents,
+)
+from retriever.documents.languages import (
+    SCRIPT_OF,
+    LanguageDetector,
+    function_words,
+    language_of,
+    possible_languages,
+    query_choices,
+)
 from retriever.errors import ConfigError, require_several
 from retriever.settings import check_settings, setting
 
 NO_LANGUAGE = "none"
+AUTO = "auto"
+# What the settings of an index of an earlier release do not name.
+PLAIN: dict[str, Any] = {"division": "plain"}
 # Lucene's EnglishAnalyzer.ENGLISH_STOP_WORDS_SET.
 _ENGLISH = """
     a an and are as at be but by for if in into is it no not of on or such that the their then
@@ -44,17 +75,14 @@ ENGLISH_STOP_WORDS = frozenset(_ENGLISH.split())
 _SAME_STOP_WORDS = {"porter": "english", "dutch_porter": "dutch"}
 _APOSTROPHE_SEPARATES = frozenset({"catalan", "french", "italian", "turkish"})
 _HAS_POSSESSIVE = frozenset({"english", "porter"})
+# Lists with hundreds of content words tell a language, but their words are not dropped.
+_TOLD_BUT_KEPT = frozenset({"vietnamese", "persian"})
 
 _MEMO_ENTRIES = 1_000_000
 _MEMO_WORD_LENGTH = 255
+# Combinations of languages whose words are remembered.
+_MEMOS = 64
 
-_CJK = (
-    "\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303c\u3041-\u3096\u309d-\u309f\u30a1-\u30fa"
-    "\u30fc-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9d"
-    "\U0001aff0-\U0001b16f\U00020000-\U0003ffff"
-)
-# Marks that Unicode does not call marks: half-width kana voicing, soft hyphen, zero-width joiners.
-_LIKE_MARKS = "\uff9e\uff9f\u00ad\u200c\u200d"
 _INVISIBLE = str.maketrans("’", "'", "\u00ad\u200c\u200d")
 
 
@@ -63,38 +91,57 @@ class AnalyzerSettings:
     """What an analyzer does; stored with the index.
 
     Attributes:
-        language: a Snowball language ("english", "german", …), or "none" for lower-cased words
-            without stemming and stop words, whatever the other two say (they become False).
+        language: ``auto`` for that of each passage; a Snowball language ("english", "german", …);
+            or "none" for lower-cased words without stemming and stop words, whatever the other
+            two say (they become False).
         stemming: reduce words to stems; needs a Snowball stemmer for the language.
         stop_words: drop stop words; needs a stop-word list for the language.
+        division: ``icu`` or ``grams`` for scripts without spaces with or without words found by
+            ICU; ``plain`` as in earlier releases. ``auto`` is ``icu`` where it is installed, else
+            ``grams``; an `Analyzer` and an index have one of these.
 
     Raises:
         ConfigError: the language is unknown, or has no stemmer or no stop-word list and the
             setting that needs it is on.
     """
 
-    language: str = setting("english", "Language of the texts.")
+    language: str = setting(AUTO, "Language of the texts.")
     stemming: bool = setting(True, "Reduce words to stems.")
     stop_words: bool = setting(True, "Drop stop words.")
+    division: Literal["auto", "icu", "grams", "plain"] = setting("auto", "Division into words.")
 
     def __post_init__(self) -> None:
         check_settings(self)
         if self.language == NO_LANGUAGE:
             object.__setattr__(self, "stemming", False)
             object.__setattr__(self, "stop_words", False)
+        if self.language in (NO_LANGUAGE, AUTO):
             return
         stemmers, lists = _languages()
         if self.language not in stemmers | lists:
             raise ConfigError(
                 f"unknown language {self.language!r}; use one of "
-                f"{', '.join(sorted((stemmers & lists) | {NO_LANGUAGE}))}; without stop words also "
-                f"{', '.join(sorted(stemmers - lists))}; without stemming also "
+                f"{', '.join(sorted((stemmers & lists) | {NO_LANGUAGE, AUTO}))}; without stop "
+                f"words also {', '.join(sorted(stemmers - lists))}; without stemming also "
                 f"{', '.join(sorted(lists - stemmers))}"
             )
         if self.stemming and self.language not in stemmers:
             raise ConfigError(f"no stemmer for {self.language!r}: turn stemming off")
         if self.stop_words and self.language not in lists:
             raise ConfigError(f"no stop-word list for {self.language!r}: turn stop words off")
+
+    def resolved(self) -> AnalyzerSettings:
+        """With what is installed here in place of the division ``auto``."""
+        if self.division != "auto":
+            return self
+        return replace(self, division="grams" if find_spec("icu4py") is None else "icu")
+
+
+def as_held(asked: AnalyzerSettings | None, held: AnalyzerSettings) -> AnalyzerSettings | None:
+    """What is asked for, with the division of what an index holds where all else is the same."""
+    if asked is None or replace(asked, division=held.division) == held:
+        return held if asked is None or asked.division == "auto" else asked
+    return asked.resolved()
 
 
 class Analyzer:
@@ -104,13 +151,14 @@ class Analyzer:
     it.
 
     Args:
-        settings: defaults to English.
+        settings: defaults to the language of each text.
         stop_list: the stop words themselves, as an earlier analyzer's `stop_list` gave them;
             None takes the language's. An index keeps its own, so that another release of a
             word list cannot change what its queries mean.
 
     Attributes:
-        stop_list: the stop words in folded form; empty without `settings.stop_words`.
+        stop_list: the stop words in folded form; for ``auto``, the function words of each
+            language, as ``german:oder``. Empty without `settings.stop_words`, except for ``auto``.
 
     Raises:
         ConfigError: see `AnalyzerSettings`.
@@ -120,15 +168,27 @@ class Analyzer:
         self, settings: AnalyzerSettings | None = None, stop_list: Iterable[str] | None = None
     ) -> None:
         self.settings = settings or AnalyzerSettings()
-        self._splits_apostrophe = self.settings.language in _APOSTROPHE_SEPARATES
+        if self.settings.division == "auto":
+            self.settings = self.settings.resolved()
+        language = self.settings.language
         if stop_list is not None:
             require_several("stop_list", stop_list)
             self.stop_list = frozenset(stop_list)
+        elif language == AUTO:
+            self.stop_list = frozenset(
+                chain.from_iterable(
+                    function_words(one, _stop_words(one, partial(self._folded_words, language=one)))
+                    for one in SCRIPT_OF.keys() & _languages()[1]
+                )
+            )
         elif self.settings.stop_words:
-            self.stop_list = _stop_words(self.settings.language, self._folded_words)
+            self.stop_list = _stop_words(language, partial(self._folded_words, language=language))
         else:
             self.stop_list = frozenset()
-        self._memo = _Memo(self._word_analysis())
+        self._memos: dict[tuple[str, ...], _Memo] = {}
+        self._known_rules: dict[str, tuple[frozenset[str], Callable[[str], str]]] = {}
+        # A stemmer serves one thread at a time.
+        self._busy = threading.RLock()
 
     @cached_property
     def identity(self) -> str:
@@ -138,57 +198,154 @@ class Analyzer:
 
     def tokens(self, text: str) -> list[str]:
         """The terms of `text` in the order of its words, repeated as often as they occur."""
-        words = self._pattern(text).findall(text)
-        return list(chain.from_iterable(map(self._memo.__getitem__, words)))
+        return self.analyzed(text)[0]
+
+    def analyzed(self, text: str) -> tuple[list[str], tuple[str, ...]]:
+        """The terms of a text, and its languages; none if the settings name the language."""
+        units, languages = self._read(text)
+        terms = list(chain.from_iterable(map(self._memo(languages).__getitem__, units)))
+        return terms, languages if self.settings.language == AUTO else ()
+
+    def languages(self, text: str) -> tuple[str, ...]:
+        """The languages of a text; none if the settings name the language."""
+        return self._read(text)[1] if self.settings.language == AUTO else ()
+
+    def words(self, text: str) -> list[str]:
+        """The words of a text as written; of scripts without spaces, what stands between others."""
+        return self._read(text)[0]
+
+    def query_tokens(self, text: str, held: Mapping[str, int]) -> list[str]:
+        """The terms of a query to an index that holds so many passages of each language.
+
+        Where the query does not tell which of them it is in, it has the terms of each.
+        """
+        if self.settings.language != AUTO or not held:
+            return self.tokens(text)
+        ascii_only, terms = text.isascii(), list[str]()
+        choices: Iterable[tuple[str, ...]] = [tuple(held)]
+        if len(held) > 1:
+            units = self._pattern(ascii_only, ()).findall(text)
+            choices = query_choices(self._detector.counts(units), units, ascii_only, held)
+        for languages in choices:
+            units = self._pattern(ascii_only, languages).findall(text)
+            memo, known = self._memo(languages), frozenset(terms)
+            new = chain.from_iterable(map(memo.__getitem__, units))
+            terms += [term for term in new if term not in known]
+        return terms
+
+    def forms(self, word: str, held: Iterable[str]) -> frozenset[str]:
+        """The terms of which a passage with a word has one, in the languages of an index.
+
+        Empty if the word is a stop word in one of them.
+        """
+        auto = self.settings.language == AUTO
+        languages = possible_languages(word, held) if auto else {self.settings.language}
+        first = [next(iter(self._memo((one,))[word]), None) for one in sorted(languages)]
+        return frozenset() if None in first else frozenset(filter(None, first))
 
     def spans(self, text: str) -> Iterator[tuple[str, int, int]]:
-        """Each term with the word it comes from, as `text[start:end]`, in the order of `tokens`.
+        """Each term with its place, as `text[start:end]`, in the order of `tokens`.
 
-        Offsets count characters of `text` as given, normalized or not. The rare word whose NFKC
-        form is several words ("½" is "1" and "2") gives several terms with one span.
+        Offsets count characters of `text` as given, normalized or not. Terms of one word, and of
+        characters in a script without spaces, overlap.
         """
-        for match in self._pattern(text).finditer(text):
-            for term in self._memo[match.group()]:
-                yield term, match.start(), match.end()
+        languages = self._read(text)[1]
+        for match in self._pattern(text.isascii(), languages).finditer(text):
+            for term, start, stop in self._placed(match.group(), languages):
+                yield term, match.start() + start, match.start() + stop
 
-    def _pattern(self, text: str) -> re.Pattern[str]:
-        return word_pattern(text.isascii(), self._splits_apostrophe)
+    def _read(self, text: str) -> tuple[list[str], tuple[str, ...]]:
+        """The units of a text and, for ``auto``, its languages."""
+        ascii_only, language = text.isascii(), self.settings.language
+        if language != AUTO:
+            return self._pattern(ascii_only, (language,)).findall(text), (language,)
+        units = self._pattern(ascii_only, ()).findall(text)
+        languages = self._detector.languages(units, ascii_only)
+        if not _APOSTROPHE_SEPARATES.isdisjoint(languages):
+            units = self._pattern(ascii_only, languages).findall(text)
+        return units, languages
 
-    def _folded_words(self, word: str) -> list[str]:
-        folded = _fold(word, turkish=self.settings.language == "turkish")
-        return self._pattern(folded).findall(folded)
+    @cached_property
+    def _detector(self) -> LanguageDetector:
+        return LanguageDetector(self.stop_list)
 
-    def _word_analysis(self) -> Callable[[str], tuple[str, ...]]:
-        """The function from a word as written to its terms (none for a stop word)."""
-        possessive = self.settings.language in _HAS_POSSESSIVE
-        stem: Callable[[str], str] | None = None
-        if self.settings.stemming:
+    def _pattern(self, ascii_only: bool, languages: Sequence[str]) -> re.Pattern[str]:
+        splits = not _APOSTROPHE_SEPARATES.isdisjoint(languages)
+        if self.settings.division == "plain":
+            return word_pattern(ascii_only, splits)
+        return unit_pattern(ascii_only, splits)
+
+    def _folded_words(self, word: str, language: str) -> list[str]:
+        digits = self.settings.division != "plain"
+        folded = _fold(word, turkish=language == "turkish", ascii_digits_only=digits)
+        splits = language in _APOSTROPHE_SEPARATES
+        return word_pattern(folded.isascii(), splits).findall(folded)
+
+    def _memo(self, languages: tuple[str, ...]) -> _Memo:
+        memo = self._memos.get(languages)
+        if memo is None:
+            if len(self._memos) >= _MEMOS:
+                self._memos.clear()
+            placed = partial(self._placed, languages=languages)
+            memo = self._memos[languages] = _Memo(
+                lambda unit: tuple([term for term, _, _ in placed(unit)]), self._busy
+            )
+        return memo
+
+    def _placed(self, unit: str, languages: tuple[str, ...]) -> Iterator[tuple[str, int, int]]:
+        """The terms of a unit with their places in it."""
+        if self.settings.division == "plain":
+            for term in self._word_terms(unit, languages):
+                yield term, 0, len(unit)
+            return
+        for piece in divide(unit, icu_words if self.settings.division == "icu" else None):
+            if piece.is_word:
+                for term in self._word_terms(piece.text, languages):
+                    yield term, piece.start, piece.stop
+            elif term := _fold(piece.text, turkish=False, ascii_digits_only=True):
+                yield term, piece.start, piece.stop
+
+    def _word_terms(self, word: str, languages: tuple[str, ...]) -> Iterator[str]:
+        """The terms of a word as written (none for a stop word)."""
+        language = self.settings.language
+        if language == AUTO:
+            language = language_of(word, languages)
+        stop, stem = self._rules(language)
+        for folded in self._folded_words(word, language):
+            bare = folded.removesuffix("'s") if language in _HAS_POSSESSIVE else folded
+            if bare in stop or folded in stop:
+                continue
+            term = stem(bare)
+            yield term
+            if self.settings.division != "plain" and not bare.isascii():
+                plain = without_accents(bare)
+                if plain != bare and plain not in stop and (other := stem(plain)) != term:
+                    yield other
+
+    def _rules(self, language: str) -> tuple[frozenset[str], Callable[[str], str]]:
+        """The stop words and the stemmer of a language."""
+        known = self._known_rules.get(language)
+        if known is None:
             import Stemmer
 
-            # The memo of the analyzer remembers stems already.
-            stem = Stemmer.Stemmer(self.settings.language, 0).stemWord
-        stop, fold = self.stop_list, self._folded_words
-
-        def analyze(word: str) -> tuple[str, ...]:
-            terms = []
-            for folded in fold(word):
-                bare = folded.removesuffix("'s") if possessive else folded
-                if bare in stop or folded in stop:
-                    continue
-                terms.append(stem(bare) if stem else bare)
-            return tuple(terms)
-
-        return analyze
+            stop, stem = self.stop_list, str
+            if self.settings.language == AUTO:
+                dropped = self.settings.stop_words and language not in _TOLD_BUT_KEPT
+                mine = f"{language}:" if dropped else "-"
+                stop = frozenset(w.removeprefix(mine) for w in stop if w.startswith(mine))
+            if self.settings.stemming and language in Stemmer.algorithms():
+                # The memo of the analyzer remembers stems already.
+                stem = Stemmer.Stemmer(language, 0).stemWord
+            known = self._known_rules[language] = stop, stem
+        return known
 
 
 class _Memo(dict[str, tuple[str, ...]]):
     """Terms of each word already seen; a plain dict for speed, computed where missing."""
 
-    def __init__(self, analyze: Callable[[str], tuple[str, ...]]) -> None:
+    def __init__(self, analyze: Callable[[str], tuple[str, ...]], busy: threading.RLock) -> None:
         super().__init__()
-        self._analyze = analyze
-        # A stemmer serves one thread at a time.
-        self._busy = threading.Lock()
+        self._analyze, self._busy = analyze, busy
 
     def __missing__(self, word: str) -> tuple[str, ...]:
         with self._busy:
@@ -200,7 +357,7 @@ class _Memo(dict[str, tuple[str, ...]]):
         return terms
 
 
-def _fold(word: str, *, turkish: bool) -> str:
+def _fold(word: str, *, turkish: bool, ascii_digits_only: bool) -> str:
     """NFKC, lower case, a plain apostrophe, nothing invisible."""
     if word.isascii() and not turkish:
         return word.lower()
@@ -210,6 +367,8 @@ def _fold(word: str, *, turkish: bool) -> str:
     word = word.replace("İ", "i")
     if turkish:
         word = word.replace("I", "ı")
+    if ascii_digits_only:
+        word = word.translate(ascii_digits())
     # Lower-casing and removing joiners can leave a sequence that composes further.
     return unicodedata.normalize("NFKC", word.translate(_INVISIBLE).lower())
 
@@ -220,28 +379,10 @@ def word_pattern(ascii_only: bool, splits_apostrophe: bool) -> re.Pattern[str]:
     if ascii_only:
         run, cjk = "[A-Za-z0-9]+", ""
     else:
-        letters = rf"[^\W_{_CJK}{_LIKE_MARKS}]"
-        marks = f"[{_mark_ranges()}{_LIKE_MARKS}]"
-        run, cjk = f"{letters}+(?:{marks}+{letters}*)*", f"[{_CJK}]{marks}*|"
+        letters = rf"[^\W_{CJK}{LIKE_MARKS}]"
+        marks = f"[{mark_ranges()}{LIKE_MARKS}]"
+        run, cjk = f"{letters}+(?:{marks}+{letters}*)*", f"[{CJK}]{marks}*|"
     return re.compile(cjk + run + ("" if splits_apostrophe else f"(?:['’]{run})*"))
-
-
-@cache
-def _mark_ranges() -> str:
-    """The marks of Unicode, for which `re` has no name, as the inside of a set."""
-    ranges: list[list[int]] = []
-    for code in range(0x300, sys.maxunicode + 1):
-        # Planes 2 to 13 hold ideographs or nothing: skipping them keeps this to milliseconds.
-        if 0x20000 <= code < 0xE0000:
-            continue
-        if code >= 0xF0000:
-            break
-        if unicodedata.category(chr(code))[0] == "M":
-            if ranges and ranges[-1][1] == code - 1:
-                ranges[-1][1] = code
-            else:
-                ranges.append([code, code])
-    return "".join(f"{chr(first)}-{chr(last)}" for first, last in ranges)
 
 
 def _languages() -> tuple[frozenset[str], frozenset[str]]:

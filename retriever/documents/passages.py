@@ -64,7 +64,7 @@ _EARLIER = {"context": "title", "structure": False}
 
 # A sentence ends at closing punctuation before white space, at a full-width stop, or at a line
 # break that starts a new paragraph or list item.
-_SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]*\s+|[。！？]+|\n\s*\n|\n(?=\s*[-*#>])")
+SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]*\s+|[。！？]+|\n\s*\n|\n(?=\s*[-*#>])")
 _WORD_START = re.compile(r"(?<=\s)\S")
 _WORD = re.compile(r"\w")
 _LINE_START = re.compile(r"(?<=\n)")
@@ -242,7 +242,7 @@ def split_passages(
     if len(offsets) <= budget:
         return [(0, len(text))]
     starts = [start for start, _ in offsets]
-    sentences = _pieces_at(starts, (match.end() for match in _SENTENCE_END.finditer(text)))
+    sentences = _pieces_at(starts, (match.end() for match in SENTENCE_END.finditer(text)))
     words = _pieces_at(starts, (match.start() for match in _WORD_START.finditer(text)))
     sections: list[int] = []
     # Where passages may end, best first, and the part of what fits in which they do not.

@@ -270,6 +270,9 @@ class Index(ReadableIndex):
                     remembered(self.store, documents, on_long=on_long, prune=prune)
                 )
             indexer.add(with_vectors(read, vectors, state.encoder))
+            fit = indexer.measure_fit()
+            if fit is not None and fit.warning:
+                warnings.warn(fit.warning, stacklevel=2)
             if prune:
                 if not writer.count_touched() and (held := len(self)):
                     raise ConfigError(

@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import groupby
+from dataclasses import asdict, dataclass, field
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -25,7 +25,9 @@ from retriever.documents.analyzer import Analyzer
 from retriever.documents.outline import outline_json
 from retriever.documents.passages import BLOCK, OnLong, PassageSettings, cut_document, passage_text
 from retriever.errors import SourceError
+from retriever.index.fit import Fit, PassageSample, measured_fit
 from retriever.index.ready import ReadyDocument, require_sound, unit_vectors
+from retriever.search.fusion import FIT
 
 if TYPE_CHECKING:
     from retriever.encoders.encoder import Encoder
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 # The setting that lists how the vectors of an index were computed.
 COMPUTED = "computed"
+# The setting that counts the passages of each language, where the analyzer tells it.
+LANGUAGES = "languages"
 # Documents whose stored state is looked up together, and characters in all from which on they are
 # fewer.
 _CHUNK = 512
@@ -248,6 +252,8 @@ class Indexer:
         self._encoded: dict[bytes, NDArray[np.float32]] = {}
         self._metadata: dict[str, dict[str, Any]] = {}
         self._computed: set[str] = set()
+        self._languages: Counter[str] = Counter()
+        self._sample = PassageSample()
         # Passages committed, and whether any of them became a segment.
         self._added, self._wrote_segment = 0, False
         self._committed_at = time.monotonic()
@@ -291,6 +297,16 @@ class Indexer:
             self._take(chunk)
             self._flush()
             raise
+
+    def measure_fit(self) -> Fit | None:
+        """Measure and keep how encoder and texts fit; None if too few texts are new to matter."""
+        known = self._writer.setting(FIT, {})
+        if not self.report.pieces or self._added < known.get("passages", 0) / 2:
+            return None
+        fit = measured_fit(self._sample.texts, self._encoder(), self._analyzer, self._added)
+        if fit is not None:
+            self._writer.record(FIT, asdict(fit))
+        return fit
 
     def settle(self) -> None:
         """Merge segments after `add`, if it makes queries faster."""
@@ -371,6 +387,9 @@ class Indexer:
             analyzed = self._terms(one.document, one.spans)
         else:
             analyzed = terms.passages
+            for span in one.spans:
+                text = passage_text(one.document, span, self._passages.context)
+                self._languages.update(self._analyzer.languages(text))
         entry = self._enter(one.document, digest, is_new=is_new)
         entry.spans, entry.terms, entry.encoded = one.spans, analyzed, [([], vectors)]
         entry.is_whole = True
@@ -410,13 +429,17 @@ class Indexer:
         entry.spans += spans
         entry.terms += self._terms(entry.document, spans)
         for span, row in zip(spans, pieces, strict=True):
-            digest = _digest(passage_text(entry.document, span, self._passages.context))
+            text = passage_text(entry.document, span, self._passages.context)
+            digest = _digest(text)
+            self._sample.take(digest, text)
             self._waiting.append(_Passage(entry, digest, row))
             self._waiting_pieces += len(row)
 
     def _terms(self, document: Document, spans: Sequence[tuple[int, int]]) -> list[list[str]]:
         context = self._passages.context
-        return [self._analyzer.tokens(passage_text(document, span, context)) for span in spans]
+        found = [self._analyzer.analyzed(passage_text(document, span, context)) for span in spans]
+        self._languages.update(chain.from_iterable(languages for _, languages in found))
+        return [terms for terms, _ in found]
 
     def _is_due(self) -> bool:
         return (
@@ -538,11 +561,15 @@ class Indexer:
         return wrote_segment
 
     def _record(self) -> None:
-        """Keep how the vectors were computed, for `info`."""
+        """Keep how the vectors were computed, and the numbers of passages of each language."""
         known = self._writer.setting(COMPUTED, [])
         new = sorted(self._computed.difference(known))
         if new:
             self._writer.record(COMPUTED, [*known, *new])
+        if self._languages:
+            held = Counter(self._writer.setting(LANGUAGES, {})) + self._languages
+            self._writer.record(LANGUAGES, dict(sorted(held.items())))
+            self._languages.clear()
 
     def _count(self, committed: Sequence[_Entry]) -> None:
         report = self.report

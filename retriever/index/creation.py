@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, Self, TypedDict
 
 from indexes import Store, StructureSettings, View
-from retriever.documents.analyzer import Analyzer, AnalyzerSettings
+from retriever.documents.analyzer import Analyzer, AnalyzerSettings, as_held
 from retriever.documents.passages import PassageSettings
 from retriever.encoders.encoder import Encoder, ModelChoice
 from retriever.encoders.spec import EncoderSpec, probe_lists
@@ -73,7 +73,11 @@ class IndexSettings:
         for name in _PARTS:
             asked, kept = getattr(self, name), getattr(own, name)
             single = self.single.get(name)
-            parts[name] = replace(kept, **single) if single and kept else asked or kept
+            if isinstance(kept, AnalyzerSettings):
+                whole = replace(kept, **{"division": "auto", **single}) if single else asked
+                parts[name] = as_held(whole, kept)
+            else:
+                parts[name] = replace(kept, **single) if single and kept else asked or kept
         return IndexSettings(**parts)
 
     def check(self, state: IndexState, view: View, store: Store) -> None:

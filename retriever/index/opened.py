@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakValueDictionary
 
 from indexes import StructureSettings
-from retriever.documents.analyzer import Analyzer, AnalyzerSettings
+from retriever.documents.analyzer import PLAIN, Analyzer, AnalyzerSettings
 from retriever.documents.passages import PassageSettings
 from retriever.encoders.spec import EncoderSpec, same_vectors
 from retriever.errors import ConfigError, EncoderMismatchError
@@ -50,7 +50,9 @@ class IndexState:
                 view.identity,
                 EncoderSpec.from_json(view.setting("encoder")),
                 view.setting("probes", []),
-                Analyzer(AnalyzerSettings(**view.setting("analyzer")), view.setting("stop_list")),
+                Analyzer(
+                    AnalyzerSettings(**PLAIN | view.setting("analyzer")), view.setting("stop_list")
+                ),
                 PassageSettings.from_json(view.setting("passages")),
             )
         except (KeyError, TypeError, ValueError, ConfigError) as error:

@@ -18,10 +18,12 @@ from retriever.errors import BadInputError, ConfigError, require_several
 from retriever.index.opened import OpenedIndex, read_structures
 from retriever.search import SearchKeywords, SearchSettings, search_settings
 from retriever.search.engine import Engine
+from retriever.search.fusion import DEFAULT_WEIGHT, FIT
 from retriever.search.queries import (
     Excerpt,
     check_query,
     prepared_queries,
+    query_terms,
     search_texts,
     unknown_fields,
     warn_doubtful,
@@ -113,6 +115,12 @@ class ReadableIndex:
     def passages(self) -> PassageSettings:
         """How texts longer than the encoder's window are treated."""
         return self._opened.state().passages
+
+    @property
+    def default_weight(self) -> float:
+        """The weight of the embeddings in hybrid search where a query gives none."""
+        with self._opened.view() as view:
+            return float(view.setting(FIT, {}).get("weight", DEFAULT_WEIGHT))
 
     @property
     def structures(self) -> StructureSettings:
@@ -334,7 +342,8 @@ class ReadableIndex:
             warn_doubtful(self._opened, view, compiled)
             if problem := unknown_fields(view, top):
                 warnings.warn(f"facets: {problem}", stacklevel=2)
-            terms = None if text is None else self._opened.state_of(view).analyzer.tokens(text)
+            analyzer = self._opened.state_of(view).analyzer
+            terms = None if text is None else query_terms(analyzer, view, text)
             return view.facets(names, compiled, terms, limit)
 
     def fields(self) -> list[FieldSummary]:
@@ -389,7 +398,8 @@ class ReadableIndex:
         from indexes import idf
 
         with self._opened.view() as view:
-            held = view.document_frequencies(self._opened.state_of(view).analyzer.tokens(text))
+            terms = query_terms(self._opened.state_of(view).analyzer, view, text)
+            held = view.document_frequencies(terms)
             passages = view.passage_count
             return {term: idf("lucene", df, passages) for term, df in held.items() if df}
 
@@ -428,6 +438,8 @@ class ReadableIndex:
                     **describe(encoder),
                 },
                 "analyzer": asdict(state.analyzer.settings),
+                "languages": view.setting("languages", {}),
+                "fit": view.setting(FIT, {}),
                 "long_texts": asdict(state.passages),
                 "structures": asdict(read_structures(view, self.store)),
                 **view.describe(),

@@ -53,7 +53,7 @@ def recreated(
         {
             "encoder": str(choice.settings if loaded is None else loaded.spec),
             "weights": choice.weights() if loaded is None else loaded.spec.weights,
-            "analyzer": asdict(asked.analyzer or AnalyzerSettings()),
+            "analyzer": asdict((asked.analyzer or AnalyzerSettings()).resolved()),
             "passages": asdict(asked.passages or PassageSettings()),
             "structures": asdict(asked.structures or StructureSettings()),
         }

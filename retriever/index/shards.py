@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from indexes import NewDocument, whole_files, write_lines
 from retriever.documents import Document
-from retriever.documents.analyzer import Analyzer, AnalyzerSettings
+from retriever.documents.analyzer import PLAIN, Analyzer, AnalyzerSettings, as_held
 from retriever.documents.outline import outline_json, read_outline
 from retriever.documents.passages import PassageSettings
 from retriever.encoders.spec import EncoderSpec
@@ -65,7 +65,7 @@ class Plan:
                 )
             value.pop("fingerprint")
             value["encoder"] = EncoderSpec.from_json(value["encoder"])
-            value["analyzer"] = AnalyzerSettings(**value["analyzer"])
+            value["analyzer"] = AnalyzerSettings(**PLAIN | value["analyzer"])
             value["passages"] = PassageSettings.from_json(value["passages"])
             return cls(**value)
         except FileNotFoundError as error:
@@ -304,6 +304,8 @@ def _same(own: object, asked: object) -> bool:
     if isinstance(own, EncoderSpec) and isinstance(asked, EncoderSpec):
         formats = {one.settings.dtype for one in (own, asked)}
         return own.fingerprint == asked.fingerprint and len(formats) == 1
+    if isinstance(own, AnalyzerSettings) and isinstance(asked, AnalyzerSettings):
+        return own == as_held(asked, own)
     return own == asked
 
 

@@ -9,7 +9,7 @@ everywhere; documents with equal ones are ordered by id.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from retriever.documents.outline import Place, place, read_outline
 from retriever.search import SearchSettings
-from retriever.search.fusion import fuse, ranks
+from retriever.search.fusion import DEFAULT_WEIGHT, FIT, fuse, ranks
 
 if TYPE_CHECKING:
     from indexes import Candidates, Query, View, Where
@@ -124,7 +124,8 @@ class Engine:
     ) -> None:
         self._view = view
         self._demands = demands
-        self._settings = settings
+        weight = view.setting(FIT, {}).get("weight", DEFAULT_WEIGHT)
+        self._settings = replace(settings, fusion=settings.fusion.completed(weight))
         self._ranking = view.ranking(settings.bm25, where, settings.recall)
 
     def search(self, queries: Sequence[Query]) -> list[list[Hit]]:

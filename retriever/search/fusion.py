@@ -7,7 +7,7 @@ shares no term with the query has BM25 score 0 and no BM25 rank.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 import numpy as np
@@ -18,6 +18,10 @@ from retriever.settings import check_settings, setting
 
 Scores = NDArray[np.float64]
 Method = Literal["convex", "rrf"]
+# Of the embeddings, where an index has no other.
+DEFAULT_WEIGHT = 0.6
+# The setting of an index that has another; see `retriever.index.fit`.
+FIT = "fit"
 _USED_BY: dict[str, Method] = {"alpha": "convex", "normalization": "convex", "rrf_k": "rrf"}
 
 
@@ -28,7 +32,8 @@ class FusionSettings:
     Attributes:
         method: ``convex`` is alpha * dense + (1 - alpha) * bm25 of normalized scores; ``rrf`` is
             reciprocal rank fusion (Cormack, Clarke and Buettcher, 2009).
-        alpha: weight of the dense component in ``convex``, 0 to 1.
+        alpha: weight of the dense component in ``convex``, 0 to 1; None for what an index says
+            (`retriever.index.fit`), or 0.6.
         normalization: ``min-max`` maps the candidates' scores to [0, 1]; ``z-score`` to mean 0
             and standard deviation 1.
         rrf_k: the constant of ``rrf``, more than 0.
@@ -38,7 +43,7 @@ class FusionSettings:
     """
 
     method: Method = setting("convex", "How hybrid combines its components.")
-    alpha: float = setting(0.6, "Weight of the dense component.", low=0, high=1)
+    alpha: float | None = setting(None, "Weight of the dense component.", low=0, high=1)
     normalization: Literal["min-max", "z-score"] = setting("min-max", "How scores are scaled.")
     rrf_k: float = setting(60.0, "Constant of rrf.", low=0, low_open=True)
 
@@ -48,9 +53,20 @@ class FusionSettings:
         given = [one.name for one in fields(self) if getattr(self, one.name) != one.default]
         check_used(self.method, given)
 
+    @property
+    def weight(self) -> float:
+        """The weight of the dense component."""
+        return DEFAULT_WEIGHT if self.alpha is None else self.alpha
+
     def convex(self, alpha: float) -> FusionSettings:
         """Convex fusion with this weight, and the normalization of these settings."""
         return FusionSettings(alpha=alpha, normalization=self.normalization)
+
+    def completed(self, weight: float) -> FusionSettings:
+        """These settings, with a weight of the dense component where none is given."""
+        if self.method == "rrf" or self.alpha is not None:
+            return self
+        return replace(self, alpha=weight)
 
     def reciprocal(self) -> FusionSettings:
         """Reciprocal rank fusion, with the constant of these settings."""
@@ -80,7 +96,8 @@ def fuse(
             ranks(bm25, matches), settings.rrf_k
         )
     normalize = _NORMALIZATIONS[settings.normalization]
-    return settings.alpha * normalize(dense) + (1 - settings.alpha) * normalize(bm25)
+    alpha = DEFAULT_WEIGHT if settings.alpha is None else settings.alpha
+    return alpha * normalize(dense) + (1 - alpha) * normalize(bm25)
 
 
 def ranks(scores: Scores, ranked: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from indexes import Query
 from retriever.documents import string_fault
+from retriever.documents.languages import ENGLISH_FUNCTION_WORDS
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import BadInputError, ConfigError, EncoderMismatchError
 from retriever.search import SearchSettings
@@ -30,17 +31,9 @@ if TYPE_CHECKING:
 _BATCH = 256
 # A term is important to highlights from this share of the weight of the heaviest one.
 _SHARE = 1 / 4
-# Pronouns, auxiliaries, question words and the like, beyond the analyzer's short stop list. If
-# texts are not questions, "how" and "I" are rare, and idf alone would take them for important.
-_ENGLISH = """
-    about above after again all am any because been before being below between both can cannot could
-    did do does doing done don't down during each few from further get had has have having he her
-    here hers him his how i i'd i'm i've its just like me may might more most much must my need nor
-    now off once only other our ours out over own please same shall she should so some than them
-    through too under until up us very want was we were what when where which while who whom whose
-    why would you your yours
-"""
-_LANGUAGES = frozenset({"english", "porter"})
+# In these languages. If texts are not questions, "how" and "I" are rare, and idf alone would take
+# them for important.
+_ENGLISH = frozenset({"auto", "english", "porter"})
 
 
 class QueryVectors(NamedTuple):
@@ -102,14 +95,22 @@ def highlights(
     spans are ascending and do not overlap.
     """
     function_words: frozenset[str] = frozenset()
-    if analyzer.settings.language in _LANGUAGES:
-        function_words = frozenset(chain.from_iterable(map(analyzer.tokens, _ENGLISH.split())))
+    if analyzer.settings.language in _ENGLISH:
+        terms = map(analyzer.tokens, ENGLISH_FUNCTION_WORDS)
+        function_words = frozenset(chain.from_iterable(terms))
     judged = {term: w for term, w in weights.items() if term not in function_words} or weights
     least = _SHARE * max(judged.values(), default=0.0)
     important = {term for term, weight in judged.items() if weight >= least}
-    # A word whose normal form is several words gives several terms with one span.
-    spans = {(start, stop) for term, start, stop in analyzer.spans(text) if term in important}
-    return sorted(spans)
+    # Single characters of a script without spaces matter only beside no longer term.
+    whole = "".join(term for term in important if len(term) > 1)
+    important -= {
+        term for term in important if len(term) == 1 and term > "\u3000" and term in whole
+    }
+    marked: list[tuple[int, int]] = []
+    for start, stop in sorted((a, b) for term, a, b in analyzer.spans(text) if term in important):
+        first, last = marked.pop() if marked and start < marked[-1][1] else (start, stop)
+        marked.append((first, max(last, stop)))
+    return marked
 
 
 def unknown_fields(view: View, names: Iterable[str]) -> str | None:
@@ -129,6 +130,11 @@ def filter_doubt(view: View, where: Where) -> str | None:
     from indexes import type_mismatch
 
     return unknown_fields(view, where.fields) or type_mismatch(where.expression, view.has_type)
+
+
+def query_terms(analyzer: Analyzer, view: View, text: str) -> list[str]:
+    """The terms of a query to an index in the languages that it holds."""
+    return analyzer.query_tokens(text, view.setting("languages", {}))
 
 
 def check_query(text: str, number: int = 1, raw: bool = True) -> None:
@@ -249,6 +255,6 @@ def prepared_queries(
                 )
             if encoded and ready is not None:
                 vectors = ready.vectors
-            tokens = state.analyzer.tokens
-            yield view, [Query(tokens(one), row) for one, row in zip(texts, vectors, strict=True)]
+            terms = [query_terms(state.analyzer, view, one) for one in texts]
+            yield view, [Query(own, row) for own, row in zip(terms, vectors, strict=True)]
             return

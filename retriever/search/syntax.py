@@ -24,6 +24,8 @@ _WORD_END = ".,;:!?)]}"
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff]"
 )
+# The parts of a unit that are terms in every language.
+_PARTS = re.compile(r"(?<![^._])[^._'’]+(?![^._])")
 # Documents that a filter can name.
 _MOST_IDS = 10_000
 # Characters of the shortest word that is corrected, and of the shortest part of a divided one.
@@ -83,6 +85,7 @@ class Demands:
     def __init__(self, query: ParsedQuery, view: View, analyzer: Analyzer) -> None:
         self._view, self._analyzer = view, analyzer
         self._phrases = [_folded(one) for one in query.phrases]
+        self._held = view.setting("languages", {})
         # A word is left out in all its forms, anything else as it is written.
         words = {one: self._terms_of(one) for one in query.excluded}
         self._terms = set(chain.from_iterable(words.values()))
@@ -90,11 +93,11 @@ class Demands:
         self._allowed: dict[str, frozenset[int]] = {}
 
     def _terms_of(self, text: str) -> set[str]:
-        """The term of a text that is one word; none of another."""
-        found = list(self._analyzer.spans(text))
-        is_word = all(span == [0, len(text)] for _, *span in found)
-        terms = {term for term, *_ in found}
-        return terms if is_word and len(terms) == 1 else set()
+        """The terms of a text that is one word; none of another."""
+        is_word = self._analyzer.words(text) == [text] and _PARTS.fullmatch(text)
+        if not is_word or _UNSPACED.search(text):
+            return set()
+        return set(self._analyzer.forms(text, self._held))
 
     def __call__(self, document: str, passage: int) -> bool:
         """Whether a passage may be a hit; `document` is the id of its document."""
@@ -132,21 +135,25 @@ class Demands:
 def within(query: ParsedQuery, view: View, analyzer: Analyzer, where: Where | None) -> Where | None:
     """A filter for the documents that can hold the phrases, so that few are looked at.
 
-    They hold the rarest term of a phrase. `where` itself if there is no such term, or too many
+    They hold the rarest word of a phrase. `where` itself if there is no such word, or too many
     documents hold it.
     """
+    held = view.setting("languages", {})
     for phrase in query.phrases:
         # How a script without spaces is divided depends on what stands around the phrase.
         if _UNSPACED.search(phrase):
             continue
-        counts = view.document_frequencies(analyzer.tokens(phrase))
-        rarest = min(counts, key=lambda term: counts[term], default=None)
-        if rarest is None or counts[rarest] > _MOST_IDS:
+        words = chain.from_iterable(map(_PARTS.findall, analyzer.words(phrase)))
+        forms = list(filter(None, (analyzer.forms(word, held) for word in words)))
+        counts = view.document_frequencies(set(chain.from_iterable(forms)))
+        rarest = min(forms, key=lambda one: sum(map(counts.__getitem__, one)), default=None)
+        number = 0 if rarest is None else sum(map(counts.__getitem__, rarest))
+        if rarest is None or number > _MOST_IDS:
             continue
         ids: set[str] = set()
-        if counts[rarest]:
+        if number:
             ranking = view.ranking(BM25Settings(), where, None)
-            (found,) = ranking.candidates([Query([rarest])], "bm25", counts[rarest])
+            (found,) = ranking.candidates([Query(sorted(rarest))], "bm25", number)
             if not found.complete:
                 continue
             ids.update(view.documents_of(found.passages.tolist()).values())
@@ -194,12 +201,14 @@ def suggested(text: str, view: View, analyzer: Analyzer) -> str | None:
     into two words; of these the most frequent, in passages; of equal ones the first by code point.
     None if nothing is replaced.
     """
-    frequencies = view.document_frequencies(analyzer.tokens(text))
+    held = view.setting("languages", {})
+    frequencies = view.document_frequencies(analyzer.query_tokens(text, held))
     pieces, end = [], 0
     for start, stop in sorted({(start, stop) for _, start, stop in analyzer.spans(text)}):
         word = text[start:stop].lower()
-        terms = analyzer.tokens(word)
-        if len(word) < _SHORTEST or any(frequencies.get(term) for term in terms):
+        if start < end or len(word) < _SHORTEST or _UNSPACED.search(word):
+            continue
+        if any(map(frequencies.get, analyzer.query_tokens(word, held))):
             continue
         better = _nearest(word, view, analyzer)
         if better is not None:
@@ -209,10 +218,13 @@ def suggested(text: str, view: View, analyzer: Analyzer) -> str | None:
 
 
 def _nearest(word: str, view: View, analyzer: Analyzer) -> str | None:
-    terms = {one: analyzer.tokens(one) for one in set(_edited(word)) - {word}}
-    counts = view.document_frequencies(set(chain.from_iterable(terms.values())))
+    held = view.setting("languages", {})
+    edited = set(_edited(word)) - {word}
+    forms = {one: [analyzer.forms(part, held) for part in one.split()] for one in edited}
+    counts = view.document_frequencies(set(chain.from_iterable(chain(*forms.values()))))
     found = {
-        one: min((counts.get(term, 0) for term in own), default=0) for one, own in terms.items()
+        one: min((sum(map(counts.__getitem__, part)) for part in own), default=0)
+        for one, own in forms.items()
     }
     best = min(found, key=lambda one: (-found[one], one))
     return best if found[best] else None

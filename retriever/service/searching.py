@@ -78,7 +78,7 @@ class Ranking(_Request):
         None, description="Weighted scores or reciprocal ranks; convex."
     )
     alpha: Annotated[float, Field(ge=0, le=1)] | None = Field(
-        None, description="Weight of the embeddings in convex fusion; 0.6."
+        None, description="Weight of the embeddings in convex fusion; the index's, or 0.6."
     )
     normalization: Literal["min-max", "z-score"] | None = Field(
         None, description="How convex fusion scales scores; min-max."

@@ -212,6 +212,7 @@ def test_delete_by_id_and_by_filter(retriever, indexed):
 def test_info_and_verify_say_what_the_index_is_and_that_it_is_sound(retriever, indexed, tmp_path):
     info = found(retriever("info", "--json"))
     assert (info["documents"], info["encoder"]["model"]) == (4, "fake")
+    icu = ", ICU" if info["analyzer"]["division"] == "icu" else ""
     head, *rows = retriever("info").out.splitlines()
     assert head.startswith(f"index        {tmp_path}/.retriever (format {info['format_version']}, ")
     assert [row for row in rows if not row.startswith(("size", "beside"))] == [
@@ -220,7 +221,8 @@ def test_info_and_verify_say_what_the_index_is_and_that_it_is_sound(retriever, i
         "index type   auto",
         "encoder      fake::max-length=32 (16 dimensions)",
         f"fingerprint  {info['encoder']['fingerprint']}",
-        "analyzer     english, stemmed, stop words removed",
+        f"analyzer     auto (english){icu}, stemmed, stop words removed",
+        "fit          0.0% of words unknown or broken into letters; weight of embeddings 0.6",
         "long texts   split, overlap 48 pieces",
     ]
     assert retriever("verify") == (0, ".retriever: sound\n", "")

@@ -124,7 +124,8 @@ def test_shown_defaults_are_those_of_the_library():
     shown = {name: value for name, value in {**options, **others}.items() if value}
     search, fusion, bm25 = SearchSettings(), FusionSettings(), BM25Settings()
     assert shown.pop("fusion") == fusion.method
-    for name in ("alpha", "normalization", "rrf_k"):
+    assert shown.pop("alpha").startswith(f"{fusion.weight:g}, or less")
+    for name in ("normalization", "rrf_k"):
         assert shown.pop(name) == f"{getattr(fusion, name)}".removesuffix(".0")
     for name in ("variant", "k1", "b"):
         assert shown.pop(name) == str(getattr(bm25, name))

@@ -28,7 +28,7 @@ Unit = Literal["word", "piece"]
 
 def word_spans(text: str) -> list[Span]:
     """(start, stop) of each word of the text, ascending, disjoint."""
-    analyzer = Analyzer(AnalyzerSettings(NO_LANGUAGE))
+    analyzer = Analyzer(AnalyzerSettings(NO_LANGUAGE, division="plain"))
     # A word whose normal form consists of several words is listed several times.
     return list(dict.fromkeys((start, stop) for _, start, stop in analyzer.spans(text)))
 

@@ -41,7 +41,7 @@ from tests.retriever.index.moving_samples import (
 SMALL = CommitSettings(passages=100, window_passages=100)
 BM25 = SearchSettings(mode="bm25")
 GERMAN = {
-    "analyzer": AnalyzerSettings("german"),
+    "analyzer": AnalyzerSettings("german").resolved(),
     "passages": PassageSettings(overlap=3),
     "structures": StructureSettings("flat"),
 }
@@ -300,7 +300,7 @@ def test_what_is_not_given_is_as_in_the_index(german, model):
     # With a model, that model's own settings.
     assert reindexed(german, own) is not None
     assert "max-length=20" not in settings_of(german)[0]
-    plain, large = AnalyzerSettings("none"), StructureSettings("flat", 10**9)
+    plain, large = AnalyzerSettings("none").resolved(), StructureSettings("flat", 10**9)
     assert reindexed(german, analyzer=plain, structures=large) is not None
     assert settings_of(german)[1:] == (plain, GERMAN["passages"], large)
 

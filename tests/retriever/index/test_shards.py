@@ -94,8 +94,8 @@ def test_terms_are_taken_from_the_shards_only_for_the_same_analyzer(tmp_path, mo
     documents = [Document("a", "w1 the running of stories"), Document("b", "w2 story")]
     encode_shards(documents, tmp_path / "shards", model)
     analyzed = []
-    tokens = Analyzer.tokens
-    monkeypatch.setattr(Analyzer, "tokens", lambda *given: analyzed.append(1) or tokens(*given))
+    read = Analyzer.analyzed
+    monkeypatch.setattr(Analyzer, "analyzed", lambda *given: analyzed.append(1) or read(*given))
     import_documents(tmp_path / "same", tmp_path / "shards")
     assert analyzed == []
     german = AnalyzerSettings(language="german")
@@ -244,7 +244,7 @@ def test_other_settings_are_refused(tmp_path, model):
         ({"shard_size": 3}, "shard size 2, but 3"),
         (
             {"analyzer": AnalyzerSettings(language="german")},
-            "analyzer language=english, .* but language=german",
+            "analyzer language=auto, .* but language=german",
         ),
         ({"shard_size": 0}, "expected 1 or more, found 0"),
         ({"workers": 0}, "expected 1 or more, found 0"),

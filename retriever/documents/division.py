@@ -1,0 +1,184 @@
+"""From a text to units, and from a unit to the words and characters that become terms.
+
+A unit is a run of a script without spaces, or of other letters and digits with what joins them in
+an identifier.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from typing import Literal, NamedTuple
+
+from retriever.errors import require_extra
+
+CJK = (
+    "\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303c\u3041-\u3096\u309d-\u309f\u30a1-\u30fa"
+    "\u30fc-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9d"
+    "\U0001aff0-\U0001b16f\U00020000-\U0003ffff"
+)
+# Letters and signs of Thai, Lao, Burmese and Khmer.
+_SYLLABIC = (
+    "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u0edc-\u0edf\u1000-\u103f\u1050-\u108f\u109a-\u109d"
+    "\ua9e0-\ua9ef\ua9fa-\ua9fe\uaa60-\uaa7f\u1780-\u17d3\u17d7\u17dc\u17dd"
+)
+_HANGUL = "\u1100-\u11ff\u3131-\u318e\ua960-\ua97c\uac00-\ud7fb"
+# Marks that Unicode does not call marks: half-width kana voicing, soft hyphen, zero-width joiners.
+LIKE_MARKS = "\uff9e\uff9f\u00ad\u200c\u200d"
+_SPACELESS = re.compile(f"[{CJK}{_SYLLABIC}]")
+_IS_CJK = re.compile(f"[{CJK}]")
+_IS_HANGUL = re.compile(f"[{_HANGUL}]")
+# Not numbers and abbreviations, such as "3.5" and "U.S".
+_DOTTED = re.compile(r"(?![\d.]+$)[^.]{2,}(\.[^.]{2,})+")
+_WORDS = re.compile("[^._]+")
+_HUMP = re.compile("[a-z0-9][A-Z]|[A-Z]{2}[a-z]{2}")
+_HUMPED = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
+# What is left of a decomposed Latin or Greek word without accents; of other scripts only what
+# their writers leave out.
+_ACCENTS = re.compile(
+    "(?<=[A-Za-z\u0370-\u03ff])[\u0300-\u036f]+|(?<=е)\u0308|(?<=[а-яєіў])[\u0300\u0301]"
+    "|[\u0591-\u05c7\u0640\u064b-\u0652\u0670]"
+)
+_LETTERS = str.maketrans(
+    {"ß": "ss", "æ": "ae", "œ": "oe", "þ": "th"} | dict(zip("øłđðı", "olddi", strict=True))
+)
+
+
+class Piece(NamedTuple):
+    """A part of a unit; a word is to be stemmed, all else is a term as it is."""
+
+    text: str
+    start: int
+    stop: int
+    is_word: bool
+
+
+@cache
+def unit_pattern(ascii_only: bool, splits_apostrophe: bool) -> re.Pattern[str]:
+    """What a unit is; the ASCII pattern finds the same units in ASCII text, sooner."""
+    joint = r"\.?_+|\." + ("" if splits_apostrophe else "|['’]")
+    if ascii_only:
+        return re.compile(f"[A-Za-z0-9]+(?:(?:{joint})[A-Za-z0-9]+)*")
+    marks = f"[{mark_ranges()}{LIKE_MARKS}]"
+    letters = rf"[^\W_{CJK}{_SYLLABIC}{LIKE_MARKS}]"
+    run = f"{letters}+(?:{marks}+{letters}*)*"
+    return re.compile(
+        f"[{CJK}](?:[{CJK}]|{marks})*|[{_SYLLABIC}](?:[{_SYLLABIC}]|{marks})*"
+        f"|{run}(?:(?:{joint}){run})*"
+    )
+
+
+def divide(unit: str, segmenter: Callable[[str], Iterator[str]] | None) -> Iterator[Piece]:
+    """The pieces of a unit, with their places in it.
+
+    The segmenter finds the words of scripts without spaces; there are none without it.
+    """
+    if _SPACELESS.match(unit):
+        size = 2 if _IS_CJK.match(unit) else 3
+        yield from _spaceless(_characters(unit, "NFKC" if size == 2 else "NFC"), size, segmenter)
+        return
+    if "_" in unit or _DOTTED.fullmatch(unit):
+        yield Piece(unit, 0, len(unit), False)
+        for match in re.finditer(r"[^.]+", unit if "." in unit else ""):
+            named = match.group().strip("_")
+            if "_" in named:
+                start = match.start() + match.group().index(named)
+                yield Piece(named, start, start + len(named), False)
+    for match in _WORDS.finditer(unit):
+        word, start = match.group(), match.start()
+        yield Piece(word, start, match.end(), True)
+        if word.isascii() and _HUMP.search(word):
+            for part in _HUMPED.finditer(word):
+                if len(part.group()) > 1:
+                    yield Piece(part.group(), start + part.start(), start + part.end(), True)
+        elif _IS_HANGUL.match(word):
+            characters = _characters(word, "NFC")
+            for piece in _grams(characters, 2) if len(characters) > 1 else ():
+                yield piece._replace(start=start + piece.start, stop=start + piece.stop)
+
+
+def _spaceless(
+    characters: list[Piece], size: int, segmenter: Callable[[str], Iterator[str]] | None
+) -> Iterator[Piece]:
+    """Words, single characters where pairs are made, and pairs or triples."""
+    first = 0
+    for word in segmenter("".join(one.text for one in characters)) if segmenter else ():
+        last = first + len(word) - 1
+        yield Piece(word, characters[first].start, characters[last].stop, False)
+        first = last + 1
+    if size == 2:
+        yield from characters
+    if size > 2 or len(characters) > 1:
+        yield from _grams(characters, size)
+
+
+def _grams(characters: list[Piece], size: int) -> Iterator[Piece]:
+    for first in range(max(1, len(characters) - size + 1)):
+        part = characters[first : first + size]
+        yield Piece("".join(one.text for one in part), part[0].start, part[-1].stop, False)
+
+
+def _characters(run: str, form: Literal["NFC", "NFKC"]) -> list[Piece]:
+    """The characters of the normal form of a run, with their places in the run."""
+    found = []
+    for match in _clusters().finditer(run):
+        normal = unicodedata.normalize(form, match.group())
+        start, stop = match.span()
+        same = len(normal) == stop - start
+        for place, one in enumerate(normal, start=start):
+            found.append(Piece(one, *((place, place + 1) if same else (start, stop)), False))
+    return found
+
+
+def icu_words(run: str) -> Iterator[str]:
+    """The words that ICU's dictionaries find in a run of a script without spaces."""
+    return iter(_word_breaker()(run, "und"))
+
+
+@cache
+def _word_breaker() -> Callable[[str, str], Iterable[str]]:
+    require_extra("scripts", "the analyzer of an index with words found by ICU", "icu4py")
+    from icu4py.breakers import WordBreaker
+
+    return WordBreaker
+
+
+def without_accents(word: str) -> str:
+    """A folded word as people type it who leave out accents."""
+    bare = _ACCENTS.sub("", unicodedata.normalize("NFD", word)).translate(_LETTERS)
+    return unicodedata.normalize("NFC", bare)
+
+
+@cache
+def _clusters() -> re.Pattern[str]:
+    """A character with its marks; a decomposed Hangul syllable."""
+    marks = f"[{mark_ranges()}{LIKE_MARKS}]"
+    return re.compile(f"(?s:[\u1100-\u115f]+[\u1160-\u11a7]+[\u11a8-\u11ff]*|.){marks}*")
+
+
+@cache
+def ascii_digits() -> dict[int, str]:
+    """The decimal digits of all scripts of the first plane, as a table for `str.translate`."""
+    digits = (code for code in range(0x660, 0xFFFF) if chr(code).isdecimal())
+    return {code: str(unicodedata.decimal(chr(code))) for code in digits}
+
+
+@cache
+def mark_ranges() -> str:
+    """The marks of Unicode, for which `re` has no name, as the inside of a set."""
+    ranges: list[list[int]] = []
+    for code in range(0x300, sys.maxunicode + 1):
+        # Planes 2 to 13 hold ideographs or nothing: skipping them keeps this to milliseconds.
+        if 0x20000 <= code < 0xE0000:
+            continue
+        if code >= 0xF0000:
+            break
+        if unicodedata.category(chr(code))[0] == "M":
+            if ranges and ranges[-1][1] == code - 1:
+                ranges[-1][1] = code
+            else:
+                ranges.append([code, code])
+    return "".join(f"{chr(first)}-{chr(last)}" for first, last in ranges)

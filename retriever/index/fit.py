@@ -1,0 +1,197 @@
+"""Whether an encoder knows the words of a corpus, and what its vectors are worth beside BM25.
+
+Words are strange to an encoder that does not know them or breaks them into letters. Where the
+corpus is in another language than English, or many of its words are strange, questions made from
+it decide the default weight of the embeddings: sentences, each taken out of its passage, search
+for the rest of it among the rests of others. It is the least weight whose mean reciprocal rank is
+within a standard error of the best.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retriever.documents.analyzer import NO_LANGUAGE
+from retriever.documents.passages import SENTENCE_END
+from retriever.errors import SourceError
+from retriever.search import BM25, Postings, SearchableSegment
+from retriever.search.fusion import DEFAULT_WEIGHT, FusionSettings, fuse
+
+if TYPE_CHECKING:
+    from retriever.documents.analyzer import Analyzer
+    from retriever.encoders.encoder import Encoder
+
+# Passages that are looked at, and their characters that are read.
+_PASSAGES, _CHARACTERS = 256, 600
+# Words whose pieces have fewer letters than this on average are broken into letters.
+_LETTERS = 2.0
+# From this share of strange words, or of passages in other languages than English, questions are
+# asked; from this share of strange words, the encoder does not know the language.
+_DOUBTFUL, _STRANGE = 0.1, 0.25
+# Fewer letters make no question.
+_QUESTION = 20
+# Fewer words say nothing.
+_WORDS = 40
+# Fewer questions do not speak against an encoder that knows the words.
+_QUESTIONS = 50
+_ENGLISH = frozenset({"english", "porter", NO_LANGUAGE})
+_MULTILINGUAL = "paraphrase-multilingual-MiniLM-L12-v2"
+# A word of no language that an encoder could know.
+_UNKNOWN = "\U00010380"
+_SPACELESS = re.compile("[\u0e00-\u109f\u1780-\u17ff\u3040-\u9fff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How an encoder and a corpus fit.
+
+    Attributes:
+        strange: share of the words of a sample that the encoder does not know or breaks into
+            letters.
+        words: number of words of the sample.
+        questions: number of made-up questions; 0 where none were needed.
+        weight: the default weight of the embeddings in hybrid search.
+        bm25, dense, hybrid: mean reciprocal rank of the questions' passages, with that weight.
+        passages: number of passages indexed when this was measured.
+    """
+
+    strange: float
+    words: int
+    questions: int = 0
+    weight: float = DEFAULT_WEIGHT
+    bm25: float | None = None
+    dense: float | None = None
+    hybrid: float | None = None
+    passages: int = 0
+
+    @property
+    def warning(self) -> str | None:
+        """What to tell a user whose encoder does not know the language; None if it does."""
+        if self.strange < _STRANGE:
+            return None
+        found = f"{self.strange:.0%} of {self.words:,} words are unknown to it or broken to letters"
+        if self.questions:
+            found += (
+                f"; of {self.questions} sentences as questions it ranks the passage with a mean "
+                f"reciprocal rank of {self.dense:.2f}, BM25 with {self.bm25:.2f}"
+            )
+        return (
+            f"the encoder does not know the language of these texts: {found}. Embeddings count "
+            f"{self.weight:g} in hybrid search unless you say --alpha; use a multilingual model "
+            f"such as --model {_MULTILINGUAL} with --recreate, or --mode bm25"
+        )
+
+
+class PassageSample:
+    """The passages with the smallest digests, a sample that does not depend on their order."""
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[int, str]] = []
+
+    def take(self, digest: bytes, text: str) -> None:
+        """Keep a passage if it belongs to the sample."""
+        entry = -int.from_bytes(digest), text[:_CHARACTERS]
+        if len(self._kept) < _PASSAGES:
+            heapq.heappush(self._kept, entry)
+        elif entry > self._kept[0]:
+            heapq.heapreplace(self._kept, entry)
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts, distinct, in the order of their digests."""
+        return list(dict.fromkeys(text for _, text in sorted(self._kept, reverse=True)))
+
+
+def measured_fit(
+    texts: Sequence[str], encoder: Encoder, analyzer: Analyzer, passages: int
+) -> Fit | None:
+    """The fit of an encoder and a sample of passages; None if it encodes no other texts."""
+    try:
+        strange, words = _strange_words(encoder, analyzer, texts)
+    except SourceError:
+        return None
+    share = strange / words if words >= _WORDS else 0.0
+    fit = Fit(share, words, passages=passages)
+    doubtful = _DOUBTFUL * len(texts)
+    if share < _DOUBTFUL and sum(_is_foreign(analyzer, one) for one in texts) < doubtful:
+        return fit
+    pairs = [pair for text in texts if (pair := _question(text))]
+    if len(pairs) < (2 if share >= _STRANGE else _QUESTIONS):
+        return replace(fit, weight=0.0) if share >= _STRANGE else fit
+    questions, rests = zip(*pairs, strict=True)
+    dense = encoder.encode(questions, query=True) @ encoder.encode(rests).T
+    search = BM25([SearchableSegment(Postings.build(map(analyzer.tokens, rests)))])
+    rows = np.arange(len(rests))
+    bm25 = np.stack([search.query(analyzer.tokens(one)).at(0, rows)[0] for one in questions])
+    weights = [tenths / 10 for tenths in (*range(round(DEFAULT_WEIGHT * 10) + 1), 10)]
+    ranks = {one: _reciprocal_ranks(dense, bm25, one) for one in weights}
+    best = max(weights[:-1], key=lambda one: float(ranks[one].mean()))
+    losses = {one: ranks[best] - ranks[one] for one in weights[:-1]}
+    # The least one that is within a standard error of the best.
+    error = {one: loss.std() / len(pairs) ** 0.5 for one, loss in losses.items()}
+    weight = min(one for one, loss in losses.items() if loss.mean() <= error[one])
+    quality = {one: round(float(found.mean()), 4) for one, found in ranks.items()}
+    return replace(
+        fit,
+        questions=len(pairs),
+        weight=weight,
+        bm25=quality[0.0],
+        dense=quality[1.0],
+        hybrid=quality[weight],
+    )
+
+
+def _is_foreign(analyzer: Analyzer, text: str) -> bool:
+    """Whether a text is in another language than English."""
+    languages = analyzer.languages(text) or (analyzer.settings.language,)
+    return _ENGLISH.isdisjoint(languages)
+
+
+def _strange_words(encoder: Encoder, analyzer: Analyzer, texts: Sequence[str]) -> tuple[int, int]:
+    """The number of words that the encoder does not know or breaks into letters, and of all."""
+    empty, unknown = encoder.tokenize(["", _UNKNOWN])
+    if not isinstance(empty, list) or not isinstance(unknown, list):
+        return 0, 0
+    words = [word for text in texts for word in analyzer.words(text) if any(map(str.isalpha, word))]
+    nothing = set(unknown) - set(empty)
+    strange = 0
+    for word, row in zip(words, encoder.tokenize(words), strict=True):
+        pieces, letters = len(row) - len(empty), sum(map(str.isalpha, word))
+        if pieces <= 0 or not nothing.isdisjoint(row):
+            strange += 1
+        elif letters > 2 and not _SPACELESS.search(word):
+            strange += letters < _LETTERS * pieces
+    return strange, len(words)
+
+
+def _question(text: str) -> tuple[str, str] | None:
+    """The middle sentence of a text, and the rest; None if there is not enough of both."""
+    ends = [0, *(match.end() for match in SENTENCE_END.finditer(text)), len(text)]
+    sentences = [text[start:stop] for start, stop in pairwise(ends)]
+    if len(sentences) < 2:
+        half = len(text) // 2
+        sentences = [text[:half], text[half:]]
+    place = len(sentences) // 2
+    rest = "".join(sentences[:place] + sentences[place + 1 :])
+    if min(len(sentences[place]), len(rest)) < _QUESTION:
+        return None
+    return sentences[place].strip(), rest.strip()
+
+
+def _reciprocal_ranks(
+    dense: NDArray[np.float32], bm25: NDArray[np.float64], weight: float
+) -> NDArray[np.float64]:
+    """The reciprocal rank of the diagonal in each row, where ties count as lost."""
+    settings, found = FusionSettings(alpha=weight), []
+    for row, (of_dense, of_bm25) in enumerate(zip(dense, bm25, strict=True)):
+        scores = fuse(of_dense.astype(np.float64), of_bm25, of_bm25 > 0, settings)
+        found.append(1 / np.count_nonzero(scores >= scores[row]))
+    return np.array(found)

@@ -1,0 +1,149 @@
+"""Scripts without spaces, code identifiers, accents, and languages that the analyzer tells."""
+
+from __future__ import annotations
+
+import pytest
+
+from retriever.documents import division
+from retriever.documents.analyzer import PLAIN, Analyzer, AnalyzerSettings
+from retriever.errors import MissingExtraError
+from retriever.search.queries import highlights
+
+GRAMS = Analyzer(AnalyzerSettings("none", division="grams"))
+AUTO = Analyzer()
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "grams"),
+    [
+        ("防守丢分", ["防守", "丢", "分"], ["防", "守", "丢", "分", "防守", "守丢", "丢分"]),
+        ("東京に行く", ["東京", "に", "行く"], [*"東京に行く", "東京", "京に", "に行", "行く"]),
+        ("𠮷野家", ["𠮷", "野家"], [*"𠮷野家", "𠮷野", "野家"]),
+        ("猫", ["猫"], ["猫"]),
+        ("ของยอมแพ้", ["ของ", "ยอม", "แพ้"], ["ของ", "องย", "งยอ", "ยอม", "อมแ", "มแพ", "แพ้"]),
+        ("ພາສາລາວ", ["ພາສາ", "ລາວ"], ["ພາສ", "າສາ", "ສາລ", "າລາ", "ລາວ"]),
+        ("ភាសា", ["ភាសា"], ["ភាស", "ាសា"]),
+        ("မြန်", ["မြန်"], ["မြန", "ြန်"]),
+    ],
+)
+def test_scripts_without_spaces_become_words_of_icu_and_characters(text, words, grams):
+    assert GRAMS.tokens(text) == grams
+    pytest.importorskip("icu4py")
+    icu = Analyzer(AnalyzerSettings("none", division="icu"))
+    assert icu.tokens(text) == words + grams
+
+
+def test_other_words_beside_scripts_without_spaces_stay_whole():
+    assert GRAMS.tokens("NFL 防守, 36分!") == ["nfl", "防", "守", "防守", "36", "分"]
+    assert GRAMS.tokens("한국어 ABC") == ["한국어", "한국", "국어", "abc"]
+    assert GRAMS.tokens("१९४५ ๑๒ ۳") == ["1945", "12", "3"]
+
+
+@pytest.mark.parametrize(
+    ("text", "terms"),
+    [
+        ("parse_roman_numeral", ["parse_roman_numeral", "parse", "roman", "numeral"]),
+        ("HTTPServer", ["httpserver", "http", "server"]),
+        ("os.path.join", ["os.path.join", "os", "path", "join"]),
+        (
+            "self._write_due",
+            ["self._write_due", "write_due", "self", "write", "due"],
+        ),
+        ("getURL PDFs iPhone", ["geturl", "get", "url", "pdfs", "iphone", "phone"]),
+        ("__init__ 3.5 e.g. U.S. end. Next", ["init", *"35egus", "end", "next"]),
+    ],
+)
+def test_identifiers_are_terms_as_a_whole_and_in_parts(text, terms):
+    assert GRAMS.tokens(text) == terms
+    marked = {text[start:stop].lower() for _, start, stop in GRAMS.spans(text)}
+    assert marked == set(terms)
+
+
+def test_a_word_with_accents_is_also_found_without_them():
+    assert GRAMS.tokens("études Ёлка ΆΛΦΑ Straße Łódź") == [
+        *("études", "etudes", "ёлка", "елка", "άλφα", "αλφα"),
+        *("straße", "strasse", "łódź", "lodz"),
+    ]
+    # Letters of their own, not accents.
+    assert GRAMS.tokens("йогурт їжак में") == ["йогурт", "їжак", "में"]
+    assert GRAMS.tokens("שָׁלוֹם كِتاب") == ["שָׁלוֹם", "שלום", "كِتاب", "كتاب"]
+
+
+TEXTS = {
+    "english": "The chancellor did not say what the houses of the city would cost.",
+    "german": "Der Hund und die Katze sind nicht in den Häusern, die er mit ihr gebaut hat.",
+    "french": "Les enfants sont dans la maison et ils ont vu que l'avion est sur une île.",
+    "spanish": "La casa de mi padre está en el centro y no se ve desde las calles de la ciudad.",
+    "russian": "Он сказал, что книги о войне и мире не были на столе в доме.",
+    "greek": "Η γλώσσα αυτή είναι ελληνική και δεν είναι δύσκολη για τους μαθητές.",
+    "arabic": "هذه هي اللغة التي كتبت بها الكتب في المدينة من قبل",
+    "persian": "این کتاب را از او گرفتم که در خانه بود و با من به شهر آمد",
+    "turkish": "Bu ev çok güzel ama daha büyük bir ev için ne kadar para gerek ve kim öder",
+    "vietnamese": "Người ta nói rằng đó là một ngày mà các em sẽ đi và về với cha của họ",
+}
+
+
+@pytest.mark.parametrize("language", TEXTS)
+def test_the_language_of_a_text_is_told_and_decides_its_stems(language):
+    assert AUTO.languages(TEXTS[language]) == (language,)
+    fixed = Analyzer(AnalyzerSettings(language, stemming=language not in ("vietnamese",)))
+    text = TEXTS[language].lower()
+    mine, theirs = AUTO.tokens(text), fixed.tokens(text)
+    # `auto` keeps the longer words of the lists.
+    assert [term for term in mine if term in theirs] == theirs
+    if language == "english":
+        assert mine == theirs
+
+
+def test_a_text_of_several_scripts_has_a_language_in_each():
+    assert AUTO.languages("Книги Tolstoy о войне и мире и не только, and the rest of them") == (
+        "english",
+        "russian",
+    )
+    assert AUTO.tokens("книги books") == ["книг", "book"]
+    assert AUTO.languages("मराठी भाषा महाराष्ट्रात बोलली जाते " * 5) == ("other devanagari",)
+
+
+def test_a_query_has_the_languages_that_the_index_holds():
+    query = "Häuser running"
+    assert AUTO.query_tokens(query, {}) == AUTO.tokens(query) == ["häuser", "hauser", "run"]
+    assert AUTO.query_tokens(query, {"german": 9}) == ["haus", "running"]
+    both = {"german": 9, "english": 9}
+    assert set(AUTO.query_tokens(query, both)) == {"haus", "running", "häuser", "hauser", "run"}
+    assert AUTO.query_tokens("die Häuser und das Haus", both) == ["haus", "haus"]
+    # A few documents are none of its languages.
+    assert AUTO.query_tokens(query, {"german": 99, "english": 1}) == ["haus", "running"]
+
+
+def test_indexes_of_earlier_releases_keep_their_terms():
+    stored = AnalyzerSettings(**PLAIN | {"language": "english", "stemming": True})
+    assert stored == AnalyzerSettings("english", division="plain")
+    text = "HTTPServer os.path études 東京 ไทย"
+    assert Analyzer(stored).tokens(text) == ["httpserver", "os", "path", "étude", "東", "京", "ไทย"]
+
+
+def test_the_words_of_icu_need_it_where_a_text_has_such_a_script(monkeypatch):
+    monkeypatch.setattr("retriever.errors.find_spec", lambda module: None)
+    division._word_breaker.cache_clear()  # What an earlier test imported.
+    analyzer = Analyzer(AnalyzerSettings(division="icu"))
+    assert analyzer.tokens("books") == ["book"]
+    with pytest.raises(MissingExtraError, match=r"icu4py, .*layer-retriever\[scripts\]"):
+        analyzer.tokens("東京")
+    monkeypatch.setattr("retriever.documents.analyzer.find_spec", lambda module: None)
+    assert Analyzer().settings.division == "grams"
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "marked"),
+    [
+        ("防守", "黑豹队的防守只丢分，守门", ["防守"]),
+        ("คะแนน", "แพ้ที่คะแนนเท่าไร", ["คะแนน"]),
+        ("path.join", "call os.path.join now", ["path", "join"]),
+        ("os.path.join", "call os.path.join now", ["os.path.join"]),
+        ("etudes", "les études", ["études"]),
+        ("server", "an HTTPServer", ["Server"]),
+    ],
+)
+def test_highlights_mark_the_words_once(query, text, marked):
+    weights = dict.fromkeys(AUTO.tokens(query), 1.0)
+    assert [text[start:stop] for start, stop in highlights(text, AUTO, weights)] == marked
