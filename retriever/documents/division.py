@@ -143,7 +143,8 @@ def _word_breaker() -> Callable[[str, str], Iterable[str]]:
     require_extra("scripts", "the analyzer of an index with words found by ICU", "icu4py")
     from icu4py.breakers import WordBreaker
 
-    return WordBreaker
+    words: Callable[[str, str], Iterable[str]] = WordBreaker
+    return words
 
 
 def without_accents(word: str) -> str:
