@@ -60,6 +60,7 @@ from retriever import (
     Store,
     StructureSettings,
     TextEncoder,
+    TextForm,
     UnsupSettings,
     encode_shards,
     export_jsonl,
@@ -165,7 +166,12 @@ def move(folder: Path) -> None:
         export_jsonl(folder, Path("out.jsonl"), vectors=True)
         export_npy(folder, Path("out.npy"))
         import_documents("other", "out.jsonl")
-        shards = encode_shards(CorpusReader("corpus.jsonl"), "shards", workers=2, ray="auto")
+        shards = encode_shards(
+            CorpusReader("t.csv", form=TextForm("cp1252", ";", header=False)),
+            "shards",
+            workers=2,
+            ray="auto",
+        )
         assert_type(shards, EncodedShards)
         import_documents("other", "shards", shards=range(shards.shards))
         snapshot_index(folder, "copy")
