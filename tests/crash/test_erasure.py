@@ -23,6 +23,7 @@ CANARY = {
     "title": "Canarytitle",
     "text": " ".join(f"zqx{number}canary sings." for number in range(400)),
     "canaryfield": "canaryvalue",
+    "outline": [[0, "message", "Canarymessage"]],
     "group": 7319442.0625,
 }
 OTHERS = [
@@ -54,7 +55,8 @@ def canaries(folder):
         terms = [
             term for term in index.analyzer.tokens(text[0]) if "canari" in term or "zqx" in term
         ]
-    strings = ["canaryid", "Canarytitle", "canaryfield", "canaryvalue", "zqx17canary", *terms[:3]]
+    strings = ["canaryid", "Canarytitle", "canaryfield", "canaryvalue", "Canarymessage"]
+    strings += ["zqx17canary", *terms[:3]]
     found = {
         f"{one} in {how}": one.encode(how) for one in strings for how in ("utf-8", "utf-16-le")
     }

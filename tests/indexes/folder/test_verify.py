@@ -118,7 +118,7 @@ def test_an_extra_file_is_found(index):
             "1 stored passages are in no segment",
         ),
         (
-            "INSERT INTO documents VALUES (900, 'x', NULL, 't', '{}', x'00', x'00')",
+            "INSERT INTO documents VALUES (900, 'x', NULL, 't', '{}', x'00', x'00', '')",
             "1 documents have no passage",
         ),
         *(
