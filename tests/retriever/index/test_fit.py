@@ -1,0 +1,79 @@
+"""Whether an encoder knows the words of a corpus, and the weight that made-up questions choose."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from retriever.documents.analyzer import Analyzer
+from retriever.index.fit import PassageSample, measured_fit
+
+WORDS = [first + second for first in "бвгдж" for second in ("лово", "нига", "орога", "ерево")]
+
+
+def russian(number):
+    """Texts of several sentences about two words each."""
+    chance, texts = random.Random(5), []
+    for _ in range(number):
+        topic = " ".join(chance.choices(WORDS, k=2))
+        texts.append(" ".join(f"И {topic} не {chance.choice(WORDS)} на доме." for _ in range(4)))
+    return texts
+
+
+def encoder(pieces, vector):
+    """An encoder with the ids 0 and 1 around a text; 2 is the unknown word."""
+
+    def tokenize(texts):
+        return [[0, *pieces(text), 1] for text in texts]
+
+    def encode(texts, query=False):
+        return np.stack([vector(text) for text in texts]).astype(np.float32)
+
+    return SimpleNamespace(tokenize=tokenize, encode=encode)
+
+
+def letters(text):
+    return [2 if ord(letter) > 0xFFFF else ord(letter) for letter in text]
+
+
+def whole(text):
+    return [2] if text > "\U00010000" else [ord(text[0])] if text else []
+
+
+def noise(text):
+    return np.random.default_rng(len(text)).normal(size=16)
+
+
+@pytest.mark.parametrize("pieces", [letters, lambda text: [2] if text else []])
+def test_an_encoder_that_does_not_know_the_words_counts_nothing(pieces):
+    fit = measured_fit(russian(80), encoder(pieces, noise), Analyzer(), 80)
+    assert (fit.strange > 0.4, fit.weight, fit.questions) == (True, 0.0, 80)
+    assert fit.bm25 == fit.hybrid > fit.dense
+    assert "--mode bm25" in fit.warning
+    assert f"{fit.strange:.0%} of {fit.words:,} words" in fit.warning
+
+
+def test_known_words_of_another_language_ask_questions_without_a_warning():
+    fit = measured_fit(russian(80), encoder(whole, noise), Analyzer(), 80)
+    assert (fit.strange, fit.questions, fit.warning) == (0.0, 80, None)
+    few = measured_fit(russian(8), encoder(whole, noise), Analyzer(), 8)
+    assert (few.questions, few.weight) == (0, 0.6)
+
+
+def test_an_encoder_that_knows_english_is_asked_nothing():
+    texts = ["The book of the road is not in the house. It was there before, as they said."] * 9
+    fit = measured_fit(texts, encoder(whole, None), Analyzer(), 9)
+    assert (fit.strange, fit.questions, fit.weight, fit.warning) == (0.0, 0, 0.6, None)
+
+
+def test_a_sample_of_passages_does_not_depend_on_their_order():
+    passages = [(bytes([n // 256, n % 256] * 8), f"text {n}") for n in range(700)]
+    one, two = PassageSample(), PassageSample()
+    for digest, text in passages:
+        one.take(digest, text)
+    for digest, text in reversed(passages):
+        two.take(digest, text)
+    assert one.texts == two.texts == [f"text {n}" for n in range(256)]
