@@ -19,6 +19,9 @@ from retriever import (
 from retriever.documents.reader import CorpusReader
 from retriever.errors import ConfigError, SourceError
 
+# Its few words are none of the texts.
+pytestmark = pytest.mark.filterwarnings("ignore:the encoder does not know the language")
+
 TEXT = """# Guide
 Sheep eat grass on the hills all day long.
 
