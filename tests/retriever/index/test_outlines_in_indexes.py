@@ -104,7 +104,7 @@ def test_an_outline_goes_through_exports_shards_and_reindexing(folder, tmp_path,
 
 
 def test_an_index_of_an_earlier_release_keeps_its_passages(tmp_path, model):
-    earlier = PassageSettings(structure=False)
+    earlier = PassageSettings(context="title", structure=False)
     with Index.create(tmp_path / "index", model, passages=earlier) as index:
         index.add([replace(GUIDE, outline=()), PLAIN])
         spans = index.spans("guide.md")
