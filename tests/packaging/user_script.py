@@ -50,11 +50,14 @@ from retriever import (
     Index,
     IndexingReport,
     IndexLockedError,
+    Mark,
     MetaSettings,
     Mode,
     PassageSettings,
+    Place,
     QueryVectors,
     ReadyDocument,
+    RefreshReport,
     RetrieverError,
     SearchSettings,
     Store,
@@ -114,9 +117,12 @@ def make(folder: str) -> None:
     for hit in hits:
         assert_type(hit.score, float)
         assert_type(hit.bm25_rank, int | None)
+        assert_type(hit.place, Place | None)
         excerpt = index.excerpt(hit, before=2)
         assert_type(excerpt, Excerpt)
     assert_type(index["42"], Document)
+    assert_type(index["42"].outline, tuple[Mark, ...])
+    assert_type(index.refresh(), RefreshReport)
     for document in index:
         assert_type(document.metadata["year"] == 2020, bool)
     index.update("42", metadata={"year": 2021, "tags": ["a"]})
