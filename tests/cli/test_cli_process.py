@@ -17,6 +17,8 @@ import pytest
 
 from retriever import Document, Index
 
+# The model knows w1, w2 and the like, and no fruit.
+pytestmark = pytest.mark.filterwarnings("ignore:the encoder does not know the language")
 HEAVY = [
     *("torch", "faiss", "transformers", "tokenizers", "safetensors", "huggingface_hub", "numpy"),
     *("scipy", "sklearn", "matplotlib", "pyarrow", "sqlite_utils", "tqdm"),
