@@ -293,6 +293,8 @@ def derived_option(
         if one.kind is int:
             low = None if one.low is None else int(one.low)
             attributes["type"] = click.IntRange(low, None if high is None else int(high))
+        elif one.low is None and high is None:
+            attributes["type"] = click.FLOAT
         else:
             attributes["type"] = click.FloatRange(
                 one.low, high, min_open=one.low_open, max_open=one.high_open
@@ -463,12 +465,13 @@ class EncoderOptions:
 
 
 def encoder_options(
-    model: str, shown: str = "", own: str | None = None
+    model: str, shown: str = "", own: str | None = None, dtype: str | None = None
 ) -> Callable[[F], Callable[..., Any]]:
     """--model, --device and --download: the command takes `encoder: EncoderOptions`.
 
     `model` is what the help says is the model without --model. The settings in `shown`, some of
-    ``layers pooling dtype``, are options too; `own` is what the help says is their default.
+    ``layers pooling dtype``, are options too; `own` is what the help says is their default, and
+    `dtype` what it says of that one.
     """
     options: list[Decorator] = [model_option(model)]
     if shown:
@@ -477,7 +480,11 @@ def encoder_options(
         declared = declared_settings(EncoderSettings)
         options += [
             derived_option(
-                declared[name], default=None, section="Encoder", metavar="NAME", shown_default=own
+                declared[name],
+                default=None,
+                section="Encoder",
+                metavar="NAME",
+                shown_default=dtype if name == "dtype" and dtype else own,
             )
             for name in shown.split()
         ]

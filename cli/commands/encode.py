@@ -82,7 +82,7 @@ _SHARDS_ALONE = (
     section="Input",
 )
 @context_option(CONTEXT)
-@encoder_options(MINILM, "layers pooling dtype")
+@encoder_options(MINILM, "layers pooling dtype", dtype="auto")
 @option(
     "--workers",
     type=click.IntRange(min=1),

@@ -83,7 +83,7 @@ if TYPE_CHECKING:
 )
 @on_long_option
 @context_option(CONTEXT)
-@encoder_options(MINILM, "layers pooling dtype")
+@encoder_options(MINILM, "layers pooling dtype", dtype="auto")
 @analyzer_options
 @structure_options
 @compact_option
