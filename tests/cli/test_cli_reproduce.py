@@ -8,9 +8,10 @@ import re
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
-from cli.main import COMMANDS
+from cli.main import COMMANDS, cli
 from eval import papers
 from eval.papers import Experiment, experiments
 from tests.cli.conftest import refused
@@ -31,7 +32,9 @@ def test_every_command_and_option_exists(one, tmp_path, monkeypatch):
         module = importlib.import_module(f"cli.commands.{tree}")
         command = getattr(module, f"{name.replace('-', '_')}_command")
         folder.parent.mkdir(parents=True, exist_ok=True)
-        command.make_context("step", list(rest)).close()
+        # A command keeps the help option of the first context that it sees.
+        root = click.Context(cli, **cli.context_settings)
+        command.make_context("step", list(rest), parent=root).close()
         folders.append(folder)
         assert not analysis or analysis[0] in ("categories", "sensitivity")
         # What a step reads of other steps is made before.
