@@ -68,7 +68,7 @@ integrations: $(DOORS)/.installed
 # What takes long, and new examples of every property: RETRIEVER_SOAK_SECONDS=600 keeps readers and
 # a writer at it for ten minutes. Milvus first, in processes of its own.
 soak: $(STAMP)
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --max-worker-restart 0 -m milvus
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --max-worker-restart 0 --dist loadscope -m milvus
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=explore \
 	  $(BIN)/python -m pytest -n auto --max-worker-restart 0 -m "(soak or hypothesis) and not milvus"
 

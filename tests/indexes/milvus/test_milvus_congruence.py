@@ -120,6 +120,8 @@ def test_filters_select_what_they_say_or_are_refused(pair):
     ],
 )
 def test_what_milvus_cannot_do_is_refused_in_one_line(pair, asked, message):
+    for index in pair.both:
+        index.add([{"id": "fig", "title": "Fig", "text": "figbud"}])
     with pytest.raises((ConfigError, FilterError), match=message) as refused:
         pair.both[1].search("fig", **asked)
     assert "\n" not in str(refused.value)
