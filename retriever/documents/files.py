@@ -82,7 +82,10 @@ _PARTS = {
     "META-INF/container.xml": "epub",
 }
 _PDF, _ZIP, _OLD_OFFICE = b"%PDF-", b"PK\x03\x04", b"\xd0\xcf\x11\xe0"
-_PAGE = re.compile(rb"(?i)\s*(<!--.*?-->\s*)*(<\?xml[^>]*>\s*)?<(!doctype html|html)\b", re.DOTALL)
+# A comment ends at its first end, or many of them would be tried in every combination.
+_PAGE = re.compile(
+    rb"(?i)\s*(?:(?><!--.*?-->)\s*)*+(<\?xml[^>]*>\s*)?<(!doctype html|html)\b", re.DOTALL
+)
 _HEAD = 1024
 # Bytes of the longest file that is no text.
 LONGEST_FILE = 1 << 28

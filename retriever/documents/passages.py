@@ -68,8 +68,9 @@ SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]*\s+|[。！？]+|\n\s*\n|\n(?
 _WORD_START = re.compile(r"(?<=\s)\S")
 _WORD = re.compile(r"\w")
 _LINE_START = re.compile(r"(?<=\n)")
-# Blank lines, and the white space at the beginning of the next one that is not.
-_BLANK_LINES = re.compile(r"\n(?:[ \t\r]*\n)+([ \t]*)(?=\S)")
+# Blank lines, and the white space at the beginning of the next one. Nothing is tried twice, since a
+# text may have a hundred thousand of them.
+_BLANK_LINES = re.compile(r"\n(?:[ \t\r]*+\n)++([ \t]*+)")
 _FENCE = re.compile(
     r"^ {0,3}(`{3,})[^`\n]*\n.*?(?:^ {0,3}\1`*[ \t]*$|\Z)", re.DOTALL | re.MULTILINE
 )
@@ -126,11 +127,10 @@ class _Structure(NamedTuple):
         fences = [match.span() for match in _FENCE.finditer(text)]
         paragraphs = [place for fence in fences for place in fence]
         blocks: list[int] = []
-        for match in _BLANK_LINES.finditer(text):
-            place = match.start(1)
+        for place, indentation in _after_blank_lines(text):
             fence = bisect_right(fences, (place, len(text)))
             fenced = fence > 0 and place < fences[fence - 1][1]
-            (blocks if match[1] or fenced else paragraphs).append(place)
+            (blocks if indentation or fenced else paragraphs).append(place)
         marks = {
             kind: [one.offset for one in document.outline if one.kind == kind] for kind in _ENDS
         }
@@ -154,6 +154,13 @@ class _Structure(NamedTuple):
 _ENDS: tuple[MarkKind, ...] = ("heading", "message", "page")
 # Their rank among the ends of passages.
 _SENTENCES = 3
+
+
+def _after_blank_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Where each line that follows blank ones begins, and its indentation."""
+    for match in _BLANK_LINES.finditer(text):
+        if match.end() < len(text) and not text[match.end()].isspace():
+            yield match.start(1), match[1]
 
 
 def _heading_end(text: str, start: int) -> int:

@@ -175,6 +175,8 @@ def bomb(name, entry):
 
 REFUSED = {
     "damaged.pdf": (samples.book_pdf()[:300], "a damaged PDF"),
+    # Comments before no page, of which each could end at the end of any later one.
+    "comments.docx": (b"<!---->" * 140 + b"x", "not a DOCX file, whatever its name"),
     "words.pdf": (b"only words", "not a PDF file, whatever its name"),
     "locked.pdf": (
         samples.pdf(

@@ -14,6 +14,7 @@ from retriever.documents import Document
 from retriever.documents.outline import Mark
 from retriever.documents.passages import (
     PassageSettings,
+    _after_blank_lines,
     cut_document,
     passage_text,
     split_passages,
@@ -232,3 +233,12 @@ def test_settings_of_an_earlier_release_are_read_and_written_as_it_did():
     found = PassageSettings.from_json(earlier)
     assert (found.context, found.structure, found.to_json()) == ("title", False, earlier)
     assert PassageSettings.from_json(PassageSettings().to_json()).structure
+
+
+@given(st.text(" \t\r\n\x0cab", max_size=14))
+def test_lines_after_blank_ones_are_found_as_by_trying_everything(text):
+    slow = re.finditer(r"\n(?:[ \t\r]*\n)+([ \t]*)(?=\S)", text)
+    assert list(_after_blank_lines(text)) == [(match.start(1), match[1]) for match in slow]
+    # As many as these would take hours by trying everything.
+    many = text.rstrip() + 100_000 * "\n"
+    assert list(_after_blank_lines(many)) == list(_after_blank_lines(text.rstrip()))
