@@ -526,13 +526,15 @@ class Indexer:
 
     def _write(self) -> None:
         """Commit what is complete; of other documents the writer keeps the vectors."""
+        # Before the commit: an index that is killed between the two may name a language too many,
+        # and none too few.
+        self._record()
         wrote_segment = self._commit_ready()
         for entry in self._uncommitted.values():
             if new := entry.encoded[entry.kept :]:
                 digests = [digest for part, _ in new for digest in part]
                 self._writer.keep(digests, np.concatenate([part for _, part in new]))
                 entry.kept = len(entry.encoded)
-        self._record()
         self._characters = self._encoded_passages = 0
         self._committed_at = time.monotonic()
         if wrote_segment:

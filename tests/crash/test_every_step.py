@@ -117,8 +117,13 @@ def test_killed_before_each_step(template, tmp_path, monkeypatch, kind, exchange
         seen.append(check(folder, allowed, everything, is_new=is_new))
         if number % 3 == 0 or number == len(told):
             assert in_child(perform) == (0, None)
-            # A merge that was interrupted is done by the run that follows.
-            assert check(folder, allowed[-1:], everything, is_new=is_new) == final
+            ended = check(folder, allowed[-1:], everything, is_new=is_new)
+            # A merge that was interrupted is done by the run that follows. What that run adds
+            # itself may be too little for one.
+            if seen[-1][0] == final[0] or ended[1] is None:
+                assert ended == final
+            assert ended[0] == final[0]
+            assert ended[1] is None or ended[1] in (final[1], (final[1][0] + 1, final[1][1]))
             with Index.open(folder) as index:
                 live = {f"{segment['segment']:06d}" for segment in index.info()["segments"]}
             assert {path.name for path in (folder / "segments").iterdir()} == live
