@@ -104,7 +104,7 @@ class _Walk:
         self._folder = folder
         self._root = os.path.realpath(folder)
         self._left_out = left_out
-        self._include = _matcher(rules.include) if rules.include else None
+        self._include = _matcher(rules.include, below=True) if rules.include else None
         self._exclude = _matcher(rules.exclude) if rules.exclude else None
 
     def listed(self, prefix: str, ignores: _Ignores) -> Iterator[Entry | tuple[str, _Ignores]]:
@@ -190,8 +190,11 @@ def _ignored_by(files: Sequence[os.DirEntry[str]]) -> _Match | None:
     return _matcher(lines) if lines else None
 
 
-def _matcher(lines: Sequence[str]) -> _Match | None:
-    """What patterns match, of which the last one decides; None if none of them is sound."""
+def _matcher(lines: Sequence[str], below: bool = False) -> _Match | None:
+    """What patterns match, of which the last one decides; None if none of them is sound.
+
+    `below` matches what is below a matching folder too; else the walk decides about each folder.
+    """
     from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
     patterns = []
@@ -205,7 +208,11 @@ def _matcher(lines: Sequence[str]) -> _Match | None:
             # Git passes over what is no pattern.
             continue
         if pattern.regex is not None and pattern.include is not None:
-            patterns.append((pattern.regex.match, pattern.include))
+            regex = pattern.regex
+            if not below and "ps_d" in regex.groupindex:
+                regex = re.compile(rf"(?:{regex.pattern})\Z")
+            # Not `match`: what any folder matches is not anchored.
+            patterns.append((regex.search, pattern.include))
     if not patterns:
         return None
     patterns.reverse()

@@ -174,7 +174,9 @@ def test_passages_follow_structure_cover_the_text_and_end_with_no_heading(case, 
         assert before[0] < after[0]
         assert before[1] < after[1]
         held = document.text[slice(*before)].rstrip()
-        assert not re.search(r"Some heading(\n=*)?$", held)
+        # Headings that fill a window by themselves can only end with one.
+        if re.sub(r"#* ?Some heading\n?=*|\s", "", held):
+            assert not re.search(r"Some heading(\n=*)?$", held)
         # No passage begins with the end of an earlier section.
         starts = [mark.offset for mark in document.outline if mark.kind == "heading"]
         assert not any(after[0] < start < before[1] for start in starts)
