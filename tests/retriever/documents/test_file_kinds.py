@@ -290,7 +290,7 @@ def test_the_messages_of_a_mailbox_are_documents(tmp_path):
 def test_a_file_that_takes_too_long_or_ends_its_process_costs_no_other(tmp_path, monkeypatch):
     write(tmp_path / "a.pdf", samples.pdf(["slow"] * 3000))
     write(tmp_path / "b.pdf", samples.book_pdf())
-    monkeypatch.setattr("retriever.documents.processes.SECONDS", 0.3)
+    monkeypatch.setattr("retriever.documents.processes.SECONDS", 0.03)
     reader = CorpusReader(tmp_path, on_error="skip")
     late = [one.id for one in reader]
     assert "a.pdf" not in late
