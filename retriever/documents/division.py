@@ -80,7 +80,7 @@ def divide(unit: str, segmenter: Callable[[str], Iterator[str]] | None) -> Itera
         size = 2 if _IS_CJK.match(unit) else 3
         yield from _spaceless(_characters(unit, "NFKC" if size == 2 else "NFC"), size, segmenter)
         return
-    if "_" in unit or _DOTTED.fullmatch(unit):
+    if "_" in unit or ("." in unit and _DOTTED.fullmatch(unicodedata.normalize("NFC", unit))):
         yield Piece(unit, 0, len(unit), False)
         for match in re.finditer(r"[^.]+", unit if "." in unit else ""):
             named = match.group().strip("_")

@@ -24,6 +24,8 @@ IGNORE_FILES = (".gitignore", ".ignore", ".retrieverignore")
 _LONGEST_RULES = 1 << 16
 # A pattern with more of them could take hours to match a name that is made for it.
 _WILDCARDS = 3
+# What is below a folder; the library would take the folder itself too.
+_ALL_BELOW = re.compile(r"/\*\*(?=/?\s*$)")
 _KNOWN_SUFFIX = re.compile(r"\.[a-z0-9_+-]{1,12}")
 _SHOWN = 12
 _LEAVES = "a link that leads out of the source, which is not followed"
@@ -203,7 +205,7 @@ def _matcher(lines: Sequence[str], below: bool = False) -> _Match | None:
         if max(names.count("**"), *(name.count("*") for name in names)) > _WILDCARDS:
             continue
         try:
-            pattern = GitIgnoreSpecPattern(line.removesuffix("\r"))
+            pattern = GitIgnoreSpecPattern(_ALL_BELOW.sub("/**/*", line.removesuffix("\r")))
         except ValueError:
             # Git passes over what is no pattern.
             continue
