@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -266,6 +267,8 @@ def _received(connection: Connection, process: BaseProcess, block: Block) -> Any
 
 def _start(job: ShardJob, place: int, workers: int) -> tuple[Connection, BaseProcess]:
     context = multiprocessing.get_context("spawn")
+    # Started by the first process otherwise, and starting it lets interrupts through again.
+    resource_tracker.ensure_running()
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(job, theirs, place, workers), daemon=True)
     with _interrupts_blocked():
