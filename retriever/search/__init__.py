@@ -105,6 +105,9 @@ def search_settings(
         given["method"] = given.pop("fusion")
     fusion = given.pop("fusion", settings.fusion)
     bm25 = given.pop("bm25", settings.bm25)
+    for kind, value in ((FusionSettings, fusion), (BM25Settings, bm25)):
+        if not isinstance(value, kind):
+            raise TypeError(f"expected {kind.__name__} or single settings, found {value!r:.60}")
     own, fused, of_bm25 = (
         {one.name: given.pop(one.name) for one in fields(kind) if one.name in given}
         for kind in (SearchSettings, FusionSettings, BM25Settings)
@@ -114,6 +117,9 @@ def search_settings(
     if fused.get("method", fusion.method) != fusion.method:
         # The settings of another method stay behind.
         fusion = FusionSettings()
-    fusion = replace(fusion, **fused)
-    check_used(fusion.method, fused)
-    return replace(settings, **own, fusion=fusion, bm25=replace(bm25, **of_bm25))
+    if fused:
+        fusion = replace(fusion, **fused)
+        check_used(fusion.method, fused)
+    if of_bm25:
+        bm25 = replace(bm25, **of_bm25)
+    return replace(settings, **own, fusion=fusion, bm25=bm25)

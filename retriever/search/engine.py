@@ -124,8 +124,10 @@ class Engine:
     ) -> None:
         self._view = view
         self._demands = demands
-        weight = view.setting(FIT, {}).get("weight", DEFAULT_WEIGHT)
-        self._settings = replace(settings, fusion=settings.fusion.completed(weight))
+        self._settings = settings
+        if settings.mode == "hybrid":
+            weight = view.setting(FIT, {}).get("weight", DEFAULT_WEIGHT)
+            self._settings = replace(settings, fusion=settings.fusion.completed(weight))
         self._ranking = view.ranking(settings.bm25, where, settings.recall)
 
     def search(self, queries: Sequence[Query]) -> list[list[Hit]]:

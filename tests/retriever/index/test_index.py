@@ -261,6 +261,8 @@ class TestWrongArguments:
             (lambda index: index.search("n1", 3), "settings: expected SearchSettings, found 3;"),
             (lambda index: index.more_like("1", 3), "settings: expected SearchSettings, found 3"),
             (lambda index: index.candidates(["n1"], 3), "expected SearchSettings, found 3;"),
+            (lambda index: index.search("n1", bm25=3), "expected BM25Settings or single settings"),
+            (lambda index: index.search("n1", fusion=[1]), "expected FusionSettings or single"),
             (
                 lambda index: index.search("n1", reranker="my.reranker"),
                 "reranker: expected a loaded reranker, found 'my.reranker'; load one",
