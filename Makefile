@@ -77,11 +77,13 @@ wheels: $(STAMP)
 	$(BIN)/python -m build --outdir dist
 	$(BIN)/python -m build --wheel --outdir dist model
 
+# The site, in build/site: links are checked, and every page is there as Markdown too.
 docs: $(STAMP)
-	mkdir -p build/docs
-	cp docs/*.md docs/*.png build/docs
+	$(BIN)/python docs/make_site.py
 	$(BIN)/python docs/make_cli.py
 	$(BIN)/python docs/make_python.py
+	$(BIN)/zensical build --clean --strict
+	$(BIN)/python docs/make_site.py --after
 
 size: $(STAMP)
 	$(BIN)/python tests/architecture/size.py

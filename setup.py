@@ -63,6 +63,7 @@ EXTRAS = {
         "scikit-learn>=1.5",
         "scipy>=1.11",
         "sentence-transformers>=5",
+        "zensical>=0.0.70",
     ],
 }
 

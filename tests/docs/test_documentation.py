@@ -15,6 +15,7 @@ from pathlib import Path
 
 import click
 import pytest
+import yaml
 
 from cli.main import cli
 
@@ -123,6 +124,14 @@ def test_every_page_can_be_reached_from_the_readme():
             if target not in reached and target.exists():
                 waiting.append(target)
     assert set(PAGES) <= reached
+
+
+def test_the_site_has_every_page():
+    maker = runpy.run_path(str(ROOT / "docs/make_site.py"))
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    named = [name for _, name in maker["entries"](nav) if name]
+    written = [path.name for path in (ROOT / "docs").glob("*.md")]
+    assert sorted(named) == sorted([*written, *maker["ELSEWHERE"].values()])
 
 
 def test_the_index_of_benchmarks_names_every_script():
