@@ -1,4 +1,4 @@
-"""Fills build/docs with every page; with `--after`, puts their Markdown and llms.txt into build/site.
+"""Fills build/docs with all pages; `--after` puts their Markdown and llms.txt into build/site.
 
 Pages keep their names. README.md becomes index.md, and links are those of one folder.
 """
@@ -9,6 +9,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +35,11 @@ def fill() -> None:
     for page in [*FOLDER.glob("*.md"), *map(ROOT.joinpath, ELSEWHERE)]:
         name = ELSEWHERE.get(page.relative_to(ROOT).as_posix(), page.name)
         text = page.read_text("utf-8")
-        (PAGES / name).write_text(_LINK.sub(lambda link: _moved(link[1], page), text), "utf-8")
+        (PAGES / name).write_text(_LINK.sub(partial(_moved, page.parent), text), "utf-8")
 
 
-def _moved(target: str, page: Path) -> str:
-    path = (page.parent / target).resolve().relative_to(ROOT)
+def _moved(folder: Path, link: re.Match[str]) -> str:
+    path = (folder / link[1]).resolve().relative_to(ROOT)
     return "](" + ELSEWHERE.get(path.as_posix(), path.name)
 
 
