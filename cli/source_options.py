@@ -122,8 +122,11 @@ class SourceOptions(FieldOptions):
     sql: str | None = setting(
         None, "Read the rows of this query of SQLite databases.", section="Input"
     )
-    on_error: Literal["fail", "skip"] = setting(
-        "fail", "At a malformed record or file: stop, or count and skip it.", section="Input"
+    on_error: Literal["fail", "skip-files", "skip"] = setting(
+        "skip-files",
+        "At a malformed record or file: stop, or count and skip it; skip-files skips unreadable "
+        "files of folders alone.",
+        section="Input",
     )
     encoding: str | None = setting(
         None,

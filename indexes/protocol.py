@@ -284,6 +284,10 @@ class View(Protocol):
     def count_documents(self) -> int:
         """Number of documents."""
 
+    def count_copies(self) -> int | None:
+        """Number of documents that repeat another; None where a store cannot count them."""
+        return None
+
     def content_hashes(self, ids: Sequence[str]) -> dict[str, bytes]:
         """The stored hash of title and text of those of `ids` that the index holds."""
 

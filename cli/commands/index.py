@@ -171,6 +171,7 @@ def index_command(
                 "committed, what was being encoded is lost; run the same command again to resume"
             )
             raise
+        copies = index.count_copies()
     seconds = round(time.monotonic() - started, 3)
     if report.emptied:
         say(f"note: {counted(report.emptied, 'document')} deleted, whose new version is empty")
@@ -186,6 +187,7 @@ def index_command(
         "skipped": reader.skipped,
         "empty": reader.empty,
         "identical": reader.duplicates,
+        "copies": copies,
         "columns": reader.columns,
         "files_left_out": dict(reader.files_left_out),
         "left_out": {name: count.records for name, count in reader.left_out.items()},
@@ -202,6 +204,7 @@ def index_command(
         + (f" ({counted(report.split, 'document')} split)" if report.split else "")
         + f" in {seconds:.1f} s"
         + merge_note(report)
+        + (f"; exact copies of others: {copies:,}" if copies else "")
         + f"; {human_bytes(size)} on disk"
     )
     tell(summary, facts, as_json=as_json, quiet=quiet)

@@ -98,7 +98,7 @@ def info_command(folder: Location, as_json: bool) -> None:
         indent, lines = None, iter([summary, *meta_lines(facts)])
     else:
         with Index.open(folder) as index:
-            facts = index.info()
+            facts = index.info() | {"copies": index.count_copies()}
         indent, lines = 1, _lines(facts)
     if as_json:
         click.echo(json.dumps(facts, indent=indent, ensure_ascii=False))
@@ -114,7 +114,8 @@ def _lines(info: dict[str, Any]) -> Iterator[str]:
     facts = {
         "index": f"{info.get('folder', info['index'])} (format {info['format_version']}, "
         f"created {info['created']})",
-        "documents": f"{info['documents']:,}",
+        "documents": f"{info['documents']:,}"
+        + (f", {info['copies']:,} of them exact copies of others" if info["copies"] else ""),
         "passages": f"{info['passages']:,}"
         + (
             f" in {counted(len(segments), 'segment')}, {info['waiting_passages']:,} waiting in the "

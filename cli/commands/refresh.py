@@ -98,7 +98,8 @@ def index_in(source: str, choice: ModelChoice) -> Index:
         lock_timeout=PATIENCE,
     )
     try:
-        if index.sources:
+        # Without a document, a fault of before is told again.
+        if index.sources and len(index):
             say(f"{source}: indexed in {place}")
             refresh_for_query(index)
             return index

@@ -135,6 +135,7 @@ def _pending_and_metadata_values(database: Database) -> None:
 
 def _outlines(database: Database) -> None:
     database.execute("ALTER TABLE documents ADD COLUMN outline TEXT NOT NULL DEFAULT ''")
+    database.table("documents").create_index(["hash"], "documents_by_hash")
 
 
 _MIGRATIONS: dict[int, Callable[[Database], None]] = {

@@ -21,9 +21,11 @@ from indexes.files import (
 )
 from indexes.folder.connection import (
     DATABASE_FILE,
+    SOURCES_FILE,
     Session,
     foreign_files,
     is_index,
+    refuse_link,
     refuse_remains,
     require_vacant,
 )
@@ -163,7 +165,7 @@ class Backup(NamedTuple):
 
 
 def snapshot_index(folder: str | Path, target: str | Path, progress: Stage = no_progress) -> Backup:
-    """Copy an index as one of its commits left it, and verify the copy.
+    """Copy an index as one of its commits left it, with its sources, and verify the copy.
 
     The database is copied inside one read transaction. The files of segments never change, so
     they are hard-linked, or copied where the file system cannot link. A writer that merges
@@ -188,6 +190,7 @@ def snapshot_index(folder: str | Path, target: str | Path, progress: Stage = no_
     with closing(Session(folder)) as session:
         _check_target(folder, target)
         with whole_folder(target, replace=False) as new:
+            _copy_memory(folder, new)
             with session.commit(lambda session: _copy_commit(session, new, done, progress)) as made:
                 pass
             try:
@@ -260,6 +263,18 @@ def _copy_segment(source: Path, manifest_hash: str, into: Path) -> tuple[int, in
                 # Another file system, or one without links, or too many of them.
                 shutil.copyfile(source / name, into / name)
     return linked, len(names) - linked
+
+
+def _copy_memory(folder: Path, new: Path) -> None:
+    """Copy what an index remembers of its sources, before it: it must not be ahead of a commit."""
+    memory = folder / SOURCES_FILE
+    refuse_link(memory)
+    if memory.exists():
+        with closing(sqlite3.connect(memory)) as connection:
+            try:
+                _copy_database(connection, new / SOURCES_FILE, no_progress)
+            except DamagedIndexError as error:
+                raise damaged(memory, "the file was altered") from error
 
 
 def _copy_database(connection: sqlite3.Connection, target: Path, progress: Stage) -> None:

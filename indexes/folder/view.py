@@ -330,6 +330,11 @@ class FolderView:
         """How many documents the index holds."""
         return int(self._connection.execute("SELECT count(*) FROM documents").fetchone()[0])
 
+    def count_copies(self) -> int:
+        """How many documents repeat the title, text and outline of another."""
+        distinct = "SELECT count(*) FROM (SELECT 1 FROM documents GROUP BY hash)"
+        return self.count_documents() - int(self._connection.execute(distinct).fetchone()[0])
+
     def content_hashes(self, ids: Sequence[str]) -> dict[str, bytes]:
         """The stored hash of title and text of those of `ids` that the index holds."""
         rows = self._connection.execute(

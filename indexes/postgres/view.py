@@ -304,6 +304,11 @@ class PostgresView(View):
         """Number of documents."""
         return self.row.documents
 
+    def count_copies(self) -> int:
+        """How many documents repeat the title, text and outline of another."""
+        ((distinct,),) = self.rows("SELECT count(DISTINCT hash) FROM {documents}")
+        return self.count_documents() - int(distinct)
+
     def content_hashes(self, ids: Sequence[str]) -> dict[str, bytes]:
         """The stored hash of title and text of those of `ids` that the index holds."""
         chosen = "SELECT id, hash FROM {documents} WHERE id = ANY(%s)"

@@ -13,10 +13,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import islice
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeGuard, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeGuard, get_args
 
-from retriever.documents.outline import Outline, outline_fault, parsed_outline
+from retriever.documents.outline import Outline, outline_fault, parsed_outline, read_outline
 from retriever.errors import ConfigError, SourceError
+
+if TYPE_CHECKING:
+    from indexes import StoredDocument
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 ColumnType = Literal["string", "number", "boolean", "date"]
@@ -393,3 +396,9 @@ def as_document(given: AnyDocument) -> Document:
         raise TypeError(f"expected a text, a mapping or a Document, found {type(given).__name__}")
     where = f"document {given['id']!r}" if "id" in given else "a document without id"
     return Assembler(Fields()).document(Record(1, where, dict(given)))
+
+
+def document_of(stored: StoredDocument) -> Document:
+    """A document as it was given to the index."""
+    outline = read_outline(stored.outline)
+    return Document(stored.id, stored.text, stored.title, stored.metadata, outline)

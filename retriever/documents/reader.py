@@ -10,12 +10,13 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import asdict, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple, Self
+from typing import Any, BinaryIO, Literal, NamedTuple, Self, get_args
 
 from retriever.documents import Assembler, ColumnType, Document, Fields, Record, content_id
 from retriever.documents.delimited import read_csv, read_tsv
 from retriever.documents.files import SourceFile, is_document, read_files
 from retriever.documents.folders import FolderRules, files_below, left_out_text, read_folder
+from retriever.documents.kinds import PassedOverError
 from retriever.documents.sources import (
     FieldCount,
     Format,
@@ -39,6 +40,8 @@ _KEPT = 10
 # Fields that are counted by their names; of more, only the sum is known.
 _FIELDS = 100
 _OTHER_FIELDS = "(other fields)"
+# "skip-files" skips unreadable files of folders, and raises at other faults.
+OnError = Literal["fail", "skip-files", "skip"]
 _READERS: dict[Format, Callable[[OpenSource, Fields], Iterator[Record]]] = {
     "jsonl": read_jsonl,
     "csv": read_csv,
@@ -82,8 +85,9 @@ class CorpusReader:
         sources: one path or several.
         fields: names of the fields of id, text and title; None detects a name.
         on_error: "fail" raises at the first malformed record, and where a file or folder cannot be
-            opened; "skip" counts these and continues. What makes a whole source unusable, and that
-            none can be opened, is raised in either case.
+            opened; "skip" counts these and continues; "skip-files" does so for what cannot be read
+            below a folder alone. What makes a whole source unusable, and that nothing can be read,
+            is raised in any case.
         on_empty: "skip" counts empty records; "fail" treats them as malformed; "yield" counts them
             and yields those that have an id, so that an index drops the document that it has
             with it.
@@ -102,6 +106,8 @@ class CorpusReader:
             or a query.
         skipped, problems: number of malformed records, and of files and folders that are not read,
             so far, and messages of the first 10.
+        unread: of the files that are one document or below a folder, those that were skipped so
+            far, each with its source, as in `Placed`.
         empty, empty_at: number of empty records so far, and places of the first 10.
         duplicates: number of records skipped so far because an earlier one has the same content.
         files_left_out: of folders, the number of files that are not read so far by suffix, or by
@@ -125,7 +131,7 @@ class CorpusReader:
         sources: str | Path | Sequence[str | Path],
         fields: Fields = _DETECT,
         *,
-        on_error: Literal["fail", "skip"] = "fail",
+        on_error: OnError = "fail",
         on_empty: Literal["skip", "fail", "yield"] = "skip",
         sql: str | None = None,
         stdin: BinaryIO | None = None,
@@ -136,8 +142,8 @@ class CorpusReader:
         prefixes: Mapping[str, str] | None = None,
         only: Container[str] | None = None,
     ) -> None:
-        if on_error not in ("fail", "skip"):
-            raise ConfigError(f"on_error is {on_error!r}, expected 'fail' or 'skip'")
+        if on_error not in get_args(OnError):
+            raise ConfigError(f"on_error is {on_error!r}, expected one of {get_args(OnError)}")
         if on_empty not in ("fail", "skip", "yield"):
             raise ConfigError(f"on_empty is {on_empty!r}, expected 'fail', 'skip' or 'yield'")
         self._sources = [sources] if isinstance(sources, str | Path) else list(sources)
@@ -156,7 +162,7 @@ class CorpusReader:
         self._only = only
         self.total_bytes: int | None = None
         if only is None:
-            sizes = _total_bytes(self._sources, self._rules, lenient=on_error == "skip")
+            sizes = _total_bytes(self._sources, self._rules, on_error)
             self.total_bytes = sizes if sql is None else None
         self._reset()
 
@@ -166,6 +172,7 @@ class CorpusReader:
         self._generated_how: list[str] = []
         self.skipped = 0
         self.problems: list[str] = []
+        self.unread: list[tuple[str | Path, str]] = []
         self.empty = 0
         self.empty_at: list[str] = []
         self.duplicates = 0
@@ -259,31 +266,40 @@ class CorpusReader:
     ) -> Iterator[Placed]:
         """The documents of a source, or of several files that are one document each."""
         assembler = Assembler(self._fields, self._leave_out)
-        before = self._records
+        before, skipped = self._records, self.skipped
+        is_folder = isinstance(of, str | Path) and str(of) != _STDIN and os.path.isdir(of)
+        are_files = is_folder or not isinstance(of, str | Path)
+        # A refresh reads a file that is a document as it reads those of a folder.
+        skips = self._on_error == "skip" or (
+            self._on_error == "skip-files" and (is_folder or (are_files and self._only is not None))
+        )
         try:
             with opening as records:
                 for record in records:
-                    if record.passed_over:
-                        self._skip(f"{record.where}: {record.fault}")
-                        continue
+                    source = of if isinstance(of, str | Path) else of[record.number - 1]
                     self._records += 1
                     try:
+                        if record.passed_over:
+                            raise PassedOverError(f"{record.where}: {record.fault}")
                         found = self._document(record, assembler, given, generated)
                     except SourceError as error:
-                        if self._on_error == "fail":
+                        if not (skips or record.passed_over):
                             raise
                         self._skip(str(error))
+                        if are_files:
+                            self._records -= 1
+                            self.unread.append((source, record.file))
                         continue
                     if found is not None:
-                        source = of if isinstance(of, str | Path) else of[record.number - 1]
                         yield Placed(source, record.file, *found)
         except UnopenedError as error:
             self._unopened += 1
-            if self._on_error == "fail" or self._unopened == len(self._sources):
+            if self._on_error != "skip" or self._unopened == len(self._sources):
                 raise
             self._skip(str(error))
             return
-        if self._records == before and isinstance(of, str | Path) and self._only is None:
+        is_read = self._records > before or self.skipped > skipped
+        if not is_read and isinstance(of, str | Path) and self._only is None:
             raise SourceError(f"{_name(of)}: holds no records; check that it is the right file")
 
     def _document(
@@ -439,15 +455,17 @@ def _prefixed(records: Iterator[Record], prefix: str) -> Iterator[Record]:
         yield record
 
 
-def _total_bytes(sources: Sequence[str | Path], rules: FolderRules, *, lenient: bool) -> int | None:
-    """The sum of the sizes on disk, if lenient without sources that cannot be opened."""
+def _total_bytes(
+    sources: Sequence[str | Path], rules: FolderRules, on_error: OnError
+) -> int | None:
+    """The sum of the sizes on disk, without what cannot be opened and is skipped."""
     sizes: list[int | None] = []
     faults = []
     for source in sources:
         try:
-            sizes.append(_size(source, rules, lenient=lenient))
+            sizes.append(_size(source, rules, lenient=on_error != "fail"))
         except UnopenedError as error:
-            if not lenient:
+            if on_error != "skip":
                 raise
             faults.append(error)
     if faults and not sizes:

@@ -267,7 +267,7 @@ class Index(ReadableIndex):
                 from retriever.index.refreshing import remembered
 
                 read = stack.enter_context(
-                    remembered(self.store, documents, on_long=on_long, prune=prune)
+                    remembered(self.store, documents, indexer, on_long=on_long, prune=prune)
                 )
             indexer.add(with_vectors(read, vectors, state.encoder))
             fit = indexer.measure_fit()
@@ -302,6 +302,7 @@ class Index(ReadableIndex):
             state.passages,
             spec=state.encoder,
             on_long=check_on_long(on_long, state.passages),
+            view=self._opened.view,
             **keywords,
         )
 
@@ -369,7 +370,7 @@ class Index(ReadableIndex):
         require_several("ids", ids)
         self._check_erase(erase)
         with self._writer() as writer:
-            return _merged(writer, writer.delete(ids), erase, stage)
+            return self._merged(writer, writer.delete(ids), erase, stage)
 
     def delete_where(self, where: str, *, erase: bool = False, stage: Stage = no_progress) -> int:
         """Delete the documents that match a filter, otherwise as `delete`; returns their number.
@@ -387,7 +388,7 @@ class Index(ReadableIndex):
                 problem = self._opened.filter_doubt(view, compiled)
             if problem:
                 raise FilterError(f"filter: {problem}; nothing was deleted")
-            return _merged(writer, writer.delete_where(compiled), erase, stage)
+            return self._merged(writer, writer.delete_where(compiled), erase, stage)
 
     def clear(self) -> int:
         """Delete every document; returns their number."""
@@ -458,21 +459,25 @@ class Index(ReadableIndex):
                 "was deleted in logs and files of its own; nothing was deleted"
             )
 
+    def _merged(self, writer: Writer, deleted: int, erase: bool, stage: Stage) -> int:
+        """The number of documents that were deleted, after what is due then."""
+        from retriever.index.sources import SourceMemory, memory_path
+
+        if erase:
+            writer.compact(stage, erase=True)
+            if memory_path(self.store).exists():
+                with SourceMemory(self.store) as memory:
+                    memory.erase(writer.heads)
+        else:
+            writer.merge()
+        return deleted
+
     @contextmanager
     def _writer(self) -> Iterator[Writer]:
         # Not after `close`.
         self._opened.state()
         with self._writing, self.store.writer(self._lock_timeout) as writer:
             yield writer
-
-
-def _merged(writer: Writer, deleted: int, erase: bool, stage: Stage) -> int:
-    """The number of documents that were deleted, after what is due then."""
-    if erase:
-        writer.compact(stage, erase=True)
-    else:
-        writer.merge()
-    return deleted
 
 
 def _adopted(encoder: Encoder | TextEncoder | None) -> Encoder | None:

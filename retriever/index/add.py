@@ -11,6 +11,7 @@ import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, field
 from itertools import chain, groupby
 from operator import attrgetter
@@ -20,16 +21,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes import Committer, NewDocument, Stage, metadata_json, no_progress
-from retriever.documents import Document, content_id, document_fault
+from retriever.documents import Document, content_id, document_fault, document_of
 from retriever.documents.analyzer import Analyzer
 from retriever.documents.outline import outline_json
 from retriever.documents.passages import BLOCK, OnLong, PassageSettings, cut_document, passage_text
-from retriever.errors import SourceError
+from retriever.errors import DamagedIndexError, SourceError
 from retriever.index.fit import Fit, PassageSample, measured_fit
 from retriever.index.ready import ReadyDocument, require_sound, unit_vectors
 from retriever.search.fusion import FIT
 
 if TYPE_CHECKING:
+    from indexes import View
     from retriever.encoders.encoder import Encoder
     from retriever.encoders.spec import EncoderSpec
 
@@ -45,6 +47,8 @@ _CHUNK_CHARACTERS = 2**20
 # the speed is known.
 _WINDOW_SECONDS = 20.0
 _FIRST_WINDOW = 1 / 16
+# Characters from which on a changed document may have passages that it had before.
+_LONG = 1000
 # Empty documents whose ids a report keeps.
 _EMPTY_NAMED = 10
 
@@ -61,7 +65,8 @@ class IndexingReport:
         empty_ids: ids of the first ten of these, or their places in a file.
         doubled: documents that the index also holds under an id generated from their content.
         passages: passages that were encoded, or stored with a ready vector.
-        repeated: how many of them share the vector of an equal passage of the same commit.
+        repeated: how many of them have the vector of an equal passage of the same commit, or of an
+            earlier version of the document or its file.
         pieces: word pieces encoded.
         split: documents that became more than one passage.
         truncated: documents whose end was cut off, because `on_long` says so or because their
@@ -232,8 +237,12 @@ class Indexer:
         progress: Progress | None = None,
         stage: Stage = no_progress,
         report: IndexingReport | None = None,
+        view: Callable[[], AbstractContextManager[View]] | None = None,
     ) -> None:
         self.report = report or IndexingReport()
+        self._view = view
+        # By content hash, ids of stored documents whose text may have another id now.
+        self._moved: dict[bytes, str] = {}
         self._writer = writer
         self._encoder = encoder
         self._analyzer = analyzer
@@ -298,6 +307,10 @@ class Indexer:
             self._flush()
             raise
 
+    def note_moved(self, ids: Sequence[str]) -> None:
+        """Take vectors over from these stored documents, where others have the same text."""
+        self._moved |= {head.hash: id_ for id_, head in self._writer.heads(ids).items()}
+
     def measure_fit(self) -> Fit | None:
         """Measure and keep how encoder and texts fit; None if too few texts are new to matter."""
         known = self._writer.setting(FIT, {})
@@ -348,8 +361,27 @@ class Indexer:
         self._writer.touch(list(heads))
         self._count_doubled(taken.keys() - heads.keys(), taken)
         if texts:
+            self._take_vectors(texts)
             self._prepare(texts)
         self._write_if_due()
+
+    def _take_vectors(self, texts: Sequence[tuple[Document, bytes, bool]]) -> None:
+        """Find the vectors of passages that an earlier version of a document has too."""
+        ids = [one.id for one, _, is_new in texts if not is_new and len(one.text) > _LONG]
+        ids += [self._moved[digest] for _, digest, _ in texts if digest in self._moved]
+        if not ids or self._view is None:
+            return
+        # A damaged one is encoded again.
+        with suppress(DamagedIndexError), self._view() as view:
+            passages: dict[bytes, int] = {}
+            for stored in filter(None, map(view.document, ids)):
+                document = document_of(stored)
+                for passage, start, stop in stored.passages:
+                    text = passage_text(document, (start, stop), self._passages.context)
+                    passages[_digest(text)] = passage
+            if passages:
+                vectors = view.vectors(list(passages.values()))
+                self._encoded.update(zip(passages, vectors, strict=True))
 
     def _count_doubled(
         self, new: Iterable[str], taken: dict[str, Document | ReadyDocument]

@@ -11,8 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack
 
 from indexes import Query
-from retriever.documents import Document, is_id
-from retriever.documents.outline import read_outline
+from retriever.documents import Document, document_of, is_id
 from retriever.documents.passages import passage_text
 from retriever.errors import BadInputError, ConfigError, require_several
 from retriever.index.opened import OpenedIndex, read_structures
@@ -142,6 +141,11 @@ class ReadableIndex:
         """The number of documents."""
         with self._opened.view() as view:
             return view.count_documents()
+
+    def count_copies(self) -> int | None:
+        """How many documents repeat the title, text and outline of another; None if unknown."""
+        with self._opened.view() as view:
+            return view.count_copies()
 
     def __contains__(self, id_: object) -> bool:
         """Whether the index holds a document with this id."""
@@ -469,12 +473,6 @@ class ReadableIndex:
         from indexes import snapshot_index
 
         return snapshot_index(self.folder, target)
-
-
-def document_of(stored: StoredDocument) -> Document:
-    """A document as it was given to the index."""
-    outline = read_outline(stored.outline)
-    return Document(stored.id, stored.text, stored.title, stored.metadata, outline)
 
 
 def _stored(view: View, id_: str) -> StoredDocument:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Unpack
 
 from indexes import SOURCES_FILE, Store, StructureSettings, View, open_store
-from retriever.documents import Document
+from retriever.documents import Document, document_of
 from retriever.documents.analyzer import AnalyzerSettings
 from retriever.documents.passages import PassageSettings
 from retriever.encoders.encoder import Encoder, ModelChoice, adopt
@@ -20,7 +20,6 @@ from retriever.encoders.spec import EncoderSpec, TextEncoder
 from retriever.index import Index
 from retriever.index.add import CommitSettings, IndexingReport, Progress
 from retriever.index.creation import IndexKeywords, IndexSettings
-from retriever.index.reading import document_of
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import islice
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from retriever.errors import (
     StorageError,
     require_extra,
 )
-from retriever.index.add import CommitSettings, IndexingReport, Progress
+from retriever.index.add import CommitSettings, Indexer, IndexingReport, Progress
 from retriever.index.sources import Changes, Source, SourceMemory, memory_path
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from retriever.index import Index
 
 _NAMED = 10
+# Of 512 documents that may have moved.
+_BATCHES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ def remembered_sources(store: Store) -> list[Source]:
 
 @contextmanager
 def remembered(
-    store: Store, reader: CorpusReader, *, on_long: str | None, prune: bool
+    store: Store, reader: CorpusReader, indexer: Indexer, *, on_long: str | None, prune: bool
 ) -> Iterator[Iterator[Document]]:
     """The documents of a reader, whose sources are remembered if the block does not raise.
 
@@ -76,6 +78,7 @@ def remembered(
         entered = memory.enter(reader, on_long)
         changes = [memory.changes(one, every=True) for one in entered]
         memory.begin(changes)
+        _note_moved(indexer, memory, changes)
         yield memory.noted(reader, entered)
         memory.finish(changes, removed=prune)
         if prune:
@@ -118,6 +121,7 @@ def refreshed(
                     stage=stage,
                     report=report,
                 )
+                _note_moved(indexer, memory, changes)
                 indexer.add(memory.noted(reader, [source]))
                 indexer.settle()
             for ids in memory.stale_ids():
@@ -126,6 +130,13 @@ def refreshed(
             is_open = memory.finish(changes, removed=True)
             memory.forget([one.source.number for one in changes if one.missing])
         return _report(report, changes, readers, memory.count())
+
+
+def _note_moved(indexer: Indexer, memory: SourceMemory, changes: Sequence[Changes]) -> None:
+    """Tell the indexer which documents files gave that are gone, and others that are read."""
+    if any(one.gone for one in changes):
+        for ids in islice(memory.stale_ids(), _BATCHES):
+            indexer.note_moved(ids)
 
 
 def _changes(memory: SourceMemory, *, prune: bool) -> list[Changes]:
@@ -173,8 +184,8 @@ def watched(index: Index, stop: Event) -> Iterator[RefreshReport | BadInputError
         sources = remembered_sources(index.store)
         folders = [one.path for one in sources if Path(one.path).is_dir()]
         due = True
-        for events in chain(
-            [()],
+        # The first refresh follows the first look, so that no change is between the two.
+        for events in (
             watch(
                 *folders,
                 # The index may be below a folder that it is of.
@@ -187,7 +198,7 @@ def watched(index: Index, stop: Event) -> Iterator[RefreshReport | BadInputError
                 stop_event=stop,
             )
             if folders
-            else iter(lambda: stop.wait(1), True),
+            else iter(lambda: stop.wait(1), True)
         ):
             try:
                 if due or events or len(folders) < len(sources):

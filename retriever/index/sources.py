@@ -13,7 +13,7 @@ import os
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -186,7 +186,8 @@ class SourceMemory:
             found.missing = "holds none of its files any more"
         now = time.time_ns()
         for path, (place, status) in there.items():
-            old, new = known.pop(path, ("", None)), _stamp(place, path, status, now)
+            old = known.pop(path, None) or known.pop(os.fsdecode(_hidden(path)), ("", None))
+            new = _stamp(place, path, status, now)
             if new and old[0] == new and old[1] is not None and not every:
                 continue
             try:
@@ -228,6 +229,13 @@ class SourceMemory:
             yield from self._noted(batch, numbers)
             raise
         yield from self._noted(batch, numbers)
+        with self._changing() as database:
+            # A file of which nothing can be read any more keeps its documents.
+            database.executemany(
+                "UPDATE origins SET stale = 0 WHERE (source, path) = (?1, ?2) AND NOT EXISTS "
+                "(SELECT 1 FROM origins WHERE (source, path) = (?1, ?2) AND NOT stale)",
+                ((numbers.get(os.path.abspath(one)), os.fsencode(at)) for one, at in reader.unread),
+            )
 
     def _noted(self, batch: Sequence[Placed], numbers: dict[str, int]) -> Iterator[Document]:
         placed = [(numbers.get(os.path.abspath(one.source)), one) for one in batch]
@@ -288,6 +296,28 @@ class SourceMemory:
                 database.execute("DELETE FROM origins WHERE stale")
             return found.rowcount > 0
 
+    def erase(self, held: Callable[[list[str]], Container[str]]) -> None:
+        """Leave no byte of ids that the index does not hold, nor of the files that were theirs."""
+        with self._changing() as database:
+            rows = database.execute("SELECT DISTINCT id FROM origins")
+            gone: list[str] = []
+            while batch := [id_ for (id_,) in rows.fetchmany(_BATCH)]:
+                there = held(batch)
+                gone += [id_ for id_ in batch if id_ not in there]
+            paths = database.execute(
+                "DELETE FROM origins WHERE id IN (SELECT value FROM json_each(?)) "
+                "RETURNING source, path",
+                (json.dumps(gone),),
+            ).fetchall()
+            database.executemany(
+                "UPDATE OR REPLACE files SET path = ? WHERE (source, path) = (?, ?) "
+                "AND path != x'' AND (source, path) NOT IN (SELECT source, path FROM origins)",
+                [(_hidden(os.fsdecode(path)), source, path) for source, path in set(paths)],
+            )
+        # The id of a file that is one document is its path.
+        files = [one for one in self.sources() if not one.options["is_folder"]]
+        self.forget([one.number for one in files if one.options["reader"]["prefix"] in gone])
+
     def forget(self, numbers: Iterable[int]) -> None:
         """Forget these sources, and what they gave."""
         with self._changing() as database:
@@ -335,6 +365,11 @@ def _files_of(
             elif entry.status is not None:
                 there[entry.path] = f"{place}/{entry.path}", entry.status
     return there, unlisted
+
+
+def _hidden(path: str) -> bytes:
+    """What stands for the path of a file whose documents were erased; no path holds NUL."""
+    return b"\0" + hashlib.blake2b(os.fsencode(path), digest_size=16).digest()
 
 
 def _has_log(place: str, path: str) -> bool:

@@ -54,3 +54,18 @@ def test_an_existing_index_can_be_required(retriever, fake_encoder, write_jsonl)
     refused(retriever(*asked, "--language", "french"), "made with")
     info = found(retriever("info", "--json"))
     assert (info["documents"], info["analyzer"]["language"]) == (3, "german")
+
+
+def test_exact_copies_are_counted(retriever, fake_encoder, write_jsonl):
+    texts = {"a": "one", "b": "one", "c": "two", "d": "one"}
+    source = write_jsonl(
+        *({"id": id_, "text": text, "n": id_} for id_, text in texts.items()),
+        {"id": "e", "text": "one", "title": "another"},
+    )
+    assert "; exact copies of others: 2; " in retriever("index", source).out
+    retriever("delete", "a")
+    info = retriever("info").out
+    assert "documents    4, 1 of them exact copies of others\n" in info
+    source = write_jsonl({"id": "d", "text": "three"})
+    assert found(retriever("index", source, "--json"))["copies"] == 0
+    assert found(retriever("info", "--json"))["copies"] == 0

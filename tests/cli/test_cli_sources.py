@@ -89,14 +89,31 @@ def test_shards_and_imports_say_what_metadata_lacks(retriever):
     assert done.code == 0
 
 
-def test_files_that_cannot_be_opened_are_skipped_on_demand(retriever):
+def test_files_of_a_folder_that_cannot_be_read_cost_no_other(retriever):
     Path("texts").mkdir()
     Path("texts/a.txt").write_text("text")
     Path("texts/b.txt").symlink_to("nowhere.txt")
-    refused(retriever("index", "texts"), "texts/b.txt: no such file")
-    done = retriever("index", "texts", "--on-error", "skip")
-    assert done.err.splitlines()[1:] == ["skipped: texts/b.txt: no such file or folder"]
-    assert "1 added, 0 updated, 0 unchanged, 1 skipped" in done.out
+    Path("texts/c.pdf").write_text("no PDF")
+    said = [
+        "texts/b.txt: no such file or folder",
+        "texts/c.pdf: not a PDF file, whatever its name; rename it",
+    ]
+    refused(retriever("index", "texts", "--on-error", "fail"), said[0])
+    for asked in ((), ("--on-error", "skip")):
+        done = retriever("index", "texts", "--recreate", *asked)
+        assert done.err.splitlines()[1:] == [f"skipped: {one}" for one in said]
+        assert "1 added, 0 updated, 0 unchanged, 0 deleted, 2 skipped" in done.out
+    # What is named itself, and a folder in which nothing can be read.
+    for number, asked in [
+        (0, ("index", "texts", "--exclude", "a.txt")),
+        (1, ("index", "texts/c.pdf")),
+        (1, ("index", "texts/a.txt", "texts/c.pdf")),
+        *[(1, ("query", "x", "--in", "texts/c.pdf"))] * 2,
+    ]:
+        done = retriever(*asked)
+        assert done.code == 2
+        # From the memory of its sources the second time, which has whole paths.
+        assert done.err.splitlines()[-1].endswith(said[number])
 
 
 def printed(retriever, *arguments):

@@ -1,6 +1,7 @@
 """The steps by which an operation changes the disk, as moments to die or to fail at."""
 
 import os
+import signal
 import sqlite3
 import sys
 from collections.abc import Callable
@@ -48,3 +49,26 @@ def watch(step):
     connect, sqlite3.connect = sqlite3.connect, opened
     fsync, os.fsync = os.fsync, flush
     sys.addaudithook(hook)
+
+
+def told_of_steps(perform):
+    """The steps of an operation, in words."""
+    seen = []
+    watch(lambda kind, subject: seen.append(f"{kind} {subject}"))
+    perform()
+    return seen
+
+
+def killed_before_step(perform, number):
+    """Kill this process before the step with that number, counted from 0, or at the end."""
+    met = 0
+
+    def step(kind, subject):
+        nonlocal met
+        met += 1
+        if met > number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    watch(step)
+    perform()
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,20 +1,21 @@
 """After an erasure no file of an index holds a byte of a document, whatever interrupted it."""
 
-import os
+import json
 import shutil
 import signal
 import sqlite3
 from contextlib import closing
+from functools import partial
 
 import numpy as np
 import pytest
-import steps
 from forked import in_child
+from steps import killed_before_step, told_of_steps
 
+from indexes import SOURCES_FILE, StructureSettings
 from indexes.folder.verify import verify
-from indexes.protocol import StructureSettings
-from retriever import StorageError
-from retriever.index import Index
+from retriever import CorpusReader, Index, StorageError
+from retriever.index.refreshing import RefreshReport
 
 pytestmark = pytest.mark.usefixtures("crash_encoder")
 
@@ -39,7 +40,9 @@ def folder(request, tmp_path):
         index.add(OTHERS[:45])
         if request.param != "waiting":
             index.compact()
-        index.add([CANARY])
+        lines = tmp_path / "lines.jsonl"
+        lines.write_text(json.dumps(CANARY))
+        index.add(CorpusReader(lines), remember=True)
         index.add(OTHERS[45:])
         if request.param != "waiting":
             index.rebuild(StructureSettings(request.param))
@@ -75,10 +78,10 @@ def canaries(folder):
 
 
 def held(folder, wanted):
-    """Which of some bytes any file of the index holds."""
-    content = b"\0\0".join(
-        file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()
-    )
+    """Which of some bytes any file of the index holds, or any beside it that is named after it."""
+    beside = folder.parent.glob(f"*{folder.name}*")
+    files = [file for one in beside for file in (one, *one.rglob("*")) if file.is_file()]
+    content = b"\0\0".join(file.read_bytes() for file in sorted(files))
     return {name for name, one in wanted.items() if one in content}
 
 
@@ -91,6 +94,7 @@ def test_no_byte_is_left(folder):
     wanted = canaries(folder)
     before = held(folder, wanted)
     assert {"canaryid in utf-8", "zqx17canary in utf-8", "canaryvalue in utf-8"} <= before
+    assert b"canaryid" in (folder / SOURCES_FILE).read_bytes()
     assert any(name.startswith("float") for name in before)
     with Index.open(folder) as index:
         index.delete(["canaryid"])
@@ -106,30 +110,44 @@ def test_no_byte_is_left(folder):
 
 
 def test_an_erasure_that_is_killed_is_ended_by_the_next(folder, tmp_path):
-    wanted, number, status = canaries(folder), 0, -signal.SIGKILL
-    while status != 0:
+    wanted = canaries(folder)
+    whole = shutil.copytree(folder, tmp_path / "whole")
+    status, told = in_child(lambda: told_of_steps(partial(erased, whole)))
+    assert (status, len(told) > 20) == (0, True), told
+    for number in range(0, len(told), 3):
         copy = shutil.copytree(folder, tmp_path / f"killed{number}")
-
-        def killed(copy=copy, last=number):
-            met = 0
-
-            def step(kind, subject):
-                nonlocal met
-                met += 1
-                if met > last:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-            steps.watch(step)
-            erased(copy)
-
-        status, said = in_child(killed)
-        assert status in (0, -signal.SIGKILL), said
+        killed = partial(killed_before_step, partial(erased, copy), number)
+        assert in_child(killed)[0] == -signal.SIGKILL
         erased(copy)
         assert held(copy, wanted) == set(), number
         assert verify(copy) == []
         shutil.rmtree(copy)
-        number += 3
-    assert number > 20
+
+
+def test_what_the_index_remembers_of_sources_is_erased_and_nothing_comes_back(tmp_path):
+    notes, alone, lines = (tmp_path / name for name in ("notes", "canary.md", "lines.jsonl"))
+    for path, text in [
+        (notes / "canaryfile.md", "one"),
+        (notes / "below/other.md", "two"),
+        (alone, "three"),
+        (lines, '{"id": "canaryline", "text": "four"}\n{"id": "d", "text": "five"}\n'),
+    ]:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    with Index.create(tmp_path / "index") as index:
+        index.add(CorpusReader([notes, alone, lines]), remember=True)
+        memory = index.folder / SOURCES_FILE
+        assert memory.read_bytes().count(b"canary") > 4
+        index.delete(["canaryfile.md", str(alone), "canaryline"])
+        index.delete([], erase=True)
+        assert held(index.folder, {"": b"canary"}) == set()
+        assert index.sources == [str(notes), str(lines)]
+        assert index.refresh() == RefreshReport(unchanged=2)
+        (notes / "canaryfile.md").write_text("changed")
+        assert index.refresh() == RefreshReport(added=1, unchanged=2)
+        assert index.refresh() == RefreshReport(unchanged=3)
+        (notes / "canaryfile.md").unlink()
+        assert index.refresh() == RefreshReport(removed=1, unchanged=2)
 
 
 def test_a_reader_that_stays_is_named(folder, monkeypatch):

@@ -3,7 +3,6 @@
 Merging and rebuilding build FAISS structures here.
 """
 
-import os
 import shutil
 import signal
 import sys
@@ -11,9 +10,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-import steps
 import workload
 from forked import in_child
+from steps import killed_before_step, told_of_steps
 from workload import OLD, SWEPT, YOUNG, Operation, before, check_answers, contents, short
 
 import indexes.files
@@ -27,27 +26,6 @@ pytestmark = pytest.mark.usefixtures("crash_encoder")
 
 # The first starts without an index.
 KILLED = {"create": Operation("add", YOUNG), **SWEPT}
-
-
-def told_of_steps(perform):
-    seen = []
-    steps.watch(lambda kind, subject: seen.append(f"{kind} {subject}"))
-    perform()
-    return seen
-
-
-def killed_before_step(perform, number):
-    met = 0
-
-    def step(kind, subject):
-        nonlocal met
-        met += 1
-        if met > number:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    steps.watch(step)
-    perform()
-    step("end", "")
 
 
 def check(folder, allowed, other, *, is_new):

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 from forked import in_child
-from test_every_step import killed_before_step, told_of_steps
+from steps import killed_before_step, told_of_steps
 
 from indexes.folder.verify import verify
 from retriever.documents import Document

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 from forked import in_child
-from test_every_step import killed_before_step, told_of_steps
+from steps import killed_before_step, told_of_steps
 
 from indexes.folder.verify import verify
 from retriever import CorpusReader, Index

@@ -82,6 +82,8 @@ class Pair:
         folder, other = self.both
         assert list(folder) == list(other)
         assert len(folder) == len(other)
+        copies = len(folder) - len({(one.title, one.text) for one in folder})
+        assert [index.count_copies() for index in self.both] == [copies, copies]
         assert _exact(folder) == _exact(other)
         for where in (None, self.where(), self.where()):
             if where is not None:

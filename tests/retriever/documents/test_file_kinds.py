@@ -290,6 +290,7 @@ def test_the_messages_of_a_mailbox_are_documents(tmp_path):
 def test_a_file_that_takes_too_long_or_ends_its_process_costs_no_other(tmp_path, monkeypatch):
     write(tmp_path / "a.pdf", samples.pdf(["slow"] * 3000))
     write(tmp_path / "b.pdf", samples.book_pdf())
+    write(tmp_path / "c.txt", b"read in any case")
     monkeypatch.setattr("retriever.documents.processes.SECONDS", 0.03)
     reader = CorpusReader(tmp_path, on_error="skip")
     late = [one.id for one in reader]
@@ -297,7 +298,7 @@ def test_a_file_that_takes_too_long_or_ends_its_process_costs_no_other(tmp_path,
     assert reader.problems[0] == f"{tmp_path}/a.pdf: not read within 0 s; split or convert it"
     monkeypatch.setattr("retriever.documents.processes.SECONDS", 60)
     found = {one.id: one for one in CorpusReader(tmp_path)}
-    assert found.keys() == {"a.pdf", "b.pdf"}
+    assert found.keys() == {"a.pdf", "b.pdf", "c.txt"}
     assert (found["a.pdf"].metadata["pages"], len(found["a.pdf"].outline)) == (3000, 3000)
     monkeypatch.setattr("retriever.documents.processes._START", "import os; os.abort()")
     with pytest.raises(SourceError, match=r"b\.pdf: the process that read it ended \(signal 6\)"):

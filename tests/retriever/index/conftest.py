@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.retriever.index.moving_samples import choice_of, word_vectors
-from tests.retriever.index.store_samples import Collection
+from tests.retriever.index.moving_samples import Collection, choice_of, word_vectors
 
 
 @pytest.fixture

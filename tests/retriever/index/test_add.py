@@ -25,7 +25,7 @@ from retriever import (
     SearchSettings,
 )
 from retriever.errors import ConfigError, SourceError
-from tests.retriever.index.store_samples import Lengths
+from tests.retriever.index.moving_samples import Lengths
 
 BM25 = SearchSettings(mode="bm25", k=1000)
 DENSE = SearchSettings(mode="dense", k=10_000)

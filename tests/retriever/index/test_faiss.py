@@ -12,7 +12,7 @@ pytest.importorskip("faiss")
 import faiss
 
 from retriever import SourceError, import_documents
-from tests.retriever.index.store_samples import Collection
+from tests.retriever.index.moving_samples import Collection
 
 
 def corpus(folder, made):

@@ -12,7 +12,7 @@ from retriever.encoders.encoder import Encoder
 from retriever.errors import ConfigError, EncoderMismatchError, IndexLockedError
 from retriever.index.creation import holds_documents
 from retriever.index.imports import import_documents
-from tests.retriever.index.store_samples import Lengths
+from tests.retriever.index.moving_samples import Lengths
 
 STORES = ["folder", "postgres_url", pytest.param("milvus_url", marks=pytest.mark.milvus)]
 

@@ -10,6 +10,7 @@ import sqlite3
 import time
 from contextlib import closing
 
+import numpy as np
 import pytest
 
 from retriever import CorpusReader, Document, Index
@@ -50,7 +51,9 @@ def test_what_is_new_changed_renamed_and_gone(tmp_path, index, fake_encoder):
     write(notes / "f.md", "# New\nbody")
     before = fake_encoder.encoded
     assert index.refresh() == RefreshReport(added=2, changed=1, removed=2, unchanged=1)
-    assert fake_encoder.encoded == before + 3
+    # That of the renamed file has its vector.
+    assert fake_encoder.encoded == before + 2
+    assert [hit.id for hit in index.search("text of c", k=1, mode="dense")] == ["e.txt"]
     assert {one.id: one.text for one in index} == {
         "a.txt": "another text",
         "d.txt": "text of d",
@@ -59,6 +62,39 @@ def test_what_is_new_changed_renamed_and_gone(tmp_path, index, fake_encoder):
         "own": "of a program",
     }
     assert index.refresh() == RefreshReport(unchanged=4)
+
+
+def test_vectors_of_the_same_text_are_taken_over(tmp_path, index, fake_encoder):
+    words = [f"word{number}." for number in range(200)]
+    for name in ("a.txt", "b.txt"):
+        write(tmp_path / "notes" / name, " ".join([name, *words]))
+    remember(index, tmp_path / "notes")
+    passages, first = len(index.spans("a.txt")), fake_encoder.encoded
+    assert passages > 5
+    # Renamed, moved below, over a file that is there, and by another run.
+    write(tmp_path / "notes/b.txt", "end".join(["b.txt ", " ".join(words), "."]))
+    index.refresh()
+    changed = fake_encoder.encoded - first
+    assert 0 < changed <= passages
+    (tmp_path / "notes/below").mkdir()
+    (tmp_path / "notes/b.txt").rename(tmp_path / "notes/below/b.txt")
+    assert index.refresh() == RefreshReport(added=1, removed=1, unchanged=1)
+    (tmp_path / "notes/a.txt").rename(tmp_path / "notes/below/b.txt")
+    assert index.refresh() == RefreshReport(changed=1, removed=1)
+    (tmp_path / "notes/below/b.txt").rename(tmp_path / "notes/c.txt")
+    report = index.add(CorpusReader(tmp_path / "notes"), remember=True, prune=True)
+    assert (report.added, report.deleted, report.passages) == (1, 1, passages)
+    assert report.repeated == passages
+    assert fake_encoder.encoded - first == changed
+    # One word more at the end.
+    write(tmp_path / "notes/c.txt", " ".join(["a.txt", *words, "more."]))
+    index.refresh()
+    assert fake_encoder.encoded - first == changed + 1
+    with index._opened.view() as view:
+        stored = view.document("c.txt")
+        texts = [stored.text[start:stop] for _, start, stop in stored.passages]
+        vectors = view.vectors([passage for passage, _, _ in stored.passages])
+    assert np.allclose(vectors, fake_encoder.encode(texts))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -176,6 +212,27 @@ def test_a_folder_that_cannot_be_listed_or_read_keeps_what_the_index_has(tmp_pat
     report = index.refresh()
     assert (report.removed, report.skipped, report.unchanged) == (0, 2, 2)
     below.chmod(0o700)
+
+
+def test_what_is_damaged_keeps_its_documents_until_it_can_be_read(tmp_path, index):
+    alone, below = (write(tmp_path / name, "# Bees\nhum") for name in ("a.md", "notes/b.md"))
+    mails = [f"From a\nSubject: s{number}\n\nMail {number}.\n\n" for number in range(2)]
+    box = write(tmp_path / "notes/c.mbox", "".join(mails))
+    remember(index, alone, tmp_path / "notes", on_error="skip-files")
+    held = list(index)
+    write(alone, b"\xff")
+    write(below, b"\xff")
+    # Of a mailbox, what is read counts.
+    write(box, f"From a\nnot a header\n\n{mails[1]}")
+    report = index.refresh()
+    assert (report.removed, report.unchanged, report.skipped) == (1, 3, 3)
+    assert [place.split(": ")[0] for place in report.problems] == [
+        *(f"{alone}:1", f"{below}:1", f"{box}#1")
+    ]
+    assert list(index) == [one for one in held if one.id != "c.mbox#1"]
+    write(alone, "new")
+    below.unlink()
+    assert (index.refresh().changed, len(index)) == (1, 2)
 
 
 def test_an_index_that_remembers_nothing_says_so(tmp_path, index):
@@ -312,6 +369,20 @@ def test_a_reindexed_index_remembers_its_sources(tmp_path, index, fake_encoder):
     index.reindex(encoder=fake_encoder, language="german")
     write(tmp_path / "notes/b.txt", "text of b")
     assert index.refresh() == RefreshReport(added=1, unchanged=1)
+
+
+def test_a_snapshot_remembers_its_sources(tmp_path, index):
+    write(tmp_path / "notes/a.txt", "text of a")
+    remember(index, tmp_path / "notes")
+    index.snapshot(tmp_path / "copy")
+    (tmp_path / "notes/a.txt").rename(tmp_path / "notes/b.txt")
+    with Index.open(tmp_path / "copy") as copy:
+        assert copy.refresh() == RefreshReport(added=1, removed=1)
+    assert [one.id for one in index] == ["a.txt"]
+    (tmp_path / "my.index/index.sqlite-sources").write_bytes(b"no database at all" * 100)
+    with pytest.raises(DamagedIndexError, match=r"index\.sqlite-sources: the file was altered"):
+        index.snapshot(tmp_path / "other")
+    assert not (tmp_path / "other").exists()
 
 
 @pytest.mark.parametrize(

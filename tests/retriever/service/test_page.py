@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from retriever import Index
+from retriever import CorpusReader, Index
 
 pytest.importorskip("fastapi")
 pytest.importorskip("selenium", reason="no selenium to drive a browser")
@@ -22,6 +22,7 @@ from selenium.common.exceptions import StaleElementReferenceException as Stale
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.wait import WebDriverWait as Wait
 
+from tests.retriever.documents.file_samples import pdf
 from tests.retriever.service.servers import started
 
 pytestmark = pytest.mark.soak
@@ -184,6 +185,22 @@ def test_a_hit_opens_with_its_neighbors_and_finds_others_like_it(page):
     page.wait(lambda: page.all(".opened") and page.hits()[0] == "d/5")
     page.browser.switch_to.active_element.send_keys(Keys.ESCAPE)
     page.wait(lambda: not page.all(".opened"))
+
+
+def test_a_hit_of_a_pdf_says_its_page(browser, minilm, tmp_path):
+    pytest.importorskip("pypdfium2")
+    pages = [
+        "\n".join([f"Bees of kind {number} make {word}. " * 4] * 8)
+        for number, word in enumerate(["honey", "nectar", "wax"])
+    ]
+    (tmp_path / "bees.pdf").write_bytes(pdf(pages))
+    with Index.create(tmp_path / "index", encoder=minilm) as index:
+        index.add(CorpusReader(tmp_path / "bees.pdf"))
+    with started(tmp_path / "index") as (_, port):
+        page = Page(browser, f"http://127.0.0.1:{port}")
+        page.open("/?q=nectar&mode=bm25")
+        page.wait(lambda: page.hits() == [str(tmp_path / "bees.pdf")])
+        assert page.one(".hit .where").text == "page 2"
 
 
 def test_words_are_shaded_by_their_sbert_wk_weights(page):

@@ -11,10 +11,11 @@ import urllib.request
 
 import pytest
 
-from retriever import Document, Index
+from retriever import CorpusReader, Document, Index
 
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
+from tests.retriever.documents.source_samples import write
 from tests.retriever.service.servers import started
 
 # A server with a slow stand-in for a reranker, so that a request takes a while.
@@ -82,6 +83,26 @@ def test_a_process_serves_commits_of_others_and_drains_at_sigterm(tmp_path, fake
     assert out == ""
     # The encoder of this index is no model.
     assert err.splitlines() == [line for line in err.splitlines() if "only --mode bm25" in line]
+
+
+def test_a_watched_folder_is_found_soon_after_each_change(tmp_path, tiny_models):
+    pytest.importorskip("watchfiles")
+    notes = tmp_path / "notes"
+    write(notes / "a.txt", "apples")
+    with Index.create(tmp_path / "index", str(tiny_models["bert"])) as index:
+        index.add(CorpusReader(notes), remember=True)
+    with started(tmp_path / "index", "--watch") as (_, port):
+        for change, query, ids in [
+            (lambda: write(notes / "b.txt", "plums"), "plums", ["b.txt"]),
+            (lambda: write(notes / "a.txt", "pears"), "pears", ["a.txt"]),
+            (lambda: (notes / "b.txt").unlink(), "plums", []),
+        ]:
+            change()
+            saved = time.monotonic()
+            while [hit["id"] for hit in ask(port, query=query)] != ids:
+                # Two seconds, on a machine that has nothing else to do.
+                assert time.monotonic() - saved < 10
+                time.sleep(0.05)
 
 
 def test_what_cannot_be_served_is_refused(retriever, tmp_path, fake_encoder):
