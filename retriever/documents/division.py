@@ -59,14 +59,17 @@ class Piece(NamedTuple):
 @cache
 def unit_pattern(ascii_only: bool, splits_apostrophe: bool) -> re.Pattern[str]:
     """What a unit is; the ASCII pattern finds the same units in ASCII text, sooner."""
-    joint = r"\.?_+|\." + ("" if splits_apostrophe else "|['’]")
+    apostrophes = "" if splits_apostrophe else "'’"
+    joint = r"\.?_+|\." + (apostrophes and f"|[{apostrophes}]")
+    # Most words end here, without what makes longer units slow.
+    alone = f"[A-Za-z0-9]++(?![._{apostrophes}]" + ("" if ascii_only else r"|[^\x00-\x7f]") + ")|"
     if ascii_only:
-        return re.compile(f"[A-Za-z0-9]+(?:(?:{joint})[A-Za-z0-9]+)*")
+        return re.compile(f"{alone}[A-Za-z0-9]+(?:(?:{joint})[A-Za-z0-9]+)*")
     marks = f"[{mark_ranges()}{LIKE_MARKS}]"
     letters = rf"[^\W_{CJK}{_SYLLABIC}{LIKE_MARKS}]"
     run = f"{letters}+(?:{marks}+{letters}*)*"
     return re.compile(
-        f"[{CJK}](?:[{CJK}]|{marks})*|[{_SYLLABIC}](?:[{_SYLLABIC}]|{marks})*"
+        f"{alone}[{CJK}](?:[{CJK}]|{marks})*|[{_SYLLABIC}](?:[{_SYLLABIC}]|{marks})*"
         f"|{run}(?:(?:{joint}){run})*"
     )
 

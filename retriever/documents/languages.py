@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain, product
 
 # Words of a text that are looked at.
@@ -61,14 +62,14 @@ ENGLISH_FUNCTION_WORDS = frozenset(_ENGLISH.split())
 
 def language_of(word: str, languages: Sequence[str]) -> str:
     """The language of a word of a text in these languages; empty if its script does not tell."""
-    found = _FIRST_LETTER.search(word)
-    script = found.lastgroup if found else None
+    script = _script_of(word)
     for one in languages if script else ():
         if SCRIPT_OF[one] == script:
             return one
     return _LANGUAGES[script][0] if script else ""
 
 
+@lru_cache(1 << 14)
 def _script_of(word: str) -> str | None:
     """The script of the first letter of a word, among those whose languages are told apart."""
     found = _FIRST_LETTER.search(word)

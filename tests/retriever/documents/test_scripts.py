@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from retriever.documents import division
 from retriever.documents.analyzer import PLAIN, Analyzer, AnalyzerSettings
@@ -67,6 +71,20 @@ def test_a_word_with_accents_is_also_found_without_them():
     # Letters of their own, not accents.
     assert GRAMS.tokens("йогурт їжак में") == ["йогурт", "їжак", "में"]
     assert GRAMS.tokens("שָׁלוֹם كِتاب") == ["שָׁלוֹם", "שלום", "كِتاب", "كتاب"]
+
+
+@given(st.text("aZ9._'’éµ–ß\u0301\u00ad防ไ ", max_size=12), st.booleans())
+def test_units_are_those_of_the_definition(text, splits):
+    joint = r"\.?_+|\." + ("" if splits else "|['’]")
+    marks = f"[{division.mark_ranges()}{division.LIKE_MARKS}]"
+    cjk, syllabic = division.CJK, division._SYLLABIC
+    letters = rf"[^\W_{cjk}{syllabic}{division.LIKE_MARKS}]"
+    run = f"{letters}+(?:{marks}+{letters}*)*"
+    spaceless = "|".join(f"[{one}](?:[{one}]|{marks})*" for one in (cjk, syllabic))
+    plain = re.compile(f"{spaceless}|{run}(?:(?:{joint}){run})*")
+    assert division.unit_pattern(False, splits).findall(text) == plain.findall(text)
+    if text.isascii():
+        assert division.unit_pattern(True, splits).findall(text) == plain.findall(text)
 
 
 TEXTS = {
