@@ -74,6 +74,36 @@ without_positive_option = option(
 )
 
 
+qrels_option = option(
+    "--qrels",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Relevance judgments in TREC format.",
+    section="Input",
+)
+
+
+def query_texts_option(use: str) -> Callable[[F], F]:
+    """--queries; `use` is what for."""
+    return option(
+        "--queries",
+        metavar="SOURCE",
+        help=f"File of queries, such as .jsonl or .tsv, to {use}.",
+        section="Input",
+    )
+
+
+def query_texts(source: str | None) -> dict[str, str]:
+    """The texts of --queries by id; none without it."""
+    if source is None:
+        return {}
+    from retriever.documents.reader import CorpusReader
+
+    reader = CorpusReader([source], on_empty="fail", number_ids=True)
+    return {query.id: query.text for query in reader}
+
+
 def measure_option(default: tuple[str, ...], shown_default: str | None = None) -> Callable[[F], F]:
     """--measure; `default` is what is shown without it, `shown_default` what help says of it."""
     return option(

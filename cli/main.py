@@ -1,6 +1,7 @@
 """The `retriever` command: its tree of subcommands, its error messages and its exit codes.
 
-Exit codes: 0 success, 1 failure, 2 usage or bad input, 3 damaged index, 130 interrupted.
+Exit codes: 0 success, 1 failure, 2 usage or bad input, 3 damaged index, 4 too few questions for a
+`gate`, 130 interrupted.
 A subcommand's module is imported when it is needed, and heavy libraries when it runs, so that
 ``retriever --help`` stays fast.
 """
@@ -54,6 +55,7 @@ COMMANDS: Tree = {
         "static": "train_static",
         "meta": "train_meta",
     },
+    "gate": "gate",
     "reproduce": "reproduce",
     "inspect": {
         "layers": "inspect_encoder",

@@ -29,7 +29,7 @@ from click.shell_completion import CompletionItem
 from retriever.settings import GREATEST, Setting, declared_settings, format_value
 
 if TYPE_CHECKING:
-    from retriever import Store
+    from retriever import Index, Store
     from retriever.encoders.encoder import ModelChoice
     from retriever.encoders.settings import AskedDtype, Pooling
 
@@ -410,6 +410,25 @@ def pointing(where: str | None) -> Iterator[None]:
         if isinstance(error, FilterError) and error.position is not None:
             click.echo(point_at(where or "", error.position), err=True)
         raise
+
+
+query_map_option = option(
+    "--query-map",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Search with this trained map of the vectors of queries.",
+    section="Ranking",
+)
+
+
+def use_query_map(folder: Path | None, *indexes: Index) -> None:
+    """Let indexes search with the map of --query-map, if it is given."""
+    if folder is not None:
+        from retriever import load_query_map
+
+        query_map = load_query_map(folder)
+        for index in indexes:
+            index.query_map = query_map
 
 
 device_option = option(

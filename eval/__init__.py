@@ -52,6 +52,9 @@ if _TYPE_CHECKING:
     from eval.metrics.comparison import Difference as Difference
     from eval.metrics.comparison import Score as Score
     from eval.metrics.comparison import compare as compare
+    from eval.metrics.gate import GatedMeasure as GatedMeasure
+    from eval.metrics.gate import GateResult as GateResult
+    from eval.metrics.gate import gate as gate
     from eval.metrics.measures import Evaluation as Evaluation
     from eval.metrics.measures import canonical_measures as canonical_measures
     from eval.metrics.measures import evaluate as evaluate
@@ -78,6 +81,7 @@ if _TYPE_CHECKING:
     from eval.sentences.result import SentenceResult as SentenceResult
     from eval.sentences.sts import score_sts as score_sts
     from eval.settings import CrossPlan as CrossPlan
+    from eval.settings import GateSettings as GateSettings
     from eval.settings import LayerSearchSettings as LayerSearchSettings
     from eval.settings import LayerTransferSettings as LayerTransferSettings
     from eval.settings import Loading as Loading
@@ -111,6 +115,7 @@ _NAMES = {
     "eval.inspect.words": "WordInspection inspect_words",
     "eval.layers.evaluation": "LayerSearchResult search_layers",
     "eval.metrics.comparison": "Comparison Difference Score compare",
+    "eval.metrics.gate": "GateResult GatedMeasure gate",
     "eval.metrics.measures": "Evaluation canonical_measures evaluate",
     "eval.metrics.trec": "read_qrels read_run write_run",
     "eval.papers": "Experiment experiments",
@@ -123,7 +128,7 @@ _NAMES = {
     "eval.sentences.result": "SentenceResult",
     "eval.sentences.sts": "score_sts",
     "eval.settings": (
-        "CrossPlan LayerSearchSettings LayerTransferSettings Loading ProbingSettings "
+        "CrossPlan GateSettings LayerSearchSettings LayerTransferSettings Loading ProbingSettings "
         "QuestionSettings RelatednessSettings Resampling STSSettings TransferProtocol "
         "TransferSettings"
     ),

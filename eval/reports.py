@@ -283,9 +283,10 @@ def markdown_lines(report: Report, files: Sequence[str], remarks: Sequence[str])
         yield ""
         yield "## Environment"
         yield from _markdown_facts(report.environment)
-    yield ""
-    yield "## Files"
-    yield ""
+    if files:
+        yield ""
+        yield "## Files"
+        yield ""
     for file in files:
         shown = file.startswith("figures/") and file.endswith(".png")
         yield f"- {'!' if shown else ''}[{in_markdown(file)}]({file})"

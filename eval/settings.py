@@ -113,6 +113,34 @@ class QuestionSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class GateSettings:
+    """What a candidate is measured by, and which drops are accepted."""
+
+    margin: float = setting(
+        1.0,
+        "Drop of a mean that is accepted, in points of 100.",
+        low=0,
+        high=100,
+        low_open=True,
+        section="Ranking",
+    )
+    top: int = setting(
+        5,
+        "Number of questions to list per measure that lost most.",
+        low=0,
+        section="Output",
+    )
+    level: float = setting(
+        0.05, "Maximum probability of a false alarm, and of a wrong pass.", low=0.001, high=0.5
+    )
+    measures: tuple[str, ...] = ("nDCG@10", "R@100")
+    resampling: Resampling = field(default_factory=Resampling)
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@dataclass(frozen=True, slots=True)
 class CrossPlan:
     """A cross-encoder to fine-tune, and how.
 

@@ -74,6 +74,8 @@ if _TYPE_CHECKING:
     from retriever.index.sharding import EncodedShards as EncodedShards
     from retriever.index.sharding import encode_shards as encode_shards
     from retriever.index.shards import read_shards as read_shards
+    from retriever.rerankers.head import QueryMap as QueryMap
+    from retriever.rerankers.head import load_query_map as load_query_map
     from retriever.search import SearchSettings as SearchSettings
     from retriever.search.engine import Hit as Hit
     from retriever.search.fusion import FusionSettings as FusionSettings
@@ -113,6 +115,7 @@ _NAMES = {
     "retriever.index.refreshing": "RefreshReport",
     "retriever.index.sharding": "encode_shards EncodedShards",
     "retriever.index.shards": "read_shards",
+    "retriever.rerankers.head": "load_query_map QueryMap",
     "retriever.search": "SearchSettings",
     "retriever.search.engine": "Hit",
     "retriever.search.fusion": "FusionSettings",

@@ -11,6 +11,9 @@ import click
 from cli.evaluation_options import (
     baseline_option,
     measure_option,
+    qrels_option,
+    query_texts,
+    query_texts_option,
     resampling_options,
     without_positive_option,
 )
@@ -23,20 +26,8 @@ _DEFAULT = ("AP", "RR", "nDCG@10")
 
 @click.command("compare", cls=Command)
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
-@option(
-    "--qrels",
-    required=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Relevance judgments in TREC format.",
-    section="Input",
-)
-@option(
-    "--queries",
-    metavar="SOURCE",
-    help="File of queries, such as .jsonl or .tsv, to show their texts.",
-    section="Input",
-)
+@qrels_option
+@query_texts_option("show their texts")
 @measure_option(_DEFAULT)
 @baseline_option("Run", "RUN")
 @without_positive_option
@@ -69,14 +60,10 @@ def compare_command(
     missing from a run counts as zero.
     """
     from eval import compare
-    from retriever.documents.reader import CorpusReader
 
     if len(set(runs)) < len(runs):
         raise click.UsageError("a RUN is given twice; name each once")
-    texts = {}
-    if queries is not None:
-        reader = CorpusReader([queries], on_empty="fail", number_ids=True)
-        texts = {query.id: query.text for query in reader}
+    texts = query_texts(queries)
     found = compare(
         {str(run): run for run in runs},
         qrels,

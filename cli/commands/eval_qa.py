@@ -27,6 +27,7 @@ from cli.options import (
     flag_of,
     is_given,
     option,
+    query_map_option,
     settings,
 )
 from cli.output.results import ResultOptions, command_line, result_options
@@ -75,6 +76,7 @@ class RunOptions:
     "all; or heads: every head, also from random initial weights. May be repeated.",
     section="Ranking",
 )
+@query_map_option
 @baseline_option("System", "NAME")
 @measure_option(
     (),
@@ -96,6 +98,7 @@ def qa_command(
     run: RunOptions,
     data: QuestionSettings,
     systems: tuple[str, ...],
+    query_map: Path | None,
     baseline: str | None,
     measures: tuple[str, ...],
     without_positive: Literal["exclude", "count"],
@@ -135,6 +138,7 @@ def qa_command(
         baseline=baseline,
         without_positive=without_positive,
         resampling=resampling,
+        query_map=query_map,
         models=None if shown.report is None else shown.report / "rerankers",
     )
     result: QAResult | SentenceResult

@@ -27,7 +27,9 @@ from cli.options import (
     json_option,
     option,
     pointing,
+    query_map_option,
     settings,
+    use_query_map,
     where_option,
 )
 from cli.output.text import counted, say
@@ -145,6 +147,7 @@ class RankingOptions:
     help="Rank the best --depth hits again with this trained reranker.",
     section="Ranking",
 )
+@query_map_option
 @option(
     "--facets",
     metavar="FIELD",
@@ -186,6 +189,7 @@ def query_command(
     facets: tuple[str, ...],
     ranking: RankingOptions,
     rerank: Path | None,
+    query_map: Path | None,
     encoder: EncoderOptions,
     as_json: bool,
     explain: bool,
@@ -219,6 +223,8 @@ def query_command(
         from retriever.search.reranking import load_reranker
 
         reranker = load_reranker(rerank, device=choice.device)
+    if query_map is not None and settings.mode == "bm25":
+        raise click.UsageError("--query-map: --mode bm25 has no vectors; leave one of them out")
     if source is not None:
         opened = index_in(source, choice)
     else:
@@ -230,6 +236,8 @@ def query_command(
             lock_timeout=PATIENCE if refresh else 0.0,
         )
     with opened as index, pointing(where):
+        if query_map is not None:
+            use_query_map(query_map, index)
         search: Search = partial(
             index.search_many, settings=settings, where=where, reranker=reranker
         )

@@ -21,7 +21,9 @@ from cli.options import (
     indexes_argument,
     named_indexes,
     option,
+    query_map_option,
     settings,
+    use_query_map,
 )
 from cli.output.text import say
 from retriever.settings import setting
@@ -134,6 +136,7 @@ def _bracketed(host: str) -> str:
     help="Trained reranker for requests that ask for it.",
     section="Ranking",
 )
+@query_map_option
 @encoder_options("each index's own", "dtype", "each index's own")
 @settings("limits", LimitOptions)
 def serve_command(
@@ -146,6 +149,7 @@ def serve_command(
     hosts: tuple[str, ...],
     origins: tuple[str, ...],
     rerank: Path | None,
+    query_map: Path | None,
     encoder: EncoderOptions,
     limits: LimitOptions,
 ) -> None:
@@ -182,6 +186,7 @@ def serve_command(
     reranker = None if rerank is None else load_reranker(rerank, device=encoder.device)
     with ExitStack() as stack:
         opened = _opened(stack, indexes, encoder, lock_timeout=5.0)
+        use_query_map(query_map, *opened.values())
         app = create_app(opened, settings, reranker=reranker)
         listening = stack.enter_context(bound_socket(host, port))
         if watch:
@@ -230,12 +235,14 @@ def _run(app: FastAPI, listening: socket.socket) -> None:
     help="Answer only requests with the header `Authorization: Bearer TEXT`.",
     section="Service",
 )
+@query_map_option
 @encoder_options("each index's own", "dtype", "each index's own")
 def mcp_command(
     indexes: tuple[str, ...],
     port: int | None,
     host: str,
     token: str | None,
+    query_map: Path | None,
     encoder: EncoderOptions,
 ) -> None:
     """Serve indexes to agents over the Model Context Protocol.
@@ -253,6 +260,7 @@ def mcp_command(
 
     with ExitStack() as stack:
         opened = _opened(stack, indexes, encoder)
+        use_query_map(query_map, *opened.values())
         server = make_server(opened, version("layer-retriever"))
         if port is None:
             serve_stdio(server)

@@ -20,6 +20,9 @@ _NORMAL = NormalDist()
 # The 97.5% points of Student's t with 1 to 4 degrees of freedom, where its expansion is far off.
 _FEW_POINTS = (12.7062, 4.30265, 3.18245, 2.77645)
 
+# From so many queries on, `detectable_drop` keeps its promise with the skewed scores of WikiQA.
+_FEWEST = 100
+
 
 def randomization_test(differences: Floats, resamples: int, seed: int) -> float:
     """The two-sided p-value of the paired randomization test (Fisher; Smucker et al. 2007).
@@ -46,6 +49,56 @@ def randomization_test(differences: Floats, resamples: int, seed: int) -> float:
         signs = random.integers(0, 2, (count, len(changed)), dtype=np.int8) * 2 - 1
         extreme += int((np.abs(signs @ changed) >= found).sum())
     return (1 + extreme) / (1 + resamples)
+
+
+def noninferiority_test(
+    differences: Floats, margin: float, resamples: int, seed: int, level: float = 0.05
+) -> tuple[float, float]:
+    """The p-value of "the mean difference is at most -margin", and the least mean not rejected.
+
+    Gaffke's test (2005, "Three test statistics for a nonparametric one-sided hypothesis on the mean
+    of a nonnegative variable"). (queries,) differences in [-1, 1] and the worst possible one, -1,
+    get random weights that are uniform on the simplex; p is the share of `resamples` weighted means
+    that are -margin or less, and the bound their quantile at `level`, greater than -margin exactly
+    where p is at most `level`. With few queries, or with most differences 0, it keeps its level
+    where Student's t does not: that n queries do not differ at all has p = (1 - margin)^n. Of
+    values of which each is -1 or 1 alone the bound is Clopper and Pearson's.
+
+    Returns:
+        p in (0, 1], and a bound in [-1, 1].
+    """
+    values = np.append(differences, -1.0)
+    random = np.random.default_rng(seed)
+    at_once = max(1, _CELLS_AT_ONCE // len(values))
+    means = np.empty(resamples)
+    for start in range(0, resamples, at_once):
+        rows = means[start : start + at_once]
+        weights = random.standard_exponential((len(rows), len(values)))
+        rows[:] = np.clip(weights @ values / weights.sum(axis=1), -1.0, values.max())
+    p = (1 + int((means <= -margin).sum())) / (1 + resamples)
+    place = max(0, int(level * (1 + resamples)) - 1)
+    return p, float(np.partition(means, place)[place])
+
+
+def detectable_drop(
+    differences: Floats, margin: float, low: float, level: float, power: float
+) -> float | None:
+    """The smallest drop of the mean that has this probability to be shown and to be no pass.
+
+    A drop is shown where the one-sided randomization test has a p of at most `level`, and it is a
+    pass where `noninferiority_test`, whose bound for these (queries,) differences is `low`, rejects
+    "-margin or less". Both are taken for tests of a mean with the deviation of these differences,
+    the first for Student's t, so that a drop is one of all queries alike. None for fewer than 100
+    queries, whose means are too skewed for that, and where all differences are equal, since nothing
+    tells how others vary.
+    """
+    queries, freedom = len(differences), len(differences) - 1
+    if queries < _FEWEST or np.ptp(differences) == 0:
+        return None
+    error = float(differences.std(ddof=1)) / math.sqrt(queries)
+    shown = _t_point(freedom, 1 - level) * error
+    no_pass = margin - (float(differences.mean()) - low)
+    return max(shown, no_pass) + _t_point(freedom, power) * error
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -96,11 +149,14 @@ def percentile_interval(values: Floats, units: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _t_point(freedom: int) -> float:
-    """The 97.5% point of Student's t, to 1e-4 of it (Abramowitz and Stegun 1964, 26.7.5)."""
+def _t_point(freedom: int, level: float = 0.975) -> float:
+    """A point of Student's t, the 97.5% one to 1e-4 of it (Abramowitz and Stegun 1964, 26.7.5).
+
+    Others are for 5 degrees of freedom and more.
+    """
     if freedom <= len(_FEW_POINTS):
         return _FEW_POINTS[freedom - 1]
-    z = _NORMAL.inv_cdf(0.975)
+    z = _NORMAL.inv_cdf(level)
     terms = (
         z,
         (z**3 + z) / 4,

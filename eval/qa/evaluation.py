@@ -15,6 +15,7 @@ from eval.metrics.comparison import check_baseline, mean_and_spread, percent
 from eval.metrics.measures import PoolMeasures, canonical_measures
 from eval.metrics.trec import read_run
 from eval.progress import Notify, Progress, ignore, silent
+from eval.qa.heads import HeadTrainer, fit_heads, head_scores
 from eval.qa.pools import (
     DEV_MEASURE,
     Components,
@@ -24,7 +25,7 @@ from eval.qa.pools import (
     best_weight,
     pair_rows,
 )
-from eval.qa.rerankers import fine_tune, fit_heads, head_scores
+from eval.qa.rerankers import fine_tune
 from eval.qa.resources import (
     CorpusSearch,
     Questions,
@@ -150,7 +151,7 @@ def _component(system: System, resources: Resources) -> SystemResult:
         return SystemResult(system.text, pools, (scores,))
     if system.kind == "bm25":
         return _pooled(system, questions, [resources.lexical(questions)[0]])
-    return _pooled(system, questions, [resources.pairs(questions, system.encoder).cosines()])
+    return _pooled(system, questions, [resources.cosines(questions, system.encoder)])
 
 
 def _rank_bm25(system: System, resources: Resources) -> SystemResult:
@@ -213,7 +214,8 @@ def _heads(system: System, resources: Resources) -> SystemResult:
     plan = settings.head.of(system.kind, system.variant or "linear")
     if system.random_start:
         plan = replace(plan, head=replace(plan.head, initial="random"))
-    trained = fit_heads(plan, settings.seeds, system.text, resources, system.encoder)
+    trainer = HeadTrainer(plan, resources, system.encoder)
+    trained = fit_heads(trainer, settings.seeds, system.text)
     pools = resources.pools(resources.questions)
     pairs = resources.pairs(pools, system.encoder)
     scores = [head_scores(one.head.score, pairs) for one in trained]

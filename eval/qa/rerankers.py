@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.figures import learning_figure
-from eval.metrics.comparison import mean_and_spread, percent
+from eval.metrics.comparison import interval, mean_and_spread, percent
 from eval.progress import Done, Notify, Progress, ignore, silent
-from eval.qa.pools import DEV_MEASURE, DevScore, EmbeddedPairs
-from eval.qa.resources import Questions, Resources, open_resources
-from eval.qa.systems import HeadPlan, QASettings
+from eval.qa.heads import HeadTrainer, fit_heads, try_query_map
+from eval.qa.pools import DEV_MEASURE, DevScore
+from eval.qa.resources import Questions, open_resources
+from eval.qa.systems import QASettings
 from eval.reports import Table, table_lines
 from eval.settings import CrossPlan, Loading
-from eval.vectors import embed
 from retriever.encoders.model_folders import ModelFolder, find_model
 from retriever.encoders.transformer.backbone import Backbone
 from retriever.errors import ConfigError, require_torch
@@ -35,7 +35,7 @@ from retriever.rerankers.cross import (
 )
 from retriever.rerankers.cross_training import train_cross_encoder
 from retriever.rerankers.head import KIND as HEAD
-from retriever.rerankers.head import HeadReranker, Scorer, TrainedHead, train_head
+from retriever.rerankers.head import QUERY_MAP, HeadReranker, TrainedHead, is_query_map
 from retriever.training.checkpoint import Checkpoint, require_same
 from retriever.training.loop import Epoch, Step, kept_epoch
 from retriever.training.sampling import TrainingSet
@@ -48,15 +48,19 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FittedReranker:
-    """Heads of several seeds, of which the one with number `best` was saved to `folder`."""
+    """Heads of several seeds, of which the one with number `best` was saved to `folder`.
+
+    `trial` is of a head that is a query map; see `try_query_map`.
+    """
 
     folder: Path
     trained: tuple[TrainedHead, ...]
     best: int
+    trial: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, object]:
         """The result as JSON values."""
-        return {
+        return ({} if self.trial is None else {QUERY_MAP: self.trial}) | {
             "output": str(self.folder),
             "saved_seed": self.best,
             "seeds": [
@@ -85,7 +89,20 @@ class FittedReranker:
                 *table_lines(table),
                 f"dev AP {best} at the best epochs; {percent(before)} before training",
                 f"{self.folder}: seed {self.best}, after epoch {self.trained[self.best].best}",
+                *([] if self.trial is None else [self._use()]),
             ]
+        )
+
+    def _use(self) -> str:
+        """Whether the head may be used as a query map."""
+        found = self.trial or {}
+        one = found["difference"]
+        shown = "and --query-map takes it" if found["better"] else "so --query-map refuses it"
+        return (
+            f"as a query map: {DEV_MEASURE} {percent(found['mapped'])}, without "
+            f"{percent(found['plain'])}, over the whole corpus on {found['questions']:,} "
+            f"held-out questions; {100 * one['value']:+.2f} "
+            f"({interval(one['low'], one['high'], sign='+')}), p = {one['p']:.4f}, {shown}"
         )
 
     def figure(self) -> Figure:
@@ -161,8 +178,9 @@ def fit_reranker(
 ) -> FittedReranker:
     """Train a head on the vectors of training questions and their passages, and save the best one.
 
-    Of each seed the epoch with the best AP on dev is kept, the untrained head included. Of the
-    settings `head`, `encoder`, `loading`, `data` and `seeds` apply.
+    Of each seed the epoch with the best AP on dev is kept, the untrained head included. A head that
+    is a map of the query vector is tried as one, see `try_query_map`, and its folder says whether
+    it may be used so. Of the settings `head`, `encoder`, `loading`, `data` and `seeds` apply.
 
     Raises:
         ConfigError: the folder holds something else.
@@ -175,12 +193,15 @@ def fit_reranker(
     head = settings.head.head
     name = f"{head.interaction}:{head.head}"
     with open_resources(questions, settings.on_training_split(), progress, notify) as resources:
-        trained = fit_heads(settings.head, settings.seeds, name, resources)
+        trainer = HeadTrainer(settings.head, resources)
+        trained = fit_heads(trainer, settings.seeds, name)
+        trial = try_query_map(trainer) if is_query_map(asdict(head)) else None
         encoder, data = resources.encoder().spec, resources.questions.name
     scores = [one.curve[one.best].dev for one in trained]
     best = scores.index(max(scores))
-    HeadReranker.of(encoder, trained[best], {"data": data, "system": name}).save(folder)
-    return FittedReranker(folder, tuple(trained), best)
+    said = {"data": data, "system": name} | ({} if trial is None else {QUERY_MAP: trial})
+    HeadReranker.of(encoder, trained[best], said).save(folder)
+    return FittedReranker(folder, tuple(trained), best, trial)
 
 
 def fit_cross_encoder(
@@ -218,35 +239,6 @@ def fit_cross_encoder(
             notify=notify,
         )
     return FittedCrossEncoder(folder, DEV_MEASURE, curve, kept)
-
-
-def fit_heads(
-    plan: HeadPlan, seeds: int, name: str, resources: Resources, encoder: str = ""
-) -> list[TrainedHead]:
-    """Train a head with each seed, and keep the epoch with the best AP on dev."""
-    train = resources.training_set(plan.training.sampling.negatives)
-    model, cache = resources.encoder(encoder), resources.settings.loading.cache
-    texts = len(train.questions) + len(train.passages)
-    done = resources.progress("encoding the training split", texts)
-    asked = embed(model, train.questions, cache, query=True, done=done).vectors
-    passages = embed(model, train.passages, cache, done=done).vectors
-    dev = resources.pairs(resources.dev.questions, encoder)
-
-    def dev_score(score: Scorer) -> float:
-        return resources.dev(head_scores(score, dev))
-
-    advance = resources.progress(f"training {name}", seeds)
-    trained = []
-    for seed in range(seeds):
-        training = replace(plan.training, seed=seed)
-        trained.append(train_head(training, plan.head, asked, passages, train.pools, dev_score))
-        advance(1)
-    return trained
-
-
-def head_scores(score: Scorer, pairs: EmbeddedPairs) -> Floats:
-    """(pairs,) scores of a head."""
-    return score(pairs.questions, pairs.passages, pairs.question_rows, pairs.passage_rows)
 
 
 def fine_tune(

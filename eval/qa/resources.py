@@ -41,6 +41,7 @@ from retriever.errors import ConfigError, SourceError
 from retriever.index import Index
 from retriever.index.add import NoProgress
 from retriever.rerankers.cross import load_cross_encoder
+from retriever.rerankers.head import QueryMap, load_query_map
 from retriever.search.engine import ScoredPassages
 from retriever.search.fusion import FusionSettings, fuse
 from retriever.training.sampling import TrainingSet
@@ -100,6 +101,7 @@ def open_resources(
     split = questions.split if isinstance(questions, QuestionSet) else settings.split
     first = read(split)
     check_index(first, settings.data)
+    query_map = None if settings.query_map is None else load_query_map(settings.query_map)
     with ExitStack() as stack:
         corpus = None
         if settings.data.index is not None:
@@ -112,13 +114,14 @@ def open_resources(
                     dtype="float32",
                 )
             )
+            index.query_map = query_map
             _complete(index, first, progress, notify)
             found = SearchSettings(
                 k=settings.data.depth, depth=settings.data.depth, bm25=settings.bm25
             )
             corpus = CorpusSearch(index, found)
         models = settings.models or Path(stack.enter_context(TemporaryDirectory()))
-        yield Resources(read, split, settings, corpus, models, progress, notify)
+        yield Resources(read, split, settings, corpus, models, progress, notify, query_map)
 
 
 def _complete(index: Index, questions: QuestionSet, progress: Progress, notify: Notify) -> None:
@@ -253,6 +256,7 @@ class Resources:
     models: Path
     progress: Progress
     notify: Notify
+    query_map: QueryMap | None = None
     # A line on each model that did not read the end of texts of the split to rank.
     cuts: list[str] = field(default_factory=list)
     _together: tuple[str, ...] = ()
@@ -295,13 +299,18 @@ class Resources:
         data = self.settings.data
         return hold_out(self.read(data.train_split), data.dev_share or 0)
 
+    @cached_property
+    def train_questions(self) -> QuestionSet:
+        """The questions with pools that systems are trained on."""
+        data = self.settings.data
+        read = self.read(data.train_split) if data.dev_share is None else self._divided[0]
+        return self._without_overlap(self.pools(read))
+
     def training_set(self, negatives: NegativeSource, *, unanswered: bool = False) -> TrainingSet:
         """The data that systems are trained on."""
 
         def make() -> TrainingSet:
-            data = self.settings.data
-            read = self.read(data.train_split) if data.dev_share is None else self._divided[0]
-            train = self._without_overlap(self.pools(read))
+            train = self.train_questions
             return training_set(train, negatives, lambda: self._bm25(train), unanswered=unanswered)
 
         return self._once(("training", negatives, unanswered), make)
@@ -388,9 +397,17 @@ class Resources:
             lambda: self._bm25(questions).scores(questions.questions),
         )
 
+    def cosines(self, questions: QuestionSet, encoder: str) -> Floats:
+        """(pairs,) cosines of questions with pools, with the query map if there is one."""
+        pairs = self.pairs(questions, encoder)
+        if self.query_map is not None:
+            self.query_map.check(self.encoder(encoder).spec)
+            pairs = replace(pairs, questions=self.query_map(pairs.questions))
+        return pairs.cosines()
+
     def components(self, questions: QuestionSet, encoder: str) -> Components:
         """Both scores of the pairs of questions with pools."""
-        dense = self.pairs(questions, encoder).cosines()
+        dense = self.cosines(questions, encoder)
         sizes = tuple(len(one.candidates) for one in questions.questions)
         return Components(sizes, dense, *self.lexical(questions))
 

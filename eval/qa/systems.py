@@ -107,6 +107,7 @@ class QASettings:
         dtype: number format that cross-encoders score in.
         fusion: of ``hybrid``.
         bm25: of ``bm25`` and ``hybrid``.
+        query_map: folder of a map of the query vectors of ``cosine`` and ``hybrid``.
         top: number of questions in the report for each system on which it differs most from the
             baseline by the first measure.
     """
@@ -127,6 +128,7 @@ class QASettings:
     dtype: Dtype = "float32"
     fusion: FusionSettings = field(default_factory=FusionSettings)
     bm25: BM25Settings = field(default_factory=BM25Settings)
+    query_map: Path | None = None
     top: int = 3
 
     def __post_init__(self) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from indexes import Store, View, Where
     from retriever.encoders.encoder import Encoder, ModelChoice
     from retriever.encoders.settings import EncoderSettings
+    from retriever.rerankers.head import QueryMap
 
 # Encoders that are in use, by specification, device and default number format, for the other
 # indexes that have them. None is among them that a program passes or that is behind a URL, which
@@ -79,6 +80,7 @@ class OpenedIndex:
         self._loaded: dict[EncoderSettings, Encoder] = {}
         # That of the index with an identity, for passages or for queries.
         self._chosen: dict[tuple[Hashable, bool], Encoder] = {}
+        self.query_map: QueryMap | None = None
         self._known: IndexState | None = None
         self._loading = threading.RLock()
         self._doubts: dict[tuple[object, ...], str] = {}

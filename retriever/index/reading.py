@@ -21,6 +21,7 @@ from retriever.search.fusion import DEFAULT_WEIGHT, FIT
 from retriever.search.queries import (
     Excerpt,
     check_query,
+    mapped,
     prepared_queries,
     query_terms,
     search_texts,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from retriever.encoders.encoder import Encoder
     from retriever.encoders.spec import EncoderSpec
     from retriever.index.export import Exported
+    from retriever.rerankers.head import QueryMap
     from retriever.search.engine import Hit, ScoredPassages
     from retriever.search.queries import QueryVectors
     from retriever.search.reranking import Reranker
@@ -136,6 +138,20 @@ class ReadableIndex:
     def query_encoder(self) -> Encoder:
         """The same as queries are encoded with, which may be in another number format."""
         return self._opened.encoder(self._opened.state(), query=True)
+
+    @property
+    def query_map(self) -> QueryMap | None:
+        """What maps the vectors of queries before every search; see `load_query_map`.
+
+        Set it before the first search; EncoderMismatchError if it is for another encoder.
+        """
+        return self._opened.query_map
+
+    @query_map.setter
+    def query_map(self, query_map: QueryMap | None) -> None:
+        if query_map is not None:
+            query_map.check(self.encoder_spec)
+        self._opened.query_map = query_map
 
     def __len__(self) -> int:
         """The number of documents."""
@@ -285,7 +301,7 @@ class ReadableIndex:
         """
         wanted = replace(search_settings(settings, {}), mode="hybrid")
         with prepared_queries(self._opened, texts) as (view, queries):
-            return Engine(view, wanted).candidates(queries)
+            return Engine(view, wanted).candidates(mapped(self._opened, queries))
 
     def excerpt(self, hit: Hit, before: int = 1, after: int = 1) -> Excerpt:
         """The passage of a hit with its neighbors, as one stretch of the document's text.

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from retriever.rerankers.scorers import InteractionHead
 
 KIND = "head"
+# In `training` of the manifest: whether searching with the map of the head is better.
+QUERY_MAP = "query_map"
 _FORM = form_of(KIND, encoder=dict, head=dict, training=dict)
 Vectors = NDArray[np.float32]
 Rows = NDArray[np.int64]
@@ -102,6 +104,71 @@ def train_head(
     return TrainedHead(head.eval(), settings, tuple(stopping.curve), best.epoch)
 
 
+class QueryMap:
+    """The map M of a bilinear head u^T M v: u^T M takes the place of a query vector u.
+
+    A search with it ranks all passages as the head does, since the length of a query vector changes
+    no ranking; mapped vectors keep theirs, so that scores stay cosines.
+
+    Args:
+        matrix: (dimensions, dimensions) float32.
+        spec: the encoder whose vectors it maps; None for any of these dimensions.
+    """
+
+    def __init__(self, matrix: Vectors, spec: EncoderSpec | None = None) -> None:
+        self.matrix = np.ascontiguousarray(matrix, np.float32)
+        self.spec = spec
+
+    def __call__(self, vectors: Vectors) -> Vectors:
+        """(queries, dimensions) float32 to the same shape; zero stays zero."""
+        mapped = vectors @ self.matrix
+        lengths, new = (np.linalg.norm(one, axis=1, keepdims=True) for one in (vectors, mapped))
+        found: Vectors = mapped * (lengths / np.where(new > 0, new, 1)).astype(np.float32)
+        return found
+
+    def check(self, spec: EncoderSpec) -> None:
+        """Raise EncoderMismatchError unless it maps vectors of this encoder."""
+        if self.spec is not None:
+            check_trained_with(self.spec, spec, "query map")
+
+
+def load_query_map(folder: str | Path) -> QueryMap:
+    """Load the query map that `retriever train reranker --system bilinear:linear` wrote.
+
+    Needs no torch.
+
+    Returns:
+        What `Index.query_map` takes.
+
+    Raises:
+        ModelError: the folder holds no such reranker, or a file is missing or altered.
+        ConfigError: the head is another one, or its training did not show that searching with the
+            map is better than without.
+    """
+    manifest, spec, arrays = _read(Path(folder))
+    head, trial = manifest["head"], manifest["training"].get(QUERY_MAP)
+    if not is_query_map(head):
+        raise ConfigError(
+            f"{folder}: expected a query map, which is the head bilinear:linear, found another "
+            "head; train one with `retriever train reranker --system bilinear:linear`"
+        )
+    if not isinstance(trial, dict) or trial.get("better") is not True:
+        raise ConfigError(
+            f"{folder}: expected a query map with which held-out questions found more, found one "
+            "whose training does not say so; use the folder with --rerank, or train on more "
+            "questions"
+        )
+    matrix = arrays.get("matrix")
+    if matrix is None or matrix.shape != (spec.dimensions, spec.dimensions):
+        raise _FORM.altered(Path(folder) / _FORM.arrays, "no matrix of its encoder's dimensions")
+    return QueryMap(matrix, spec)
+
+
+def is_query_map(head: Mapping[str, Any]) -> bool:
+    """Whether a head with these settings is a map of query vectors."""
+    return (head.get("interaction"), head.get("head")) == ("bilinear", "linear")
+
+
 class HeadReranker:
     """A head and the encoder whose vectors it scores; `training` is for a person."""
 
@@ -140,13 +207,8 @@ class HeadReranker:
 
         from retriever.rerankers.scorers import InteractionHead
 
-        manifest = read_manifest(folder, _FORM)
-        arrays = _FORM.read_arrays(folder)
-        path = folder / _FORM.arrays
-        if _digest(path) != manifest["weights"]:
-            raise _FORM.altered(path, f"another SHA-256 than {MANIFEST} says")
+        manifest, spec, arrays = _read(folder)
         try:
-            spec = EncoderSpec.from_json(manifest["encoder"])
             head = InteractionHead(HeadSettings(**manifest["head"]), spec.dimensions)
             head.load_state_dict({name: torch.from_numpy(one) for name, one in arrays.items()})
         except (ConfigError, TypeError, AttributeError, RuntimeError) as error:
@@ -180,12 +242,29 @@ class HeadReranker:
 
     def check(self, spec: EncoderSpec) -> None:
         """Raise EncoderMismatchError unless the head was trained with this encoder."""
-        if spec.fingerprint != self.spec.fingerprint:
-            raise EncoderMismatchError(
-                f"expected vectors of the encoder {self.spec} ({self.spec.fingerprint}), which the "
-                f"reranker was trained with, found {spec} ({spec.fingerprint}); use that encoder "
-                "or train a reranker with this one"
-            )
+        check_trained_with(self.spec, spec, "reranker")
+
+
+def check_trained_with(own: EncoderSpec, spec: EncoderSpec, what: str) -> None:
+    """Refuse the vectors of another encoder than the one that something was trained with."""
+    if spec.fingerprint != own.fingerprint:
+        raise EncoderMismatchError(
+            f"expected vectors of the encoder {own} ({own.fingerprint}), which the {what} was "
+            f"trained with, found {spec} ({spec.fingerprint}); use that encoder or train a {what} "
+            "with this one"
+        )
+
+
+def _read(folder: Path) -> tuple[dict[str, Any], EncoderSpec, dict[str, Vectors]]:
+    """The manifest, the encoder and the weights of a head."""
+    manifest, arrays = read_manifest(folder, _FORM), _FORM.read_arrays(folder)
+    path = folder / _FORM.arrays
+    if _digest(path) != manifest["weights"]:
+        raise _FORM.altered(path, f"another SHA-256 than {MANIFEST} says")
+    try:
+        return manifest, EncoderSpec.from_json(manifest["encoder"]), arrays
+    except (ConfigError, TypeError, AttributeError) as error:
+        raise _FORM.altered(folder / MANIFEST, " ".join(str(error).split())) from error
 
 
 def _digest(path: Path) -> str:

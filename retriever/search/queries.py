@@ -182,8 +182,9 @@ def _search(
         encoded = encoded or reranker.reads_vectors
     with prepared_queries(index, texts, encoded, ready, reranker) as (view, queries):
         warn_doubtful(index, view, where)
+        searched = queries if index.query_map is None else mapped(index, queries)
         while True:
-            found = _ranked(index, view, asked, queries, wide, where)
+            found = _ranked(index, view, asked, searched, wide, where)
             if reranker is not None:
                 from retriever.search.reranking import rerank
 
@@ -224,6 +225,15 @@ def _ranked(
     return found
 
 
+def mapped(index: OpenedIndex, queries: list[Query]) -> list[Query]:
+    """The queries to search for; a reranker reads vectors that are not mapped."""
+    vectors = [one.vector for one in queries if one.vector is not None]
+    if index.query_map is None or not vectors:
+        return queries
+    rows = index.query_map(np.stack(vectors))
+    return [one._replace(vector=row) for one, row in zip(queries, rows, strict=True)]
+
+
 @contextmanager
 def prepared_queries(
     index: OpenedIndex,
@@ -248,6 +258,8 @@ def prepared_queries(
                 continue
             if reranker is not None:
                 reranker.check(state.encoder)
+            if index.query_map is not None:
+                index.query_map.check(state.encoder)
             if ready is not None and ready.made_by.fingerprint != state.encoder.fingerprint:
                 raise EncoderMismatchError(
                     f"{index.store}: the index has the encoder {state.encoder}, but the vectors of "

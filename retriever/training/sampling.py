@@ -66,6 +66,17 @@ class JudgedPools:
     def __len__(self) -> int:
         return len(self.positive_starts) - 1
 
+    def part(self, questions: Rows) -> JudgedPools:
+        """The pools of some questions, in this order."""
+        lists = [
+            [values[starts[one] : starts[one + 1]].tolist() for one in questions.tolist()]
+            for starts, values in (
+                (self.positive_starts, self.positives),
+                (self.negative_starts, self.negatives),
+            )
+        ]
+        return JudgedPools.of(lists[0], lists[1], self.passages)
+
     def trainable(
         self, source: NegativeSource, in_batch: bool = False, pointwise: bool = False
     ) -> Rows:

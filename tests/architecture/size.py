@@ -22,13 +22,13 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
     "product modules": 255,
-    "product lines": 55_000,
-    "test lines": 40_500,
+    "product lines": 57_500,
+    "test lines": 41_800,
     "documentation lines": 5_400,
     "benchmark files": 15,
     "benchmark lines": 3_100,
     "option spellings": 120,
-    "options of all commands": 390,
+    "options of all commands": 410,
     "own modules that a BM25 query loads": 60,
     "files that a hybrid query enters": 48,
     "functions that a hybrid query enters": 350,

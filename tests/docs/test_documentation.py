@@ -225,6 +225,7 @@ def session(page, heading):
         ("integrations.md", "MTEB", "mteb"),
         ("moving.md", "A session with Chroma", "chromadb"),
         ("moving.md", "A session with FAISS", "faiss"),
+        ("gate.md", "In continuous integration", "eval"),
     ],
 )
 def test_a_session_prints_what_the_page_says(

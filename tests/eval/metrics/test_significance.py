@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from eval.metrics.significance import holm, mean_interval, percentile_interval, randomization_test
+from eval.metrics.significance import (
+    detectable_drop,
+    holm,
+    mean_interval,
+    noninferiority_test,
+    percentile_interval,
+    randomization_test,
+)
 
 
 def by_enumeration(differences):
@@ -101,3 +108,69 @@ def test_points_of_a_bootstrap_are_moved_out_by_students_t(units):
     low, high = percentile_interval(values, units)
     expected = stats.norm.cdf(-np.sqrt(units / (units - 1)) * stats.t.ppf(0.975, units - 1))
     assert (low, high) == pytest.approx(np.quantile(values, [expected, 1 - expected]), rel=1e-3)
+
+
+@pytest.mark.parametrize(("lost", "queries"), [(0, 10), (1, 10), (4, 30), (30, 300), (10, 10)])
+def test_of_values_of_one_size_the_bound_is_clopper_and_pearsons(lost, queries):
+    differences = np.repeat([-1.0, 0.0], [lost, queries - lost])
+    p, low = noninferiority_test(differences, 0.2, 40_000, 0)
+    exact = 1.0 if lost == queries else stats.beta.ppf(0.95, lost + 1, queries - lost)
+    assert low == pytest.approx(-exact, abs=0.006)
+    expected = 1.0 if lost == queries else stats.binom.cdf(lost, queries, 0.2)
+    assert p == pytest.approx(expected, abs=0.008)
+
+
+@given(st.lists(st.sampled_from([0.0, 0.5, -0.25, -1.0]), min_size=1, max_size=8))
+def test_a_margin_is_ruled_out_exactly_where_the_bound_is_above_it(values):
+    differences = np.array(values)
+    for level in (0.05, 0.2):
+        for margin in (0.1, 0.4, 0.9):
+            p, low = noninferiority_test(differences, margin, 199, 0, level)
+            assert 0 < p <= 1
+            assert -1 <= low <= differences.mean()
+            assert (p <= level) == (low > -margin)
+
+
+@pytest.mark.parametrize("queries", [10, 30])
+@pytest.mark.parametrize(
+    ("values", "shares"),
+    [
+        ([-1, 0], [0.1, 0.9]),
+        ([-0.5, 0], [0.2, 0.8]),
+        ([-0.2, 0], [0.5, 0.5]),
+        ([-1, 0, 0.5], [0.2, 0.6, 0.2]),
+        ([-0.3, 0.1], [0.5, 0.5]),
+        ([-1, -0.08], [0.0217, 0.9783]),
+    ],
+)
+def test_a_drop_of_the_margin_passes_in_at_most_the_promised_share_of_cases(
+    values, shares, queries
+):
+    """Student's t passes 30% to 40% of the first kind with 10 queries: those without a loss."""
+    assert np.dot(values, shares) == pytest.approx(-0.1, abs=1e-4)
+    random = np.random.default_rng(0)
+    drawn = random.choice(values, (1500, queries), p=shares)
+    passed = np.mean([noninferiority_test(one, 0.1, 399, 0)[0] <= 0.05 for one in drawn])
+    # Three standard errors of a share of 5%.
+    assert passed <= 0.05 + 0.017
+
+
+@pytest.mark.parametrize("queries", [100, 1000])
+def test_a_drop_is_detected_as_often_as_promised(queries):
+    random = np.random.default_rng(1)
+    margin, cases = 0.02, 1000
+    noise = random.normal(0, 0.15, (cases, queries)) * (random.random((cases, queries)) < 0.5)
+    lows = [noninferiority_test(one, margin, 399, 0)[1] for one in noise[:200]]
+    promised = [
+        detectable_drop(one, margin, low, 0.05, 0.8) for one, low in zip(noise, lows, strict=False)
+    ]
+    found = 0
+    for differences in noise - np.mean(promised):
+        shown = differences.sum() < 0 and randomization_test(differences, 399, 0) / 2 <= 0.05
+        found += shown and noninferiority_test(differences, margin, 399, 0)[0] > 0.05
+    assert found / cases == pytest.approx(0.8, abs=0.03)
+
+
+def test_no_drop_is_promised_where_none_can_be_shown():
+    assert detectable_drop(np.linspace(-0.1, 0.1, 99), 0.01, -0.5, 0.05, 0.8) is None
+    assert detectable_drop(np.full(500, 0.1), 0.01, -0.5, 0.05, 0.8) is None

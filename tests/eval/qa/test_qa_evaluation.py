@@ -7,6 +7,7 @@ import pytest
 
 from eval import (
     QASettings,
+    Question,
     QuestionSet,
     QuestionSettings,
     fit_reranker,
@@ -20,7 +21,7 @@ from retriever.encoders.settings import EncoderSettings
 from retriever.errors import BadInputError, ConfigError, EncoderMismatchError, ModelError
 from retriever.search import SearchSettings
 from retriever.search.fusion import FusionSettings
-from retriever.training.settings import HeadTrainingSettings
+from retriever.training.settings import HeadSettings, HeadTrainingSettings
 from tests.eval.qa.results import runs_of
 from tests.eval.qa.samples import made_set, without_pools
 
@@ -286,3 +287,75 @@ class TestCorpora:
             for pool in found.pools:
                 hits = index.search(pool.text, SearchSettings(k=7, depth=7))
                 assert set(pool.candidates) == {hit.id for hit in hits}
+
+
+class TestQueryMaps:
+    """Questions that name passages by other words, which a map can learn and the cosine cannot."""
+
+    @pytest.fixture
+    def splits(self, fake_encoder):
+        """Question "a3" is answered by the passage "b3", and likewise up to 12, in every split."""
+        passages = {f"p{n}": f"b{n}" for n in range(12)}
+        splits = {}
+        for split in ("train", "dev", "test"):
+            questions = tuple(
+                Question(
+                    f"{split}-{n}-{again}", f"a{n}", tuple(sorted(passages)[::-1]), {f"p{n}": 1}
+                )
+                for n in range(12)
+                for again in range(3)
+            )
+            splits[split] = QuestionSet("named", split, questions, passages)
+        return splits
+
+    @pytest.fixture
+    def plan(self):
+        return replace(QUICK, head=HeadPlan(HeadSettings(), HeadTrainingSettings(30)), seeds=1)
+
+    def test_a_map_that_finds_more_on_held_out_questions_is_used(self, splits, plan, tmp_path):
+        fitted = fit_reranker(splits, tmp_path / "map", plan)
+        trial = fitted.to_json()["query_map"]
+        assert trial["better"]
+        assert trial["questions"] == 36
+        assert "--query-map takes it" in fitted.text()
+        before, after = (
+            rank("cosine,hybrid", splits, replace(plan, query_map=one))
+            for one in (None, tmp_path / "map")
+        )
+        (saved,) = rank(str(tmp_path / "map"), splits, plan).systems
+        for system in ("cosine", "hybrid"):
+            old, new = (one.comparison.scores["AP"][system].value for one in (before, after))
+            assert new > old
+        # In pools a search with the map ranks as the head does.
+        assert run_order(after.systems[0]) == run_order(saved)
+
+    def test_a_map_that_learned_nothing_is_refused(self, splits, plan, tmp_path):
+        chance = np.random.default_rng(0)
+        train = tuple(
+            replace(one, grades={f"p{chance.integers(12)}": 1}) for one in splits["train"].questions
+        )
+        splits["train"] = replace(splits["train"], questions=train)
+        fitted = fit_reranker(splits, tmp_path / "map", plan)
+        assert not fitted.trial["better"]
+        assert "refuses" in fitted.text()
+        with pytest.raises(ConfigError, match="--rerank"):
+            rank("cosine", splits, replace(plan, query_map=tmp_path / "map"))
+
+    def test_a_corpus_is_searched_with_the_map(self, splits, plan, tmp_path):
+        bare = {
+            split: without_pools(one, tmp_path / "corpus.jsonl") for split, one in splits.items()
+        }
+        over = replace(plan, data=QuestionSettings(index=tmp_path / "index"))
+        fit_reranker(bare, tmp_path / "map", over)
+        pools = fit_reranker(splits, tmp_path / "pools", plan).trial
+        assert pools["better"]
+        old, new = (
+            rank("cosine,hybrid", bare, replace(over, query_map=one)).comparison.scores["AP"]
+            for one in (None, tmp_path / "map")
+        )
+        assert new["cosine"].value > old["cosine"].value
+        assert new["hybrid"].value > old["hybrid"].value
+
+
+def run_order(system):
+    return {query: [id_ for id_, _ in ranked] for query, ranked in system.run().items()}

@@ -1,0 +1,76 @@
+"""`retriever gate` from the command line: exit codes, runs, indexes, files, refusals."""
+
+import json
+
+import pytest
+
+from tests.cli.conftest import refused
+
+WORDS = ("apple", "birch", "cedar", "daisy")
+
+
+@pytest.fixture
+def ranked(tmp_path):
+    """Judgments of 400 questions, and a run for each number of questions that lose."""
+
+    def write(name, lost, questions=400):
+        rows = []
+        for number in range(questions):
+            first, second = ("b", "a") if number < lost else ("a", "b")
+            rows += [f"{number} Q0 {first} 1 2.0 x\n", f"{number} Q0 {second} 2 1.0 x\n"]
+        (tmp_path / name).write_text("".join(rows))
+        return name
+
+    (tmp_path / "qrels").write_text("".join(f"{number} 0 a 1\n" for number in range(400)))
+    return write
+
+
+@pytest.mark.parametrize(
+    ("lost", "code", "verdict"), [(0, 0, "pass"), (2, 4, "too few questions"), (40, 1, "fail")]
+)
+def test_the_exit_code_is_the_verdict(retriever, ranked, tmp_path, lost, code, verdict):
+    main, new = ranked("main.run", 0), ranked("new.run", lost)
+    asked = ("gate", "--baseline", main, "--candidate", new, "--qrels", "qrels", "-m", "RR")
+    done = retriever(*asked, "--output", "report")
+    assert done.code == code
+    assert done.out.startswith(f"Gate: {verdict}\n")
+    names = {path.name for path in (tmp_path / "report").iterdir()}
+    assert names == {"gate.md", "junit.xml", "report.json", "report.md", "report.tex"}
+    done = retriever(*asked, "--json", "--margin", "50")
+    assert (done.code, json.loads(done.out)["verdict"]) == (0, "pass")
+
+
+def test_an_index_is_searched_for_the_judged_questions(
+    retriever, fake_encoder, write_jsonl, tmp_path
+):
+    texts = [{"id": word, "text": f"{word} tree {n}"} for n, word in enumerate(WORDS)]
+    queries = write_jsonl(*({"id": w, "text": f"{w} tree"} for w in WORDS), name="queries.jsonl")
+    (tmp_path / "qrels").write_text("".join(f"{word} 0 {word} 1\n" for word in WORDS))
+    assert retriever("index", write_jsonl(*texts, name="c.jsonl"), "-i", "index", "-q").code == 0
+    search = ("query", "--queries", queries, "-i", "index", "-k", "100", "--mode", "bm25")
+    assert retriever(*search, "--run", "main.run").code == 0
+    asked = ("gate", "--baseline", "main.run", "--candidate", "index", "--qrels", "qrels")
+    done = retriever(*asked, "--queries", queries, "--mode", "bm25", "--json", "--margin", "60")
+    told = json.loads(done.out)
+    assert (done.code, told["candidate"]) == (0, "index")
+    assert told["measures"]["nDCG@10"]["candidate"] == 1.0
+    assert told["measures"]["nDCG@10"]["lost"] == []
+    refused(retriever(*asked), "expected the texts of 4 judged questions", "--queries")
+    (tmp_path / "few.tsv").write_text("id\ttext\napple\tapple\n")
+    refused(retriever(*asked, "--queries", "few.tsv"), "none of 3, such as 'birch'")
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (("--candidate", "none.run"), "none.run"),
+        (("--candidate", "."), "index"),
+        (("--margin", "0"), "margin"),
+        (("--mode", "bm25"), "--mode: it is for searching an index"),
+        (("-m", "magic"), "unknown measure"),
+    ],
+)
+def test_bad_input_is_refused(retriever, ranked, changed, said):
+    main = ranked("main.run", 0)
+    asked = ("gate", "--baseline", main, "--candidate", main, "--qrels", "qrels", *changed)
+    refused(retriever(*asked), said)
