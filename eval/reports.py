@@ -196,7 +196,8 @@ def write_report(folder: Path, report: Report) -> list[Path]:
         remarks.append(f"No figures were drawn: {error}")
     else:
         figures = folder / "figures"
-        _make_folder(figures)
+        if report.figures:
+            _make_folder(figures)
         for name, draw in report.figures.items():
             figure = draw()
             for ending in FORMATS:
