@@ -63,7 +63,7 @@ COMMANDS: Tree = {
         "weights": "inspect_encoder",
         "settings": "inspect_settings",
     },
-    "make": {"probing": "make_probing"},
+    "make": {"probing": "make", "questions": "make"},
 }
 _GROUP_HELP = {
     "eval": "Evaluate rankings and encoders, and choose hidden states.",

@@ -74,6 +74,8 @@ if _TYPE_CHECKING:
     from eval.qa.result import SystemResult as SystemResult
     from eval.qa.systems import HeadPlan as HeadPlan
     from eval.qa.systems import QASettings as QASettings
+    from eval.questions import MadeQuestions as MadeQuestions
+    from eval.questions import make_questions as make_questions
     from eval.reports import Report as Report
     from eval.reports import Section as Section
     from eval.reports import Table as Table
@@ -85,6 +87,7 @@ if _TYPE_CHECKING:
     from eval.settings import LayerSearchSettings as LayerSearchSettings
     from eval.settings import LayerTransferSettings as LayerTransferSettings
     from eval.settings import Loading as Loading
+    from eval.settings import MadeQuestionSettings as MadeQuestionSettings
     from eval.settings import ProbingSettings as ProbingSettings
     from eval.settings import QuestionSettings as QuestionSettings
     from eval.settings import RelatednessSettings as RelatednessSettings
@@ -124,13 +127,14 @@ _NAMES = {
     "eval.qa.rerankers": "FittedCrossEncoder FittedReranker fit_cross_encoder fit_reranker",
     "eval.qa.result": "QAResult SystemResult",
     "eval.qa.systems": "HeadPlan QASettings",
+    "eval.questions": "MadeQuestions make_questions",
     "eval.reports": "Report Section Table check_report_folder",
     "eval.sentences.result": "SentenceResult",
     "eval.sentences.sts": "score_sts",
     "eval.settings": (
-        "CrossPlan GateSettings LayerSearchSettings LayerTransferSettings Loading ProbingSettings "
-        "QuestionSettings RelatednessSettings Resampling STSSettings TransferProtocol "
-        "TransferSettings"
+        "CrossPlan GateSettings LayerSearchSettings LayerTransferSettings Loading "
+        "MadeQuestionSettings ProbingSettings QuestionSettings RelatednessSettings Resampling "
+        "STSSettings TransferProtocol TransferSettings"
     ),
     "eval.training.corpus_pairs": "CorpusPairs",
     "eval.training.data": "EncoderFitSettings",

@@ -20,6 +20,7 @@ else:
     Store = Any
 
 PROBING_TASKS = ("sentlen", "wc", "bshift")
+QUESTION_KINDS = ("title", "heading", "sentence")
 Aggregation = Literal["all", "mean", "wmean"]
 ClassifierName = Literal["lr", "lr-senteval", "mlp"]
 ProtocolName = Literal["senteval", "bert-lc"]
@@ -190,6 +191,30 @@ class ProbingSettings:
     def passes(self) -> int:
         """Number of times that the corpus is read: once for sentlen, twice for each other set."""
         return sum(1 if task == "sentlen" else 2 for task in self.tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class MadeQuestionSettings:
+    """Which questions are made from a corpus, and how many.
+
+    Attributes:
+        kinds: some of "title", "heading" and "sentence", of which there are equally many questions
+            as far as the corpus allows.
+    """
+
+    kinds: tuple[str, ...] = QUESTION_KINDS
+    questions: int = setting(600, "Maximum number of questions.", low=2, section="Output")
+    documents: int = setting(
+        100_000, "Maximum number of documents, drawn at random.", low=20, section="Output"
+    )
+    seed: int = setting(0, "Random seed of all random draws.", low=0, section="Output")
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        unknown = set(self.kinds) - set(QUESTION_KINDS)
+        if unknown or not self.kinds:
+            found = ", ".join(sorted(unknown)) or "none"
+            raise ConfigError(f"kind: expected {', '.join(QUESTION_KINDS)}, found {found}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,6 +18,7 @@ import numpy as np
 
 from eval.progress import Done, ignore
 from retriever.documents import Document
+from retriever.documents.passages import sentence_spans, taken_out
 from retriever.errors import BadInputError
 from retriever.settings import check_settings, setting
 from retriever.training.sampling import Reservoir
@@ -27,14 +27,8 @@ PairKind = Literal["title", "neighbors", "cloze"]
 
 # Shorter sentences, such as headings, say too little about their neighbors.
 _SHORTEST = 4
-# About 128 word pieces.
-_PASSAGE_WORDS = 90
-_END = re.compile(
-    r"""(?:(?<=[.!?])|(?<=[.!?]["')\]]))\s+(?=["'(\[]*[A-Z0-9])|(?<=[。！？])|\s*\n\s*\n\s*"""
-)
-_ABBREVIATION = re.compile(
-    r"(?:^|[\s(])(?:[A-Z]|e\.g|i\.e|etc|cf|vs|al|Fig|Figs|Eq|No|Vol|Dr|Mr|Mrs|Ms|Prof|St)\.$"
-)
+# About 128 word pieces; where no spaces are, a word counts for so many characters.
+_PASSAGE_WORDS, _WORD_CHARACTERS = 90, 8
 
 
 class TextPair(NamedTuple):
@@ -77,14 +71,12 @@ class CorpusPairs:
 
 
 def sentences_of(text: str) -> list[str]:
-    """The sentences of a text by its punctuation; a blank line ends one too."""
-    found: list[str] = []
-    for part in (" ".join(one.split()) for one in _END.split(text)):
-        if part and found and _ABBREVIATION.search(found[-1]):
-            found[-1] = f"{found[-1]} {part}"
-        elif part:
-            found.append(part)
-    return found
+    """The sentences of a text, each on one line."""
+    return [_line(text[slice(*span)]) for span in sentence_spans(text)]
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
 
 
 Pairs = Iterator[tuple[str, str]]
@@ -104,25 +96,27 @@ def _neighbors(document: Document, chance: np.random.Generator) -> Pairs:
 
 
 def _cloze(document: Document, chance: np.random.Generator) -> Pairs:
-    for passage in _passages(sentences_of(document.text)):
-        long = [place for place, one in enumerate(passage) if len(one.split()) >= _SHORTEST]
+    text = document.text
+    for passage in sentence_runs(text):
+        long = [span for span in passage if len(text[slice(*span)].split()) >= _SHORTEST]
         if len(passage) < 2 or not long:
             continue
-        place = long[int(chance.integers(len(long)))]
-        rest = " ".join(passage[:place] + passage[place + 1 :])
-        yield passage[place], f"{document.title} {rest}" if document.title else rest
+        start, stop = long[int(chance.integers(len(long)))]
+        first = passage[0][0]
+        sentence, rest = taken_out(text[first : passage[-1][1]], (start - first, stop - first))
+        yield _line(sentence), _line(f"{document.title or ''} {rest}")
 
 
-def _passages(sentences: list[str]) -> Iterator[list[str]]:
-    """Runs of sentences of at most `_PASSAGE_WORDS` words, unless the first one is longer."""
-    passage: list[str] = []
+def sentence_runs(text: str) -> Iterator[list[tuple[int, int]]]:
+    """Spans of sentences by passage of at most `_PASSAGE_WORDS`, unless the first one is longer."""
+    passage: list[tuple[int, int]] = []
     words = 0
-    for sentence in sentences:
-        size = len(sentence.split())
+    for start, stop in sentence_spans(text):
+        size = max(len(text[start:stop].split()), (stop - start) // _WORD_CHARACTERS)
         if len(passage) > 1 and words + size > _PASSAGE_WORDS:
             yield passage
             passage, words = [], 0
-        passage.append(sentence)
+        passage.append((start, stop))
         words += size
     if passage:
         yield passage

@@ -6,6 +6,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from retriever.documents import Document
@@ -65,6 +66,17 @@ _EARLIER = {"context": "title", "structure": False}
 # A sentence ends at closing punctuation before white space, at a full-width stop, or at a line
 # break that starts a new paragraph or list item.
 SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]*\s+|[。！？]+|\n\s*\n|\n(?=\s*[-*#>])")
+# A sentence that is read by itself ends where the next one may begin too, or at a blank line.
+_ENDING = re.compile(
+    r"""(?:(?<=[.!?…])|(?<=[.!?…]["'”’)\]]))\s++(?=["'“‘(\[]*[^\W_a-zß-öø-ÿα-ώа-џ])"""
+    r"""|(?<=[。！？।॥။។۔؟])|(?<=[\u0e01-\u0edf])[ \u00a0]++|\n[^\S\n]*+\n"""
+)
+_ABBREVIATION = re.compile(
+    r"(?:^|[\s(])(?:[A-Z]|e\.g|i\.e|etc|cf|vs|al|Fig|Figs|Eq|No|Vol|Dr|Mr|Mrs|Ms|Prof|St)\.$"
+)
+_LONGEST_ABBREVIATION = 8
+# Thai and Lao have spaces between clauses alone; shorter ones are no sentence.
+_CLAUSE = 40
 _WORD_START = re.compile(r"(?<=\s)\S")
 _WORD = re.compile(r"\w")
 _LINE_START = re.compile(r"(?<=\n)")
@@ -320,6 +332,39 @@ def _first_in(choices: Sequence[int], low: int, high: int) -> int | None:
     """The least choice in [low, high]."""
     index = bisect_left(choices, low)
     return choices[index] if index < len(choices) and choices[index] <= high else None
+
+
+def sentence_spans(text: str) -> list[tuple[int, int]]:
+    """(start, stop) characters of each sentence of a text, without the white space around it.
+
+    A sentence ends at its punctuation or at a blank line, in Thai and Lao at a space.
+    """
+    found: list[tuple[int, int]] = []
+    start = 0
+    for stop, following in [*(match.span() for match in _ENDING.finditer(text)), (len(text),) * 2]:
+        part = text[start:stop]
+        first = start + len(part) - len(part.lstrip())
+        start = following
+        if not part.strip():
+            continue
+        if found and _goes_on(text[slice(*found[-1])]):
+            first = found.pop()[0]
+        found.append((first, first + len(text[first:stop].rstrip())))
+    return found
+
+
+def _goes_on(sentence: str) -> bool:
+    """Whether what looks like a sentence ends in an abbreviation, or is a short clause."""
+    if "\u0e01" <= sentence[-1] <= "\u0edf":
+        return len(sentence) < _CLAUSE
+    return _ABBREVIATION.search(sentence[-_LONGEST_ABBREVIATION:]) is not None
+
+
+def taken_out(text: str, *spans: tuple[int, int]) -> tuple[str, str]:
+    """The characters of a text in ascending spans, with a space between them, and all others."""
+    ends = [0, *(place for span in spans for place in span), len(text)]
+    parts = [text[start:stop] for start, stop in pairwise(ends)]
+    return " ".join(parts[1::2]), "".join(parts[::2])
 
 
 def check_on_long(wanted: OnLong | None, stored: PassageSettings) -> OnLong:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import zlib
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 if TYPE_CHECKING:
     from retriever.search.engine import Hit
@@ -12,6 +16,8 @@ if TYPE_CHECKING:
 # Words of a shingle, and the share of shingles that near-copies have in common.
 _WORDS = 3
 _LEAST = 0.9
+# Multipliers of hash functions. Near-copies differ in the least hash of all with 0.1 ** 4.
+_MULTIPLIERS = np.array([[2654435761], [2246822519], [3266489917], [668265263]], np.uint32)
 
 
 def collapsed(hits: Sequence[Hit]) -> list[Hit]:
@@ -35,6 +41,27 @@ def collapsed(hits: Sequence[Hit]) -> list[Hit]:
         replace(hit, rank=rank, copies=tuple(copies))
         for rank, (_, hit, copies) in enumerate(kept, start=1)
     ]
+
+
+def earliest_copies(texts: Sequence[str]) -> list[int]:
+    """For each text the place of the first near-copy of it, its own if it has none before it.
+
+    Near-copies are those of `collapsed`; a pair is compared if the least hashes of both sets by one
+    of four functions are equal (Broder 1997, Sec. 4), as those of 9,999 in 10,000 near-copies are.
+    """
+    first: list[int] = []
+    buckets: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for place, text in enumerate(texts):
+        shingles = _shingles(text)
+        codes = np.array([zlib.crc32(" ".join(one).encode()) for one in shingles], np.uint32)
+        keys = list(enumerate((codes * _MULTIPLIERS).min(axis=1).tolist()))
+        near = sorted({one for key in keys for one in buckets.get(key, ())})
+        copied = next((one for one in near if _alike(shingles, _shingles(texts[one]))), place)
+        first.append(copied)
+        if copied == place:
+            for key in keys:
+                buckets[key].append(place)
+    return first
 
 
 def _shingles(text: str) -> frozenset[tuple[str, ...]]:

@@ -48,3 +48,27 @@ def test_the_same_command_writes_the_same_bytes_and_replaces_none(make, tmp_path
     path.write_text("SentEval's")
     refused(make("--words", 10), "expected a folder without bigram_shift.txt")
     assert path.read_text() == "SentEval's"
+
+
+def test_questions_are_made_of_sources_and_of_an_index(
+    fake_encoder, retriever, write_jsonl, tmp_path
+):
+    chance = random.Random(0)
+    texts = [
+        ". ".join(" ".join(chance.sample(WORDS, 6)).title() for _ in range(3)) for _ in range(30)
+    ]
+    path = write_jsonl(*({"id": f"d{n:02}", "text": text} for n, text in enumerate(texts)))
+    told = found(retriever("make", "questions", path, "-o", "made", "--json", "--questions", 12))
+    assert (told["documents"], told["kinds"]) == (30, {"sentence": 12})
+    assert retriever("index", path, "-i", "index", "--quiet").code == 0
+    again = retriever("make", "questions", "index", "-o", "other", "--questions", 12, "--quiet")
+    assert (again.code, again.out) == (0, "")
+    names = ("corpus.jsonl", "queries.test.jsonl", "qrels.test.tsv")
+    for name in names:
+        assert (tmp_path / "made" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
+    ranked = found(retriever("eval", "qa", "made", "-s", "bm25", "--index", "new", "--json"))
+    assert ranked["statistics"]["questions"] == 12
+    refused(retriever("make", "questions", path, "-o", "made"), "made: expected a new name")
+    few = write_jsonl({"id": "a", "text": "A text."}, name="few.jsonl")
+    refused(retriever("make", "questions", few, "-o", "few"), "at least 20 documents, found 1")
+    assert not (tmp_path / "few").exists()

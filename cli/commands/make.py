@@ -1,8 +1,9 @@
-"""`retriever make probing`: probing sets from a corpus of sentences."""
+"""`retriever make`: probing sets, and questions with their answers, from a corpus."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,9 +14,15 @@ from cli.options import Command, is_given, option, output_folder, settings
 from cli.output.progress import EncodingProgress, warn_reader
 from cli.output.results import ResultOptions, result_options
 from cli.source_options import SourceOptions, source_options, sources_argument
-from eval.settings import PROBING_TASKS, ProbingSettings
+from eval.settings import (
+    PROBING_TASKS,
+    QUESTION_KINDS,
+    MadeQuestionSettings,
+    ProbingSettings,
+)
 
 if TYPE_CHECKING:
+    from retriever.documents import Document
     from retriever.documents.reader import CorpusReader
 
 
@@ -73,3 +80,63 @@ def _texts(reader: CorpusReader, *, quiet: bool) -> Iterator[str]:
             if number % _BLOCK == 0:
                 progress.window(_BLOCK)
                 progress.encoded(_BLOCK, 0)
+
+
+@click.command("questions", cls=Command)
+@sources_argument
+@source_options
+@option(
+    "--kind",
+    "kinds",
+    type=click.Choice(QUESTION_KINDS),
+    multiple=True,
+    help="What to make questions of; may be repeated.",
+    shown_default="all",
+    section="Output",
+)
+@output_folder("New folder for the corpus to search, the questions and their judgments.")
+@settings("asked", MadeQuestionSettings, "questions seed")
+@result_options()
+def questions_command(
+    sources: tuple[str, ...],
+    source: SourceOptions,
+    kinds: tuple[str, ...],
+    output: Path,
+    asked: MadeQuestionSettings,
+    shown: ResultOptions,
+) -> None:
+    """Make a question set from SOURCE alone, where nobody has judged what answers what.
+
+    SOURCE is an index, or anything that `retriever index` reads. Titles, headings and sentences
+    of a document become questions that it answers, and are taken out of the corpus in FOLDER,
+    which is the one to search: `retriever eval qa FOLDER --index NEW`.
+    """
+    from eval import make_questions
+    from eval.questions import check_question_folder
+
+    check_question_folder(output)
+    if kinds:
+        asked = replace(asked, kinds=tuple(dict.fromkeys(kinds)))
+    with ExitStack() as stack:
+        reader: CorpusReader | None = None
+        documents: Iterable[Document] | None = _index(sources, stack)
+        if documents is None:
+            documents = reader = source.reader(sources)
+        progress = stack.enter_context(shown.stages())
+        result = make_questions(documents, asked, progress, shown.notify)
+    if reader is not None:
+        warn_reader(reader)
+    result.write(output)
+    shown.show(result)
+
+
+def _index(sources: tuple[str, ...], stack: ExitStack) -> Iterable[Document] | None:
+    """The documents of the one source, if it is an index."""
+    from retriever import Index, NotAnIndexError
+
+    if len(sources) > 1 or not ("://" in sources[0] or Path(sources[0]).is_dir()):
+        return None
+    try:
+        return stack.enter_context(Index.open(sources[0]))
+    except NotAnIndexError:
+        return None
