@@ -40,8 +40,8 @@ _FEWEST_DOCUMENTS = 20
 _WORDS, _LEFT = 2, 3
 # Documents of one title, such as sentences of an article, for which it asks together.
 _LARGEST_GROUP = 50
-# Questions of one document at most.
-_PASSES = 10
+# Questions of one document at most; a document with so many passages for each has several.
+_PASSES, _PASSAGES_EACH = 10, 4
 _QUESTION_MARKS = "?？؟"
 
 # What no line of judgments can hold in an id.
@@ -145,8 +145,8 @@ def make_questions(
     """Make questions on a corpus, which is read once; the same for the same seed and documents.
 
     Of a corpus with more than `settings.documents` so many are drawn, and are the corpus then.
-    Near-copies are left out. A document is changed for one question, where the corpus is small for
-    up to ten. `notify` gets the remarks that are warnings.
+    Near-copies are left out. A document is changed for one question; where the corpus is small, a
+    long one for up to ten. `notify` gets the remarks that are warnings.
 
     Raises:
         BadInputError: there are fewer than 20 documents, or none makes a question.
@@ -191,8 +191,8 @@ class _Making:
     def draw(self, done: Callable[[int], object]) -> None:
         """Make the questions."""
         counts, ids = dict.fromkeys(self._settings.kinds, 0), list(self._documents)
-        # Documents that made a question of their own make more where there are few.
-        for _ in range(_PASSES):
+        # Long documents that made a question of their own make more where there are few.
+        for turn in range(1, _PASSES + 1):
             self._used, took = set(), []
             for row in self._chance.permutation(len(ids)):
                 # The kind with the fewest questions first, so that rare kinds have what there is.
@@ -205,7 +205,9 @@ class _Making:
                         done(1)
                         break
             alone = {one.changed[0].id for _, one in self._drafts if len(one.changed) == 1}
-            ids = [one for one in took if one in alone and one in self._documents]
+            ids = [
+                one for one in took if one in alone and self._passages(one) > turn * _PASSAGES_EACH
+            ]
         if not self._drafts:
             raise BadInputError(
                 "questions: expected documents with titles, headings or several sentences, found "
@@ -233,6 +235,9 @@ class _Making:
         self._drafts.append((kind, draft))
         self._documents |= {one.id: one for one in draft.changed}
         return True
+
+    def _passages(self, id_: str) -> int:
+        return sum(1 for _ in sentence_runs(self._documents[id_].text))
 
     def _one(self, choices: Sequence[Any]) -> Any:
         return choices[int(self._chance.integers(len(choices)))]

@@ -72,8 +72,12 @@ def test_the_folder_is_a_question_set_and_the_same_for_a_seed(made, tmp_path):
     assert json.loads(json.dumps(made.to_json()))["questions"] == 60
 
 
-def test_a_small_corpus_is_asked_more_than_once():
-    made = make_questions(corpus(20))
+def test_long_documents_of_a_small_corpus_are_asked_more_than_once():
+    short = make_questions(corpus(20))
+    assert len(short.queries) == 20
+    others = [" ".join(one.text for one in corpus(100, seed)) for seed in range(20)]
+    documents = [replace(one, text=text) for one, text in zip(corpus(20), others, strict=True)]
+    made = make_questions(documents)
     asked = Counter(id_ for grades in made.qrels.values() for id_ in grades)
     assert len(made.queries) == sum(asked.values()) == len(set(made.queries.values())) > 40
     after = {one.id: one for one in made.documents}
