@@ -56,6 +56,7 @@ COMMANDS: Tree = {
         "meta": "train_meta",
     },
     "gate": "gate",
+    "tune": "tune",
     "reproduce": "reproduce",
     "inspect": {
         "layers": "inspect_encoder",

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from retriever import Index, Store
     from retriever.encoders.encoder import ModelChoice
     from retriever.encoders.settings import AskedDtype, Pooling
+    from retriever.search import SearchSettings
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 Section = Literal[
@@ -59,6 +60,7 @@ BUNDLED = (MINILM,)
 # Defaults in help pages of commands that have an index; the second for those that can create one.
 OWN = "the index's own"
 _GIVEN = "cli.options.given"
+_CONFIG = "cli.options.config"
 
 
 def is_given(name: str) -> bool:
@@ -153,6 +155,12 @@ class _OtherSettings(_Option):
     ) -> tuple[Any, list[str]]:
         """Read the values, for `settings`; the command gets no parameter."""
         found: dict[str, Any] = {}
+        configured = ctx.default_map or {}
+        known = {
+            one.name: configured[one.name]
+            for one in self.declared.values()
+            if one.name in configured
+        }
         for text in opts.get("others") or ():
             key, equals, value = text.partition("=")
             if not equals or key not in self.declared:
@@ -171,7 +179,7 @@ class _OtherSettings(_Option):
                     "set", f"--set {key}: expected {one.expected}, found {value!r}", ctx
                 )
             found[one.name] = read
-        ctx.meta[_GIVEN] = found
+        ctx.meta[_GIVEN] = known | found
         return None, args
 
 
@@ -324,6 +332,47 @@ json_option = option("--json", "as_json", is_flag=True, help="Print JSON.", sect
 quiet_option = option(
     "-q", "--quiet", is_flag=True, help="Print neither progress nor a summary.", section="Output"
 )
+
+
+def config_option(*tables: str) -> Decorator:
+    """--config: what a file of settings has in some of its tables, in place of the defaults."""
+
+    def use(ctx: click.Context, param: click.Parameter, value: Path | None) -> None:
+        if value is not None:
+            # Imported only now, so that help pages stay fast.
+            from eval import read_pipeline
+
+            pipeline = ctx.meta[_CONFIG] = read_pipeline(value)
+            found: dict[str, Any] = {}
+            for name, one in pipeline.to_json().items():
+                if name in tables:
+                    found |= {name: one} if name == "model" else one
+            if "query-map" in found:
+                found["query-map"] = value.parent / found["query-map"]
+            ctx.default_map = {
+                _CONFIGURED.get(name, name.replace("-", "_")): one for name, one in found.items()
+            }
+
+    return option(
+        "--config",
+        type=click.Path(path_type=Path),
+        callback=use,
+        is_eager=True,
+        expose_value=False,
+        metavar="FILE",
+        help="Settings that `retriever tune` wrote, in place of the defaults; other options win.",
+        section="Input",
+    )
+
+
+def configured_search() -> SearchSettings | None:
+    """How the file of --config ranks; None without one."""
+    pipeline = click.get_current_context().meta.get(_CONFIG)
+    return None if pipeline is None else cast("SearchSettings", pipeline.search)
+
+
+# Parameters of commands that have another name than the setting.
+_CONFIGURED = {"context": "passage_context"}
 
 
 def output_folder(content: str) -> Callable[[F], F]:

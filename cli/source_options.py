@@ -27,6 +27,7 @@ class PassageKeywords(TypedDict, total=False):
 
     on_long: Literal["split", "truncate"]
     context: Context
+    overlap: int
 
 
 sources_argument = click.argument(
@@ -43,14 +44,35 @@ on_long_option = option(
 CONTEXT = "headings"
 
 
-def passage_keywords(on_long: OnLong | None, context: Context | None) -> PassageKeywords:
+def passage_keywords(
+    on_long: OnLong | None, context: Context | None, overlap: int | None = None
+) -> PassageKeywords:
     """The settings that are given; ``error`` is none of an index."""
     found: PassageKeywords = {}
     if on_long is not None and on_long != "error":
         found["on_long"] = on_long
     if context is not None:
         found["context"] = context
+    if overlap is not None:
+        found["overlap"] = overlap
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class DivisionOptions:
+    """How long texts are divided; None for what is not given."""
+
+    overlap: int | None = setting(
+        None,
+        "Maximum number of word pieces that neighboring passages share.",
+        low=0,
+        shown="48",
+        section="Index",
+    )
+
+
+# The command takes `division: DivisionOptions`.
+division_options = settings("division", DivisionOptions)
 
 
 def context_option(shown: str) -> Callable[[F], F]:

@@ -95,12 +95,17 @@ if _TYPE_CHECKING:
     from eval.settings import STSSettings as STSSettings
     from eval.settings import TransferProtocol as TransferProtocol
     from eval.settings import TransferSettings as TransferSettings
+    from eval.settings import TuneSettings as TuneSettings
     from eval.training.corpus_pairs import CorpusPairs as CorpusPairs
     from eval.training.data import EncoderFitSettings as EncoderFitSettings
     from eval.training.encoder import FittedEncoder as FittedEncoder
     from eval.training.encoder import fit_encoder as fit_encoder
     from eval.transfer.evaluation import score_probing as score_probing
     from eval.transfer.evaluation import score_transfer as score_transfer
+    from eval.tuning import tune as tune
+    from eval.tuning.pipeline import Pipeline as Pipeline
+    from eval.tuning.pipeline import read_pipeline as read_pipeline
+    from eval.tuning.result import TuneResult as TuneResult
     from eval.vectors import named_encoders as named_encoders
     from retriever.files import default_cache as default_cache
 
@@ -134,12 +139,16 @@ _NAMES = {
     "eval.settings": (
         "CrossPlan GateSettings LayerSearchSettings LayerTransferSettings Loading "
         "MadeQuestionSettings ProbingSettings QuestionSettings RelatednessSettings Resampling "
-        "STSSettings TransferProtocol TransferSettings"
+        "STSSettings TransferProtocol TransferSettings "
+        "TuneSettings"
     ),
     "eval.training.corpus_pairs": "CorpusPairs",
     "eval.training.data": "EncoderFitSettings",
     "eval.training.encoder": "FittedEncoder fit_encoder",
     "eval.transfer.evaluation": "score_probing score_transfer",
+    "eval.tuning": "tune",
+    "eval.tuning.pipeline": "Pipeline read_pipeline",
+    "eval.tuning.result": "TuneResult",
     "eval.vectors": "named_encoders",
     "retriever.files": "default_cache",
 }

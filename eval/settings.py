@@ -217,6 +217,55 @@ class MadeQuestionSettings:
             raise ConfigError(f"kind: expected {', '.join(QUESTION_KINDS)}, found {found}")
 
 
+@dataclass(frozen=True, slots=True)
+class TuneSettings:
+    """What `tune` may spend and choose, and how it tests.
+
+    Attributes:
+        encoders: text forms of the encoders to choose from; the first is that of the defaults, the
+            bundled model if there is none.
+        measure: what settings are chosen by; None takes nDCG@10, or AP where questions have pools.
+        queries, qrels: files of questions and judgments of a corpus or index; None makes questions.
+        strategy: ``random`` draws settings, for comparisons.
+    """
+
+    encoders: tuple[str, ...] = ()
+    measure: str | None = None
+    queries: Path | None = None
+    qrels: Path | None = None
+    loading: Loading = field(default_factory=Loading)
+    data: QuestionSettings = field(default_factory=QuestionSettings)
+    resampling: Resampling = field(default_factory=Resampling)
+    minutes: float = setting(
+        30.0, "Maximum time in minutes.", low=0, low_open=True, section="Ranking"
+    )
+    max_latency: float | None = setting(
+        None,
+        "Maximum time of a question in milliseconds, in a process that runs.",
+        low=0,
+        low_open=True,
+        shown="no limit",
+        section="Ranking",
+    )
+    max_size: float | None = setting(
+        None,
+        "Maximum size of the index in megabytes.",
+        low=0,
+        low_open=True,
+        shown="no limit",
+        section="Ranking",
+    )
+    margin: float = setting(
+        1.0, "Points that simpler settings may lose.", low=0, low_open=True, high=100
+    )
+    folds: int = setting(5, "Parts of questions without a test split, each tested once.", low=2)
+    questions: int = setting(2_000, "Maximum number of questions of a split.", low=20)
+    strategy: Literal["guided", "random"] = setting("guided", "How settings are searched for.")
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentenceSettings:
     """What every experiment on sentences can be told.

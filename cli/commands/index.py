@@ -16,6 +16,7 @@ from cli.options import (
     Command,
     EncoderOptions,
     Location,
+    config_option,
     encoder_options,
     index_option,
     json_option,
@@ -27,12 +28,14 @@ from cli.source_options import (
     CONTEXT,
     AnalyzerOptions,
     Context,
+    DivisionOptions,
     OnLong,
     SourceOptions,
     StructureOptions,
     analyzer_options,
     compact_option,
     context_option,
+    division_options,
     document_options,
     on_long_option,
     passage_keywords,
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
 
 @click.command("index", cls=Command)
 @sources_argument
+@config_option("model", "index")
 @index_option
 @option(
     "--recreate",
@@ -83,6 +87,7 @@ if TYPE_CHECKING:
 )
 @on_long_option
 @context_option(CONTEXT)
+@division_options
 @encoder_options(MINILM, "layers pooling dtype", dtype="auto")
 @analyzer_options
 @structure_options
@@ -101,6 +106,7 @@ def index_command(
     exclude: tuple[str, ...],
     on_long: OnLong | None,
     passage_context: Context | None,
+    division: DivisionOptions,
     encoder: EncoderOptions,
     analyzer: AnalyzerOptions,
     structure: StructureOptions,
@@ -147,7 +153,7 @@ def index_command(
                 download=choice.download,
                 analyzer=analyzer.settings(),
                 structures=structure.settings(),
-                **passage_keywords(on_long, passage_context),
+                **passage_keywords(on_long, passage_context, division.overlap),
             )
         )
         window = index.encoder_spec.max_length

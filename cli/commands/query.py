@@ -22,6 +22,7 @@ from cli.options import (
     EncoderOptions,
     Location,
     complete_path,
+    config_option,
     encoder_options,
     index_option,
     json_option,
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from retriever.search.engine import Hit
 
 _WIDEST = 120
+_GIVEN_BY_USER = ParameterSource.COMMANDLINE
+_OF_CONVEX = ("alpha", "normalization")
 Search = Callable[[list[str]], Iterator[list["Hit"]]]
 Print = Callable[[list["Hit"], str, str | None], None]
 
@@ -96,11 +99,18 @@ class RankingOptions:
         from retriever.search import search_settings
 
         given = {name: value for name, value in asdict(self).items() if value is not None}
+        # What a file of settings says of another fusion than the command line.
+        source = click.get_current_context().get_parameter_source
+        if source("alpha") is ParameterSource.DEFAULT_MAP and self.fusion == "rrf":
+            given = {name: one for name, one in given.items() if name not in _OF_CONVEX}
+        if source("fusion") is ParameterSource.DEFAULT_MAP and source("alpha") is _GIVEN_BY_USER:
+            given = {name: one for name, one in given.items() if name not in ("fusion", "rrf_k")}
         return search_settings(None, given)
 
 
 @click.command("query", cls=Command)
 @click.argument("text", nargs=-1)
+@config_option("search")
 @index_option
 @option(
     "--in",

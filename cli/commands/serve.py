@@ -17,6 +17,8 @@ from cli.options import (
     Command,
     Decorator,
     EncoderOptions,
+    config_option,
+    configured_search,
     encoder_options,
     indexes_argument,
     named_indexes,
@@ -86,6 +88,7 @@ def _bracketed(host: str) -> str:
 
 @click.command("serve", cls=Command)
 @indexes_argument
+@config_option()
 @_host_option("listen")
 @option(
     "--port",
@@ -181,6 +184,7 @@ def serve_command(
         writable=writable,
         hosts=tuple(name.lower() for name in hosts),
         origins=origins,
+        search=configured_search(),
         **asdict(limits) | {"max_upload": limits.max_upload * _MEBIBYTE},
     )
     reranker = None if rerank is None else load_reranker(rerank, device=encoder.device)

@@ -26,6 +26,7 @@ from retriever.errors import (
     StorageError,
 )
 from retriever.index import Index
+from retriever.search import SearchSettings
 from retriever.search.reranking import Reranker
 from retriever.settings import check_settings, setting
 
@@ -55,6 +56,7 @@ class ServiceSettings:
         hosts: host names under which the service is reached, besides localhost and IP addresses.
         origins: origins of other web pages that may call the service, such as
             ``https://example.org``.
+        search: what a search that leaves settings out has; None for the defaults of Python.
 
     Raises:
         ConfigError: a limit is out of range, or a host or origin is malformed.
@@ -64,6 +66,7 @@ class ServiceSettings:
     writable: bool = False
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
+    search: SearchSettings | None = None
     max_k: int = setting(1_000, "Maximum number of hits of a query, and of `depth`.", low=1)
     max_queries: int = setting(256, "Maximum number of queries in one call.", low=1)
     max_text: int = setting(10_000, "Maximum number of characters of a query or filter.", low=1)

@@ -221,7 +221,9 @@ def _job(catalog: Catalog, request: SearchRequest) -> SearchJob:
     filters = [request.where] if isinstance(request.where, str) else request.where or []
     catalog.check_text("where", "".join(filters))
     given = {name: getattr(request, name) for name in _SETTINGS}
-    settings = search_settings(None, {name: one for name, one in given.items() if one is not None})
+    settings = search_settings(
+        limits.search, {name: one for name, one in given.items() if one is not None}
+    )
     check_number("k", settings.k, limits.max_k)
     if request.depth is not None:
         check_number("depth", request.depth, limits.max_k)

@@ -21,17 +21,17 @@ import click
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
-    "product modules": 255,
-    "product lines": 57_500,
+    "product modules": 258,
+    "product lines": 58_300,
     "test lines": 41_800,
     "documentation lines": 5_400,
     "benchmark files": 15,
     "benchmark lines": 3_100,
-    "option spellings": 120,
-    "options of all commands": 410,
+    "option spellings": 125,
+    "options of all commands": 425,
     "own modules that a BM25 query loads": 60,
     "files that a hybrid query enters": 48,
-    "functions that a hybrid query enters": 350,
+    "functions that a hybrid query enters": 355,
 }
 # Where the limits should go: what is above these is too much.
 AIMS = LIMITS | {

@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from cli.main import cli
+from eval import Pipeline
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
@@ -47,8 +48,11 @@ def test_the_commands_page_names_every_command_and_option():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_examples_are_understood(page, monkeypatch):
+def test_examples_are_understood(page, monkeypatch, tmp_path):
     assert page.name != "commands.md" or len(examples(page.read_text())) > 30
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tuned").mkdir()
+    (tmp_path / "tuned/tuned.toml").write_text(Pipeline().toml())
     # They name data sets that are not here.
     monkeypatch.setattr("cli.evaluation_options.data_set", lambda path: path)
     for line in examples(page.read_text()):
@@ -204,6 +208,27 @@ def test_the_session_with_the_service_answers_what_the_page_says(page, tmp_path)
         if service is not None:
             service.terminate()
             service.communicate(timeout=60)
+
+
+@pytest.mark.soak
+def test_the_tutorial_from_a_folder_to_a_tuned_index_runs(tmp_path, monkeypatch, retriever):
+    pytest.importorskip("layer_retriever_minilm")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RETRIEVER_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "notes").mkdir()
+    for page in (ROOT / "docs").glob("*.md"):
+        sections = re.split(r"^(?=## )", page.read_text(), flags=re.MULTILINE)
+        for number, section in enumerate(sections):
+            (tmp_path / "notes" / f"{page.stem}-{number}.md").write_text(section)
+    section = (ROOT / "docs/tuning.md").read_text().partition("\n## From a folder")[2]
+    (block,) = re.findall(r"^```\n(.*?)^```", section.partition("\n\n")[0] + "\n", re.M | re.S)
+    for line in block.splitlines():
+        command = shlex.split(line.replace("--minutes 30", "--minutes 1"))[1:]
+        if command[0] == "serve":
+            continue
+        done = retriever(*command)
+        assert done.code == 0, done.err
+        assert command[0] != "tune" or done.err.startswith("no judgments: settings are chosen by")
 
 
 def session(page, heading):

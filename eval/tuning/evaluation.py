@@ -1,0 +1,713 @@
+"""A collection of documents and questions, and the quality of pipelines on it, by arrays.
+
+What a pipeline computes is that of an index made with it: the same passages, terms, vectors, BM25
+and fusion of candidates. What pipelines share is computed once; vectors and values stay in the
+cache, so that a run that was interrupted continues.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eval.datasets.question_set import Question
+from eval.layers.search import PoolObjective
+from eval.layers.subsets import PairGrams, layer_subsets, pair_grams
+from eval.metrics.measures import PoolMeasures
+from eval.progress import Done, Progress
+from eval.qa.pools import HARD, Components, Floats
+from eval.settings import Loading
+from eval.tuning.pipeline import RANKING, Pipeline
+from eval.vectors import embed, layer_form, split_layers
+from retriever.documents import Document
+from retriever.documents.analyzer import Analyzer
+from retriever.documents.passages import cut_document, passage_text
+from retriever.encoders.computing import scale_to_unit
+from retriever.encoders.encoder import Encoder, ModelChoice
+from retriever.encoders.settings import EncoderSettings, Pooling, format_layers, resolve_layers
+from retriever.errors import ConfigError
+from retriever.files import whole_file
+from retriever.index.fit import PassageSample, measured_fit
+from retriever.search import BM25, Postings, SearchableSegment, SearchSettings
+from retriever.search.fusion import DEFAULT_WEIGHT, FusionSettings
+from retriever.training.sampling import JudgedPools
+from retriever.training.settings import HeadSettings, HeadTrainingSettings
+
+if TYPE_CHECKING:
+    from retriever.encoders.spec import EncoderSpec
+    from retriever.rerankers.head import Scorer, TrainedHead
+
+Vectors = NDArray[np.float32]
+Rows = NDArray[np.int64]
+Part = NDArray[np.bool_]
+_T = TypeVar("_T")
+
+_QUERIES_AT_ONCE = 256
+# Of the search for layers.
+_POOL, _PAIRS_AT_ONCE, _SETS_AT_ONCE, _LAYERED_QUESTIONS = 30, 4096, 256, 600
+_ALL_SETS, _FEW_LAYERS = 13, 3
+# Questions whose times are measured.
+_TIMED = 8
+# Parts of the training questions: each is mapped by what is learned from the others.
+_MAP_FOLDS = 3
+# A change of what is computed makes the values of earlier releases another's.
+_VERSION = 1
+
+
+class OutOfTimeError(Exception):
+    """The budget ended during a computation."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Collection:
+    """Documents by descending id, and questions that each have a relevant one among them.
+
+    Attributes:
+        pooled: whether each question ranks its own candidates instead of all documents.
+        rows: the place of each question in the collection that this one is a part of.
+    """
+
+    name: str
+    documents: tuple[Document, ...]
+    questions: tuple[Question, ...]
+    pooled: bool
+    rows: Rows
+
+    @classmethod
+    def of(
+        cls, name: str, documents: Sequence[Document], questions: Sequence[Question], pooled: bool
+    ) -> Collection:
+        """All documents and questions."""
+        ordered = tuple(sorted(documents, key=lambda one: one.id, reverse=True))
+        return cls(name, ordered, tuple(questions), pooled, np.arange(len(questions)))
+
+    def sample(self, documents: int, questions: int, seed: int = 0) -> Collection:
+        """A part: some questions, and the documents that are relevant to them with random ones."""
+        random = np.random.default_rng(seed)
+        rows = np.sort(random.permutation(len(self.questions))[:questions])
+        asked = tuple(self.questions[row] for row in rows)
+        if self.pooled:
+            return replace(self, questions=asked, rows=self.rows[rows])
+        kept = {id_ for one in asked for id_, grade in one.grades.items() if grade >= 1}
+        order = random.permutation(len(self.documents))[: max(0, documents - len(kept))]
+        kept |= {self.documents[place].id for place in order}
+        chosen = tuple(one for one in self.documents if one.id in kept)
+        return replace(self, documents=chosen, questions=asked, rows=self.rows[rows])
+
+    def digest(self) -> str:
+        """SHA-256 over documents, questions, pools and grades."""
+        found = hashlib.sha256()
+        for document in self.documents:
+            found.update(repr((document.id, document.title, document.text)).encode())
+        for one in self.questions:
+            found.update(
+                repr((one.id, one.text, one.candidates, sorted(one.grades.items()))).encode()
+            )
+        return found.hexdigest()
+
+
+class _Passages(NamedTuple):
+    """Texts of passages as they are encoded, and the (n,) ascending numbers of their documents."""
+
+    texts: list[str]
+    documents: Rows
+
+
+class _Lexicon(NamedTuple):
+    """Postings of all passages, and the terms of each question."""
+
+    segment: SearchableSegment
+    queries: list[list[str]]
+
+
+class _Candidates(NamedTuple):
+    """Candidate passages of all questions, by question, then document by descending id.
+
+    `starts` are the places where another document begins, `pools` the questions with these
+    documents; `rows` are numbers of passages.
+    """
+
+    components: Components
+    rows: Rows
+    starts: Rows
+    pools: list[Question]
+
+
+class _Recent:
+    """The last `most` things that were made, by key."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], _T]) -> _T:
+        """What was made for a key, or is made now."""
+        if key not in self._kept:
+            made = make()
+            while len(self._kept) >= self._most:
+                self._kept.popitem(last=False)
+            self._kept[key] = made
+        self._kept.move_to_end(key)
+        found: _T = self._kept[key]
+        return found
+
+
+class ArrayCache:
+    """Arrays by key, in a folder of the cache if there is one, and in memory."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._known: dict[str, Floats] = {}
+
+    def get(self, key: str, make: Callable[[], Floats]) -> Floats:
+        """The array of a key, which is made if there is none."""
+        if key in self._known:
+            return self._known[key]
+        path = self._folder and self._folder / f"{hashlib.sha256(key.encode()).hexdigest()}.npy"
+        found = None
+        if path is not None:
+            with suppress(OSError, ValueError, EOFError):
+                found = np.load(path, allow_pickle=False)
+        if found is None:
+            found = make()
+            if path is not None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with whole_file(path, "the cache") as new, new.open("wb") as file:
+                    np.save(file, found)
+        self._known[key] = found
+        return found
+
+
+class Evaluator:
+    """The quality, latency and size of pipelines on a collection, by one measure."""
+
+    def __init__(
+        self, collection: Collection, measure: str, loading: Loading, progress: Progress
+    ) -> None:
+        self.collection = collection
+        self.measure = measure
+        self.loading = loading
+        self.deadline = float("inf")
+        self.evaluated = 0
+        self._progress = progress
+        name = f"{_VERSION}-{measure}-{collection.digest()[:32]}"
+        self._arrays = ArrayCache(loading.cache and loading.cache / "tune" / name)
+        # Vectors of all layers are the largest, facts are single numbers.
+        self._states, self._dense, self._kept = _Recent(2), _Recent(6), _Recent(24)
+        self._encoders, self._facts = _Recent(6), _Recent(1_000)
+        self._texts = [one.text for one in collection.questions]
+
+    def values(self, pipeline: Pipeline, training: Part) -> Floats:
+        """(questions,) values of the measure; see `table`."""
+        ranking = RANKING.value(pipeline)
+        if pipeline.search.mode != "hybrid":
+            ranking = pipeline.search.mode, FusionSettings()
+        assert RANKING.values is not None
+        found: Floats = self.table(pipeline, training)[RANKING.values.index(ranking)]
+        return found
+
+    def table(self, pipeline: Pipeline, training: Part) -> Floats:
+        """(rankings, questions) values of the candidates of a pipeline, ranked in every way.
+
+        Of the (questions,) in `training` a query map is learned: for each of these from others of
+        them, for all others from all of them.
+        """
+        pipeline = pipeline.candidates
+        key = self._key(pipeline)
+        if pipeline.query_map:
+            key += hashlib.sha256(training.tobytes()).hexdigest()
+
+        def rank() -> Floats:
+            self.check_time()
+            self.evaluated += 1
+            return ranking_values(self.candidates(pipeline, training), self.measure)
+
+        return self._arrays.get(key, rank)
+
+    def check_time(self, _: object = None) -> None:
+        """Raise OutOfTimeError if the budget is used up."""
+        if time.monotonic() > self.deadline:
+            raise OutOfTimeError
+
+    def candidates(self, pipeline: Pipeline, training: Part) -> _Candidates:
+        """What is fused for each question."""
+        passages = self.passages(pipeline)
+        vectors, queries = self.vectors(pipeline)
+        if pipeline.query_map:
+            queries = self._mapped(pipeline, training)
+        lexicon = self._lexicon(pipeline)
+        depth, pooled = self._depth(pipeline), self.collection.pooled
+        numbers = {one.id: place for place, one in enumerate(self.collection.documents)}
+        nearest: list[Rows] = []
+        if not pooled:
+            key = ("nearest", str(pipeline.encoder), pipeline.passages, depth)
+            of_map = pipeline.query_map and training.tobytes()
+            nearest = self._kept.get((*key, of_map), lambda: nearest_rows(vectors, queries, depth))
+        rows, sizes, dense, bm25, matches = [], [], [], [], []
+        search = BM25([lexicon.segment], pipeline.search.bm25)
+        for number, terms in enumerate(lexicon.queries):
+            query = search.query(terms)
+            if pooled:
+                pool = self.collection.questions[number].candidates
+                chosen = np.array([numbers[id_] for id_ in pool], np.int64)
+            else:
+                chosen = np.union1d(nearest[number], query.search(depth).positions)
+            scores, matched = query.at(0, chosen)
+            rows.append(chosen)
+            sizes.append(len(chosen))
+            dense.append(vectors[chosen] @ queries[number])
+            bm25.append(scores)
+            matches.append(matched)
+        components = Components(
+            tuple(sizes),
+            np.concatenate(dense).astype(np.float64),
+            np.concatenate(bm25),
+            np.concatenate(matches),
+        )
+        return self._gathered(components, np.concatenate(rows), passages.documents)
+
+    def _gathered(self, components: Components, rows: Rows, documents: Rows) -> _Candidates:
+        numbers = documents[rows]
+        asked = np.repeat(np.arange(len(components.sizes)), components.sizes)
+        begins = np.ones(len(rows), np.bool_)
+        begins[1:] = (numbers[1:] != numbers[:-1]) | (asked[1:] != asked[:-1])
+        starts = np.flatnonzero(begins)
+        found: list[list[str]] = [[] for _ in components.sizes]
+        ids = self.collection.documents
+        for question, number in zip(asked[starts].tolist(), numbers[starts].tolist(), strict=True):
+            found[question].append(ids[number].id)
+        pools = [
+            replace(one, candidates=tuple(ids))
+            for one, ids in zip(self.collection.questions, found, strict=True)
+        ]
+        return _Candidates(components, rows, starts, pools)
+
+    def _depth(self, pipeline: Pipeline) -> int:
+        """As the engine deepens it for the ranks that the measure reads."""
+        _, at, cutoff = self.measure.partition("@")
+        return max(2 * int(cutoff) if at else 200, pipeline.search.depth)
+
+    def passages(self, pipeline: Pipeline) -> _Passages:
+        """The passages of all documents, as an index has them."""
+        documents = self.collection.documents
+        if self.collection.pooled:
+            return _Passages([one.text for one in documents], np.arange(len(documents)))
+        encoder = self._encoder(str(self._passage_encoder(pipeline.encoder)))
+
+        def cut() -> _Passages:
+            texts, numbers = [], []
+            for number, document in enumerate(documents):
+                if number % 64 == 0:
+                    self.check_time()
+                for spans, _, _ in cut_document(document, encoder, pipeline.passages):
+                    texts += [
+                        passage_text(document, one, pipeline.passages.context) for one in spans
+                    ]
+                    numbers += [number] * len(spans)
+            return _Passages(texts, np.array(numbers, np.int64))
+
+        return self._kept.get(self._division(pipeline), cut)
+
+    def _division(self, pipeline: Pipeline) -> Hashable:
+        """What passages depend on."""
+        if self.collection.pooled:
+            return "pools"
+        asked = pipeline.encoder
+        return asked.model, asked.static, asked.max_length, asked.passage_prompt, pipeline.passages
+
+    def _lexicon(self, pipeline: Pipeline) -> _Lexicon:
+        passages = self.passages(pipeline)
+
+        def build() -> _Lexicon:
+            analyzer, held = Analyzer(pipeline.analyzer), Counter[str]()
+            terms = []
+            for text in passages.texts:
+                found, languages = analyzer.analyzed(text)
+                terms.append(found)
+                held.update(languages)
+            if self.collection.pooled:
+                held.clear()
+            segment = SearchableSegment(Postings.build(terms))
+            return _Lexicon(segment, [analyzer.query_tokens(one, held) for one in self._texts])
+
+        return self._kept.get(("terms", pipeline.analyzer, self._division(pipeline)), build)
+
+    def vectors(self, pipeline: Pipeline) -> tuple[Vectors, Vectors]:
+        """(n, d) of passages, and (q, d) of questions."""
+        return self._dense.get(
+            (str(pipeline.encoder), pipeline.passages),
+            lambda: self._computed_vectors(pipeline),
+        )
+
+    def _computed_vectors(self, pipeline: Pipeline) -> tuple[Vectors, Vectors]:
+        asked = pipeline.encoder
+        layered = self.layered(asked)
+        if layered is None:
+            return self._embedded(pipeline, asked)
+        states = self.states(pipeline)
+        layers = resolve_layers(asked.layers or "last", states[0].shape[1] - 1)
+        return tuple(  # type: ignore[return-value]
+            fused_layers(one, layers, asked.fusion or "mean", asked.normalize is not False)
+            for one in states
+        )
+
+    def _mapped(self, pipeline: Pipeline, training: Part) -> Vectors:
+        """(q, d) vectors of questions, each by a map that was not trained on it."""
+        from retriever.rerankers.head import QueryMap
+
+        _, queries = self.vectors(pipeline)
+        plain = pipeline.put(query_map=False)
+
+        def learn() -> Vectors:
+            found = np.array(queries)
+            known = np.flatnonzero(training)
+            fold = np.random.default_rng(0).permutation(len(known)) % _MAP_FOLDS
+            parts = [(known[fold != number], known[fold == number]) for number in range(_MAP_FOLDS)]
+            for rows, asked in [*parts, (known, np.flatnonzero(~training))]:
+                if len(asked):
+                    self.check_time()
+                    head = self.trained_map(plain, rows).head
+                    matrix = head.matrix.detach().numpy()
+                    found[asked] = QueryMap(matrix)(queries[asked])
+            return found
+
+        return self._dense.get(
+            ("mapped", str(plain.encoder), plain.passages, training.tobytes()), learn
+        )
+
+    def trained_map(self, pipeline: Pipeline, rows: Rows) -> TrainedHead:
+        """A bilinear head trained on questions, of which a fifth chooses the epoch."""
+        from retriever.rerankers.head import train_head
+
+        vectors, queries = self.vectors(pipeline)
+        numbers = self.passages(pipeline).documents
+        place = {one.id: number for number, one in enumerate(self.collection.documents)}
+        nearest: list[Rows] | None = None
+        if not self.collection.pooled:
+            nearest = self._kept.get(
+                ("negatives", str(pipeline.encoder), pipeline.passages),
+                lambda: nearest_rows(vectors, queries, HARD),
+            )
+        positives, negatives = [], []
+        for row in rows.tolist():
+            one = self.collection.questions[row]
+            relevant = [
+                place[id_] for id_, grade in one.grades.items() if grade > 0 and id_ in place
+            ]
+            pool = (
+                [place[id_] for id_ in one.candidates] if nearest is None else nearest[row].tolist()
+            )
+            negatives.append([n for n in pool if numbers[n] not in relevant])
+            # Of a document, the passage that is nearest.
+            parts = [np.flatnonzero(numbers == document) for document in relevant]
+            near = [part[(vectors[part] @ queries[row]).argmax()] for part in parts if len(part)]
+            positives.append([int(one) for one in near])
+        pools = JudgedPools.of(positives, negatives, len(vectors))
+        dev, rest = np.arange(0, len(rows), 5), np.flatnonzero(np.arange(len(rows)) % 5)
+        lists = [positives[n] + negatives[n] for n in dev]
+        asked_rows = np.repeat(rows[dev], [len(one) for one in lists])
+        passage_rows = np.concatenate(lists).astype(np.int64)
+        judged = [[1] * len(positives[n]) + [0] * len(negatives[n]) for n in dev]
+        measures = PoolMeasures([_question(one) for one in judged], ["AP"])
+
+        def score(scorer: Scorer) -> float:
+            self.check_time()
+            found = scorer(queries, vectors, asked_rows, passage_rows)
+            return float(measures(found.astype(np.float64))["AP"].mean())
+
+        return train_head(
+            HeadTrainingSettings(),
+            HeadSettings(),
+            queries[rows[rest]],
+            vectors,
+            pools.part(rest),
+            score,
+        )
+
+    def spec(self, pipeline: Pipeline) -> EncoderSpec:
+        """The specification of its encoder."""
+        return self._encoder(str(pipeline.encoder)).spec
+
+    def states(self, pipeline: Pipeline) -> tuple[Vectors, Vectors]:
+        """(n, layers, width) pooled hidden states of passages, and (q, layers, width)."""
+        layered = self.layered(pipeline.encoder)
+        assert layered is not None
+        found = self._states.get(
+            ("states", str(layered), pipeline.passages), lambda: self._embedded(pipeline, layered)
+        )
+        depth = self.depth(pipeline.encoder)
+        return split_layers(found[0], depth), split_layers(found[1], depth)
+
+    def layered(self, asked: EncoderSettings) -> EncoderSettings | None:
+        """The encoder of every hidden state of the same model; None if it has no such states."""
+        if asked.static or asked.head or asked.fusion == "sbert-wk":
+            return None
+        plain = replace(asked, layers=None, fusion=None, normalize=None)
+
+        def find() -> EncoderSettings | None:
+            try:
+                spec = self._encoder(str(plain)).spec
+                pooling: Pooling | None = spec.settings.pooling
+                if spec.settings.head or pooling is None:
+                    return None
+                form = EncoderSettings(**{**plain.named, "pooling": None})
+                found = layer_form(str(form), pooling)
+                self._encoder(found)
+            except ConfigError:
+                return None
+            from retriever.encoders.settings import parse_encoder
+
+            return parse_encoder(found)
+
+        return self._facts.get(("layered", str(plain)), find)
+
+    def depth(self, asked: EncoderSettings) -> int:
+        """Transformer layers of a model with hidden states."""
+        layered = self.layered(asked)
+        plain = self._encoder(str(replace(asked, layers=None, fusion=None, normalize=None)))
+        width = plain.spec.dimensions
+        return self._encoder(str(layered)).spec.dimensions // width - 1
+
+    def _embedded(self, pipeline: Pipeline, asked: EncoderSettings) -> tuple[Vectors, Vectors]:
+        texts = self.passages(pipeline).texts
+        wanted = list(range(len(texts)))
+        if self.collection.pooled:
+            pooled = {id_ for one in self.collection.questions for id_ in one.candidates}
+            wanted = [n for n, one in enumerate(self.collection.documents) if one.id in pooled]
+        encoder = self._encoder(str(self._passage_encoder(asked)))
+        questions = self._encoder(str(replace(asked, passage_prompt=None)))
+        cache, name = self.loading.cache, str(asked).partition("::layers=all")[0]
+        done = self._timed(self._progress(f"encoding with {name}", len(wanted)))
+        found = embed(encoder, [texts[row] for row in wanted], cache, done=done).vectors
+        vectors = np.zeros((len(texts), found.shape[1]), np.float32)
+        vectors[wanted] = found
+        return vectors, embed(questions, self._texts, cache, query=True).vectors
+
+    def _timed(self, done: Done) -> Done:
+        def count(steps: int) -> None:
+            done(steps)
+            self.check_time()
+
+        return count
+
+    def _encoder(self, form: str) -> Encoder:
+        return self._encoders.get(form, lambda: self.loading.load(form))
+
+    @staticmethod
+    def _passage_encoder(asked: EncoderSettings) -> EncoderSettings:
+        return replace(asked, query_prompt=None)
+
+    def _key(self, pipeline: Pipeline) -> str:
+        weights = self._facts.get(
+            ("weights", pipeline.encoder.model),
+            lambda: ModelChoice(str(pipeline.encoder)).weights(),
+        )
+        return f"{weights} {pipeline}"
+
+    def default_weight(self, pipeline: Pipeline) -> float:
+        """The weight of the embeddings that an index of these documents would have."""
+        if self.collection.pooled:
+            return DEFAULT_WEIGHT
+        sample = PassageSample()
+        texts = self.passages(pipeline).texts
+        for text in texts:
+            sample.take(hashlib.blake2b(text.encode(), digest_size=16).digest(), text)
+        encoder = self._encoder(str(pipeline.encoder))
+        fit = measured_fit(sample.texts, encoder, Analyzer(pipeline.analyzer), len(texts))
+        return DEFAULT_WEIGHT if fit is None else fit.weight
+
+    def _fact(self, name: str, pipeline: Pipeline, find: Callable[[Pipeline], float]) -> float:
+        """A number that stays in the cache."""
+        key = f"{name} {self._key(pipeline)}"
+        return float(self._arrays.get(key, lambda: np.array(find(pipeline))))
+
+    def megabytes(self, pipeline: Pipeline) -> float:
+        """The size of an index: vectors, postings and texts, in 10^6 bytes."""
+        return self._fact("size", pipeline.put(search=SearchSettings()), self._megabytes)
+
+    def milliseconds(self, pipeline: Pipeline) -> float:
+        """The median time of a question, in a process that has loaded the encoder."""
+        return self._fact("time", pipeline, self._milliseconds)
+
+    def _megabytes(self, pipeline: Pipeline) -> float:
+        passages = self.passages(pipeline)
+        asked, layered = pipeline.encoder, self.layered(pipeline.encoder)
+        width = self._encoder(str(asked)).spec.dimensions
+        if layered is not None and asked.fusion == "concat":
+            width = self._encoder(str(replace(asked, layers=None, fusion=None))).spec.dimensions
+            width *= len(resolve_layers(asked.layers or "last", self.depth(asked)))
+        postings = self._lexicon(pipeline).segment.postings
+        held = int(postings.document_frequencies().sum())
+        text = sum(len(one.text.encode()) for one in self.collection.documents)
+        return (4 * width * len(passages.texts) + 5 * held + text) / 1e6
+
+    def _milliseconds(self, pipeline: Pipeline) -> float:
+        asked, mode = self._texts[:_TIMED], pipeline.search.mode
+        total = 0.0
+        if mode != "bm25":
+            form = pipeline.encoder
+            layered, share = self.layered(form), 1.0
+            if layered is not None:
+                depth = self.depth(form)
+                share = max(*resolve_layers(form.layers or "last", depth), 0.5) / depth
+                form = replace(form, layers=None, fusion=None)
+            encoder = self._encoder(str(replace(form, passage_prompt=None)))
+            total += share * self._facts.get(
+                ("encode", str(form)),
+                lambda: _median_ms(lambda one: encoder.encode([one], query=True), asked),
+            )
+        vectors, embedded = self.vectors(pipeline)
+        lexicon, depth = self._lexicon(pipeline), self._depth(pipeline)
+
+        def search(number: int) -> None:
+            if mode != "bm25":
+                nearest_rows(vectors, embedded[number : number + 1], depth)
+            if mode != "dense":
+                query = BM25([lexicon.segment], pipeline.search.bm25).query(lexicon.queries[number])
+                query.search(depth)
+
+        key = ("search", vectors.shape, pipeline.analyzer, depth, mode, pipeline.passages)
+        return total + self._facts.get(key, lambda: _median_ms(search, range(len(asked))))
+
+    def layer_choices(self, pipeline: Pipeline, training: Part, best: int) -> tuple[Any, ...]:
+        """Values of the knob of layers: the `best` sets of layers by the values of some questions,
+        whose means rank the candidates of the pipeline by cosine, and two as concatenations.
+        """
+        if self.layered(pipeline.encoder) is None:
+            return ()
+        depth = self.depth(pipeline.encoder)
+        key = ("sets", str(self.layered(pipeline.encoder)), pipeline.passages)
+        asked, values = self._facts.get(key, lambda: self._layer_values(pipeline, training))
+        subsets = layer_subsets(depth + 1, None if depth < _ALL_SETS else _FEW_LAYERS)
+        means = np.round(values[:, training[asked]].mean(axis=1), 12)
+        order = np.argsort(-means, kind="stable")[:best].tolist()
+        sets = [format_layers(subsets.layers(place), depth) for place in order]
+        several = [one for one in sets if len(resolve_layers(one, depth)) > 1]
+        return (*((one, None) for one in sets), *((one, "concat") for one in several[:2]))
+
+    def _layer_values(self, pipeline: Pipeline, training: Part) -> tuple[Rows, Floats]:
+        """Some questions, and (sets of layers, questions) values of the candidates by cosine."""
+        states, queries = self.states(pipeline)
+        candidates = self.candidates(pipeline, training)
+        documents = self.passages(pipeline).documents
+        ends = np.cumsum(candidates.components.sizes)
+        strength = candidates.components.fused(FusionSettings())
+        asked = np.arange(len(queries))[:_LAYERED_QUESTIONS]
+        pools, left, right = [], [], []
+        for number in asked.tolist():
+            first = int(ends[number]) - candidates.components.sizes[number]
+            grades = self.collection.questions[number].grades
+            part = np.arange(first, ends[number])
+            best = part[np.argsort(-strength[part], kind="stable")[:_POOL]]
+            ids = [self.collection.documents[n].id for n in documents[candidates.rows[best]]]
+            pools.append(_question([grades.get(id_, 0) for id_ in ids]))
+            left.append(np.full(len(best), number))
+            right.append(candidates.rows[best])
+        asked_rows, rows = np.concatenate(left), np.concatenate(right)
+        grams = []
+        for start in range(0, len(rows), _PAIRS_AT_ONCE):
+            self.check_time()
+            pairs = slice(start, start + _PAIRS_AT_ONCE)
+            grams.append(pair_grams(queries[asked_rows[pairs]], states[rows[pairs]]).triangles)
+        joined = PairGrams(states.shape[1], np.concatenate(grams, axis=2))
+        depth = states.shape[1] - 1
+        masks = layer_subsets(depth + 1, None if depth < _ALL_SETS else _FEW_LAYERS).masks
+        objective = PoolObjective(pools, self.measure)
+        values = []
+        for start in range(0, len(masks), _SETS_AT_ONCE):
+            self.check_time()
+            cosines = joined.cosines(masks[start : start + _SETS_AT_ONCE])
+            values.append(objective.per_question(cosines))
+        return asked, np.concatenate(values)
+
+
+def _question(grades: Sequence[int]) -> Question:
+    """A question with candidates of these grades."""
+    names = tuple(f"{len(grades) - place:06}" for place in range(len(grades)))
+    return Question("", "", names, dict(zip(names, grades, strict=True)))
+
+
+def nearest_rows(vectors: Vectors, queries: Vectors, depth: int) -> list[Rows]:
+    """For each query, the numbers of the `depth` passages with the greatest product."""
+    found: list[Rows] = []
+    depth = min(depth, len(vectors))
+    for start in range(0, len(queries), _QUERIES_AT_ONCE):
+        scores = queries[start : start + _QUERIES_AT_ONCE] @ vectors.T
+        found += list(np.argpartition(-scores, depth - 1, axis=1)[:, :depth].astype(np.int64))
+    return found
+
+
+def fused_layers(states: Vectors, layers: Sequence[int], fusion: str, normalize: bool) -> Vectors:
+    """(n, layers, width) hidden states to (n, d) vectors of an encoder with these settings."""
+    chosen = states[:, list(layers)]
+    match fusion:
+        case "concat":
+            fused = chosen.reshape(len(chosen), -1)
+        case "max":
+            fused = chosen.max(axis=1)
+        case _:
+            fused = chosen.mean(axis=1)
+    found = np.ascontiguousarray(fused, np.float32)
+    if normalize:
+        found = found.copy() if found.base is not None else found
+        scale_to_unit(found)
+    return found
+
+
+def ranking_values(candidates: _Candidates, measure: str) -> Floats:
+    """(rankings, questions) values of every value of the knob `RANKING`."""
+    assert RANKING.values is not None
+    components, starts = candidates.components, candidates.starts
+    normalized = {
+        (name, weight): components.fused(FusionSettings(alpha=weight, normalization=name))
+        for name in ("min-max", "z-score")
+        for weight in (0.0, 1.0)
+    }
+    measures = PoolMeasures(candidates.pools, [measure])
+    matched, pools = _matched(candidates)
+    of_words = PoolMeasures(pools, [measure])
+    found = []
+    for mode, fusion in RANKING.values:
+        if mode == "bm25":
+            scores = np.maximum.reduceat(components.bm25, starts)[matched]
+            found.append(of_words(scores)[measure])
+            continue
+        if mode == "dense":
+            scores = components.dense
+        elif fusion.method == "rrf":
+            scores = components.fused(fusion)
+        else:
+            name, alpha = fusion.normalization, fusion.alpha
+            scores = alpha * normalized[name, 1.0] + (1 - alpha) * normalized[name, 0.0]
+        found.append(measures(np.maximum.reduceat(scores, starts))[measure])
+    return np.stack(found)
+
+
+def _matched(candidates: _Candidates) -> tuple[NDArray[np.bool_], list[Question]]:
+    """Which documents hold a term of their question, and the questions with these alone."""
+    matched = np.logical_or.reduceat(candidates.components.matches, candidates.starts)
+    pools, place = [], 0
+    for one in candidates.pools:
+        held = matched[place : (place := place + len(one.candidates))]
+        ids = tuple(id_ for id_, kept in zip(one.candidates, held.tolist(), strict=True) if kept)
+        pools.append(replace(one, candidates=ids))
+    return matched, pools
+
+
+def _median_ms(call: Callable[[Any], object], arguments: Sequence[Any]) -> float:
+    call(arguments[0])
+    times = []
+    for one in arguments:
+        start = time.perf_counter()
+        call(one)
+        times.append(time.perf_counter() - start)
+    return 1000 * float(np.median(times))

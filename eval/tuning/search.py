@@ -1,0 +1,246 @@
+"""The search over pipelines: knob after knob, by several choosers that see different questions.
+
+A chooser sees the values of its training questions alone. It turns one knob after the other, in the
+order of `KNOBS`, and keeps a value if the mean over its questions rises by more than the standard
+error of the rise. Values that need new vectors are tried on a part of the documents first, and the
+best third of them on all (successive halving, Jamieson and Talwalkar 2016). All choosers advance
+together, so that when the budget ends, each has come equally far.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from eval.metrics.comparison import SIGNIFICANT
+from eval.metrics.significance import randomization_test
+from eval.qa.pools import Floats
+from eval.settings import Resampling, TuneSettings
+from eval.tuning.evaluation import Evaluator, OutOfTimeError, Part
+from eval.tuning.pipeline import KNOBS, RANKING, Knob, Pipeline, turned_knobs
+from eval.tuning.result import Tried
+from retriever.encoders.settings import parse_encoder
+from retriever.errors import ConfigError
+
+# Documents and questions of the part on which dear values are tried first.
+SMALL_DOCUMENTS, SMALL_QUESTIONS = 1_000, 300
+_ROUNDS = 3
+_LAYER_SETS = 6
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chooser:
+    """(questions,) those that a choice may see, and those that it is tested on."""
+
+    training: Part
+    test: Part
+
+
+def divided(questions: int, folds: int, seed: int) -> list[Chooser]:
+    """A chooser for each fold, which is tested on it, and one for all questions at the end."""
+    fold = np.random.default_rng(seed).permutation(questions) % folds
+    parts = [Chooser(fold != number, fold == number) for number in range(folds)]
+    return [*parts, Chooser(np.ones(questions, np.bool_), np.zeros(questions, np.bool_))]
+
+
+@dataclass(eq=False)
+class Search:
+    """The state of a search: what each chooser has come to; `defaults` is where it began.
+
+    `full` ranks all documents, `small` a part of them if there are many; `ended` says that the
+    budget ended before the search did.
+    """
+
+    full: Evaluator
+    small: Evaluator | None
+    choosers: Sequence[Chooser]
+    defaults: Pipeline
+    settings: TuneSettings
+    ended: bool = False
+
+    def __post_init__(self) -> None:
+        self.found = [self.defaults for _ in self.choosers]
+        # What the last chooser tried on all documents, each with its best ranking.
+        self.tried: dict[Pipeline, Tried] = {}
+
+    def run(self) -> None:
+        """Search until no knob helps any chooser, or the budget ends."""
+        try:
+            if self.settings.strategy == "random":
+                self._draw()
+            else:
+                self._turn()
+        except OutOfTimeError:
+            self.ended = True
+
+    def _turn(self) -> None:
+        for turn in range(_ROUNDS):
+            before = list(self.found)
+            for knob in KNOBS:
+                if not (knob.of_corpus and self.full.collection.pooled):
+                    self._turn_knob(knob, first=turn == 0)
+            if self.found == before:
+                return
+
+    def _turn_knob(self, knob: Knob, *, first: bool) -> None:
+        if knob is RANKING:
+            for number, current in enumerate(self.found):
+                self._consider(number, [current])
+            return
+        if knob.cost == "vectors" and not first:
+            return
+        for number, options in enumerate(self._options(knob)):
+            if knob.cost == "vectors" and self.small is not None:
+                promising = self._promising(number, options)
+                self._consider(number, promising)
+            else:
+                self._consider(number, options, strict=knob.cost == "map")
+
+    def _options(self, knob: Knob) -> Iterator[list[Pipeline]]:
+        """The pipelines with other values of a knob, for each chooser."""
+        if knob.name == "layers":
+            for number, current in enumerate(self.found):
+                training = self.choosers[number].training
+                values = self.full.layer_choices(current, training, _LAYER_SETS)
+                yield list(knob.choices(current, values))
+        elif knob.values is not None:
+            for current in self.found:
+                yield list(knob.choices(current))
+        else:
+            values = self._encoders()
+            for current in self.found:
+                yield list(knob.choices(current, values))
+
+    def _encoders(self) -> tuple[tuple[Any, ...], ...]:
+        return tuple((parse_encoder(one),) for one in self.settings.encoders)
+
+    def _promising(self, number: int, options: list[Pipeline]) -> list[Pipeline]:
+        """The best third of pipelines on a part of the documents, of those that help there."""
+        small, training = self.small, self.choosers[number].training
+        assert small is not None
+        part = training[small.collection.rows]
+        least = small.table(self.found[number], part)[:, part].mean(axis=1).max()
+        gains: list[tuple[float, int, Pipeline]] = []
+        for one in filter(self.fits, options):
+            gain = float(small.table(one, part)[:, part].mean(axis=1).max() - least)
+            if gain > 0:
+                gains.append((-gain, len(gains), one))
+        return [one for _, _, one in sorted(gains)[: max(1, len(options) // 3)]]
+
+    def _consider(self, number: int, options: Sequence[Pipeline], *, strict: bool = False) -> None:
+        """Let a chooser take the best of some pipelines, with the best ranking of each.
+
+        A strict choice needs a significant rise.
+        """
+        training = self.choosers[number].training
+        current = self.found[number]
+        best, best_values = current, self.full.values(current, training)[training]
+        least = best_values
+        for option in options:
+            if not self.fits(option):
+                continue
+            table = self.full.table(option, training)[:, training]
+            place = int(table.mean(axis=1).argmax())
+            assert RANKING.values is not None
+            ranked = RANKING.turned(option, RANKING.values[place])
+            if number == len(self.choosers) - 1:
+                self.tried[ranked] = self.tried_one(ranked, float(table[place].mean()))
+            if table[place].mean() > best_values.mean() and self._rises(
+                table[place] - least, strict=strict
+            ):
+                best, best_values = ranked, table[place]
+        self.found[number] = best
+
+    def _rises(self, differences: Floats, *, strict: bool) -> bool:
+        """Whether the mean is more than its standard error above 0, or significantly."""
+        mean, resampling = float(differences.mean()), self.settings.resampling
+        if strict:
+            p = randomization_test(differences, resampling.resamples, resampling.seed)
+            return mean > 0 and p < SIGNIFICANT
+        return mean > float(differences.std(ddof=1)) / math.sqrt(len(differences))
+
+    def tried_one(self, pipeline: Pipeline, quality: float) -> Tried:
+        """A pipeline with what it takes."""
+        latency, size = self.full.milliseconds(pipeline), self.full.megabytes(pipeline)
+        return Tried(pipeline, quality, latency, size)
+
+    def fits(self, pipeline: Pipeline) -> bool:
+        """Whether a pipeline can be made, within the limits of size and latency."""
+        size, latency = self.settings.max_size, self.settings.max_latency
+        try:
+            self.full.spec(pipeline)
+        except ConfigError:
+            # Such as a longer window than the model reads.
+            return False
+        if size is not None and self.full.megabytes(pipeline) > size:
+            return False
+        return latency is None or self.full.milliseconds(pipeline) <= latency
+
+    def _draw(self) -> None:
+        """Random search (Bergstra and Bengio 2012): every knob has a random value each time."""
+        random = np.random.default_rng(self.settings.resampling.seed)
+        depth = None
+        if self.full.layered(self.defaults.encoder) is not None:
+            depth = self.full.depth(self.defaults.encoder)
+        while True:
+            drawn = self.defaults
+            for knob in KNOBS:
+                if knob.name == "layers" and depth is not None:
+                    chosen = np.flatnonzero(random.integers(0, 2, depth + 1))
+                    named = ",".join(map(str, chosen)) or None
+                    values: tuple[tuple[Any, ...], ...] = ((named, None), (None, None))
+                elif knob.values is None:
+                    values = self._encoders()
+                else:
+                    values = knob.values
+                options = [drawn, *knob.choices(drawn, values)]
+                drawn = options[random.integers(len(options))]
+            if not self.fits(drawn):
+                continue
+            for number, chooser in enumerate(self.choosers):
+                part = chooser.training
+                new, known = (
+                    self.full.values(one, part)[part].mean() for one in (drawn, self.found[number])
+                )
+                if new > known:
+                    self.found[number] = drawn
+
+
+def is_no_worse(differences: Floats, margin: float, resampling: Resampling) -> bool:
+    """Whether a mean difference is above -`margin`, by a one-sided test at 5%."""
+    moved = differences + margin
+    p = randomization_test(moved, resampling.resamples, resampling.seed)
+    return bool(moved.mean() > 0 and p / 2 < 0.05)
+
+
+def simplest(
+    evaluator: Evaluator, best: Pipeline, defaults: Pipeline, part: Part, settings: TuneSettings
+) -> Pipeline:
+    """The pipeline with the fewest knobs turned that is no worse than the best on a part.
+
+    Knobs are set back one after the other, each time the one that costs least, as long as the
+    result is no worse by the margin.
+    """
+    values = evaluator.values(best, part)[part]
+    found, margin = best, settings.margin / 100
+    while turned := turned_knobs(found, defaults):
+        options: list[tuple[float, int, Pipeline]] = []
+        for knob in turned:
+            option = set_back(knob, found, defaults)
+            mean = float(evaluator.values(option, part)[part].mean())
+            options.append((mean, -len(options), option))
+        _, _, option = max(options)
+        differences = evaluator.values(option, part)[part] - values
+        if not is_no_worse(differences, margin, settings.resampling):
+            return found
+        found = option
+    return found
+
+
+def set_back(knob: Knob, pipeline: Pipeline, defaults: Pipeline) -> Pipeline:
+    """The pipeline with a knob as in the defaults."""
+    return knob.turned(pipeline, knob.value(defaults))

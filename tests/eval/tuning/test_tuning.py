@@ -1,0 +1,224 @@
+"""Tuning: values are those of an index, no choice sees what it is tested on, and runs continue."""
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from eval import Pipeline, QuestionSet, TuneSettings, evaluate, tune
+from eval.datasets.question_set import Question
+from eval.progress import silent
+from eval.settings import Loading, Resampling
+from eval.tuning import evaluation
+from eval.tuning.evaluation import Collection, Evaluator
+from eval.tuning.result import needed_questions
+from eval.tuning.search import Search, divided, is_no_worse
+from retriever import Index
+from retriever.documents import Document
+from retriever.errors import BadInputError, ConfigError
+from retriever.search.fusion import FusionSettings
+
+QUICK = Resampling(200, 0)
+
+
+def text(chance, words):
+    return " ".join(f"w{word}" for word in np.minimum(chance.zipf(1.3, words), 199))
+
+
+def made(documents=60, questions=40, seed=0):
+    """Questions that repeat words of one long document among others."""
+    chance = np.random.default_rng(seed)
+    corpus = [
+        Document(f"d{number}", text(chance, 40), f"w{number} title") for number in range(documents)
+    ]
+    asked = []
+    for number in range(questions):
+        chosen = corpus[chance.integers(documents)]
+        words = [*chance.choice(chosen.text.split(), 3), text(chance, 2)]
+        asked.append(Question(f"q{number}", " ".join(words), (), {chosen.id: 1}))
+    return corpus, asked
+
+
+@pytest.fixture
+def model(tiny_models):
+    return f"{tiny_models['bert']}::max-length=24"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"search.fusion": FusionSettings(alpha=0.25, normalization="z-score")},
+        # Not rrf, whose equal scores an index cuts in the order of ids, and trec_eval in the other.
+        {"search.mode": "bm25", "search.bm25.k1": 0.6, "search.bm25.b": 0.2},
+        {"search.mode": "dense", "encoder.layers": "0,2"},
+        {"encoder.layers": "0,1", "encoder.fusion": "concat", "passages.context": "none"},
+        {"encoder.pooling": "cls", "passages.overlap": 0, "analyzer.stemming": False},
+        {"encoder.query_prompt": "w7 ", "encoder.max_length": 16, "search.bm25.variant": "bm25l"},
+    ],
+    ids=str,
+)
+def test_values_are_those_of_an_index_with_the_same_settings(changes, model, tmp_path):
+    from retriever.encoders.settings import parse_encoder
+
+    corpus, asked = made()
+    start = Pipeline(parse_encoder(model)).put(**{"search.fusion.alpha": 0.6})
+    pipeline = start.put(**changes)
+    collection = Collection.of("made", corpus, asked, pooled=False)
+    values = Evaluator(collection, "nDCG@10", Loading(), silent).values(
+        pipeline, np.ones(len(asked), bool)
+    )
+    with Index.create(
+        tmp_path / "index",
+        pipeline.encoder,
+        dtype="float32",
+        analyzer=pipeline.analyzer,
+        passages=pipeline.passages,
+    ) as index:
+        index.add(corpus)
+        hits = index.search_many([one.text for one in asked], pipeline.search)
+        run = {
+            one.id: {hit.id: hit.score for hit in found}
+            for one, found in zip(asked, hits, strict=True)
+        }
+    expected = evaluate(run, {one.id: one.grades for one in asked}, ["nDCG@10"])
+    assert values == pytest.approx(list(expected.per_query["nDCG@10"].values()), abs=1e-6)
+
+
+def test_pools_have_the_values_of_eval_qa(model, tmp_path):
+    from eval import QASettings, rank_systems
+
+    corpus, asked = made()
+    chance = np.random.default_rng(1)
+    pooled = []
+    for one in asked:
+        others = chance.choice([document.id for document in corpus], 7, replace=False).tolist()
+        ids = tuple(sorted({*others, *one.grades}, reverse=True))
+        pooled.append(replace(one, candidates=ids))
+    questions = QuestionSet("made", "test", tuple(pooled), {one.id: one.text for one in corpus})
+    result = rank_systems(questions, ["hybrid:0.3"], QASettings(model, measures=("AP",)))
+    collection = Collection.of("made", corpus, pooled, pooled=True)
+    from retriever.encoders.settings import parse_encoder
+
+    pipeline = Pipeline(parse_encoder(model)).put(**{"search.fusion.alpha": 0.3})
+    values = Evaluator(collection, "AP", Loading(), silent).values(
+        pipeline, np.ones(len(asked), bool)
+    )
+    assert values == pytest.approx(result.comparison.values["AP"][0], abs=1e-6)
+
+
+def searched(asked, corpus, model, tests):
+    collection = Collection.of("made", corpus, asked, pooled=False)
+    settings = TuneSettings(encoders=(model,), resampling=QUICK)
+    from retriever.encoders.settings import parse_encoder
+
+    defaults = Pipeline(parse_encoder(model)).put(**{"search.fusion.alpha": 0.6})
+    full = Evaluator(collection, "nDCG@10", Loading(), silent)
+    search = Search(full, None, tests, defaults, settings)
+    search.run()
+    return search
+
+
+@pytest.mark.soak
+@pytest.mark.soak
+def test_no_choice_sees_the_judgments_of_what_it_is_tested_on(model):
+    corpus, asked = made(30, 24)
+    choosers = divided(len(asked), 2, 0)
+    plain = searched(asked, corpus, model, choosers).found
+    hidden = choosers[0].test
+    changed = [
+        replace(one, grades={corpus[0].id: 1}) if hide else one
+        for one, hide in zip(asked, hidden, strict=True)
+    ]
+    found = searched(changed, corpus, model, choosers).found
+    assert found[0] == plain[0]
+    assert plain[0] != searched(changed, corpus, model, choosers).defaults
+
+
+def test_folds_test_each_question_once_and_the_last_choice_none():
+    choosers = divided(23, 5, 3)
+    assert sum(one.test.astype(int) for one in choosers[:-1]).tolist() == [1] * 23
+    assert not any((one.training & one.test).any() for one in choosers)
+    assert choosers[-1].training.all()
+
+
+@pytest.mark.soak
+def test_a_run_continues_from_its_cache_and_keeps_its_budget(model, tmp_path, monkeypatch):
+    corpus, asked = made(30, 24)
+    files = write_files(tmp_path, corpus, asked)
+    settings = TuneSettings(
+        encoders=(model,), folds=2, loading=Loading(cache=tmp_path / "cache"), resampling=QUICK
+    )
+    settings = replace(settings, queries=files[1], qrels=files[2])
+    # Ends in the middle of the search.
+    clock = time.monotonic()
+    calls = iter(range(10**9))
+    monkeypatch.setattr(evaluation.time, "monotonic", lambda: clock + 4.0 * next(calls))
+    first = tune(files[0], replace(settings, minutes=10.0))
+    monkeypatch.undo()
+    assert "budget of 10 minutes ended" in " ".join(first.remarks)
+    encoded = []
+    monkeypatch.setattr(
+        evaluation, "embed", lambda *rest, **more: encoded.append(rest) or EMBED(*rest, **more)
+    )
+    second = tune(files[0], settings)
+    third = tune(files[0], settings)
+    assert third.evaluated == 0 < second.evaluated
+    assert third.best == second.best
+    assert all(np.array_equal(third.values[name], second.values[name]) for name in second.values)
+
+
+EMBED = evaluation.embed
+
+
+def write_files(folder, corpus, asked):
+    import json
+
+    paths = [folder / name for name in ("corpus.jsonl", "queries.jsonl", "qrels.tsv")]
+    rows = [{"id": one.id, "title": one.title, "text": one.text} for one in corpus]
+    paths[0].write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rows = [{"id": one.id, "text": one.text} for one in asked]
+    paths[1].write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lines = [f"{one.id} 0 {id_} 1\n" for one in asked for id_ in one.grades]
+    paths[2].write_text("".join(lines))
+    return paths
+
+
+@pytest.mark.parametrize(
+    ("count", "relevant", "expected"),
+    [
+        (
+            19,
+            None,
+            "expected at least 20 questions with a relevant document in the corpus, found 19",
+        ),
+        (30, "other", "expected relevant documents that are in the corpus, found none"),
+    ],
+)
+def test_too_few_questions_are_refused(count, relevant, expected, tmp_path, model):
+    corpus, asked = made(30, count)
+    if relevant:
+        asked = [replace(one, grades={relevant: 1}) for one in asked]
+    files = write_files(tmp_path, corpus, asked)
+    settings = TuneSettings(encoders=(model,), queries=files[1], qrels=files[2])
+    with pytest.raises(BadInputError, match=expected):
+        tune(files[0], settings)
+    with pytest.raises(ConfigError, match="both or neither"):
+        tune(files[0], replace(settings, qrels=None))
+    with pytest.raises(ConfigError, match="unknown measure"):
+        tune(files[0], replace(settings, measure="nDGC"))
+
+
+def test_no_worse_and_needed_questions_follow_the_t_test():
+    from scipy import stats
+
+    chance = np.random.default_rng(0)
+    differences = chance.normal(0.0, 0.2, 400)
+    for margin in (0.005, 0.01, 0.02, 0.03, 0.05):
+        expected = stats.ttest_1samp(differences, -margin, alternative="greater").pvalue
+        if abs(expected - 0.05) > 0.01:
+            assert is_no_worse(differences, margin, Resampling()) == (expected < 0.05)
+    exact = (1.959964 + 0.841621) ** 2 * differences.var(ddof=1) / differences.mean() ** 2
+    assert needed_questions(differences) == np.ceil(exact)
+    assert needed_questions(np.zeros(5)) is None
