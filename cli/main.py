@@ -11,14 +11,16 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import shlex
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import click
 
-from cli.output.text import say
+from cli.output.text import counted, say
 from retriever.terminal import on_one_line
 
 Tree: TypeAlias = "Mapping[str, str | Tree]"
@@ -33,6 +35,7 @@ COMMANDS: Tree = {
     "delete": "manage",
     "info": "manage",
     "verify": "manage",
+    "doctor": "manage",
     "compact": "manage",
     "reindex": "manage",
     "export": "moving",
@@ -72,6 +75,13 @@ _GROUP_HELP = {
     "inspect": "Look inside a model: its layers, words and SBERT-WK weights.",
     "make": "Make data sets from a corpus.",
 }
+_START = (
+    "retriever index SOURCE   index files or folders, or bring the index up to date",
+    'retriever query "..."    search',
+    "retriever doctor         what the index holds, and what is missing",
+    "retriever --help         all commands",
+    "",
+)
 _INTERRUPTED = 130
 _REFUSED = 2
 
@@ -141,6 +151,10 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Run the command line with `arguments`; returns the exit code."""
     try:
+        if not arguments and sys.stdin.isatty() and sys.stdout.isatty():
+            for line in start_lines():
+                say(line, err=False)
+            return 0
         code = cli.main(arguments, prog_name="retriever", standalone_mode=False)
         sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
@@ -173,6 +187,29 @@ def run(arguments: list[str]) -> int:
         say(f"retriever: {error}")
         return error.exit_code
     return code if isinstance(code, int) else 0
+
+
+def start_lines() -> Iterator[str]:
+    """The commands that matter, and the state of the nearest index, here or above."""
+    yield from _START
+    named, here = os.environ.get("RETRIEVER_INDEX"), Path.cwd()
+    above = (one / ".retriever" for one in (here, *here.parents) if (one / ".retriever").is_dir())
+    nearest = named or next(above, None)
+    if nearest is None:
+        yield "No index here or above."
+        return
+    from retriever.errors import RetrieverError
+    from retriever.index import Index
+
+    try:
+        with Index.open(nearest) as index:
+            state = f"{counted(len(index), 'document')}, encoder {index.encoder_spec}"
+            yield f"{index.store}: {state}"
+    except RetrieverError as error:
+        yield str(error)
+        return
+    if named is None and Path(nearest).parent != here:
+        yield f"To use it from here: -i {shlex.quote(str(nearest))}"
 
 
 def _usage_message(error: click.ClickException) -> str:

@@ -1,8 +1,9 @@
-"""What is done to an index: `delete`, `info`, `verify`, `compact` and `reindex`."""
+"""What is done to an index: `delete`, `info`, `verify`, `doctor`, `compact` and `reindex`."""
 
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,7 +39,7 @@ from cli.source_options import (
 from retriever.terminal import table
 
 if TYPE_CHECKING:
-    from retriever import StructureSettings
+    from retriever import Index, StructureSettings
 
 
 @click.command("delete", cls=Command)
@@ -204,6 +205,89 @@ def verify_command(folder: Location, as_json: bool) -> None:
         say(f"{folder}: sound", err=False)
     if problems:
         click.get_current_context().exit(3)
+
+
+@click.command("doctor", cls=Command)
+@index_option
+@json_option
+def doctor_command(folder: Location, as_json: bool) -> None:
+    """Show what an index holds, and what is wrong or missing, with what mends each.
+
+    Does what `info` and `verify` do, loads the encoder, answers a query, compares the remembered
+    sources with the disk, and says whether the encoder knows the language. Changes nothing. The
+    exit code is 0 if all is well, 3 if the index is damaged, and 1 if anything else is found.
+    """
+    from retriever.index import Index
+
+    with Index.open(folder) as index:
+        damage = [
+            _finding("damage", problem, "retriever index SOURCE --recreate -i {}", folder)
+            for problem in index.verify()
+        ]
+        facts = index.info() | {"copies": index.count_copies()}
+        findings = damage or [*_of_queries(index, facts, folder), *_of_sources(index, folder)]
+    for path, what in facts.get("remains", {}).items():
+        findings.append({"kind": "remains", "what": f"{path}: {what}", "mend": None})
+    if as_json:
+        click.echo(json.dumps({"findings": findings, "info": facts}, ensure_ascii=False))
+    else:
+        for line in _lines(facts):
+            say(line, err=False)
+        say("", err=False)
+        for one in findings:
+            say(f"{one['kind']}: {one['what']}", err=False)
+            if one["mend"]:
+                say(f"  mend it: {one['mend']}", err=False)
+        if not findings:
+            say(f"{folder}: sound, and nothing is missing", err=False)
+    if findings:
+        click.get_current_context().exit(3 if damage else 1)
+
+
+def _finding(kind: str, what: str, mend: str, folder: Location) -> dict[str, str | None]:
+    return {"kind": kind, "what": what, "mend": mend.format(shlex.quote(str(folder)))}
+
+
+def _of_queries(
+    index: Index, info: dict[str, Any], folder: Location
+) -> Iterator[dict[str, str | None]]:
+    """What keeps queries from being answered, or from being answered well."""
+    from retriever.encoders.registry import is_url
+    from retriever.errors import RetrieverError
+    from retriever.index.fit import Fit
+
+    spec = index.encoder_spec
+    # Others are not ours to load or to call.
+    if not (spec.is_given or is_url(spec.model)):
+        try:
+            index.search("a query", k=1)
+        except RetrieverError as error:
+            yield {"kind": "queries", "what": str(error), "mend": None}
+        except ModuleNotFoundError as error:
+            mend = 'pip install "layer-retriever[torch]"'
+            yield {"kind": "queries", "what": f"{error.name} is not installed", "mend": mend}
+    if info["fit"] and (warning := Fit(**info["fit"]).warning):
+        yield _finding("language", warning, "retriever reindex -i {} --model MODEL", folder)
+
+
+def _of_sources(index: Index, folder: Location) -> Iterator[dict[str, str | None]]:
+    """How the sources that the index remembers differ from the disk."""
+    from retriever.index.sources import SourceMemory
+
+    if not index.sources:
+        return
+    with SourceMemory(index.store) as memory:
+        changes = [memory.changes(source) for source in memory.sources()]
+    for one in changes:
+        path = one.source.path
+        if one.missing:
+            what = f"{path} {one.missing}; what the index has of it stays"
+            yield _finding("sources", what, "retriever refresh --prune -i {}", folder)
+        elif one.read or one.gone:
+            what = f"{path}: {counted(len(one.read), 'file')} new or changed, {len(one.gone)} gone"
+            yield _finding("sources", what, "retriever refresh -i {}", folder)
+        for problem in one.unreadable:
+            yield {"kind": "sources", "what": problem, "mend": None}
 
 
 @click.command("compact", cls=Command)
