@@ -21,12 +21,19 @@ from indexes import SourceError as SourceError
 from indexes import StorageError as StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 # Module to the package that is installed, where they have different names.
 _PACKAGES = {"sklearn": "scikit-learn"}
 # What other libraries call some of our keywords.
-_ELSEWHERE = {"top_k": "k", "limit": "k", "n_results": "k", "filter": "where", "filters": "where"}
+_ELSEWHERE = {
+    "top_k": "k",
+    "limit": "k",
+    "n_results": "k",
+    "filter": "where",
+    "filters": "where",
+    "rerank": "reranker",
+}
 
 
 def require_several(name: str, values: object) -> None:
@@ -35,6 +42,13 @@ def require_several(name: str, values: object) -> None:
         raise TypeError(
             f"{name}: expected several strings, found {values!r:.60}; put it into a list"
         )
+
+
+def unknown_name(owner: object, name: str, right: Mapping[str, str]) -> AttributeError:
+    """The error of an attribute that does not exist; `right` has what other libraries call it."""
+    kind = type(owner).__name__
+    hint = f": {kind} has {right[name]}" if name in right else ""
+    return AttributeError(f"{kind} has no {name}{hint}", name=name, obj=owner)
 
 
 def unexpected_keyword(name: str, known: Iterable[str]) -> TypeError:

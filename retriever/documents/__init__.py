@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date, time
 from hashlib import blake2b
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeGuard, get_args
@@ -134,19 +135,44 @@ def metadata_fault(metadata: Mapping[str, object]) -> str | None:
     return None
 
 
+def plain_metadata(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The metadata with JSON values for NumPy's numbers and arrays, and ISO 8601 for dates."""
+    if metadata_fault(metadata) is None:
+        return metadata
+    return {name: _plain(value, 1) for name, value in metadata.items()}
+
+
 def _storable_metadata(metadata: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     """The fields that can be stored, with null for NaN, and what is wrong with each other one."""
     if metadata_fault(metadata) is None:
         return metadata, {}
     kept, faults = {}, {}
     for name, given in metadata.items():
-        value = _null_for_nan(given, 1)
+        value = _null_for_nan(_plain(given, 1), 1)
         fault = _field_fault(name, value, 1)
         if fault is None:
             kept[name] = value
         else:
             faults[name] = fault
     return kept, faults
+
+
+def _plain(value: Any, depth: int) -> Any:
+    if isinstance(value, date | time):
+        written = value.isoformat()
+        # What pandas has for a time that is missing.
+        return None if written == "NaT" else written
+    if type(value).__name__ == "datetime64":
+        # Finer times would become integers.
+        return _plain(value.astype("datetime64[us]").tolist(), depth)
+    if hasattr(value, "dtype") and hasattr(value, "tolist"):
+        return _plain(value.tolist(), depth)
+    if depth <= _MAX_DEPTH:
+        if isinstance(value, list | tuple):
+            return [_plain(item, depth + 1) for item in value]
+        if isinstance(value, dict):
+            return {key: _plain(item, depth + 1) for key, item in value.items()}
+    return value
 
 
 def _null_for_nan(value: object, depth: int) -> object:
@@ -389,7 +415,8 @@ def _shown(value: object) -> str:
 def as_document(given: AnyDocument) -> Document:
     """A document of what a program passes; the fields of a mapping are those of a JSON line."""
     if isinstance(given, Document):
-        return given
+        metadata = plain_metadata(given.metadata)
+        return given if metadata is given.metadata else replace(given, metadata=dict(metadata))
     if isinstance(given, str):
         return Document(content_id(None, given), given)
     if not isinstance(given, Mapping):

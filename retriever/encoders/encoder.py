@@ -36,12 +36,29 @@ from retriever.errors import (
     EncoderMismatchError,
     RetrieverError,
     require_several,
+    unknown_name,
 )
 
 if TYPE_CHECKING:
     from retriever.encoders.fusion.words import WeightedWord
     from retriever.encoders.meta.model import Contributions, MetaModel, MetaParts
     from retriever.encoders.transformer.model import TextStates, TransformerModel
+
+
+# What other libraries call the names of `Encoder`.
+_OTHER_NAMES = {
+    "embed": "encode",
+    "embed_documents": "encode_document",
+    "embed_query": "encode_query",
+    "encode_passage": "encode_document",
+    "encode_queries": "encode_query",
+    "encode_corpus": "encode_document",
+    "get_sentence_embedding_dimension": "dimensions",
+    "dimension": "dimensions",
+    "max_seq_length": "spec.max_length",
+    "model_name": "spec.model",
+    "tokenizer": "tokenize",
+}
 
 
 class Encoder:
@@ -155,24 +172,72 @@ class Encoder:
         with self._busy:
             return self._model.piece_offsets(text)
 
-    def encode(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+    def __getattr__(self, name: str) -> Any:
+        raise unknown_name(self, name, _OTHER_NAMES)
+
+    @property
+    def dimensions(self) -> int:
+        """The length of every vector."""
+        return self.spec.dimensions
+
+    def encode(
+        self,
+        texts: str | Sequence[str],
+        *,
+        query: bool = False,
+        batch_size: int | None = None,
+        normalize_embeddings: bool | None = None,
+    ) -> NDArray[np.float32]:
         """One vector per text; texts longer than the window are cut, and a warning counts them.
 
         Args:
-            texts: what to encode.
+            texts: what to encode; a single text gives one vector.
             query: whether they are queries, which may have another prompt than passages.
+            batch_size: at most so many texts are encoded together; None fills batches by their
+                word pieces.
+            normalize_embeddings: whether to bring vectors to length 1; None follows the settings.
 
         Returns:
-            (texts, dimensions) float32, C-contiguous, rows in the order of `texts`; of length 1
-            unless the settings say otherwise, except of a text that has nothing to pool (no word
-            that is known, no piece that is kept), whose vector is zero.
+            (texts, dimensions) float32, or (dimensions,) of a single text; C-contiguous, rows in
+            the order of `texts`; of length 1 unless the settings say otherwise, except of a text
+            that has nothing to pool (no word that is known, no piece that is kept), whose vector
+            is zero.
             A row does not depend on the other texts by more than rounding (about 1e-6).
 
         Raises:
-            TypeError: `texts` is a single string, or one of them is no string.
+            TypeError: one of the texts is no string.
             BadInputError: a text holds a lone surrogate.
+            ConfigError: `batch_size` is below 1.
         """
-        return self.encode_pieces(self._cut(texts, query))
+        if isinstance(texts, str):
+            (vector,) = self.encode([texts], query=query, normalize_embeddings=normalize_embeddings)
+            return np.asarray(vector, np.float32)
+        if batch_size is not None and batch_size < 1:
+            raise ConfigError(f"batch_size: expected 1 or more, found {batch_size}")
+        pieces = self._cut(texts, query)
+        step = batch_size or max(1, len(pieces))
+        parts = [
+            self.encode_pieces(pieces[start : start + step], normalize=normalize_embeddings)
+            for start in range(0, max(1, len(pieces)), step)
+        ]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def encode_query(self, texts: str | Sequence[str], **keywords: Any) -> NDArray[np.float32]:
+        """`encode` with ``query=True``."""
+        return self.encode(texts, query=True, **keywords)
+
+    def encode_document(self, texts: str | Sequence[str], **keywords: Any) -> NDArray[np.float32]:
+        """`encode`, by the name of sentence-transformers."""
+        return self.encode(texts, **keywords)
+
+    def similarity(
+        self, first: NDArray[np.float32], second: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """Cosines of (n, dimensions) with (m, dimensions) vectors as (n, m); 0 of a zero vector."""
+        rows, columns = (np.array(one, np.float32, ndmin=2) for one in (first, second))
+        scale_to_unit(rows)
+        scale_to_unit(columns)
+        return rows @ columns.T
 
     def _cut(self, texts: Sequence[str], query: bool = False) -> list[Any]:
         pieces = self.tokenize(texts, query=query)
@@ -189,7 +254,10 @@ class Encoder:
         return pieces
 
     def encode_pieces(
-        self, pieces: Sequence[Any], done: Done = lambda texts, pieces: None
+        self,
+        pieces: Sequence[Any],
+        done: Done = lambda texts, pieces: None,
+        normalize: bool | None = None,
     ) -> NDArray[np.float32]:
         """As `encode`, for what `tokenize` or `truncate` gave; equal texts are encoded once.
 
@@ -209,7 +277,7 @@ class Encoder:
             vectors = vectors[places]
             saved = sum(map(len, pieces)) - sum(map(len, distinct))
             done(len(pieces) - len(distinct), saved)
-        if self.spec.settings.normalize is not False:
+        if self.spec.settings.normalize is not False if normalize is None else normalize:
             scale_to_unit(vectors)
         return vectors
 

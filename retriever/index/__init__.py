@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from indexes import no_progress, open_store
-from retriever.documents import AnyDocument, Document, is_id, metadata_fault
+from retriever.documents import AnyDocument, Document, is_id, metadata_fault, plain_metadata
 from retriever.encoders.encoder import Encoder, ModelChoice
 from retriever.errors import (
     BadInputError,
@@ -121,6 +121,7 @@ class Index(ReadableIndex):
         download: bool = False,
         dtype: AskedDtype = "auto",
         lock_timeout: float = 0.0,
+        exist_ok: bool = True,
         **settings: Unpack[IndexKeywords],
     ) -> Self:
         """Open the index in `folder`; create it first if there is none.
@@ -138,6 +139,7 @@ class Index(ReadableIndex):
             download: as of `open`.
             dtype: as of `open`.
             lock_timeout: as of `open`.
+            exist_ok: False refuses an index that exists.
             settings: `analyzer` (`AnalyzerSettings`), `passages` (`PassageSettings`) and
                 `structures` (`StructureSettings`), each as a whole or field by field:
                 ``language="german"``, ``on_long="truncate"``, ``index_type="ivf"``.
@@ -148,7 +150,7 @@ class Index(ReadableIndex):
             StorageError: the folder cannot be written.
             EncoderMismatchError: the index holds documents and has another encoder.
             ConfigError: the index holds documents and has another analyzer, treatment of long texts
-                or search structure.
+                or search structure; or the index exists and `exist_ok` is False.
             TypeError: `model` and `encoder` are both given, or a keyword is unknown.
         """
         from retriever.index import creation
@@ -158,6 +160,8 @@ class Index(ReadableIndex):
         if encoder is not None and asked.encoder:
             raise TypeError("model and encoder are both given: give one of them")
         store, loaded = open_store(folder), _adopted(encoder)
+        if store.exists() and not exist_ok:
+            raise ConfigError(f"{store}: the index exists; open it with Index.open")
         if not store.exists():
             loaded = loaded or asked.load()
             store.create(creation.initial_settings(loaded, wanted), lock_timeout)
@@ -174,6 +178,8 @@ class Index(ReadableIndex):
                 new.create(settings_of_new)
         return cls(store, asked, loaded, lock_timeout)._having(wanted)
 
+    open_or_create = create
+
     def _having(self, wanted: IndexSettings) -> Self:
         """The index itself, which is closed if it has other settings."""
         try:
@@ -189,6 +195,7 @@ class Index(ReadableIndex):
         documents: Iterable[AnyDocument | ReadyDocument],
         vectors: ArrayLike | Iterable[ArrayLike] | None = None,
         *,
+        ids: Iterable[str] | None = None,
         made_by: EncoderSpec | None = None,
         on_long: OnLong | None = None,
         commit: CommitSettings | None = None,
@@ -213,6 +220,7 @@ class Index(ReadableIndex):
                 warning; the document that the index has with its id is deleted.
             vectors: (documents, dimensions) numbers, one vector per document as a whole; None
                 encodes. If the encoder normalizes, they are brought to length 1.
+            ids: one for each of `documents`, which are then texts alone.
             made_by: the encoder that made the vectors; None trusts that it is the index's own.
             on_long: ``error`` refuses texts longer than the window; None follows the index's
                 settings.
@@ -247,6 +255,8 @@ class Index(ReadableIndex):
             )
         if is_table(documents):
             documents = table_documents(documents)
+        if ids is not None:
+            documents = _with_ids(documents, ids)
         with self._writer() as writer, ExitStack() as stack:
             state = self._opened.state()
             if made_by is not None and made_by.fingerprint != state.encoder.fingerprint:
@@ -345,6 +355,7 @@ class Index(ReadableIndex):
             KeyError: the index holds no such document.
             BadInputError: the metadata cannot be stored.
         """
+        metadata = plain_metadata(metadata)
         fault = metadata_fault(metadata)
         if fault is not None:
             raise BadInputError(f"document {id_!r}: {fault}")
@@ -355,18 +366,32 @@ class Index(ReadableIndex):
                 raise KeyError(id_)
             writer.commit([], np.empty((0, 0), np.float32), [], {id_: metadata})
 
-    def delete(self, ids: Iterable[str], *, erase: bool = False, stage: Stage = no_progress) -> int:
+    def delete(
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        where: str | None = None,
+        erase: bool = False,
+        stage: Stage = no_progress,
+    ) -> int:
         """Delete documents by id, those of them that the index holds; returns their number.
+
+        With `where` in place of ids it is `delete_where`.
 
         With `erase`, no file of the index folder holds a byte of any deleted document afterwards:
         neither text, title and metadata nor vectors and terms. The index is rewritten as by
         `compact`, whose progress `stage` receives. If that is interrupted, the same call ends it.
 
         Raises:
+            TypeError: `ids` is a single string, or not one of `ids` and `where` is given.
             ConfigError: `erase` for an index that is not a folder.
             StorageError: with `erase`, another program reads a state of before for longer than 30
                 seconds.
         """
+        if (ids is None) == (where is None):
+            raise TypeError("delete: give either ids or where; `clear` deletes every document")
+        if ids is None:
+            return self.delete_where(where or "", erase=erase, stage=stage)
         require_several("ids", ids)
         self._check_erase(erase)
         with self._writer() as writer:
@@ -478,6 +503,17 @@ class Index(ReadableIndex):
         self._opened.state()
         with self._writing, self.store.writer(self._lock_timeout) as writer:
             yield writer
+
+
+def _with_ids(texts: Iterable[Any], ids: Iterable[str]) -> Iterator[Document]:
+    require_several("ids", ids)
+    for number, (text, id_) in enumerate(zip(texts, ids, strict=True), start=1):
+        if not isinstance(text, str):
+            raise TypeError(
+                f"document {number}: expected a text, since ids are given, found "
+                f"{type(text).__name__}"
+            )
+        yield Document(id_, text)
 
 
 def _adopted(encoder: Encoder | TextEncoder | None) -> Encoder | None:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack
 from indexes import Query
 from retriever.documents import Document, document_of, is_id
 from retriever.documents.passages import passage_text
-from retriever.errors import BadInputError, ConfigError, require_several
+from retriever.errors import BadInputError, ConfigError, require_several, unknown_name
 from retriever.index.opened import OpenedIndex, read_structures
 from retriever.search import SearchKeywords, SearchSettings, search_settings
-from retriever.search.engine import Engine
+from retriever.search.engine import Engine, Hits
 from retriever.search.fusion import DEFAULT_WEIGHT, FIT
 from retriever.search.queries import (
     Excerpt,
@@ -52,6 +52,23 @@ if TYPE_CHECKING:
 
 # Documents whose stored state is looked up together.
 _CHUNK = 512
+# What other libraries call the names of `Index`.
+_OTHER_NAMES = {
+    "upsert": "add, which replaces documents of equal ids",
+    "insert": "add",
+    "add_documents": "add",
+    "add_texts": "add",
+    "similar": "more_like",
+    "similarity_search": "search",
+    "query": "search",
+    "batch_search": "search_many",
+    "embed": "encoder.encode",
+    "to_pandas": "no table of its documents: pandas.DataFrame(index)",
+    "reset": "clear",
+    "save": "no need of saving: a change is durable when its call returns",
+    "persist": "no need of saving: a change is durable when its call returns",
+    "sync": "refresh",
+}
 
 
 class CorpusDifference(NamedTuple):
@@ -158,6 +175,22 @@ class ReadableIndex:
         with self._opened.view() as view:
             return view.count_documents()
 
+    def __getattr__(self, name: str) -> Any:
+        raise unknown_name(self, name, _OTHER_NAMES)
+
+    def count(self) -> int:
+        """The number of documents, as `len`."""
+        return len(self)
+
+    def get(self, id_: str, default: Document | None = None) -> Document | None:
+        """The document with this id; `default` if the index holds none; TypeError of no string."""
+        if not isinstance(id_, str):
+            raise TypeError(f"id: expected one string, found {type(id_).__name__}")
+        try:
+            return self[id_]
+        except KeyError:
+            return default
+
     def count_copies(self) -> int | None:
         """How many documents repeat the title, text and outline of another; None if unknown."""
         with self._opened.view() as view:
@@ -194,7 +227,7 @@ class ReadableIndex:
         where: str | None = None,
         reranker: Reranker | None = None,
         **keywords: Unpack[SearchKeywords],
-    ) -> list[Hit]:
+    ) -> Hits:
         """Find the best documents for one query.
 
         Args:
@@ -218,9 +251,10 @@ class ReadableIndex:
         if not isinstance(text, str):
             raise TypeError(
                 f"text: expected one query, found {type(text).__name__}; search_many takes several"
+                ", and their vectors as ready=QueryVectors(vectors, index.encoder_spec)"
             )
         wanted = search_settings(settings, keywords, ("where", "reranker"))
-        return next(self.search_many([text], wanted, where=where, reranker=reranker))
+        return Hits(next(self.search_many([text], wanted, where=where, reranker=reranker)))
 
     def search_many(
         self,
@@ -263,7 +297,7 @@ class ReadableIndex:
         start: int = 0,
         where: str | None = None,
         **keywords: Unpack[SearchKeywords],
-    ) -> list[Hit]:
+    ) -> Hits:
         """Find the documents that are most like one of the index; nothing is encoded.
 
         What they are compared with is the last passage that begins at or before `start`, a
@@ -290,7 +324,7 @@ class ReadableIndex:
             engine = Engine(view, replace(wanted, k=wanted.k + 1), compiled)
             (hits,) = engine.search([Query(terms, view.vectors([passage])[0])])
         others = [hit for hit in hits if hit.id != id_][: wanted.k]
-        return [replace(hit, rank=rank) for rank, hit in enumerate(others, start=1)]
+        return Hits(replace(hit, rank=rank) for rank, hit in enumerate(others, start=1))
 
     def candidates(
         self, texts: Sequence[str], settings: SearchSettings | None = None

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.documents.outline import Place, place, read_outline
+from retriever.errors import MissingExtraError, unknown_name
 from retriever.search import SearchSettings
 from retriever.search.fusion import DEFAULT_WEIGHT, FIT, fuse, ranks
 
@@ -27,6 +28,17 @@ _IN_JSON = (
     *("rank", "score", "id", "title", "passage", "start", "stop"),
     *("dense", "dense_rank", "bm25", "bm25_rank"),
 )
+
+
+# What other libraries call the names of `Hit`.
+_OTHER_NAMES = {
+    "content": "passage, also as text",
+    "page_content": "passage, also as text",
+    "document": "passage, and the index the whole document: index[hit.id]",
+    "distance": "score; higher is better",
+    "similarity": "score",
+    "doc_id": "id",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +85,14 @@ class Hit:
     copies: tuple[str, ...] = ()
     place: Place | None = None
 
+    def __getattr__(self, name: str) -> Any:
+        raise unknown_name(self, name, _OTHER_NAMES)
+
+    @property
+    def text(self) -> str:
+        """The passage."""
+        return self.passage
+
     def to_json(self) -> dict[str, Any]:
         """As JSON values, without `passage_number`; the last three only where there are any."""
         found = {name: getattr(self, name) for name in _IN_JSON}
@@ -83,6 +103,18 @@ class Hit:
         if self.place is not None:
             found["place"] = self.place.to_json()
         return {**found, "metadata": self.metadata}
+
+
+class Hits(list[Hit]):
+    """The hits of one query, a list."""
+
+    def to_pandas(self) -> Any:
+        """A DataFrame with a row per hit and the columns of `Hit.to_json`; needs pandas."""
+        try:
+            import pandas  # type: ignore[import-untyped]
+        except ModuleNotFoundError as error:
+            raise MissingExtraError("to_pandas needs pandas: pip install pandas") from error
+        return pandas.DataFrame([hit.to_json() for hit in self])
 
 
 class ScoredPassages(NamedTuple):

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
     "product modules": 258,
-    "product lines": 58_300,
+    "product lines": 58_500,
     "test lines": 41_800,
     "documentation lines": 5_400,
     "benchmark files": 15,

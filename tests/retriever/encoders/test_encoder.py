@@ -89,8 +89,9 @@ def test_texts_that_no_tokenizer_takes_are_refused_and_counted(minilm, method):
         getattr(minilm, method)(["a cat", "a \ud800"])
     with pytest.raises(TypeError, match="text 2: expected a string, found int"):
         getattr(minilm, method)(["a cat", 5])
-    with pytest.raises(TypeError, match="texts: expected several strings, found 'a cat'"):
-        getattr(minilm, method)("a cat")
+    if method != "encode":
+        with pytest.raises(TypeError, match="texts: expected several strings, found 'a cat'"):
+            getattr(minilm, method)("a cat")
 
 
 def test_a_smaller_window_cuts_earlier_and_is_another_encoder(minilm):
