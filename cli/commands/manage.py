@@ -220,20 +220,18 @@ def doctor_command(folder: Location, as_json: bool) -> None:
     from retriever.index import Index
 
     with Index.open(folder) as index:
-        damage = [
-            _finding("damage", problem, "retriever index SOURCE --recreate -i {}", folder)
-            for problem in index.verify()
-        ]
+        mend = "retriever index SOURCE --recreate -i {}"
+        findings = [_finding("damage", problem, mend, folder) for problem in index.verify()]
         facts = index.info() | {"copies": index.count_copies()}
-        findings = damage or [*_of_queries(index, facts, folder), *_of_sources(index, folder)]
+        if not findings:
+            findings += [*_of_queries(index, facts, folder), *_of_sources(index, folder)]
     for path, what in facts.get("remains", {}).items():
-        findings.append({"kind": "remains", "what": f"{path}: {what}", "mend": None})
+        findings.append(_finding("remains", f"{path}: {what}", "", folder))
     if as_json:
         click.echo(json.dumps({"findings": findings, "info": facts}, ensure_ascii=False))
     else:
-        for line in _lines(facts):
+        for line in (*_lines(facts), ""):
             say(line, err=False)
-        say("", err=False)
         for one in findings:
             say(f"{one['kind']}: {one['what']}", err=False)
             if one["mend"]:
@@ -241,11 +239,17 @@ def doctor_command(folder: Location, as_json: bool) -> None:
         if not findings:
             say(f"{folder}: sound, and nothing is missing", err=False)
     if findings:
-        click.get_current_context().exit(3 if damage else 1)
+        damaged = any(one["kind"] == "damage" for one in findings)
+        click.get_current_context().exit(3 if damaged else 1)
 
 
 def _finding(kind: str, what: str, mend: str, folder: Location) -> dict[str, str | None]:
-    return {"kind": kind, "what": what, "mend": mend.format(shlex.quote(str(folder)))}
+    """`mend` is a command, with {} for the index; empty where `what` says all there is to do."""
+    return {
+        "kind": kind,
+        "what": what,
+        "mend": mend.replace("{}", shlex.quote(str(folder))) or None,
+    }
 
 
 def _of_queries(
@@ -253,31 +257,40 @@ def _of_queries(
 ) -> Iterator[dict[str, str | None]]:
     """What keeps queries from being answered, or from being answered well."""
     from retriever.encoders.registry import is_url
-    from retriever.errors import RetrieverError
-    from retriever.index.fit import Fit
+    from retriever.errors import MissingExtraError, RetrieverError
+    from retriever.index.fit import MULTILINGUAL, Fit
 
     spec = index.encoder_spec
     # Others are not ours to load or to call.
     if not (spec.is_given or is_url(spec.model)):
         try:
             index.search("a query", k=1)
-        except RetrieverError as error:
-            yield {"kind": "queries", "what": str(error), "mend": None}
+        except MissingExtraError as error:
+            _, install, package = str(error).partition("pip install ")
+            yield _finding("extra", str(error), install + package, folder)
         except ModuleNotFoundError as error:
             mend = 'pip install "layer-retriever[torch]"'
-            yield {"kind": "queries", "what": f"{error.name} is not installed", "mend": mend}
+            yield _finding("extra", f"{error.name} is not installed", mend, folder)
+        except RetrieverError as error:
+            yield _finding("model", str(error), "retriever reindex -i {} --model MODEL", folder)
     if info["fit"] and (warning := Fit(**info["fit"]).warning):
-        yield _finding("language", warning, "retriever reindex -i {} --model MODEL", folder)
+        mend = f"retriever reindex -i {{}} --model {MULTILINGUAL} --download"
+        yield _finding("language", warning, mend, folder)
 
 
 def _of_sources(index: Index, folder: Location) -> Iterator[dict[str, str | None]]:
     """How the sources that the index remembers differ from the disk."""
-    from retriever.index.sources import SourceMemory
+    from retriever.errors import DamagedIndexError
+    from retriever.index.sources import SourceMemory, passed_over
 
-    if not index.sources:
+    try:
+        if not index.sources:
+            return
+        with SourceMemory(index.store) as memory:
+            changes = [memory.changes(source) for source in memory.sources()]
+    except DamagedIndexError as error:
+        yield _finding("damage", str(error), "", folder)
         return
-    with SourceMemory(index.store) as memory:
-        changes = [memory.changes(source) for source in memory.sources()]
     for one in changes:
         path = one.source.path
         if one.missing:
@@ -287,7 +300,10 @@ def _of_sources(index: Index, folder: Location) -> Iterator[dict[str, str | None
             what = f"{path}: {counted(len(one.read), 'file')} new or changed, {len(one.gone)} gone"
             yield _finding("sources", what, "retriever refresh -i {}", folder)
         for problem in one.unreadable:
-            yield {"kind": "sources", "what": problem, "mend": None}
+            yield _finding("sources", problem, "", folder)
+        for label, count in passed_over(one.source).items():
+            what = f"{path}: {counted(count, f'{label} file')} cannot be read without more packages"
+            yield _finding("extra", what, 'pip install "layer-retriever[documents]"', folder)
 
 
 @click.command("compact", cls=Command)

@@ -43,7 +43,7 @@ _WORDS = 40
 # Fewer questions do not speak against an encoder that knows the words.
 _QUESTIONS = 50
 _ENGLISH = frozenset({"english", "porter", NO_LANGUAGE})
-_MULTILINGUAL = "paraphrase-multilingual-MiniLM-L12-v2"
+MULTILINGUAL = "paraphrase-multilingual-MiniLM-L12-v2"
 # A word of no language that an encoder could know.
 _UNKNOWN = "\U00010380"
 _SPACELESS = re.compile("[\u0e00-\u109f\u1780-\u17ff\u3040-\u9fff]")
@@ -86,7 +86,7 @@ class Fit:
         return (
             f"the encoder does not know the language of these texts: {found}. Embeddings count "
             f"{self.weight:g} in hybrid search unless you say --alpha; use a multilingual model "
-            f"such as --model {_MULTILINGUAL} with --recreate, or --mode bm25"
+            f"such as --model {MULTILINGUAL} with --recreate, or --mode bm25"
         )
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from indexes import SOURCES_FILE, storage_errors
 from retriever.documents import Document
-from retriever.documents.files import KINDS
+from retriever.documents.files import KINDS, kind_of
 from retriever.documents.folders import FolderRules, files_below
 from retriever.documents.reader import CorpusReader, Placed
 from retriever.documents.tables import split_table
@@ -333,6 +333,14 @@ def lacking() -> list[str]:
     """Modules that some kinds of files need and that are not installed."""
     needed = {module for kind in KINDS.values() for module in kind.needs}
     return sorted(module for module in needed if find_spec(module) is None)
+
+
+def passed_over(source: Source) -> Counter[str]:
+    """The files of a source, by kind, that packages which are not installed would read."""
+    there, _ = _files_of(source, Changes(source))
+    lacks = set(lacking())
+    kinds = [KINDS[kind] for place, _ in there.values() if (kind := kind_of(place)) is not None]
+    return Counter(kind.label for kind in kinds if lacks.intersection(kind.needs))
 
 
 def memory_path(store: Store) -> Path:

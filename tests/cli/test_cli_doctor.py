@@ -10,7 +10,7 @@ def kinds(outcome):
     return [one["kind"] for one in json.loads(outcome.out)["findings"]]
 
 
-def test_doctor_names_what_is_stale_and_damaged(retriever, fake_encoder, tmp_path):
+def test_doctor_names_what_is_stale_and_damaged(retriever, fake_encoder, tmp_path, monkeypatch):
     notes = tmp_path / "notes"
     notes.mkdir()
     (notes / "a.txt").write_text("Apples are red.")
@@ -25,12 +25,19 @@ def test_doctor_names_what_is_stale_and_damaged(retriever, fake_encoder, tmp_pat
     )
     assert retriever("refresh").code == 0
     assert retriever("doctor").code == 0
+    (notes / "c.pdf").write_text("")
+    monkeypatch.setattr("retriever.index.sources.lacking", lambda: ["pypdfium2"])
+    assert kinds(retriever("doctor", "--json")) == ["sources", "extra"]
+    (notes / "c.pdf").unlink()
     (notes / "a.txt").unlink()
     (notes / "b.txt").unlink()
     notes.rmdir()
     assert "retriever refresh --prune" in retriever("doctor").out
     assert kinds(retriever("doctor", "--json")) == ["sources"]
     assert retriever("doctor", "-i", "none").code == 2
+    (tmp_path / ".retriever" / "index.sqlite-sources").write_text("no database at all")
+    damaged = retriever("doctor", "--json")
+    assert (damaged.code, kinds(damaged)) == (3, ["damage"])
 
 
 def test_alone_at_a_terminal(retriever, standing, tmp_path, monkeypatch):
