@@ -51,19 +51,21 @@ test: lint
 check: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -x $$($(BIN)/python tests/changed.py)
 
-$(DOORS)/.installed: pyproject.toml constraints.txt
+$(DOORS)/.installed: pyproject.toml constraints.txt Makefile
 	test -x $(DOORS)/bin/python || $(PYTHON) -m venv $(DOORS)
 	$(DOORS)/bin/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
 	$(DOORS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  -e ".[$(DOOR_EXTRAS)]" pytest hypothesis openai
+	  -e ".[$(DOOR_EXTRAS)]" pytest pytest-asyncio langchain-tests hypothesis openai
 	touch $@
 
-# Tests against the real packages, which `make test` skips.
+# Tests against the real packages, which `make test` skips, and the frameworks' own suites; the
+# asynchronous tests of LangChain's carry no mark.
 integrations: $(DOORS)/.installed
 	HF_HUB_OFFLINE=1 HAYSTACK_TELEMETRY_ENABLED=False ANONYMIZED_TELEMETRY=False OMP_NUM_THREADS=1 \
-	  $(DOORS)/bin/python -m pytest tests/retriever/integrations tests/retriever/index/test_chroma.py \
-	  tests/retriever/index/test_lance.py tests/retriever/encoders/test_remote.py \
-	  tests/docs/test_documentation.py -k "not understood"
+	  $(DOORS)/bin/python -m pytest -o asyncio_mode=auto \
+	  -o asyncio_default_fixture_loop_scope=function \
+	  tests/retriever/integrations tests/retriever/index/test_chroma.py tests/retriever/index/test_lance.py \
+	  tests/retriever/encoders/test_remote.py tests/docs/test_documentation.py -k "not understood"
 
 # What takes long, and new examples of every property: RETRIEVER_SOAK_SECONDS=600 keeps readers and
 # a writer at it for ten minutes. Milvus first, in processes of its own.

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from indexes.filters.grammar import parse_field as parse_field
     from indexes.filters.grammar import point_at as point_at
     from indexes.filters.grammar import type_mismatch as type_mismatch
+    from indexes.filters.grammar import written_field as written_field
     from indexes.filters.grammar import written_value as written_value
     from indexes.folder.connection import LOCK_FILE as LOCK_FILE
     from indexes.folder.connection import SOURCES_FILE as SOURCES_FILE
@@ -92,7 +93,9 @@ _NAMES = {
         "GrowingArray remove_abandoned storage_errors whole_file whole_files whole_folder "
         "write_lines"
     ),
-    "filters.grammar": "Where compile_where parse_field point_at type_mismatch written_value",
+    "filters.grammar": (
+        "Where compile_where parse_field point_at type_mismatch written_field written_value"
+    ),
     "folder.connection": "LOCK_FILE SOURCES_FILE",
     "folder.documents": "metadata_json",
     "folder.lock": "writer_lock remains",

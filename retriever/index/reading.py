@@ -30,6 +30,9 @@ from retriever.search.queries import (
 )
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from indexes import (
         Backup,
         Facets,
@@ -355,6 +358,18 @@ class ReadableIndex:
         beside = stored.passages[max(0, place - before) : place + after + 1]
         start, stop = beside[0][1], max(stop for _, _, stop in beside)
         return Excerpt(hit.id, start, stop, stored.text[start:stop], len(stored.text))
+
+    def vectors(self, hits: Iterable[Hit]) -> NDArray[np.float32]:
+        """(hits, dimensions) float32: the stored vectors of the passages of hits, in their order.
+
+        KeyError if a document was deleted or replaced after the search.
+        """
+        with self._opened.view() as view:
+            wanted = list(hits)
+            for hit in wanted:
+                if (hit.passage_number, hit.start, hit.stop) not in _stored(view, hit.id).passages:
+                    raise KeyError(hit.id)
+            return view.vectors([hit.passage_number for hit in wanted])
 
     def facets(
         self,

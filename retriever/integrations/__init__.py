@@ -5,9 +5,20 @@ Each imports its framework at the top and is imported by those who use that fram
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes import written_field, written_value
+from retriever.errors import ConfigError
+from retriever.index import Index
+from retriever.index.ready import unit_vectors
+from retriever.search import SearchSettings
 from retriever.search.engine import Hit
+from retriever.search.queries import QueryVectors
 
 # Of the metadata that describes the hit itself.
 HIT = "hit"
@@ -21,3 +32,49 @@ def metadata_of(hit: Hit) -> dict[str, Any]:
     """The document's metadata, and under ``hit`` the title, offsets, scores and ranks."""
     place = {} if hit.place is None else {"place": hit.place.to_json()}
     return {**hit.metadata, HIT: {name: getattr(hit, name) for name in _FACTS} | place}
+
+
+def equal_to(fields: Mapping[str, Any]) -> str:
+    """A filter for documents whose fields have these values; a list stands for one of several."""
+    conditions = []
+    for name, value in fields.items():
+        field = written_field(name.split("."))
+        if value is None:
+            conditions.append(f"{field} is null")
+        elif isinstance(value, list | tuple | set | frozenset) and value:
+            conditions.append(f"{field} in ({', '.join(map(written_value, value))})")
+        elif isinstance(value, str | bool | int | float):
+            conditions.append(f"{field} = {written_value(value)}")
+        else:
+            raise ConfigError(
+                f"filter: {name}: expected a string, number, boolean, None or several of them, "
+                f"found {value!r:.60}"
+            )
+    return " and ".join(conditions)
+
+
+def search_by_vector(
+    index: Index,
+    vector: Sequence[float] | NDArray[np.floating[Any]],
+    settings: SearchSettings,
+    where: str | None = None,
+    text: str | None = None,
+) -> list[Hit]:
+    """Hits for (dimensions,) finite numbers that the index's encoder gave for a query.
+
+    Without its text they are of the mode ``dense``; ConfigError if the vector does not fit.
+    """
+    row = np.asarray(vector, np.float32)
+    spec = index.encoder_spec
+    if row.shape != (spec.dimensions,) or not np.isfinite(row).all():
+        raise ConfigError(
+            f"vector of the query: expected {spec.dimensions} finite numbers, as {spec} gives "
+            f"them, found an array of shape {row.shape}"
+        )
+    if spec.meaning("normalize"):
+        row = unit_vectors(row[np.newaxis])[0][0]
+    if text is None:
+        # Only a component that is not asked reads the text.
+        text, settings = "-", replace(settings, mode="dense")
+    ready = QueryVectors(row[np.newaxis], spec)
+    return next(index.search_many([text], settings, where=where, ready=ready))

@@ -1,20 +1,35 @@
-"""An index as a retriever of LangChain."""
+"""An index as a retriever and as a vector store of LangChain."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+from uuid import uuid4
 
+import numpy as np
 from langchain_core.callbacks import (
     AsyncCallbackManagerForRetrieverRun,
     CallbackManagerForRetrieverRun,
 )
 from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
 from langchain_core.retrievers import BaseRetriever
+from langchain_core.runnables import run_in_executor
+from langchain_core.vectorstores import VectorStore
+from langchain_core.vectorstores.utils import maximal_marginal_relevance
+from numpy.typing import NDArray
 
+from retriever import documents as stored
+from retriever.errors import ConfigError, unexpected_keyword
 from retriever.index import Index
-from retriever.integrations import metadata_of
-from retriever.search import SearchSettings
+from retriever.integrations import equal_to, metadata_of, search_by_vector
+from retriever.search import SearchSettings, search_settings
+from retriever.search.engine import Hit
+
+_Filter = str | Mapping[str, Any] | None
 
 
 class IndexRetriever(BaseRetriever):
@@ -22,25 +37,254 @@ class IndexRetriever(BaseRetriever):
 
     A document has the id of the index's document, the best passage as its content, and in
     its metadata the document's own fields and ``hit``: rank, scores, title and offsets.
+    `k` is in place of that of the settings; ``invoke(query, k=3)`` is in place of both.
     """
 
     index: Index
     settings: SearchSettings = SearchSettings()
     where: str | None = None
     reranker: Any = None
+    k: int | None = None
 
     def _get_relevant_documents(
-        self, query: str, *, run_manager: CallbackManagerForRetrieverRun
+        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None
     ) -> list[Document]:
-        return self._documents(query)
+        return self._documents(query, k)
 
     async def _aget_relevant_documents(
-        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun
+        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, k: int | None = None
     ) -> list[Document]:
-        return await asyncio.to_thread(self._documents, query)
+        return await asyncio.to_thread(self._documents, query, k)
 
-    def _documents(self, query: str) -> list[Document]:
-        hits = self.index.search(query, self.settings, where=self.where, reranker=self.reranker)
+    def _documents(self, query: str, k: int | None) -> list[Document]:
+        wanted = self.k if k is None else k
+        settings = search_settings(self.settings, {} if wanted is None else {"k": wanted})
+        hits = self.index.search(query, settings, where=self.where, reranker=self.reranker)
         return [
             Document(id=hit.id, page_content=hit.passage, metadata=metadata_of(hit)) for hit in hits
         ]
+
+
+class EmbeddingsEncoder:
+    """LangChain's embeddings as the encoder of an index: ``Index.create(encoder=...)``.
+
+    `name` guards the index against another model; it is the class and the model by default.
+    """
+
+    def __init__(self, embeddings: Embeddings, name: str = "") -> None:
+        self._embeddings = embeddings
+        model = getattr(embeddings, "model_name", None) or getattr(embeddings, "model", None)
+        self.name = name or ":".join(
+            [type(embeddings).__name__, *([model] if isinstance(model, str) else [])]
+        )
+
+    def encode(self, texts: list[str]) -> list[list[float]]:
+        """(texts, dimensions) numbers, of documents."""
+        vectors: list[list[float]] = self._embeddings.embed_documents(texts)
+        return vectors
+
+    def encode_query(self, texts: list[str]) -> list[list[float]]:
+        """(texts, dimensions) numbers, of queries."""
+        return [self._embeddings.embed_query(text) for text in texts]
+
+
+class IndexVectorStore(VectorStore):
+    """An index as a vector store: LangChain documents with their ids, texts and metadata.
+
+    It ranks by cosine, as LangChain's other stores; with ``SearchSettings(mode="hybrid")`` by words
+    too. Results are whole documents as they were added; for passages of longer texts there is
+    `IndexRetriever`. `where`, or `filter`, is a filter in text form, or the values of
+    fields: ``{"year": 2021, "lang": ["en", "de"]}``.
+    """
+
+    def __init__(
+        self,
+        index: Index,
+        settings: SearchSettings | None = None,
+        embeddings: Embeddings | None = None,
+    ) -> None:
+        self.index = index
+        self.settings = settings or SearchSettings(mode="dense")
+        self._embeddings = embeddings
+
+    @classmethod
+    def from_texts(
+        cls,
+        texts: list[str],
+        embedding: Embeddings | None = None,
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: list[str] | None = None,
+        folder: str | Path,
+        settings: SearchSettings | None = None,
+        **create: Any,
+    ) -> Self:
+        """Add texts to the index in `folder`, which is created if there is none.
+
+        None as `embedding` takes the index's own encoder; `create` are keywords of `Index.create`,
+        which says what is raised.
+        """
+        if embedding is not None:
+            create["encoder"] = EmbeddingsEncoder(embedding)
+        made = cls(Index.create(folder, **create), settings, embedding)
+        made.add_texts(texts, metadatas, ids=ids)
+        return made
+
+    @property
+    def embeddings(self) -> Embeddings | None:
+        """The embeddings that were given."""
+        return self._embeddings
+
+    def add_texts(
+        self,
+        texts: Iterable[str],
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: Sequence[str | None] | None = None,
+        **_: Any,
+    ) -> list[str]:
+        """Add texts, or replace those with the same ids; returns the ids, random where None."""
+        texts = list(texts)
+        for name, given in (("metadatas", metadatas), ("ids", ids)):
+            if given and len(given) != len(texts):
+                raise ValueError(f"{name}: expected {len(texts)}, found {len(given)}")
+        names = [id_ or uuid4().hex for id_ in ids or [None] * len(texts)]
+        rows = zip(names, texts, metadatas or [{}] * len(texts), strict=True)
+        self.index.add([stored.Document(id_, text, None, fields) for id_, text, fields in rows])
+        return names
+
+    def delete(self, ids: list[str] | None = None, **_: Any) -> bool:
+        """Delete documents by id, those that there are; all documents if `ids` is None."""
+        if ids is None:
+            self.index.clear()
+        else:
+            self.index.delete(ids)
+        return True
+
+    def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
+        """The documents with these ids, those that there are."""
+        found = []
+        for id_ in ids:
+            with suppress(KeyError):
+                one = self.index[id_]
+                found.append(Document(id=id_, page_content=one.text, metadata=one.metadata))
+        return found
+
+    def similarity_search(
+        self, query: str, k: int = 4, where: _Filter = None, **keywords: Any
+    ) -> list[Document]:
+        """The best documents for a query."""
+        return [
+            document
+            for document, _ in self.similarity_search_with_score(query, k, where, **keywords)
+        ]
+
+    def similarity_search_with_score(
+        self, query: str, k: int = 4, where: _Filter = None, **keywords: Any
+    ) -> list[tuple[Document, float]]:
+        """The best documents with the score that they are ranked by; higher is better."""
+        return [
+            (one, hit.score)
+            for one, hit in self._found(self._hits(query, k, _where(where, keywords)))
+        ]
+
+    def similarity_search_by_vector(
+        self,
+        embedding: list[float],
+        k: int = 4,
+        where: _Filter = None,
+        **keywords: Any,
+    ) -> list[Document]:
+        """The best documents by cosine with the vector of a query."""
+        settings = search_settings(self.settings, {"k": k})
+        hits = search_by_vector(self.index, embedding, settings, _where(where, keywords))
+        return [one for one, _ in self._found(hits)]
+
+    def max_marginal_relevance_search(
+        self,
+        query: str,
+        k: int = 4,
+        fetch_k: int = 20,
+        lambda_mult: float = 0.5,
+        where: _Filter = None,
+        **keywords: Any,
+    ) -> list[Document]:
+        """Of the `fetch_k` best documents, `k` that are unlike each other."""
+        vector = self.index.query_encoder.encode([query], query=True)[0]
+        settings = search_settings(self.settings, {"k": fetch_k})
+        hits = search_by_vector(self.index, vector, settings, _where(where, keywords), query)
+        return self._unlike(vector, hits, k, lambda_mult)
+
+    def max_marginal_relevance_search_by_vector(
+        self,
+        embedding: list[float],
+        k: int = 4,
+        fetch_k: int = 20,
+        lambda_mult: float = 0.5,
+        where: _Filter = None,
+        **keywords: Any,
+    ) -> list[Document]:
+        """As `max_marginal_relevance_search`, for the vector of a query."""
+        settings = search_settings(self.settings, {"k": fetch_k})
+        hits = search_by_vector(self.index, embedding, settings, _where(where, keywords))
+        return self._unlike(np.asarray(embedding, np.float32), hits, k, lambda_mult)
+
+    async def amax_marginal_relevance_search_by_vector(
+        self, embedding: list[float], *arguments: Any, **keywords: Any
+    ) -> list[Document]:
+        """As `max_marginal_relevance_search_by_vector`, in a thread."""
+        search = self.max_marginal_relevance_search_by_vector
+        found: list[Document] = await run_in_executor(
+            None, search, embedding, *arguments, **keywords
+        )
+        return found
+
+    def _similarity_search_with_relevance_scores(
+        self,
+        query: str,
+        k: int = 4,
+        where: _Filter = None,
+        **keywords: Any,
+    ) -> list[tuple[Document, float]]:
+        # Cosines mean the same for every query, unlike fused scores.
+        if self.settings.mode == "bm25":
+            raise ConfigError(
+                "relevance: expected a mode that compares vectors, found bm25, whose scores have "
+                "no upper limit; leave score_threshold out"
+            )
+        hits = self._hits(query, k, _where(where, keywords))
+        return [(one, min(1.0, max(0.0, hit.dense or 0.0))) for one, hit in self._found(hits)]
+
+    async def _asimilarity_search_with_relevance_scores(
+        self, query: str, k: int = 4, **keywords: Any
+    ) -> list[tuple[Document, float]]:
+        search = self._similarity_search_with_relevance_scores
+        found: list[tuple[Document, float]] = await run_in_executor(
+            None, search, query, k, **keywords
+        )
+        return found
+
+    def _hits(self, query: str, k: int, where: str | None) -> list[Hit]:
+        return self.index.search(query, self.settings, where=where, k=k)
+
+    def _found(self, hits: list[Hit]) -> list[tuple[Document, Hit]]:
+        """The whole documents of hits, without those that were deleted meanwhile."""
+        documents = {one.id: one for one in self.get_by_ids([hit.id for hit in hits])}
+        return [(documents[hit.id], hit) for hit in hits if hit.id in documents]
+
+    def _unlike(
+        self, vector: NDArray[np.float32], hits: list[Hit], k: int, lambda_mult: float
+    ) -> list[Document]:
+        if not hits:
+            return []
+        rows = list(self.index.vectors(hits))
+        chosen = maximal_marginal_relevance(vector, rows, lambda_mult, k)
+        return [one for one, _ in self._found([hits[row] for row in chosen])]
+
+
+def _where(where: _Filter, keywords: dict[str, Any]) -> str | None:
+    """The filter, which LangChain calls `filter`; TypeError for another keyword."""
+    if others := keywords.keys() - {"filter"}:
+        raise unexpected_keyword(min(others), ("k", "where", "filter"))
+    given = keywords.get("filter") if where is None else where
+    return equal_to(given) or None if isinstance(given, Mapping) else given

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from mteb.models.model_meta import ModelMeta
 
+from indexes import written_value
 from retriever.documents import Document
 from retriever.encoders.settings import EncoderSettings
 from retriever.errors import ConfigError
@@ -130,5 +131,4 @@ def _text(query: Mapping[str, Any]) -> str:
 
 def _one_of(ids: list[str]) -> str:
     """A filter for some documents."""
-    quoted = (id_.replace("\\", "\\\\").replace('"', '\\"') for id_ in ids)
-    return "id in (" + ", ".join(f'"{id_}"' for id_ in quoted) + ")"
+    return f"id in ({', '.join(map(written_value, ids))})"

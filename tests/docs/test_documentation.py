@@ -245,6 +245,7 @@ def session(page, heading):
     [
         ("mcp.md", "A session", "mcp"),
         ("integrations.md", "LangChain", "langchain_core"),
+        ("integrations.md", "A vector store of LangChain", "langchain_core"),
         ("integrations.md", "LlamaIndex", "llama_index.core"),
         ("integrations.md", "Haystack", "haystack"),
         ("integrations.md", "MTEB", "mteb"),

@@ -1,17 +1,24 @@
-"""The retriever of LangChain, used through LangChain's own interface."""
+"""The retriever and the store of LangChain, by LangChain's own suites and interface."""
 
 from __future__ import annotations
 
 import asyncio
 
+import numpy as np
 import pytest
 
 pytest.importorskip("langchain_core")
+pytest.importorskip("langchain_tests")
 
+from langchain_core.embeddings import Embeddings
 from langchain_core.runnables import RunnableLambda
+from langchain_tests.integration_tests import (
+    RetrieversIntegrationTests,
+    VectorStoreIntegrationTests,
+)
 
-from retriever import SearchSettings
-from retriever.integrations.langchain import IndexRetriever
+from retriever import ConfigError, Index, SearchSettings
+from retriever.integrations.langchain import EmbeddingsEncoder, IndexRetriever, IndexVectorStore
 
 
 @pytest.fixture
@@ -38,3 +45,93 @@ def test_documents_are_the_hits_with_their_scores(retriever, expected):
 def test_it_is_a_link_of_a_chain(retriever):
     chain = retriever | RunnableLambda(lambda documents: [one.id for one in documents])
     assert chain.invoke("pears") == ["b", "a"]
+
+
+class TestStandardRetriever(RetrieversIntegrationTests):
+    """LangChain's own suite for retrievers."""
+
+    retriever_constructor = IndexRetriever
+    retriever_query_example = "pears"
+
+    @pytest.fixture(autouse=True)
+    def _index(self, index):
+        self.index = index
+
+    @property
+    def retriever_constructor_params(self):
+        return {"index": self.index}
+
+
+class TestStandardStore(VectorStoreIntegrationTests):
+    """LangChain's own suite for vector stores, synchronous and asynchronous."""
+
+    @pytest.fixture
+    def vectorstore(self, tmp_path):
+        encoder = EmbeddingsEncoder(self.get_embeddings())
+        with Index.create(tmp_path / "store", encoder=encoder) as index:
+            yield IndexVectorStore(index)
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Vectors of two numbers, of which every second text has the same direction."""
+    directions = {"north": [0, 1], "north too": [0.1, 1], "east": [1, 0], "query": [0.2, 1]}
+
+    class Compass(Embeddings):
+        def embed_documents(self, texts):
+            return [directions.get(text, [1.0, 1.0]) for text in texts]
+
+        def embed_query(self, text):
+            return self.embed_documents([text])[0]
+
+    texts = ["north", "north too", "east"]
+    fields = [{"n": n, "id": "own", "a b": {"c": n}} for n in range(3)]
+    store = IndexVectorStore.from_texts(
+        texts, Compass(), fields, ids=["x", "y", "z"], folder=tmp_path / "store"
+    )
+    with store.index:
+        yield store
+
+
+@pytest.mark.parametrize(
+    ("search", "expected"),
+    [
+        ({}, ["y", "x", "z"]),
+        ({"search_kwargs": {"k": 1}}, ["y"]),
+        ({"search_kwargs": {"filter": {"n": [0, 2], "id": "own"}}}, ["x", "z"]),
+        ({"search_kwargs": {"filter": {"a b.c": 0}}}, ["x"]),
+        ({"search_kwargs": {"where": "n > 0 and `id` = 'own'"}}, ["y", "z"]),
+        ({"search_type": "mmr", "search_kwargs": {"k": 2, "lambda_mult": 0.1}}, ["y", "z"]),
+        ({"search_type": "mmr", "search_kwargs": {"k": 2, "lambda_mult": 1}}, ["y", "x"]),
+        (
+            {
+                "search_type": "similarity_score_threshold",
+                "search_kwargs": {"score_threshold": 0.9},
+            },
+            ["y", "x"],
+        ),
+    ],
+)
+def test_the_store_is_a_retriever_of_each_kind(store, search, expected):
+    retriever = store.as_retriever(**search)
+    assert [one.id for one in retriever.invoke("query")] == expected
+    assert [one.id for one in asyncio.run(retriever.ainvoke("query"))] == expected
+
+
+def test_scores_are_cosines_and_vectors_are_searched_for(store):
+    scored = store.similarity_search_with_score("query")
+    query = np.array([0.2, 1]) / np.linalg.norm([0.2, 1])
+    assert [score for _, score in scored] == pytest.approx(
+        [query @ (np.array(v) / np.linalg.norm(v)) for v in ([0.1, 1], [0, 1], [1, 0])], abs=1e-6
+    )
+    found = [one for one, _ in scored]
+    assert store.similarity_search_by_vector([0.2, 1]) == found
+    assert store.max_marginal_relevance_search_by_vector([0.2, 1], 3, lambda_mult=1) == found
+    with pytest.raises(ConfigError, match="expected 2 finite numbers"):
+        store.similarity_search_by_vector([1, 2, 3])
+    with pytest.raises(TypeError, match="filters"):
+        store.similarity_search("query", filters={})
+    with pytest.raises(ConfigError, match="n: expected a string"):
+        store.similarity_search("query", filter={"n": {"$gt": 1}})
+    assert store.delete() is True
+    assert len(store.index) == 0
