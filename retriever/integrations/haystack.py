@@ -1,19 +1,33 @@
-"""An index as a component of Haystack."""
+"""An index as a document store and as components of Haystack."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from haystack import Document, component, default_from_dict, default_to_dict
+from haystack.document_stores.errors import DuplicateDocumentError
+from haystack.document_stores.types import DuplicatePolicy
+from haystack.errors import FilterError
+from haystack.utils.filters import document_matches_filter
 
-from indexes import BM25Settings
+from indexes import BM25Settings, written_field, written_value
+from retriever import documents as stored
+from retriever.errors import ConfigError
 from retriever.index import Index
-from retriever.integrations import metadata_of
+from retriever.index.ready import ReadyDocument
+from retriever.integrations import metadata_of, search_by_vector
 from retriever.search import SearchSettings, search_settings
+from retriever.search.engine import Hit
 from retriever.search.fusion import FusionSettings
+
+_ALL, _NONE = "id exists", "not id exists"
 
 
 @component
@@ -74,3 +88,317 @@ class IndexRetriever:
     ) -> dict[str, list[Document]]:
         """As `run`, in a thread."""
         return await asyncio.to_thread(self.run, query, top_k, where)
+
+
+class EmbedderVectors:
+    """Stands for an embedder of a pipeline: the encoder of an index that only gets ready vectors.
+
+    A document without an embedding has a vector of zeros, which embeddings do not find.
+    """
+
+    name = "haystack-embedder"
+
+    def __init__(self, dimensions: int) -> None:
+        self.dimensions = dimensions
+
+    def encode(self, texts: list[str]) -> Any:
+        """(texts, dimensions) zeros."""
+        return np.zeros((len(texts), self.dimensions), np.float32)
+
+    def encode_query(self, texts: list[str]) -> Any:
+        """Raise ConfigError: a query has an embedding too."""
+        raise ConfigError(
+            "the documents have embeddings of a Haystack embedder: give query_embedding, or "
+            "search with IndexBM25Retriever"
+        )
+
+
+class IndexDocumentStore:
+    """An index as a document store, which `embedding_dimensions` says to fill with embeddings.
+
+    Without that, the index's own encoder encodes documents that have no embedding. The index is
+    created if there is none. Documents come back whole, with their metadata and without their
+    embedding. Filters of the store read every document, those of retrievers do not.
+    """
+
+    def __init__(self, index: Index | str | Path, embedding_dimensions: int | None = None) -> None:
+        encoder = None if embedding_dimensions is None else EmbedderVectors(embedding_dimensions)
+        self.embedding_dimensions = embedding_dimensions
+        self.index = index if isinstance(index, Index) else Index.create(index, encoder=encoder)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What a saved pipeline holds: the path of the index, not its documents."""
+        folder = str(self.index.folder.absolute())
+        saved: dict[str, Any] = default_to_dict(
+            self, index=folder, embedding_dimensions=self.embedding_dimensions
+        )
+        return saved
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> IndexDocumentStore:
+        """From what `to_dict` gave; raises what `Index.create` raises."""
+        found: IndexDocumentStore = default_from_dict(cls, data)
+        return found
+
+    def count_documents(self) -> int:
+        """The number of documents."""
+        return len(self.index)
+
+    def count_documents_by_filter(self, filters: dict[str, Any]) -> int:
+        """The number of documents that match."""
+        return sum(1 for _ in self._matching(filters))
+
+    def filter_documents(self, filters: dict[str, Any] | None = None) -> list[Document]:
+        """The documents that match, by id; FilterError if Haystack cannot compare the values."""
+        return list(self._matching(filters))
+
+    def write_documents(
+        self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE
+    ) -> int:
+        """Add documents and return their number; without a policy a known id is an error.
+
+        Raises:
+            ValueError: an argument is no document, or one has no text, or has what an index does
+                not store: a blob or a sparse embedding.
+            DuplicateDocumentError: the index holds a document with the id; nothing is written.
+        """
+        if not isinstance(documents, list):
+            raise ValueError(f"documents: expected a list, found {type(documents).__name__}")
+        for number, one in enumerate(documents, start=1):
+            if not isinstance(one, Document):
+                raise ValueError(f"document {number}: expected a Document, found {one!r:.60}")
+            if not (one.content or "").strip():
+                raise ValueError(f"document {number} ({one.id}): expected text as content")
+            if one.blob is not None or one.sparse_embedding is not None:
+                raise ValueError(
+                    f"document {number} ({one.id}): has a blob or a sparse embedding, which an "
+                    "index does not store; remove it first"
+                )
+        written = {}
+        for one in documents:
+            is_known = one.id in self.index or one.id in written
+            if is_known and policy in (DuplicatePolicy.NONE, DuplicatePolicy.FAIL):
+                raise DuplicateDocumentError(f"ID {one.id!r} already exists")
+            if not is_known or policy is DuplicatePolicy.OVERWRITE:
+                written[one.id] = one
+        if written:
+            self.index.add([self._with_vector(one) for one in written.values()])
+        return len(written)
+
+    def _with_vector(self, one: Document) -> stored.Document | ReadyDocument:
+        document = stored.Document(one.id, one.content, None, one.meta)
+        if one.embedding is None:
+            return document
+        row = np.asarray(one.embedding, np.float32)[np.newaxis]
+        return ReadyDocument(document, [(0, len(document.text))], row)
+
+    def delete_documents(self, document_ids: list[str]) -> None:
+        """Delete documents by id, those that there are."""
+        self.index.delete(document_ids)
+
+    def delete_all_documents(self) -> None:
+        """Delete every document."""
+        self.index.clear()
+
+    def delete_by_filter(self, filters: dict[str, Any]) -> int:
+        """Delete the documents that match; returns their number."""
+        return self.index.delete([one.id for one in self._matching(filters)])
+
+    def update_by_filter(self, filters: dict[str, Any], meta: dict[str, Any]) -> int:
+        """Set fields of the documents that match and return their number; nothing is encoded."""
+        found = self.filter_documents(filters)
+        for one in found:
+            self.index.update(one.id, metadata={**one.meta, **meta})
+        return len(found)
+
+    async def count_documents_async(self) -> int:
+        """As `count_documents`, in a thread, like all that follow."""
+        return await asyncio.to_thread(self.count_documents)
+
+    async def count_documents_by_filter_async(self, filters: dict[str, Any]) -> int:
+        """As `count_documents_by_filter`."""
+        return await asyncio.to_thread(self.count_documents_by_filter, filters)
+
+    async def filter_documents_async(self, filters: dict[str, Any] | None = None) -> list[Document]:
+        """As `filter_documents`."""
+        return await asyncio.to_thread(self.filter_documents, filters)
+
+    async def write_documents_async(
+        self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE
+    ) -> int:
+        """As `write_documents`."""
+        return await asyncio.to_thread(self.write_documents, documents, policy)
+
+    async def delete_documents_async(self, document_ids: list[str]) -> None:
+        """As `delete_documents`."""
+        await asyncio.to_thread(self.delete_documents, document_ids)
+
+    async def delete_all_documents_async(self) -> None:
+        """As `delete_all_documents`."""
+        await asyncio.to_thread(self.delete_all_documents)
+
+    async def delete_by_filter_async(self, filters: dict[str, Any]) -> int:
+        """As `delete_by_filter`."""
+        return await asyncio.to_thread(self.delete_by_filter, filters)
+
+    async def update_by_filter_async(self, filters: dict[str, Any], meta: dict[str, Any]) -> int:
+        """As `update_by_filter`."""
+        return await asyncio.to_thread(self.update_by_filter, filters, meta)
+
+    def _matching(self, filters: dict[str, Any] | None) -> Iterator[Document]:
+        for one in self.index:
+            document = Document(id=one.id, content=one.text, meta=one.metadata)
+            if not filters or document_matches_filter(filters, document):
+                yield document
+
+    def ranked(
+        self,
+        query: str | None,
+        query_embedding: list[float] | None,
+        settings: SearchSettings,
+        filters: dict[str, Any] | None,
+    ) -> dict[str, list[Document]]:
+        """The best documents for a text, an embedding or both, as a component gives them."""
+        where = where_of(filters) if filters else None
+        hits: list[Hit]
+        if query_embedding is not None:
+            hits = search_by_vector(self.index, query_embedding, settings, where, query)
+        else:
+            hits = self.index.search(query or "", settings, where=where)
+        found = []
+        for hit in hits:
+            # It may have been deleted meanwhile.
+            with suppress(KeyError):
+                content = self.index[hit.id].text
+                found.append(
+                    Document(id=hit.id, content=content, meta=hit.metadata, score=hit.score)
+                )
+        return {"documents": found}
+
+
+class _StoreRetriever:
+    """What the retrievers of a store are made of; a saved pipeline holds the same."""
+
+    def __init__(
+        self,
+        document_store: IndexDocumentStore,
+        filters: dict[str, Any] | None = None,
+        top_k: int = 10,
+    ) -> None:
+        self.document_store = document_store
+        self.filters = filters
+        self.top_k = top_k
+
+
+@component
+class IndexEmbeddingRetriever(_StoreRetriever):
+    """The documents of a store that are nearest to an embedding, by cosine."""
+
+    @component.output_types(documents=list[Document])
+    def run(
+        self,
+        query_embedding: list[float],
+        filters: dict[str, Any] | None = None,
+        top_k: int | None = None,
+    ) -> dict[str, list[Document]]:
+        """Search; `filters` and `top_k` are in place of the component's own."""
+        settings = SearchSettings(mode="dense", k=top_k or self.top_k)
+        return self.document_store.ranked(None, query_embedding, settings, filters or self.filters)
+
+
+@component
+class IndexBM25Retriever(_StoreRetriever):
+    """The documents of a store that share the most telling words with a query, by BM25."""
+
+    @component.output_types(documents=list[Document])
+    def run(
+        self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
+    ) -> dict[str, list[Document]]:
+        """Search; `filters` and `top_k` are in place of the component's own."""
+        settings = SearchSettings(mode="bm25", k=top_k or self.top_k)
+        return self.document_store.ranked(query, None, settings, filters or self.filters)
+
+
+@component
+class IndexHybridRetriever(_StoreRetriever):
+    """The best documents of a store by words and embeddings; `alpha` weighs the embeddings."""
+
+    def __init__(
+        self,
+        document_store: IndexDocumentStore,
+        filters: dict[str, Any] | None = None,
+        top_k: int = 10,
+        alpha: float | None = None,
+    ) -> None:
+        # The decorator makes another class, which super() would not know.
+        _StoreRetriever.__init__(self, document_store, filters, top_k)
+        self.alpha = alpha
+
+    @component.output_types(documents=list[Document])
+    def run(
+        self,
+        query: str,
+        query_embedding: list[float] | None = None,
+        filters: dict[str, Any] | None = None,
+        top_k: int | None = None,
+    ) -> dict[str, list[Document]]:
+        """Search; without `query_embedding` the index encodes the query."""
+        weight = {} if self.alpha is None else {"alpha": self.alpha}
+        settings = search_settings(None, {"mode": "hybrid", "k": top_k or self.top_k, **weight})
+        return self.document_store.ranked(query, query_embedding, settings, filters or self.filters)
+
+
+def where_of(filters: dict[str, Any]) -> str:
+    """Haystack's filters in the form of the index; FilterError if they have none."""
+    if "field" in filters:
+        return _comparison(filters)
+    operator, parts = filters.get("operator"), filters.get("conditions")
+    if operator not in ("AND", "OR", "NOT") or not isinstance(parts, list):
+        raise FilterError(f"expected operator AND, OR or NOT and conditions, found {filters!r:.80}")
+    if not parts:
+        return _ALL if operator == "AND" else _NONE
+    joined = (" or " if operator == "OR" else " and ").join(f"({where_of(one)})" for one in parts)
+    return f"not ({joined})" if operator == "NOT" else joined
+
+
+def _comparison(condition: dict[str, Any]) -> str:
+    if not {"operator", "value"} <= condition.keys():
+        raise FilterError(f"expected operator and value, found {condition!r:.80}")
+    name, operator, value = condition["field"], condition["operator"], condition["value"]
+    if name in ("content", "score", "embedding", "blob", "sparse_embedding"):
+        raise FilterError(f"{name}: expected id or a field of meta")
+    field = "id" if name == "id" else written_field(name.removeprefix("meta.").split("."))
+    match operator:
+        case "==" | "!=":
+            equal = f"{field} = {_literal(name, value)}"
+            return equal if operator == "==" else f"not {equal}"
+        case "in" | "not in":
+            if not isinstance(value, list):
+                raise FilterError(f"{name}: {operator} expects a list, found {value!r:.60}")
+            literals = ", ".join(_literal(name, one) for one in value)
+            among = f"{field} in ({literals})" if value else _NONE
+            return among if operator == "in" else f"not ({among})"
+        case "<" | "<=" | ">" | ">=":
+            if value is None:
+                return _NONE
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number and not isinstance(value, datetime):
+                try:
+                    datetime.fromisoformat(value)
+                except (TypeError, ValueError) as error:
+                    raise FilterError(
+                        f"{name}: {operator} expects a number or a date of ISO 8601, found "
+                        f"{value!r:.60}"
+                    ) from error
+            return f"{field} {operator} {_literal(name, value)}"
+    raise FilterError(f"{name}: unknown operator {operator!r}")
+
+
+def _literal(name: str, value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, datetime):
+        value = value.isoformat()
+    if not isinstance(value, str | bool | int | float):
+        raise FilterError(f"{name}: expected a string, number or boolean, found {value!r:.60}")
+    return written_value(value)

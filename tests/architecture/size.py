@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
     "product modules": 258,
-    "product lines": 58_820,
-    "test lines": 41_900,
+    "product lines": 59_140,
+    "test lines": 42_050,
     "documentation lines": 5_400,
     "benchmark files": 15,
     "benchmark lines": 3_100,

@@ -248,6 +248,7 @@ def session(page, heading):
         ("integrations.md", "A vector store of LangChain", "langchain_core"),
         ("integrations.md", "LlamaIndex", "llama_index.core"),
         ("integrations.md", "Haystack", "haystack"),
+        ("integrations.md", "A document store of Haystack", "haystack"),
         ("integrations.md", "MTEB", "mteb"),
         ("moving.md", "A session with Chroma", "chromadb"),
         ("moving.md", "A session with FAISS", "faiss"),
