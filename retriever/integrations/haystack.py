@@ -182,6 +182,8 @@ class IndexDocumentStore:
             if not is_known or policy is DuplicatePolicy.OVERWRITE:
                 written[one.id] = one
         if written:
+            # An index keeps the vectors of texts that it knows, but an embedding may be another.
+            self.index.delete([one.id for one in written.values() if one.embedding is not None])
             self.index.add([self._with_vector(one) for one in written.values()])
         return len(written)
 

@@ -11,6 +11,7 @@ pytest.importorskip("haystack")
 
 from haystack import Document, Pipeline
 from haystack.document_stores.errors import DuplicateDocumentError
+from haystack.document_stores.types import DuplicatePolicy
 from haystack.errors import FilterError
 from haystack.testing import document_store as suite
 from haystack.testing import document_store_async as async_suite
@@ -190,6 +191,13 @@ def test_a_saved_pipeline_of_the_three_retrievers_finds_the_same(filled):
     assert found["bm25"] == ["e"]
     assert set(found["hybrid"]) == {"n", "e"}
     again.get_component("bm25").document_store.index.close()
+
+
+def test_overwriting_takes_another_embedding_of_the_same_text(filled):
+    north = Document(id="n", content="north wind", embedding=[0.0, -1.0])
+    assert filled.write_documents([north], policy=DuplicatePolicy.OVERWRITE) == 1
+    (found,) = IndexEmbeddingRetriever(filled, _is("id", "==", "n")).run([0.0, 3.0])["documents"]
+    assert found.score == pytest.approx(-1)
 
 
 def test_what_a_store_cannot_do_is_said(filled):
