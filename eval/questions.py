@@ -304,7 +304,7 @@ class _Making:
     def _remarks(self, counts: Counter[str], seen: int) -> Iterator[str]:
         yield (
             f"{', '.join(f'{kind} {count:,}' for kind, count in counts.items())}: such "
-            "questions rank systems as people's do with a tau of 0.5 to 0.9 on eight corpora "
+            "questions rank systems as people's do with a tau of 0.2 to 0.9 on eight corpora "
             "(docs/made-questions.md); what people ask may differ"
         )
         taken = min(seen, self._settings.documents)
