@@ -78,6 +78,7 @@ if _TYPE_CHECKING:
     from retriever.rerankers.head import load_query_map as load_query_map
     from retriever.search import SearchSettings as SearchSettings
     from retriever.search.engine import Hit as Hit
+    from retriever.search.engine import Hits as Hits
     from retriever.search.fusion import FusionSettings as FusionSettings
     from retriever.search.queries import Excerpt as Excerpt
     from retriever.search.queries import QueryVectors as QueryVectors
@@ -117,7 +118,7 @@ _NAMES = {
     "retriever.index.shards": "read_shards",
     "retriever.rerankers.head": "load_query_map QueryMap",
     "retriever.search": "SearchSettings",
-    "retriever.search.engine": "Hit",
+    "retriever.search.engine": "Hit Hits",
     "retriever.search.fusion": "FusionSettings",
     "retriever.search.queries": "Excerpt QueryVectors",
     "retriever.search.reranking": "load_reranker",

@@ -47,6 +47,7 @@ from retriever import (
     FilterError,
     FusionSettings,
     Hit,
+    Hits,
     Index,
     IndexingReport,
     IndexLockedError,
@@ -55,6 +56,7 @@ from retriever import (
     Mode,
     PassageSettings,
     Place,
+    QueryMap,
     QueryVectors,
     ReadyDocument,
     RefreshReport,
@@ -70,6 +72,7 @@ from retriever import (
     export_npy,
     fit_meta,
     import_documents,
+    load_query_map,
     load_reranker,
     open_store,
     parse_encoder,
@@ -113,7 +116,7 @@ def make(folder: str) -> None:
     )
     assert_type(report, IndexingReport)
     hits = index.search("a question", k=5, mode="hybrid", where="year >= 2000", alpha=0.7)
-    assert_type(hits, list[Hit])
+    assert_type(hits, Hits)
     for hit in hits:
         assert_type(hit.score, float)
         assert_type(hit.bm25_rank, int | None)
@@ -137,7 +140,7 @@ def make(folder: str) -> None:
     assert_type(counts.fields["lang"], Facet)
     assert_type(counts.fields["lang"].values[0], FacetValue)
     assert_type(index.fields(), list[FieldSummary])
-    assert_type(index.more_like("42", k=3, mode="dense"), list[Hit])
+    assert_type(index.more_like("42", k=3, mode="dense"), Hits)
     assert_type(index.encoder_spec, EncoderSpec)
     assert_type(index.analyzer, Analyzer)
     assert_type(index.passages, PassageSettings)
@@ -155,6 +158,8 @@ def search(folder: Path) -> Iterator[list[Hit]]:
     with Index.open(folder, encoder=loaded, lock_timeout=5.0) as index:
         index.search("a text", settings, reranker=load_reranker("reranker"))
         yield from index.search_many(["one", "two"], settings, k=3)
+        index.query_map = load_query_map("reranker")
+        assert_type(index.query_map, QueryMap)
         ready = QueryVectors(loaded.encode(["one"], query=True), loaded.spec)
         yield from index.search_many(["one"], ready=ready)
     own: TextEncoder = Remote()
@@ -185,7 +190,7 @@ def move(folder: Path) -> None:
         assert_type(store.size(), int)
         mode: Mode = "dense"
         with Index.open(store) as index:
-            assert_type(index.search("a text", mode=mode), list[Hit])
+            assert_type(index.search("a text", mode=mode), Hits)
         assert_type(reindexed(folder, index_type="hnsw"), IndexingReport | None)
         assert_type(verify(folder), list[str])
         assert_type(remains(folder), dict[Path, str])
