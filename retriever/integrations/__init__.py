@@ -78,3 +78,25 @@ def search_by_vector(
         text, settings = "-", replace(settings, mode="dense")
     ready = QueryVectors(row[np.newaxis], spec)
     return next(index.search_many([text], settings, where=where, ready=ready))
+
+
+class EmbedderVectors:
+    """Stands for an embedder of a framework: the encoder of an index that only gets ready vectors.
+
+    A document without an embedding has a vector of zeros, which embeddings do not find.
+    """
+
+    def __init__(self, dimensions: int, name: str) -> None:
+        self.dimensions = dimensions
+        self.name = name
+
+    def encode(self, texts: list[str]) -> NDArray[np.float32]:
+        """(texts, dimensions) zeros."""
+        return np.zeros((len(texts), self.dimensions), np.float32)
+
+    def encode_query(self, texts: list[str]) -> NDArray[np.float32]:
+        """Raise ConfigError: a query has an embedding too."""
+        raise ConfigError(
+            f"{self.name}: the framework embeds documents and queries: give query_embedding, or "
+            "search by words alone (BM25)"
+        )

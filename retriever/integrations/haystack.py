@@ -19,10 +19,9 @@ from haystack.utils.filters import document_matches_filter
 
 from indexes import BM25Settings, written_field, written_value
 from retriever import documents as stored
-from retriever.errors import ConfigError
 from retriever.index import Index
 from retriever.index.ready import ReadyDocument
-from retriever.integrations import metadata_of, search_by_vector
+from retriever.integrations import EmbedderVectors, metadata_of, search_by_vector
 from retriever.search import SearchSettings, search_settings
 from retriever.search.engine import Hit
 from retriever.search.fusion import FusionSettings
@@ -90,29 +89,6 @@ class IndexRetriever:
         return await asyncio.to_thread(self.run, query, top_k, where)
 
 
-class EmbedderVectors:
-    """Stands for an embedder of a pipeline: the encoder of an index that only gets ready vectors.
-
-    A document without an embedding has a vector of zeros, which embeddings do not find.
-    """
-
-    name = "haystack-embedder"
-
-    def __init__(self, dimensions: int) -> None:
-        self.dimensions = dimensions
-
-    def encode(self, texts: list[str]) -> Any:
-        """(texts, dimensions) zeros."""
-        return np.zeros((len(texts), self.dimensions), np.float32)
-
-    def encode_query(self, texts: list[str]) -> Any:
-        """Raise ConfigError: a query has an embedding too."""
-        raise ConfigError(
-            "the documents have embeddings of a Haystack embedder: give query_embedding, or "
-            "search with IndexBM25Retriever"
-        )
-
-
 class IndexDocumentStore:
     """An index as a document store, which `embedding_dimensions` says to fill with embeddings.
 
@@ -122,7 +98,11 @@ class IndexDocumentStore:
     """
 
     def __init__(self, index: Index | str | Path, embedding_dimensions: int | None = None) -> None:
-        encoder = None if embedding_dimensions is None else EmbedderVectors(embedding_dimensions)
+        encoder = (
+            None
+            if embedding_dimensions is None
+            else EmbedderVectors(embedding_dimensions, "haystack-embedder")
+        )
         self.embedding_dimensions = embedding_dimensions
         self.index = index if isinstance(index, Index) else Index.create(index, encoder=encoder)
 

@@ -22,9 +22,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
     "product modules": 258,
-    "product lines": 59_140,
-    "test lines": 42_050,
-    "documentation lines": 5_400,
+    "product lines": 59_320,
+    "test lines": 42_080,
+    "documentation lines": 5_600,
     "benchmark files": 15,
     "benchmark lines": 3_100,
     "option spellings": 125,

@@ -247,6 +247,7 @@ def session(page, heading):
         ("integrations.md", "LangChain", "langchain_core"),
         ("integrations.md", "A vector store of LangChain", "langchain_core"),
         ("integrations.md", "LlamaIndex", "llama_index.core"),
+        ("integrations.md", "A vector store of LlamaIndex", "llama_index.core"),
         ("integrations.md", "Haystack", "haystack"),
         ("integrations.md", "A document store of Haystack", "haystack"),
         ("integrations.md", "MTEB", "mteb"),

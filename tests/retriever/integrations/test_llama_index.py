@@ -8,10 +8,18 @@ import pytest
 
 pytest.importorskip("llama_index.core")
 
-from llama_index.core.schema import MetadataMode
+from llama_index.core import MockEmbedding, StorageContext, VectorStoreIndex
+from llama_index.core.schema import Document, MetadataMode, TextNode
+from llama_index.core.vector_stores import SimpleVectorStore
+from llama_index.core.vector_stores.types import (
+    FilterCondition,
+    MetadataFilter,
+    MetadataFilters,
+    VectorStoreQuery,
+)
 
-from retriever import SearchSettings
-from retriever.integrations.llama_index import IndexRetriever
+from retriever import ConfigError, SearchSettings
+from retriever.integrations.llama_index import IndexRetriever, IndexVectorStore
 
 
 @pytest.fixture
@@ -37,3 +45,75 @@ def test_a_language_model_reads_the_fields_of_the_document_but_not_its_scores(re
     text = retriever.retrieve("pears")[0].get_content(MetadataMode.LLM)
     assert "year: 2021" in text
     assert "dense" not in text
+
+
+NODES = [
+    TextNode(id_="a", text="north", embedding=[0, 1], metadata={"n": 1, "tags": ["x", "y"]}),
+    TextNode(id_="b", text="east wind", embedding=[1, 0], metadata={"n": 2, "tags": ["y"]}),
+    TextNode(id_="c", text="both", embedding=[1, 1], metadata={"s": "some text"}),
+]
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = IndexVectorStore(tmp_path / "store", embedding_dimensions=2)
+    store.add(NODES)
+    with store.client:
+        yield store
+
+
+@pytest.mark.parametrize(
+    ("condition", "filters"),
+    [
+        *(("and", [("n", one, 1)]) for one in ("==", "!=", "<", "<=", ">", ">=")),
+        ("and", [("n", "in", [1, 3])]),
+        ("and", [("n", "nin", [1, 3])]),
+        ("and", [("tags", "any", ["x", "z"])]),
+        ("and", [("tags", "all", ["x", "y"])]),
+        ("and", [("tags", "contains", "y")]),
+        ("and", [("s", "text_match", "me te")]),
+        ("and", [("n", "is_empty", None)]),
+        ("or", [("n", "==", 1), ("s", "==", "some text")]),
+    ],
+)
+def test_filters_find_what_the_simple_store_of_llama_index_finds(store, condition, filters):
+    filters = MetadataFilters(
+        filters=[MetadataFilter(key=key, operator=one, value=value) for key, one, value in filters],
+        condition=FilterCondition(condition),
+    )
+    simple = SimpleVectorStore()
+    simple.add(NODES)
+    query = VectorStoreQuery(query_embedding=[0.1, 1], similarity_top_k=9, filters=filters)
+    found, expected = store.query(query), simple.query(query)
+    assert found.ids == expected.ids
+    assert found.similarities == pytest.approx(expected.similarities, abs=1e-6)
+
+
+def test_nodes_come_back_whole_and_modes_rank(store):
+    assert [one.model_dump() | {"embedding": None} for one in store.get_nodes()] == [
+        one.model_dump() | {"embedding": None} for one in NODES
+    ]
+    for mode, expected in (("sparse", ["b"]), ("default", ["a", "c", "b"])):
+        query = VectorStoreQuery([0, 1], 3, query_str="wind", mode=mode)
+        assert store.query(query).ids == expected
+    assert store.query(VectorStoreQuery([0, 1], 3, query_str="wind", node_ids=["c"])).ids == ["c"]
+    with pytest.raises(ConfigError, match="expected one of default"):
+        store.query(VectorStoreQuery([0, 1], mode="svm"))
+    store.delete_nodes(["a", "absent"])
+    assert [one.node_id for one in store.get_nodes()] == ["b", "c"]
+    store.clear()
+    assert store.get_nodes() == []
+
+
+def test_it_is_the_store_of_a_vector_store_index(tmp_path):
+    store = IndexVectorStore(tmp_path / "store", embedding_dimensions=4)
+    context = StorageContext.from_defaults(vector_store=store)
+    documents = [Document(text=text, doc_id=text) for text in ("tea", "coffee")]
+    model = MockEmbedding(embed_dim=4)
+    index = VectorStoreIndex.from_documents(documents, storage_context=context, embed_model=model)
+    again = VectorStoreIndex.from_vector_store(store, embed_model=model)
+    found = again.as_retriever(vector_store_query_mode="hybrid", alpha=0.1).retrieve("coffee")
+    assert [one.text for one in found] == ["coffee", "tea"]
+    index.delete_ref_doc("coffee")
+    assert [one.text for one in again.as_retriever().retrieve("coffee")] == ["tea"]
+    store.client.close()
