@@ -77,13 +77,17 @@ class Pair:
                     index.compact()
         assert not results or results[0] == results[1], (kind, ids, where)
 
+    def copies(self, copies):
+        """The number of copies that the other store tells."""
+        return copies
+
     def compare(self):
         """Everything that can be read."""
         folder, other = self.both
         assert list(folder) == list(other)
         assert len(folder) == len(other)
         copies = len(folder) - len({(one.title, one.text) for one in folder})
-        assert [index.count_copies() for index in self.both] == [copies, copies]
+        assert [index.count_copies() for index in self.both] == [copies, self.copies(copies)]
         assert _exact(folder) == _exact(other)
         for where in (None, self.where(), self.where()):
             if where is not None:

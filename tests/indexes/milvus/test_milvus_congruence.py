@@ -53,6 +53,9 @@ class Distinct(Pair):
                 self.both[1].facets(["a"], where=where)
                 return where
 
+    def copies(self, copies):
+        return None
+
     def _compare_search(self, mode, where):
         variant = self.chance.choice(VARIANTS)
         asked = {"mode": mode, "where": where, "variant": variant, "b": 0.6, "k": 11, "depth": 900}
