@@ -31,6 +31,7 @@ COMMANDS: Tree = {
     "index": "index",
     "query": "query",
     "refresh": "refresh",
+    "calibrate": "calibrate",
     "serve": "serve",
     "delete": "manage",
     "info": "manage",

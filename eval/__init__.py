@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 if _TYPE_CHECKING:
+    from eval.calibration import CalibrationResult as CalibrationResult
+    from eval.calibration import calibrate as calibrate
     from eval.datasets.classification import ClassificationTask as ClassificationTask
     from eval.datasets.classification import read_classification as read_classification
     from eval.datasets.classification import read_probing as read_probing
@@ -82,6 +84,7 @@ if _TYPE_CHECKING:
     from eval.reports import check_report_folder as check_report_folder
     from eval.sentences.result import SentenceResult as SentenceResult
     from eval.sentences.sts import score_sts as score_sts
+    from eval.settings import CalibrationSettings as CalibrationSettings
     from eval.settings import CrossPlan as CrossPlan
     from eval.settings import GateSettings as GateSettings
     from eval.settings import LayerSearchSettings as LayerSearchSettings
@@ -110,6 +113,7 @@ if _TYPE_CHECKING:
     from retriever.files import default_cache as default_cache
 
 _NAMES = {
+    "eval.calibration": "calibrate CalibrationResult",
     "eval.datasets.classification": "ClassificationTask read_classification read_probing",
     "eval.datasets.pairs": "ScoredPairs STSTask read_pairs read_sts",
     "eval.datasets.probing": "ProbingFiles make_probing",
@@ -137,10 +141,9 @@ _NAMES = {
     "eval.sentences.result": "SentenceResult",
     "eval.sentences.sts": "score_sts",
     "eval.settings": (
-        "CrossPlan GateSettings LayerSearchSettings LayerTransferSettings Loading "
-        "MadeQuestionSettings ProbingSettings QuestionSettings RelatednessSettings Resampling "
-        "STSSettings TransferProtocol TransferSettings "
-        "TuneSettings"
+        "CalibrationSettings CrossPlan GateSettings LayerSearchSettings LayerTransferSettings "
+        "Loading MadeQuestionSettings ProbingSettings QuestionSettings RelatednessSettings "
+        "Resampling STSSettings TransferProtocol TransferSettings TuneSettings"
     ),
     "eval.training.corpus_pairs": "CorpusPairs",
     "eval.training.data": "EncoderFitSettings",

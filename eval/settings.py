@@ -142,6 +142,30 @@ class GateSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class CalibrationSettings:
+    """How probabilities of relevance are learned and tested, see `calibrate`."""
+
+    false_answers: float = setting(
+        0.05,
+        "Share of the questions without a relevant document that may get an answer.",
+        low=0,
+        high=1,
+        low_open=True,
+        high_open=True,
+        section="Training",
+    )
+    questions: int = setting(2_000, "Maximum number of questions, drawn at random.", low=100)
+    folds: int = setting(
+        5, "Number of parts, each of which is tested on what the others teach.", low=2
+    )
+    resamples: int = setting(1000, "Number of resamples of the intervals of areas.", low=100)
+    seed: int = setting(0, "Random seed of the parts and resamples.", low=0)
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@dataclass(frozen=True, slots=True)
 class CrossPlan:
     """A cross-encoder to fine-tune, and how.
 

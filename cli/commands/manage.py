@@ -140,6 +140,11 @@ def _lines(info: dict[str, Any]) -> Iterator[str]:
         + (", stemmed" if analyzer["stemming"] else "")
         + (", stop words removed" if analyzer["stop_words"] else ""),
         **({"fit": _fit_line(info["fit"])} if info["fit"].get("words") else {}),
+        **(
+            {"calibrated": "; ".join(map(_calibrated_line, info["calibration"].values()))}
+            if info["calibration"]
+            else {}
+        ),
         "long texts": f"{long_texts['on_long']}, overlap {long_texts['overlap']} pieces",
         "context": long_texts["context"],
     }
@@ -169,6 +174,11 @@ def _lines(info: dict[str, Any]) -> Iterator[str]:
         measured = [f"{one['recall']:.4f} ({one['effort']})" for one in segment["recall"]]
         if measured:
             yield f"{9 * ' '}recall@10 (effort): {', '.join(measured)}"
+
+
+def _calibrated_line(learned: dict[str, Any]) -> str:
+    questions = f"{learned['questions']:,} {'made' if learned['made'] else 'judged'} questions"
+    return f"{learned['mode']} by {questions}, {learned['false_answers']:.1%} false answers"
 
 
 def _fit_line(fit: dict[str, Any]) -> str:

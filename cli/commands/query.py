@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -39,6 +40,7 @@ from retriever.settings import setting
 if TYPE_CHECKING:
     from retriever.index import Index
     from retriever.search import SearchSettings
+    from retriever.search.calibration import Answer
     from retriever.search.engine import Hit
 
 _WIDEST = 120
@@ -46,6 +48,7 @@ _GIVEN_BY_USER = ParameterSource.COMMANDLINE
 _OF_CONVEX = ("alpha", "normalization")
 Search = Callable[[list[str]], Iterator[list["Hit"]]]
 Print = Callable[[list["Hit"], str, str | None], None]
+Answered = Callable[[list["Hit"]], tuple[list["Hit"], "Answer | None"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,14 @@ class RankingOptions:
     section="Search",
 )
 @option(
+    "--min-probability",
+    type=click.FloatRange(0, 1),
+    metavar="P",
+    help="Print hits only if one of the first ten is relevant with at least this probability, as "
+    "`retriever calibrate` has learned it.",
+    section="Search",
+)
+@option(
     "--queries",
     metavar="FILE",
     shell_complete=complete_path,
@@ -195,6 +206,7 @@ def query_command(
     where: str | None,
     raw: bool,
     collapse: bool,
+    min_probability: float | None,
     queries: str | None,
     facets: tuple[str, ...],
     ranking: RankingOptions,
@@ -224,6 +236,11 @@ def query_command(
         raise click.UsageError("--run needs --queries")
     if run_file is not None and facets:
         raise click.UsageError("--facets has no effect with --run: leave one of them out")
+    if min_probability is not None and (rerank is not None or query_map is not None):
+        raise click.UsageError(
+            "--min-probability: probabilities are learned without reranker and query map; leave "
+            "it out, or --rerank and --query-map"
+        )
     if not text and queries is None and not sys.stdin.isatty():
         raise click.UsageError("nothing to search for: give TEXT or --queries FILE")
     choice = encoder.choice()
@@ -251,12 +268,17 @@ def query_command(
         search: Search = partial(
             index.search_many, settings=settings, where=where, reranker=reranker
         )
+        answered = partial(_answered, index, settings, min_probability)
+        if min_probability is not None:
+            answered([])
         if refresh and source is None:
             refresh_for_query(index)
         fresh = refresh or source is not None
-        show = _printer(index, settings, where, facets, as_json=as_json, explain=explain, full=full)
+        show = _printer(
+            index, settings, where, facets, answered, as_json=as_json, explain=explain, full=full
+        )
         if queries is not None:
-            _answer_file(search, settings, queries, on_error, run_file, show)
+            _answer_file(search, settings, queries, on_error, run_file, show, answered)
         elif text:
             asked = " ".join(text)
             show(next(search([asked])), asked, None)
@@ -276,11 +298,23 @@ def _refreshing(search: Search, index: Index) -> Search:
     return refreshed
 
 
+def _answered(
+    index: Index, settings: SearchSettings, least: float | None, hits: list[Hit]
+) -> tuple[list[Hit], Answer | None]:
+    """Hits, none of them if an answer is less probable than this; and what is known of it."""
+    answer = index.answer(hits, settings, least=least)
+    if answer is not None and answer.warning is not None:
+        warnings.warn(answer.warning, stacklevel=2)
+    withheld = least is not None and answer is not None and not answer.has_answer
+    return [] if withheld else hits, answer
+
+
 def _printer(
     index: Index,
     settings: SearchSettings,
     where: str | None,
     fields: tuple[str, ...],
+    answered: Answered,
     *,
     as_json: bool,
     explain: bool,
@@ -293,7 +327,8 @@ def _printer(
     styled = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     cells = min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
 
-    def show(hits: list[Hit], text: str, query: str | None) -> None:
+    def show(found: list[Hit], text: str, query: str | None) -> None:
+        hits, answer = answered(found)
         text = text if settings.raw else parse_query(text).text
         better = index.suggestion(text) if query is None else None
         counts = index.facets(fields, text, where=where) if fields else None
@@ -302,6 +337,8 @@ def _printer(
             records = [hit.to_json() for hit in hits]
             records += [] if counts is None else [{"facets": counts.to_json()}]
             records += [] if better is None else [{"did_you_mean": better}]
+            if answer is not None:
+                records.append({"has_answer": answer.has_answer, "probability": answer.probability})
             for record in records:
                 click.echo(json.dumps(of_query | record, ensure_ascii=False))
             return
@@ -316,8 +353,12 @@ def _printer(
             click.echo(explanation(hits, replace(settings, fusion=fusion)))
         if counts is not None:
             click.echo(facets_text(counts))
-        if not hits:
+        if not found:
             say(_why_nothing(index, text, settings, where))
+        elif answer is not None and not answer.has_answer:
+            doubt = "note: perhaps " if hits else ""
+            chance = f"probability of an answer {answer.probability:.1%}"
+            say(f"{doubt}nothing relevant was found ({chance})")
         if better is not None:
             say(f"did you mean: {better}")
 
@@ -342,6 +383,7 @@ def _answer_file(
     on_error: Literal["fail", "skip"],
     run_file: Path | None,
     show: Print,
+    answered: Answered,
 ) -> None:
     from cli.output.progress import warn_reader
     from eval.metrics.trec import write_run
@@ -356,7 +398,7 @@ def _answer_file(
             show(hits, query.text, query.id)
         return
     ranked = {
-        query.id: [(hit.id, hit.score) for hit in hits]
+        query.id: [(hit.id, hit.score) for hit in answered(hits)[0]]
         for query, hits in zip(asked, answers, strict=True)
     }
     write_run(run_file, ranked, f"retriever-{settings.mode}")

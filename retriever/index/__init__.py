@@ -7,6 +7,7 @@ import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -22,6 +23,7 @@ from retriever.errors import (
 )
 from retriever.index.opened import OpenedIndex
 from retriever.index.reading import ReadableIndex
+from retriever.search import CALIBRATION
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from retriever.index.creation import IndexKeywords, IndexSettings
     from retriever.index.ready import ReadyDocument
     from retriever.index.refreshing import RefreshReport
+    from retriever.search.calibration import Calibration
 
 
 class Index(ReadableIndex):
@@ -365,6 +368,12 @@ class Index(ReadableIndex):
             if not (is_id(id_) and writer.heads([id_])):
                 raise KeyError(id_)
             writer.commit([], np.empty((0, 0), np.float32), [], {id_: metadata})
+
+    def keep_calibration(self, calibration: Calibration) -> None:
+        """Store what was learned for a mode, in place of what was there; see `eval.calibrate`."""
+        with self._writer() as writer:
+            known = writer.setting(CALIBRATION, {})
+            writer.record(CALIBRATION, {**known, calibration.mode: asdict(calibration)})
 
     def delete(
         self,

@@ -15,7 +15,7 @@ from retriever.documents import Document, document_of, is_id
 from retriever.documents.passages import passage_text
 from retriever.errors import BadInputError, ConfigError, require_several, unknown_name
 from retriever.index.opened import OpenedIndex, read_structures
-from retriever.search import SearchKeywords, SearchSettings, search_settings
+from retriever.search import CALIBRATION, SearchKeywords, SearchSettings, search_settings
 from retriever.search.engine import Engine, Hits
 from retriever.search.fusion import DEFAULT_WEIGHT, FIT
 from retriever.search.queries import (
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         Backup,
         Facets,
         FieldSummary,
+        Mode,
         Store,
         StoredDocument,
         StructureSettings,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from retriever.encoders.spec import EncoderSpec
     from retriever.index.export import Exported
     from retriever.rerankers.head import QueryMap
+    from retriever.search.calibration import Answer
     from retriever.search.engine import Hit, ScoredPassages
     from retriever.search.queries import QueryVectors
     from retriever.search.reranking import Reranker
@@ -482,6 +484,53 @@ class ReadableIndex:
         with self._opened.view() as view:
             return suggested(text, view, self._opened.state_of(view).analyzer)
 
+    def hit_features(self, text: str, hits: Sequence[Hit], mode: Mode) -> NDArray[np.float64]:
+        """What tells whether hits of a query are relevant; see `retriever.search.calibration`."""
+        from retriever.search.calibration import hit_features
+
+        with self._opened.view() as view:
+            analyzer = self._opened.state_of(view).analyzer
+            terms = query_terms(analyzer, view, text)
+            return hit_features(hits, terms, view, analyzer, mode)
+
+    def answer(
+        self,
+        hits: Sequence[Hit],
+        settings: SearchSettings | None = None,
+        *,
+        least: float | None = None,
+        **keywords: Unpack[SearchKeywords],
+    ) -> Answer | None:
+        """Whether the hits of a search hold an answer, by what `eval.calibrate` has learned.
+
+        Args:
+            hits: of one query, as `search` returned them.
+            settings: those of the search.
+            least: the least probability of an answer; None for the threshold that keeps the promise
+                on false answers.
+            keywords: those of the search.
+
+        Returns:
+            None if nothing was learned for the mode.
+
+        Raises:
+            ConfigError: `least` is given, and nothing was learned for the mode.
+        """
+        wanted = search_settings(settings, keywords, ("least",))
+        judged = not hits or hits[0].answer_probability is not None
+        with self._opened.view() as view:
+            if judged and view.setting(CALIBRATION, {}):
+                from retriever.search.calibration import Calibration
+
+                if (learned := Calibration.read(view, wanted.mode)) is not None:
+                    return learned.answer(hits, view, wanted, least)
+        if least is not None:
+            raise ConfigError(
+                f"{self.store}: no probabilities were learned for the mode {wanted.mode}; learn "
+                f"them with `retriever calibrate -i {self.store} --mode {wanted.mode}`"
+            )
+        return None
+
     def info(self) -> dict[str, Any]:
         """What the index is and holds, as JSON values.
 
@@ -509,6 +558,7 @@ class ReadableIndex:
                 "analyzer": asdict(state.analyzer.settings),
                 "languages": view.setting("languages", {}),
                 "fit": view.setting(FIT, {}),
+                "calibration": view.setting(CALIBRATION, {}),
                 "long_texts": asdict(state.passages),
                 "structures": asdict(read_structures(view, self.store)),
                 **view.describe(),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from retriever.documents import Document
@@ -27,14 +27,16 @@ def fit_hits(
     offset: int,
     max_tokens: int,
     notes: Sequence[str] = (),
+    judged: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The answer of a search, whose hits come in order with the stretch of text to show.
 
     A hit that does not fit loses its neighboring passages first and the end of its passage next.
     It and all later hits are left out if that is not enough; the first one loses its metadata and
-    the end of its title before. `offset` is the number of hits before them.
+    the end of its title before. `offset` is the number of hits before them, `judged` what is known
+    of them as a whole.
     """
-    answer: dict[str, Any] = {"index": index, "hits": []}
+    answer: dict[str, Any] = {"index": index, **(judged or {}), "hits": []}
     if notes:
         share = max_tokens * _BYTES_A_TOKEN // 4 // len(notes)
         answer["notes"] = [note[: _longest(note, share)] for note in notes]

@@ -100,6 +100,13 @@ class SearchParameters(StatusParameters):
         "hybrid", description="dense ranks by meaning, bm25 by words, hybrid by both."
     )
     where: str | None = Field(None, max_length=10_000, description=_GRAMMAR)
+    min_probability: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="No hits unless an answer is among the first ten with this probability; needs "
+        "a calibrated index, whose answers have has_answer and probability.",
+    )
     context: int = Field(
         0, ge=0, le=5, description="Neighboring passages to show on each side of a hit."
     )
@@ -214,11 +221,24 @@ class _Tools:
         notes = []
         if given.where is not None and (unknown := index.filter_warning(given.where)):
             notes.append(unknown)
-        hits = index.search(given.query, k=last, mode=given.mode, where=given.where, raw=False)
+        least = given.min_probability
+        hits: list[Hit] = index.search(
+            given.query, k=last, mode=given.mode, where=given.where, raw=False
+        )
+        answer, judged = index.answer(hits, mode=given.mode, least=least), {}
+        if answer is not None:
+            judged = {
+                "has_answer": answer.has_answer,
+                "probability": round(answer.probability, 4),
+            }
+            notes += [answer.warning] if answer.warning else []
+            if not answer.has_answer:
+                notes.append("perhaps nothing relevant was found")
+                hits = hits if least is None else []
         if better := index.suggestion(parse_query(given.query).text):
             notes.append(f"no document has a word of the query; did you mean: {better}")
         shown = [(hit, _excerpt(index, hit, given.context)) for hit in hits[given.offset :]]
-        return fit_hits(name, shown, given.offset, given.max_tokens, notes)
+        return fit_hits(name, shown, given.offset, given.max_tokens, notes, judged)
 
     def _get(self, given: GetParameters) -> dict[str, Any]:
         name, index = self._index(given.index)

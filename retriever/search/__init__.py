@@ -18,6 +18,9 @@ from retriever.errors import unexpected_keyword
 from retriever.search.fusion import FusionSettings, Method, check_used
 from retriever.settings import check_settings, setting
 
+# The setting of an index that holds probabilities, by mode; see `retriever.search.calibration`.
+CALIBRATION = "calibration"
+
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:

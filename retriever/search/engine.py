@@ -66,6 +66,10 @@ class Hit:
         copies: ids of the documents that `collapse` has folded into this one, best first.
         place: the pages, headings, lines or message of the passage; None where the document has no
             outline.
+        probability: that the document is relevant; None where nothing was learned of it, beyond
+            the first ten hits, and with a reranker or a query map; see
+            `retriever.search.calibration`.
+        answer_probability: likewise, that one of the first ten hits of the query is.
     """
 
     rank: int
@@ -84,6 +88,8 @@ class Hit:
     first_rank: int | None = None
     copies: tuple[str, ...] = ()
     place: Place | None = None
+    probability: float | None = None
+    answer_probability: float | None = None
 
     def __getattr__(self, name: str) -> Any:
         raise unknown_name(self, name, _OTHER_NAMES)
@@ -94,7 +100,7 @@ class Hit:
         return self.passage
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values, without `passage_number`; the last three only where there are any."""
+        """As JSON values, without `passage_number`; the last four only where there are any."""
         found = {name: getattr(self, name) for name in _IN_JSON}
         if self.first_rank is not None:
             found["first_rank"] = self.first_rank
@@ -102,6 +108,8 @@ class Hit:
             found["copies"] = list(self.copies)
         if self.place is not None:
             found["place"] = self.place.to_json()
+        if self.probability is not None:
+            found["probability"] = self.probability
         return {**found, "metadata": self.metadata}
 
 

@@ -17,7 +17,7 @@ from retriever.documents import string_fault
 from retriever.documents.languages import ENGLISH_FUNCTION_WORDS
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import BadInputError, ConfigError, EncoderMismatchError
-from retriever.search import SearchSettings
+from retriever.search import CALIBRATION, SearchSettings
 from retriever.search.engine import Engine, Hit
 from retriever.search.syntax import Demands, ParsedQuery, parse_query, within
 
@@ -202,7 +202,23 @@ def _search(
                 for one, hits in zip(kept, found, strict=True)
             ]
             if not any(short):
-                return [hits[: settings.k] for hits in kept]
+                kept = [hits[: settings.k] for hits in kept]
+                plain = reranker is None and index.query_map is None
+                if not plain or not view.setting(CALIBRATION, {}):
+                    return kept
+                from retriever.search.calibration import HITS, Calibration
+
+                calibration = Calibration.read(view, settings.mode)
+                if calibration is None:
+                    return kept
+                if wide.k < HITS:
+                    ten = replace(settings, k=HITS)
+                    found = _ranked(index, view, asked, searched, ten, where)
+                analyzer = index.state_of(view).analyzer
+                return [
+                    calibration.judged(hits, first[:HITS], query.terms, view, analyzer)
+                    for hits, first, query in zip(kept, found, queries, strict=True)
+                ]
             wide = replace(wide, k=4 * wide.k)
 
 

@@ -101,6 +101,11 @@ class Ranking(_Request):
     collapse: bool = Field(
         False, description="Fold hits that nearly repeat a better one into it, as its `copies`."
     )
+    min_probability: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        None,
+        description="Give hits only if one of the first ten is relevant with this probability, as "
+        "`retriever calibrate` has learned it.",
+    )
     rerank: bool = Field(
         False, description="Rank the best `depth` hits again with the reranker of the service."
     )
@@ -229,9 +234,17 @@ def _job(catalog: Catalog, request: SearchRequest) -> SearchJob:
         check_number("depth", request.depth, limits.max_k)
     if request.rerank and catalog.reranker is None:
         raise ServiceError(400, "rerank: the service has no reranker; start it with --rerank")
+    least = request.min_probability
+    if least is not None and (request.rerank or request.like is not None):
+        raise BadInputError(
+            "min_probability: it is of queries without reranking; leave out it, or rerank and like"
+        )
     if request.rerank and request.like is not None:
         raise BadInputError("rerank: it needs a query, found like; leave one of them out")
-    return SearchJob(request, catalog.index(request.index), texts, settings, _joined(filters))
+    index = catalog.index(request.index)
+    if least is not None:
+        index.answer([], settings, least=least)
+    return SearchJob(request, index, texts, settings, _joined(filters))
 
 
 def _joined(filters: Sequence[str]) -> str | None:
@@ -327,6 +340,7 @@ def _attempt(job: SearchJob, hits: list[list[Hit]]) -> Answer | Exception:
 def _answer(job: SearchJob, hits: list[list[Hit]]) -> Answer:
     index, request, where = job.index, job.request, job.where
     results: list[Answer] = []
+    warned: dict[str, None] = {}
     if (like := request.like) is not None:
         try:
             similar = index.more_like(like.id, job.settings, start=like.start, where=where)
@@ -334,12 +348,18 @@ def _answer(job: SearchJob, hits: list[list[Hit]]) -> Answer:
             raise ServiceError(404, f"the index holds no document {like.id!r:.80}") from None
         results.append({"like": like.id, "hits": [hit.to_json() for hit in similar]})
     for text, ranked in zip(job.texts, hits, strict=True):
-        records = [hit.to_json() for hit in ranked]
+        answer = index.answer(ranked, job.settings, least=request.min_probability)
+        judged: Answer = {}
+        if answer is not None:
+            judged = {"has_answer": answer.has_answer, "probability": answer.probability}
+            warned |= {answer.warning: None} if answer.warning else {}
+        withheld = request.min_probability is not None and answer and not answer.has_answer
+        records = [] if withheld else [hit.to_json() for hit in ranked]
         if request.highlight:
             weights = index.term_weights(_plain(job, text))
             for record in records:
                 record["marks"] = highlights(record["passage"], index.analyzer, weights)
-        results.append({"query": text, "hits": records})
+        results.append({"query": text, "hits": records, **judged})
         if len(hits) == 1 and (better := index.suggestion(_plain(job, text))) is not None:
             results[0]["did_you_mean"] = better
     if request.facets:
@@ -348,4 +368,4 @@ def _answer(job: SearchJob, hits: list[list[Hit]]) -> Answer:
             facets = index.facets(request.facets, query, where=where, limit=request.facet_limit)
             result["facets"] = facets.to_json()
     doubt = None if where is None else index.filter_warning(where)
-    return {"results": results, "warnings": [] if doubt is None else [doubt]}
+    return {"results": results, "warnings": [*([] if doubt is None else [doubt]), *warned]}

@@ -21,14 +21,14 @@ import click
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
-    "product modules": 258,
-    "product lines": 59_320,
-    "test lines": 42_080,
+    "product modules": 259,
+    "product lines": 60_300,
+    "test lines": 42_550,
     "documentation lines": 5_600,
     "benchmark files": 15,
     "benchmark lines": 3_100,
-    "option spellings": 125,
-    "options of all commands": 425,
+    "option spellings": 126,
+    "options of all commands": 432,
     "own modules that a BM25 query loads": 60,
     "files that a hybrid query enters": 48,
     "functions that a hybrid query enters": 355,

@@ -288,7 +288,7 @@ async function answer(controller) {
     showStatus(result, performance.now() - begun);
     // Once, to count the values of fields that no search before has shown.
     if (nested.size > fields) return search();
-    const said = [...found.warnings, ...meant(result)];
+    const said = [...found.warnings, ...meant(result), ...unanswered(result)];
     if (result.hits.length) said.length ? notice(...said) : quiet();
     else if (!held.documents && !(await stillEmpty())) search();
     else nothing(said, where.length > 0);
@@ -363,6 +363,16 @@ function emptyIndex() {
 
 function meant({ did_you_mean: q }) {
   return q ? [element("p", {}, "Did you mean ", element("button", { type: "button", onclick: () => change({ q }) }, q), "?")] : [];
+}
+
+// Hits are behind a button where they probably hold no answer.
+function unanswered({ hits, has_answer, probability }) {
+  const withheld = has_answer === false && hits.length > 0;
+  $("hits").hidden = withheld;
+  if (!withheld) return [];
+  $("more").hidden = true;
+  const show = element("button", { type: "button", onclick: () => { $("hits").hidden = false; show.remove(); } }, "Show the nearest documents");
+  return [`Nothing relevant was found (probability of an answer ${(100 * probability).toFixed(1)}%).`, show];
 }
 
 function nothing(lines, filtered) {

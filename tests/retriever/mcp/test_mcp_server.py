@@ -19,6 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from retriever import ConfigError, Index, StorageError
 from retriever.mcp.server import http_app, make_server, serve_http
+from tests.retriever.covered import by_coverage
 
 LONG = " ".join(f"Sentence {i} is about apples." for i in range(40))
 DOCUMENTS = [
@@ -326,3 +327,24 @@ def test_the_command_speaks_the_protocol_alone_on_standard_output(index):
 
     found = anyio.run(run).structured_content
     assert (found["index"], found["hits"][0]["id"]) == ("orchard", "note")
+
+
+def test_an_agent_learns_that_nothing_relevant_was_found(index):
+    assert "no probabilities were learned" in refusal(
+        index, "search", query="apples", min_probability=0.5
+    )
+    assert "has_answer" not in answer(index, "search", query="apples")
+    with index._opened.view() as view:
+        index.keep_calibration(by_coverage("hybrid", view.passage_count))
+    good = answer(index, "search", query="apples pears", min_probability=0.5)
+    assert good["has_answer"]
+    assert good["probability"] == 0.9526
+    assert good["hits"]
+    bad = answer(index, "search", query="xylophone quartet")
+    assert (bad["has_answer"], bad["probability"]) == (False, 0.0474)
+    assert bad["hits"]
+    assert "perhaps nothing relevant was found" in bad["notes"]
+    bad = answer(index, "search", query="xylophone quartet", min_probability=0.5)
+    assert (bad["has_answer"], bad["hits"]) == (False, [])
+    few = answer(index, "search", query="xylophone", max_tokens=200)
+    assert tokens(few) <= 200

@@ -20,6 +20,7 @@ from fastapi.testclient import TestClient
 from retriever import Index, IndexLockedError
 from retriever.service import ServiceSettings, create_app
 from retriever.service.batching import Batcher
+from tests.retriever.covered import by_coverage
 
 pytestmark = pytest.mark.filterwarnings("ignore:filter. ")
 DOCUMENTS = [
@@ -105,6 +106,27 @@ def test_a_word_that_no_document_has_is_corrected(client):
     assert result["did_you_mean"] == "wind"
     (result,) = search(client, query="wind").json()["results"]
     assert "did_you_mean" not in result
+
+
+def test_hits_that_hold_no_answer_are_withheld_if_a_probability_is_asked_for(client, index):
+    asked = {"query": ["wind apples", "xylophones"], "min_probability": 0.5}
+    assert "learn them with `retriever calibrate" in error_of(search(client, **asked), 400)
+    assert "has_answer" not in search(client, query="wind").json()["results"][0]
+    index.keep_calibration(by_coverage("hybrid", passages=4))
+    good, bad = search(client, **asked).json()["results"]
+    assert (good["has_answer"], good["probability"]) == (True, pytest.approx(0.9526, abs=1e-4))
+    assert good["hits"][0]["probability"] == good["probability"]
+    assert (bad["has_answer"], bad["hits"]) == (False, [])
+    (bad,) = search(client, query="xylophones").json()["results"]
+    assert not bad["has_answer"]
+    assert bad["hits"]
+    answer = search(client, query="wind", alpha=0.2).json()
+    assert answer["warnings"] == [
+        "probabilities were learned with other settings of fusion or BM25; learn them again with "
+        "`retriever calibrate`"
+    ]
+    like = {"like": {"id": "a"}, "min_probability": 0.5}
+    assert "min_probability: it is of queries" in error_of(search(client, **like), 400)
 
 
 def test_q_is_short_for_query(client):

@@ -1,0 +1,98 @@
+"""`retriever calibrate`, and what `query` does with it."""
+
+import json
+
+import pytest
+
+from tests.cli.conftest import found, lines, refused
+
+pytest.importorskip("sklearn")
+
+
+@pytest.fixture
+def asked(fake_encoder, retriever, write_jsonl, tmp_path):
+    """The options for 110 questions on an index of as many documents."""
+    documents = [{"id": str(n), "text": f"a{n} b{n} c{n} d{n} e{n} common"} for n in range(110)]
+    assert retriever("index", write_jsonl(*documents), "--quiet").code == 0
+    questions = [{"id": f"q{n}", "text": f"a{n} b{n} c{n + n % 2} common"} for n in range(110)]
+    (tmp_path / "qrels").write_text("".join(f"q{n} 0 {n} 1\n" for n in range(110)))
+    return "--queries", write_jsonl(*questions, name="questions.jsonl"), "--qrels", "qrels"
+
+
+@pytest.mark.parametrize("mode", ["bm25", "hybrid"])
+def test_a_query_without_an_answer_has_no_hits_if_a_probability_is_asked_for(
+    asked, retriever, mode
+):
+    query = ("query", "--mode", mode)
+    refused(
+        retriever(*query, "common", "--min-probability", "0.5"),
+        f".retriever: no probabilities were learned for the mode {mode}",
+        f"`retriever calibrate -i .retriever --mode {mode}`",
+    )
+    before = lines(retriever(*query, "a7 b7 c8 common", "--json"))
+    facts = found(retriever("calibrate", *asked, "--mode", mode, "--json"))
+    assert facts["calibration"]["questions"] == 110
+    assert facts["promises"]["0.05"]["false_answers"] <= 0.1
+    *after, answer = lines(retriever(*query, "a7 b7 c8 common", "--json"))
+    assert [(hit["id"], hit["score"]) for hit in after] == [(h["id"], h["score"]) for h in before]
+    assert answer == {"has_answer": True, "probability": pytest.approx(1, abs=0.2)}
+    assert after[0]["probability"] > 0.5 > after[1]["probability"]
+    done = retriever(*query, "common a99999", "--min-probability", "0.5")
+    assert (done.code, done.out) == (0, "")
+    assert done.err.startswith("nothing relevant was found (probability of an answer ")
+    done = retriever(*query, "common a99999")
+    assert done.out.count("\n") >= 10
+    assert done.err.startswith("note: perhaps nothing relevant was found (probability of an ans")
+    (answer,) = lines(retriever(*query, "common a99999", "--min-probability", "0.5", "--json"))
+    assert not answer["has_answer"]
+    assert retriever(*query, "a7 b7 c8 common", "--min-probability", "0").out
+
+
+def test_a_run_lists_no_query_without_an_answer(asked, retriever, write_jsonl, tmp_path):
+    assert retriever("calibrate", *asked, "--quiet").code == 0
+    both = write_jsonl(
+        {"id": "1", "text": "a7 b7 c8 common"},
+        {"id": "2", "text": "common a99999"},
+        name="two.jsonl",
+    )
+    done = retriever("query", "--queries", both, "--run", "run", "--min-probability", "0.5")
+    assert done.code == 0, done.err
+    assert {line.split()[0] for line in (tmp_path / "run").read_text().splitlines()} == {"1"}
+    answered = [
+        one for one in lines(retriever("query", "--queries", both, "--json")) if "id" not in one
+    ]
+    assert [(one["query"], one["has_answer"]) for one in answered] == [("1", True), ("2", False)]
+
+
+def test_info_shows_what_was_learned_and_a_changed_index_warns(asked, retriever, write_jsonl):
+    assert retriever("calibrate", *asked, "--quiet").code == 0
+    (learned,) = found(retriever("info", "--json"))["calibration"].values()
+    assert json.loads(json.dumps(learned))["false_answers"] == 0.05
+    assert "warning" not in retriever("query", "a1").err
+    more = [{"id": f"more {n}", "text": f"x{n} y{n}"} for n in range(40)]
+    assert retriever("index", write_jsonl(*more, name="more.jsonl"), "--quiet").code == 0
+    with pytest.warns(
+        UserWarning, match="of 110 passages, and the index has 150; learn them again"
+    ):
+        retriever("query", "a1")
+    assert retriever("index", write_jsonl(*more, name="m.jsonl"), "--recreate", "--quiet").code == 0
+    assert found(retriever("info", "--json"))["calibration"] == {}
+
+
+def test_what_cannot_be_learned_from_is_refused(asked, retriever, write_jsonl, tmp_path):
+    few = write_jsonl({"id": "q1", "text": "a1"}, name="few.jsonl")
+    refused(
+        retriever("calibrate", "--queries", few, "--qrels", "qrels"),
+        "questions: expected at least 100 with a relevant document in the index, for at most 5.0% "
+        "false answers, found 1 among 1",
+    )
+    refused(retriever("calibrate", *asked, "--false-answers", "0.01"), "expected at least 250")
+    refused(retriever("calibrate", *asked, "--false-answers", "1"), "--false-answers")
+    refused(retriever("calibrate", *asked, "-i", "none"), "none")
+    (tmp_path / "qrels").write_text("q1 0 1\n")
+    refused(retriever("calibrate", *asked), "qrels:1")
+    refused(
+        retriever("query", "a1", "--min-probability", "0.5", "--rerank", "folder"),
+        "leave it out, or --rerank",
+    )
+    refused(retriever("query", "a1", "--min-probability", "2"), "--min-probability")

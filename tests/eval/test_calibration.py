@@ -1,0 +1,171 @@
+"""Probabilities of relevance: what is promised, what is measured, and what an index keeps."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eval import CalibrationSettings, calibrate
+from eval.calibration import abstention_area, calibration_error, conformal_threshold
+from retriever import BadInputError, ConfigError, Index, SearchSettings
+
+pytest.importorskip("sklearn")
+MODES = ("bm25", "dense", "hybrid")
+
+
+@given(
+    st.lists(st.sampled_from([0.1, 0.2, 0.5, 0.9]) | st.floats(0, 1), min_size=21, max_size=60),
+    st.sampled_from([0.05, 0.1, 0.3, 0.5]),
+)
+def test_of_exchangeable_scores_no_more_than_the_share_reach_the_threshold(scores, share):
+    """Each score in turn is the new one: of all their orders, which are equally probable."""
+    scores = np.array(scores)
+    reached = [
+        one >= conformal_threshold(np.delete(scores, place), share)
+        for place, one in enumerate(scores)
+    ]
+    assert np.mean(reached) <= share + 1e-12
+
+
+def test_the_threshold_is_not_above_what_the_promise_needs():
+    scores = np.arange(1, 20) / 20
+    assert conformal_threshold(scores, 0.05) == np.nextafter(0.95, 1)
+    assert conformal_threshold(scores, 0.5) == np.nextafter(0.5, 1)
+    with pytest.raises(ConfigError, match=r"at least 19 questions .* found 18"):
+        conformal_threshold(scores[1:], 0.05)
+
+
+def test_the_calibration_error_is_that_of_naeini_and_others():
+    probability = np.array([0.05, 0.05, 0.35, 0.35, 1.0])
+    found = np.array([False, False, True, False, True])
+    # Bins of 2, 2 and 1 with gaps of 0.05, 0.15 and 0.
+    assert calibration_error(found, probability) == pytest.approx((2 * 0.05 + 2 * 0.15) / 5)
+    random = np.random.default_rng(0)
+    right = random.random(200_000)
+    assert calibration_error(random.random(200_000) < right, right) < 0.005
+    assert calibration_error(random.random(200_000) < right, right**2) > 0.1
+
+
+def test_the_area_is_the_mean_accuracy_of_the_most_confident():
+    random = np.random.default_rng(1)
+    found, confidence = random.random(40) < 0.4, random.random(40)
+    drawn = random.integers(0, 40, 40)
+    weights = np.stack([np.ones(40), np.bincount(drawn, minlength=40)])
+    for rows, area in zip(
+        (np.arange(40), drawn), abstention_area(found, confidence, weights), strict=True
+    ):
+        kept = sorted(rows, key=lambda row: -confidence[row])
+        # Rows that were drawn several times enter together.
+        last = [max(j for j, one in enumerate(kept) if one == row) + 1 for row in kept]
+        assert area == pytest.approx(np.mean([found[kept[:j]].mean() for j in last]))
+
+
+@pytest.fixture
+def judged(fake_encoder, tmp_path):
+    """An index of 240 documents, and 120 questions: words of a document and other words."""
+    random = np.random.default_rng(0)
+    words = [f"w{number}" for number in range(400)]
+    documents = [
+        {"id": f'd "{n}"', "text": " ".join(random.choice(words, 12, replace=False))}
+        for n in range(240)
+    ]
+    queries, qrels = {}, {}
+    for n in range(120):
+        own = random.choice(documents[n]["text"].split(), random.integers(2, 7), replace=False)
+        queries[f"q{n}"] = " ".join([*own, *random.choice(words, 3)])
+        qrels[f"q{n}"] = {documents[n]["id"]: 1, "elsewhere": 1}
+    with Index.create(tmp_path / "index") as index:
+        index.add(documents)
+        yield index, queries, qrels
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_probabilities_are_those_of_scikit_learn_and_hits_keep_their_order(judged, mode):
+    from sklearn.linear_model import LogisticRegression
+
+    index, queries, qrels = judged
+    texts = list(queries.values())
+    before = list(index.search_many(texts, k=20, mode=mode))
+    few = list(index.search_many(texts, k=3, mode=mode))
+    result = calibrate(index, queries, qrels, search=SearchSettings(mode=mode))
+    assert list(index.search_many(texts, k=20, mode=mode)) == before
+    index.keep_calibration(result.calibration)
+    with Index.open(index.store) as reopened:
+        after = list(reopened.search_many(texts, k=20, mode=mode))
+        cut = list(reopened.search_many(texts, k=3, mode=mode))
+    assert [[hit.id for hit in hits] for hits in after] == [[h.id for h in hits] for hits in before]
+    assert [[hit.id for hit in hits] for hits in cut] == [[hit.id for hit in hits] for hits in few]
+    known = [{hit.id: hit for hit in hits} for hits in after]
+    assert cut == [
+        [replace(one[hit.id], rank=hit.rank) for hit in hits]
+        for one, hits in zip(known, cut, strict=True)
+    ]
+    features = [
+        index.hit_features(text, one, mode) for text, one in zip(texts, before, strict=True)
+    ]
+    for coefficients, own, found in (
+        (result.calibration.hit, features, [[h.probability for h in hits[:10]] for hits in after]),
+        (
+            result.calibration.query,
+            [one[:, :-1].max(axis=0, keepdims=True) for one in features],
+            [[hits[0].answer_probability] for hits in after],
+        ),
+    ):
+        constant, *weights = coefficients.values()
+        model = LogisticRegression().fit(np.eye(len(weights)), np.arange(len(weights)) % 2)
+        model.coef_, model.intercept_ = np.array([weights]), np.array([constant])
+        wanted = model.predict_proba(np.concatenate(own))[:, 1]
+        np.testing.assert_allclose(np.concatenate(found), wanted)
+    assert all(hit.probability is None for hits in after for hit in hits[10:])
+    # Others are as before.
+    other = next(one for one in MODES if one != mode)
+    assert index.search(texts[0], mode=other)[0].probability is None
+    assert index.answer(index.search(texts[0], mode=other), mode=other) is None
+
+
+def test_what_is_out_of_date_says_so(judged):
+    index, queries, qrels = judged
+    index.keep_calibration(calibrate(index, queries, qrels).calibration)
+    text = queries["q0"]
+
+    def warning(**keywords):
+        return index.answer(index.search(text, **keywords), **keywords).warning
+
+    assert warning() is None
+    assert warning(k=3) is None
+    assert warning(alpha=0.6) is None
+    assert "other settings of fusion or BM25" in warning(alpha=0.3)
+    assert "other settings of fusion or BM25" in warning(k1=2.0)
+    index.add([{"id": str(n), "text": f"w{n} w{n + 1}"} for n in range(40)])
+    assert warning() is None
+    index.add([{"id": str(n), "text": f"w{n} w{n + 1}"} for n in range(40, 60)])
+    assert "of 240 passages, and the index has 300" in warning()
+
+
+def test_few_questions_and_wrong_judgments_are_refused(judged):
+    index, queries, qrels = judged
+    with pytest.raises(BadInputError, match=r"at least 250 .* at most 1.0% .* found 120 among 120"):
+        calibrate(index, queries, qrels, CalibrationSettings(false_answers=0.01))
+    with pytest.raises(BadInputError, match=r"at least 100 .*, found 0 among 120; give more"):
+        calibrate(index, queries, {query: {"elsewhere": 1, 'd "0"': 0} for query in queries})
+    wrong = {query: {'d "239"': 1} for query in queries}
+    with pytest.raises(BadInputError, match="among the first 10 hits of some, found none"):
+        calibrate(
+            index, dict.fromkeys(queries, "nothing"), wrong, search=SearchSettings(mode="bm25")
+        )
+
+
+def test_without_answers_the_promise_holds_and_probabilities_are_right(judged):
+    index, queries, qrels = judged
+    result = calibrate(index, queries, qrels)
+    figures = json.loads(json.dumps(result.to_json()))
+    for promise, one in figures["promises"].items():
+        assert one["false_answers_interval"][0] <= float(promise)
+    area = figures["area"].pop("probability")["area"]
+    assert all(area >= one["area"] for one in figures["area"].values())
+    for one in figures["calibration_error"].values():
+        assert one["error"] < 0.1
+    assert "Area under accuracy against abstention" in result.text()
