@@ -283,7 +283,8 @@ class Index(ReadableIndex):
                     remembered(self.store, documents, indexer, on_long=on_long, prune=prune)
                 )
             indexer.add(with_vectors(read, vectors, state.encoder))
-            fit = indexer.measure_fit()
+            with self._opened.view() as view:
+                fit = indexer.measure_fit(view)
             if fit is not None and fit.warning:
                 warnings.warn(fit.warning, stacklevel=2)
             if prune:

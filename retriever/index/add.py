@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, field
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -49,6 +49,8 @@ _WINDOW_SECONDS = 20.0
 _FIRST_WINDOW = 1 / 16
 # Characters from which on a changed document may have passages that it had before.
 _LONG = 1000
+# Stored documents of which passages are taken to measure the fit, where most are not new.
+_SAMPLED = 2000
 # Empty documents whose ids a report keeps.
 _EMPTY_NAMED = 10
 
@@ -311,12 +313,19 @@ class Indexer:
         """Take vectors over from these stored documents, where others have the same text."""
         self._moved |= {head.hash: id_ for id_, head in self._writer.heads(ids).items()}
 
-    def measure_fit(self) -> Fit | None:
+    def measure_fit(self, view: View) -> Fit | None:
         """Measure and keep how encoder and texts fit; None if too few texts are new to matter."""
-        known = self._writer.setting(FIT, {})
-        if not self.report.pieces or self._added < known.get("passages", 0) / 2:
+        total, known = view.passage_count, self._writer.setting(FIT, {}).get("passages", 0)
+        if not self.report.pieces or max(total - known, self._added) < known / 2:
             return None
-        fit = measured_fit(self._sample.texts, self._encoder(), self._analyzer, self._added)
+        if self._added < total / 2:
+            # A few new documents are no sample of the index.
+            for stored in islice(view.documents(), _SAMPLED):
+                document = document_of(stored)
+                for _, *span in stored.passages:
+                    text = passage_text(document, (span[0], span[1]), self._passages.context)
+                    self._sample.take(_digest(text), text)
+        fit = measured_fit(self._sample.texts, self._encoder(), self._analyzer, total)
         if fit is not None:
             self._writer.record(FIT, asdict(fit))
         return fit

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from retriever import Index
 from retriever.documents.analyzer import Analyzer
 from retriever.index.fit import PassageSample, measured_fit
 
@@ -77,3 +79,20 @@ def test_a_sample_of_passages_does_not_depend_on_their_order():
     for digest, text in reversed(passages):
         two.take(digest, text)
     assert one.texts == two.texts == [f"text {n}" for n in range(256)]
+
+
+def test_documents_that_are_added_one_at_a_time_are_looked_at_together(tmp_path):
+    texts = russian(80)
+    with Index.create(tmp_path / "index") as index, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for text in texts:
+            index.add([text])
+        found = index.info()["fit"]
+        assert (found["strange"] > 0.25, found["questions"]) == (True, found["passages"])
+        assert 80 / 1.5 < found["passages"] <= 80
+        index.add(["one more"])
+        assert index.info()["fit"] == found
+    with Index.create(tmp_path / "whole") as index:
+        with pytest.warns(UserWarning, match="does not know the language"):
+            index.add(texts)
+        assert index.info()["fit"]["weight"] == found["weight"]
