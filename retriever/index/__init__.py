@@ -283,8 +283,7 @@ class Index(ReadableIndex):
                     remembered(self.store, documents, indexer, on_long=on_long, prune=prune)
                 )
             indexer.add(with_vectors(read, vectors, state.encoder))
-            with self._opened.view() as view:
-                fit = indexer.measure_fit(view)
+            fit = indexer.measure_fit()
             if fit is not None and fit.warning:
                 warnings.warn(fit.warning, stacklevel=2)
             if prune:

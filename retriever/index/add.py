@@ -49,8 +49,8 @@ _WINDOW_SECONDS = 20.0
 _FIRST_WINDOW = 1 / 16
 # Characters from which on a changed document may have passages that it had before.
 _LONG = 1000
-# Stored documents of which passages are taken to measure the fit, where most are not new.
-_SAMPLED = 2000
+# New passages that are no sample of the index; stored documents of which passages are then taken.
+_FEW = 2000
 # Empty documents whose ids a report keeps.
 _EMPTY_NAMED = 10
 
@@ -313,18 +313,24 @@ class Indexer:
         """Take vectors over from these stored documents, where others have the same text."""
         self._moved |= {head.hash: id_ for id_, head in self._writer.heads(ids).items()}
 
-    def measure_fit(self, view: View) -> Fit | None:
+    def measure_fit(self) -> Fit | None:
         """Measure and keep how encoder and texts fit; None if too few texts are new to matter."""
-        total, known = view.passage_count, self._writer.setting(FIT, {}).get("passages", 0)
-        if not self.report.pieces or max(total - known, self._added) < known / 2:
+        known, total = self._writer.setting(FIT, {}).get("passages", 0), self._added
+        if not self.report.pieces:
             return None
-        if self._added < total / 2:
+        if total < _FEW and self._view is not None:
             # A few new documents are no sample of the index.
-            for stored in islice(view.documents(), _SAMPLED):
-                document = document_of(stored)
-                for _, *span in stored.passages:
-                    text = passage_text(document, (span[0], span[1]), self._passages.context)
-                    self._sample.take(_digest(text), text)
+            with self._view() as view:
+                total = view.passage_count
+                if max(total - known, self._added) < known / 2:
+                    return None
+                for stored in islice(view.documents(), _FEW) if self._added < total / 2 else ():
+                    document = document_of(stored)
+                    for _, *span in stored.passages:
+                        text = passage_text(document, (span[0], span[1]), self._passages.context)
+                        self._sample.take(_digest(text), text)
+        elif total < known / 2:
+            return None
         fit = measured_fit(self._sample.texts, self._encoder(), self._analyzer, total)
         if fit is not None:
             self._writer.record(FIT, asdict(fit))
