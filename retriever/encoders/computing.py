@@ -32,6 +32,8 @@ BATCH_PIECES: dict[Dtype, int] = {
     "float16": 2048,
     "int8": 2048,
 }
+# On a GPU, which small batches leave idle; memory that is too small for one is met by halving it.
+ACCELERATOR_PIECES = 32768
 # A forward pass in training; a step takes several.
 TRAINING_PIECES = 2048
 _FORMATS: dict[str, tuple[Dtype, ...]] = {

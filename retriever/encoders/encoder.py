@@ -99,6 +99,7 @@ class Encoder:
             ConfigError: the model cannot do what the settings say, or the device does not exist.
         """
         asked = parse_encoder(encoder) if isinstance(encoder, str) else encoder
+        asked = asked.computed_in(dtype)
         loading = LoadContext(device, download, given=given, dtype=dtype)
         return cls(*kind_of(asked).load(asked, loading))
 
@@ -460,7 +461,8 @@ class ModelChoice:
     settings: EncoderSettings = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "settings", parse_encoder(self.encoder))
+        settings = parse_encoder(self.encoder).computed_in(self.dtype)
+        object.__setattr__(self, "settings", settings)
 
     def load(self) -> Encoder:
         """Load it for a new index, whose specification names a number format only if asked for."""

@@ -330,6 +330,11 @@ class EncoderSettings:
         """What `dtype` names; float32 if it names none."""
         return "float32" if self.dtype is None or self.dtype == "auto" else self.dtype
 
+    def computed_in(self, dtype: AskedDtype) -> EncoderSettings:
+        """With this number format if they name none; auto and float32 stay unnamed."""
+        named = self.dtype is not None or dtype in ("auto", "float32")
+        return self if named else replace(self, dtype=dtype)
+
     @property
     def named(self) -> dict[str, Any]:
         """The settings that are not open, by field."""

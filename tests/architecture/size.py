@@ -23,7 +23,7 @@ PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
     "product modules": 259,
     "product lines": 60_300,
-    "test lines": 42_550,
+    "test lines": 42_600,
     "documentation lines": 5_600,
     "benchmark files": 15,
     "benchmark lines": 3_100,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.encoders.computing import way
+from retriever.encoders.computing import ACCELERATOR_PIECES, way
 from retriever.encoders.fusion.pooling import Fuser, Pieces
 from retriever.encoders.model_folders import ModelFolder, Projection
 from retriever.encoders.registry import Batches, Span
@@ -115,6 +115,8 @@ class TransformerModel(PieceModel):
                 )
         width = self._fuser.width(backbone.width)
         self._head, self.dimensions = _make_head(backbone, folder, settings, width)
+        if str(backbone.device) != "cpu":
+            self.batch_pieces = ACCELERATOR_PIECES
         backbone.want(self.layers)
 
     def in_torch(self) -> TransformerModel:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from retriever import Encoder, Index
 from retriever.encoders import computing, registry
 from retriever.encoders.computing import (
     OPENVINO_PAYS,
@@ -112,3 +114,16 @@ def test_batches_hold_each_text_once_longest_first_and_as_many_as_the_budget(len
         longest = lengths[batch[0]]
         assert len(batch) * longest <= budget or len(batch) == 1
         assert (len(batch) + 1) * longest > budget or batch is batches[-1]
+
+
+def test_the_argument_dtype_is_what_vectors_are_computed_in(tiny_models, tmp_path):
+    model = str(tiny_models["bert"])
+    encoder = Encoder.load(model, device="cpu", dtype="bfloat16")
+    assert encoder.spec.settings.dtype == "bfloat16"
+    named = Encoder.load(f"{model}::dtype=bfloat16", device="cpu")
+    np.testing.assert_array_equal(encoder.encode("w1 w2"), named.encode("w1 w2"))
+    assert Encoder.load(model, device="cpu", dtype="auto").spec.settings.dtype is None
+    with Index.create(tmp_path / "index", model=model, dtype="bfloat16") as index:
+        index.add(["w1 w2"])
+        (way,) = index.info()["encoder"]["computed"]
+    assert way.startswith("bfloat16")
