@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -29,13 +28,9 @@ def hit_text(hit: Hit, spans: Spans, *, cells: int, styled: bool, full: bool) ->
     title = f"  {on_one_line(hit.title)}" if hit.title and hit.title != hit.id else ""
     if hit.copies:
         title += f"  (+ {len(hit.copies)} near-{'copy' if len(hit.copies) == 1 else 'copies'})"
-    head = f"{hit.rank:>3}  {hit.score:.4f}  {on_one_line(hit.id)}"
-    where = ""
-    if (place := hit.place) is not None:
-        if place.lines is not None:
-            head += ":" + "-".join(map(str, sorted({*place.lines})))
-        if text := str(replace(place, lines=None)):
-            where = f"  {on_one_line(text)}"
+    id_, place = (hit.id, "") if hit.place is None else hit.place.of(hit.id)
+    head = f"{hit.rank:>3}  {hit.score:.4f}  {on_one_line(id_)}"
+    where = f"  {on_one_line(place)}" if place else ""
     if styled:
         head, title = click.style(head, bold=True), click.style(title, fg="cyan")
         where = click.style(where, dim=True)

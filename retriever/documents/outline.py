@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
@@ -107,6 +107,11 @@ class Place:
             if value
         }
 
+    def of(self, id_: str) -> tuple[str, str]:
+        """The id with its lines, as in ``notes.md:120-141``, and what else is known, in words."""
+        lines = "" if self.lines is None else ":" + "-".join(map(str, sorted({*self.lines})))
+        return id_ + lines, str(replace(self, lines=None))
+
     def __str__(self) -> str:
         parts = [_range("page", self.pages), self.message or "", _BETWEEN.join(self.headings)]
         return ", ".join(filter(None, [*parts, _range("line", self.lines)]))
@@ -137,6 +142,22 @@ def place(outline: Outline, text: str, span: tuple[int, int]) -> Place:
         lines,
         None if message is None else message.label,
     )
+
+
+def span_of_lines(outline: Outline, text: str, first: int, last: int) -> tuple[int, int] | None:
+    """Offsets of the lines `first` to `last` of the source; None if none of them is known."""
+    marks = [mark for mark in outline if mark.kind == "line"]
+    start = None
+    for mark, after in pairwise([*marks, Mark(len(text), "line", "")]):
+        offset = mark.offset
+        lines = text[offset : after.offset].removesuffix("\n").split("\n")
+        for number, line in enumerate(lines, int(mark.label)):
+            if number > last and start is not None:
+                return start, offset
+            if start is None and first <= number <= last:
+                start = offset
+            offset += len(line) + 1
+    return None if start is None else (start, len(text))
 
 
 def heading_path(outline: Outline, offset: int) -> list[Mark]:

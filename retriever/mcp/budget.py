@@ -17,6 +17,8 @@ from retriever.search.queries import Excerpt
 _BYTES_A_TOKEN = 4
 # Bytes kept for the fields `truncated` and `more`.
 _RESERVED = 320
+# Several documents share what there is; none gets less, if there is as much.
+_LEAST_PART = 400
 # A passage is not cut to fewer characters than this, except of the first hit.
 _SHORTEST = 200
 
@@ -32,9 +34,9 @@ def fit_hits(
     """The answer of a search, whose hits come in order with the stretch of text to show.
 
     A hit that does not fit loses its neighboring passages first and the end of its passage next.
-    It and all later hits are left out if that is not enough; the first one loses its metadata and
-    the end of its title before. `offset` is the number of hits before them, `judged` what is known
-    of them as a whole.
+    It and all later hits are left out if that is not enough; the first one loses its metadata, the
+    end of its title, and its place before. `offset` is the number of hits before them, `judged`
+    what is known of them as a whole.
     """
     answer: dict[str, Any] = {"index": index, **(judged or {}), "hits": []}
     if notes:
@@ -84,6 +86,9 @@ def _fit_hit(hit: Hit, excerpt: Excerpt, room: int, *, first: bool) -> dict[str,
             shown["metadata_left_out"] = True
         if _longest(own.text, room - _size(shown)) < least:
             _cut_title(shown, room)
+        for name in ("section", "place"):
+            if _longest(own.text, room - _size(shown)) < least:
+                shown.pop(name, None)
     length = _longest(own.text, room - _size(shown))
     shown["text"], shown["stop"] = own.text[:length], own.start + length
     if length == len(own.text):
@@ -98,7 +103,11 @@ def _shown(hit: Hit, excerpt: Excerpt) -> dict[str, Any]:
     if hit.title is not None:
         shown["title"] = hit.title
     if hit.place is not None:
-        shown["place"] = str(hit.place)
+        path, rest = hit.place.of(hit.id)
+        by_line = hit.place.lines is not None
+        shown["place"] = path if by_line else ", ".join(filter(None, (path, rest)))
+        if by_line and rest:
+            shown["section"] = rest
     shown |= {"start": excerpt.start, "stop": excerpt.stop, "text": excerpt.text}
     if (excerpt.start, excerpt.stop) != (hit.start, hit.stop):
         shown["passage"] = [hit.start, hit.stop]
@@ -115,14 +124,62 @@ def fit_document(
     index: str, document: Document, start: int, stop: int | None, max_tokens: int
 ) -> dict[str, Any]:
     """A document's text from `start` to `stop`, cut at its end and without metadata if need be."""
+    answer: dict[str, Any] = {"index": index}
+    room = max_tokens * _BYTES_A_TOKEN - _RESERVED
+    answer["truncated"] = _fit_part(answer, document, start, stop, room)
+    if answer["truncated"]:
+        how = f"start={answer['stop']}" if answer["text"] else "a higher max_tokens"
+        answer["more"] = f"the text was cut: get the same id with {how}"
+    return answer
+
+
+def fit_documents(
+    index: str,
+    asked: Sequence[tuple[str, tuple[Document, int, int | None] | str]],
+    max_tokens: int,
+) -> dict[str, Any]:
+    """Several parts of documents in the order asked for, or what keeps one from being read.
+
+    Each gets an equal share of what those before it have left; those that do not fit are left out.
+    """
+    answer: dict[str, Any] = {"index": index, "documents": []}
+    more = []
+    for number, (name, part) in enumerate(asked):
+        room = max_tokens * _BYTES_A_TOKEN - _RESERVED - _size(answer)
+        shown: dict[str, Any] = {}
+        if isinstance(part, str):
+            shown = {"id": name, "error": part}
+        else:
+            share = min(room, max(room // (len(asked) - number), _LEAST_PART))
+            if _fit_part(shown, *part, share - len(',"cut":true')):
+                shown["cut"] = True
+        if _size(shown) > room or (shown.get("cut") and not shown["text"]):
+            more.append(
+                f"ids from number {number + 1} on did not fit: get them in another call"
+                if number
+                else "the first id did not fit: get it with a higher max_tokens"
+            )
+            break
+        answer["documents"].append(shown)
+    if any(shown.get("cut") for shown in answer["documents"]):
+        more.append("texts with cut=true go on at their stop: get ID[stop:]")
+    answer["truncated"] = bool(more)
+    if more:
+        answer["more"] = "; ".join(more)
+    return answer
+
+
+def _fit_part(
+    answer: dict[str, Any], document: Document, start: int, stop: int | None, room: int
+) -> bool:
+    """Add a part of a document to an answer of at most `room` bytes; whether its text was cut."""
     length = len(document.text)
     start = min(start, length)
     stop = length if stop is None else max(start, min(stop, length))
-    answer: dict[str, Any] = {"index": index, "id": document.id}
+    answer["id"] = document.id
     if document.title is not None:
         answer["title"] = document.title
     answer |= {"length": length, "start": start, "stop": stop, "text": ""}
-    room = max_tokens * _BYTES_A_TOKEN - _RESERVED
     _cut_title(answer, room)
     if document.metadata:
         answer["metadata"] = document.metadata
@@ -131,12 +188,8 @@ def fit_document(
             answer["metadata_left_out"] = True
     fits = _longest(document.text[start:stop], room - _size(answer))
     answer["text"] = document.text[start : start + fits]
-    answer["truncated"] = start + fits < stop
-    if answer["truncated"]:
-        answer["stop"] = start + fits
-        how = f"start={start + fits}" if fits else "a higher max_tokens"
-        answer["more"] = f"the text was cut: get the same id with {how}"
-    return answer
+    answer["stop"] = start + len(answer["text"])
+    return start + fits < stop
 
 
 def _cut_title(answer: dict[str, Any], room: int) -> None:

@@ -1,9 +1,10 @@
-"""The tools `search`, `get` and `status`, which only read, on standard streams or over HTTP."""
+"""Tools that only read: `search`, `get`, `multi_get`, `status`; on standard streams or HTTP."""
 
 from __future__ import annotations
 
 import hmac
 import logging
+import re
 import socket
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar
@@ -26,9 +27,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from indexes import FieldSummary
+from retriever.documents import Document
+from retriever.documents.outline import span_of_lines
 from retriever.errors import BadInputError, ConfigError, RetrieverError, StorageError
 from retriever.index import Index
-from retriever.mcp.budget import fit_document, fit_hits, fit_state, to_json
+from retriever.mcp.budget import fit_document, fit_documents, fit_hits, fit_state, to_json
 from retriever.search.engine import Hit
 from retriever.search.queries import Excerpt
 from retriever.search.syntax import parse_query
@@ -47,22 +50,34 @@ _SCORES = (
     "query and passage, -1 to 1; `bm25` is 0 or more, and 0 if the passage has no word of the "
     "query. In the modes dense and bm25, `score` is that component. The ranks count candidates."
 )
-_OFFSETS = (
-    "`start` and `stop` are character offsets: `text` is exactly the document's text from `start` "
-    "to `stop`, so a quotation can be checked with `get`. `length` is the number of characters of "
-    "the whole text."
-)
 _GRAMMAR = (
-    'Filter on metadata, such as: year >= 2020 and lang in ("en", "de") and not (tag = \'x\'). '
-    'Operators: = != < <= > >= in like contains exists between before after (dates), "is null", '
-    'and or not. `tags contains "a"` looks '
-    "into an array; put other field names than plain words into backquotes; id and title are the "
+    'Filter on metadata: year >= 2020 and lang in ("en", "de") and not (tag = \'x\'). Operators: '
+    '= != < <= > >= in like contains exists between before after (dates), "is null", and or not. '
+    '`tags contains "a"` looks into an array; backquote odd field names; id and title are the '
     "document's own."
 )
+# Agents read these and the texts below with every task: all together are at most 2 kB.
 _INSTRUCTIONS = (
-    "Search in local document collections. Start with `search`; pass context=1 for the passages "
-    "around a hit, and `get` to read on. Cite the document id with the offsets. `status` lists "
-    "collections, fields and the meaning of scores."
+    "Search local documents. Start with `search`, read on with `get`, or with `multi_get` what "
+    "several hits name. Cite `place`, or id and offsets. Where `truncated` is true, `more` says "
+    "how to get the rest."
+)
+_SEARCH = (
+    "Find passages by meaning and by words: the best passage of each document, the best first. "
+    "Prefer it to grep for questions, paraphrases and topics in many files. Prefer grep for an "
+    "exact string, such as a name or an error code, or every occurrence. `text` is exactly the "
+    "document's from character `start` to `stop` of `length`. `place`: notes.md:120-141, or "
+    "report.pdf, page 3. `score` is relative to this query: do not compare it between queries."
+)
+_GET = "Read a document, or its characters from `start` to `stop`."
+_MULTI_GET = (
+    "Read several documents, or parts of them, in one call; they share max_tokens. Prefer it to "
+    "several calls of `get`, and to reading whole files."
+)
+_STATUS = "What the indexes hold: documents, encoder, metadata fields; what scores mean."
+# What a text names beside a document as a whole: ID:LINE, ID:FIRST-LAST or ID[START:STOP].
+_PART = re.compile(
+    r"(.+)(?::([0-9]{1,9})(?:-([0-9]{1,9}))?|\[([0-9]{0,9}):([0-9]{0,9})\])", re.DOTALL
 )
 
 P = TypeVar("P", bound=BaseModel)
@@ -78,8 +93,7 @@ class StatusParameters(BaseModel):
         4000,
         ge=200,
         le=200_000,
-        description="Size limit of the answer in tokens, estimated as bytes of its JSON / 4. An "
-        "answer that leaves something out has truncated=true, and says in `more` how to get it.",
+        description="Size limit of the answer: bytes of its JSON / 4.",
     )
 
 
@@ -89,12 +103,11 @@ class SearchParameters(StatusParameters):
     query: str = Field(
         min_length=1,
         max_length=10_000,
-        description='A question or words, in plain language; "an exact phrase" must be in a hit, '
-        "a -word must not.",
+        description='A question or words; a hit has "an exact phrase" and no -word.',
     )
     k: int = Field(5, ge=1, le=_MOST_HITS, description="Maximum number of hits.")
     offset: int = Field(
-        0, ge=0, lt=_MOST_HITS, description=f"Hits to skip; offset + k is at most {_MOST_HITS}."
+        0, ge=0, lt=_MOST_HITS, description=f"Hits to skip; offset + k <= {_MOST_HITS}."
     )
     mode: Literal["hybrid", "dense", "bm25"] = Field(
         "hybrid", description="dense ranks by meaning, bm25 by words, hybrid by both."
@@ -104,20 +117,30 @@ class SearchParameters(StatusParameters):
         None,
         ge=0,
         le=1,
-        description="No hits unless an answer is among the first ten with this probability; needs "
-        "a calibrated index, whose answers have has_answer and probability.",
+        description="No hits unless one of the first ten is an answer with this probability; needs "
+        "a calibrated index.",
     )
     context: int = Field(
-        0, ge=0, le=5, description="Neighboring passages to show on each side of a hit."
+        0, ge=0, le=5, description="Neighboring passages on each side; `passage` is then the hit."
     )
 
 
 class GetParameters(StatusParameters):
     """The arguments of `get`."""
 
-    id: str = Field(description="The document's id, as `search` returns it.")
-    start: int = Field(0, ge=0, description="First character to return.")
-    stop: int | None = Field(None, ge=0, description="Character to stop before; null for the end.")
+    id: str = Field(description="The id of a hit.")
+    start: int = Field(0, ge=0, description="First character.")
+    stop: int | None = Field(None, ge=0, description="Character to stop before.")
+
+
+class MultiGetParameters(StatusParameters):
+    """The arguments of `multi_get`."""
+
+    ids: list[str] = Field(
+        min_length=1,
+        max_length=_MOST_HITS,
+        description="Each ID, ID:120-141 (lines) or ID[start:stop] (characters).",
+    )
 
 
 def make_server(indexes: Mapping[str, Index], version: str = "") -> Server[Any]:
@@ -156,10 +179,14 @@ class _Tools:
                 answer = self._search(_read(SearchParameters, arguments))
             elif name == "get":
                 answer = self._get(_read(GetParameters, arguments))
+            elif name == "multi_get":
+                answer = self._multi_get(_read(MultiGetParameters, arguments))
             elif name == "status":
                 answer = self._status(_read(StatusParameters, arguments))
             else:
-                raise BadInputError(f"no tool {name!r}; expected one of search, get, status")
+                raise BadInputError(
+                    f"no tool {name!r}; expected one of search, get, multi_get, status"
+                )
         except RetrieverError as error:
             return CallToolResult(content=[TextContent(text=str(error))], is_error=True)
         except Exception:
@@ -174,16 +201,11 @@ class _Tools:
             f"index {name}: {_field_list(index)}" if len(self._indexes) > 1 else _field_list(index)
             for name, index in self._indexes.items()
         )
-        search = (
-            "Search passages. A hit is a document with its best passage, the best first. "
-            f"{_OFFSETS} With context, `passage` has the offsets of the hit itself. {_SCORES}"
-        )
-        get = f"Read the text of a document, as a whole or from `start` to `stop`. {_OFFSETS}"
-        status = "What the indexes hold: documents, encoder, metadata fields, meaning of scores."
         return [
-            self._tool("search", search, SearchParameters, where=f"{_GRAMMAR} Fields: {fields}"),
-            self._tool("get", get, GetParameters),
-            self._tool("status", status, StatusParameters),
+            self._tool("search", _SEARCH, SearchParameters, where=f"{_GRAMMAR} Fields: {fields}"),
+            self._tool("get", _GET, GetParameters),
+            self._tool("multi_get", _MULTI_GET, MultiGetParameters),
+            self._tool("status", _STATUS, StatusParameters),
         ]
 
     def _tool(self, name: str, text: str, parameters: type[BaseModel], **descriptions: str) -> Tool:
@@ -250,6 +272,12 @@ class _Tools:
             ) from None
         return fit_document(name, document, given.start, given.stop, given.max_tokens)
 
+    def _multi_get(self, given: MultiGetParameters) -> dict[str, Any]:
+        name, index = self._index(given.index)
+        return fit_documents(
+            name, [(id_, _part(index, id_)) for id_ in given.ids], given.max_tokens
+        )
+
     def _status(self, given: StatusParameters) -> dict[str, Any]:
         chosen = self._indexes.items() if given.index is None else [self._index(given.index)]
         indexes = [_state(name, index) for name, index in chosen]
@@ -278,6 +306,27 @@ def _excerpt(index: Index, hit: Hit, context: int) -> Excerpt:
     except KeyError:
         # The document was replaced after the search.
         return Excerpt(hit.id, hit.start, hit.stop, hit.passage, hit.stop)
+
+
+def _part(index: Index, name: str) -> tuple[Document, int, int | None] | str:
+    """A document and from where to where a text names it, or why that cannot be read."""
+    missing = "no document has this id: take one from `search`"
+    try:
+        return index[name], 0, None
+    except KeyError:
+        named = _PART.fullmatch(name)
+    if named is None:
+        return missing
+    try:
+        document = index[named[1]]
+    except KeyError:
+        return missing
+    _, first, last, start, stop = named.groups()
+    if first is None:
+        return document, int(start or 0), int(stop) if stop else None
+    ends = sorted((int(first), int(last or first)))
+    span = span_of_lines(document.outline, document.text, ends[0], ends[1])
+    return "no such lines are known: use ID[start:stop]" if span is None else (document, *span)
 
 
 def _state(name: str, index: Index) -> dict[str, Any]:

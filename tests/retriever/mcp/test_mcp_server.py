@@ -18,6 +18,9 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from retriever import ConfigError, Index, StorageError
+from retriever.documents import Document
+from retriever.documents.outline import Mark
+from retriever.documents.reader import CorpusReader
 from retriever.mcp.server import http_app, make_server, serve_http
 from tests.retriever.covered import by_coverage
 
@@ -127,6 +130,76 @@ def test_a_document_is_read_in_parts_by_following_the_answers(index, limit):
     assert text == LONG
 
 
+@pytest.fixture
+def lines(tmp_path, fake_encoder):
+    """An index of a file with numbered lines below a heading, and the lines."""
+    written = ["---", "lang: en", "---", "# Garden", "## Fruit"]
+    written += [f"Line {n} has plums." for n in range(6, 41)]
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files/notes.md").write_text("\n".join(written))
+    with Index.create(tmp_path / "notes.index") as index:
+        index.add(CorpusReader([tmp_path / "files"]))
+        index.add([Document("a.pdf", "A page.", None, {}, (Mark(0, "page", "3"),)), *DOCUMENTS])
+        yield index, written
+
+
+def test_a_place_in_a_file_is_a_path_with_lines_that_multi_get_reads(lines):
+    index, written = lines
+    found = answer(index, "search", query="Line 22", mode="bm25", k=1)["hits"][0]
+    first, last = map(int, re.fullmatch(r"notes\.md:(\d+)-(\d+)", found["place"]).groups())
+    assert found["section"] == "Fruit"
+    assert found["text"].strip() == "\n".join(written[first - 1 : last])
+    (page,) = answer(index, "search", query="page", mode="bm25")["hits"]
+    assert page["place"] == "a.pdf, page 3"
+    index.add([Document("p" * 250, "Deep " * 99, None, {}, (Mark(0, "line", "1"),))])
+    (deep,) = answer(index, "search", query="deep", mode="bm25", max_tokens=200)["hits"]
+    assert deep["text"]
+    assert "place" not in deep
+    asked = [found["place"], "notes.md:22", "notes.md:39-99", "note[7:10]", "wide"]
+    parts = answer(index, "multi_get", ids=asked)["documents"]
+    texts = [part["text"].rstrip("\n") for part in parts]
+    assert texts[0] == "\n".join(written[first - 1 : last])
+    assert texts[1:3] == [written[21], "\n".join(written[38:])]
+    assert texts[3:] == ["and", DOCUMENTS[1]["text"]]
+    for part in parts:
+        assert part["text"] == index[part["id"]].text[part["start"] : part["stop"]]
+    wrong = answer(index, "multi_get", ids=["notes.md:2", "note:1", "nothing", "nothing:3", "note"])
+    said = [one.get("error", "") for one in wrong["documents"]]
+    assert ["no such lines" in one for one in said] == [True, True, False, False, False]
+    assert ["no document" in one for one in said] == [False, False, True, True, False]
+
+
+@pytest.mark.parametrize("limit", [200, 300, 400, 1000, 4000])
+def test_several_documents_share_a_budget_and_are_read_by_following_the_answers(index, limit):
+    asked, texts = ["long", "note", "nothing", "wide", "long[9:]", "note[2:]"], {}
+    while asked:
+        found = answer(index, "multi_get", ids=asked, max_tokens=limit)
+        assert tokens(found) <= limit
+        assert found["documents"]
+        assert ("more" in found) == found["truncated"]
+        left = asked[len(found["documents"]) :]
+        assert bool(left) == (f"ids from number {len(found['documents']) + 1} " in str(found))
+        for name, part in zip(asked, found["documents"], strict=False):
+            texts.setdefault(name.split(" ")[0], []).append(part.get("text", ""))
+            if part.get("cut"):
+                left.append(f"{part['id']}[{part['stop']}:]")
+                texts[left[-1]] = texts[name]
+        asked = left
+    whole = {name: "".join(parts) for name, parts in texts.items()}
+    assert (whole["long"], whole["long[9:]"], whole["nothing"]) == (LONG, LONG[9:], "")
+    assert (whole["note"], whole["note[2:]"]) == (DOCUMENTS[2]["text"], DOCUMENTS[2]["text"][2:])
+
+
+def test_all_texts_for_agents_take_two_kilobytes(tmp_path, fake_encoder):
+    with Index.create(tmp_path / "index") as index:
+        server, tools = make_server({"notes": index}), ask({"notes": index})
+    texts = [server.instructions, *(tool.description for tool in tools)]
+    for tool in tools:
+        texts += [one.get("description", "") for one in tool.input_schema["properties"].values()]
+    assert sum(len(text.encode()) for text in texts) <= 2048
+    assert "grep" in tools[0].description
+
+
 @pytest.mark.filterwarnings("ignore:filter. no document")
 @pytest.mark.parametrize("where", [None, "not (unknown = 1)"])
 def test_an_answer_that_is_too_long_leads_to_the_next_hit(tmp_path, fake_encoder, where):
@@ -206,7 +279,7 @@ def test_phrases_are_exact_and_unknown_words_noted(index):
 
 
 def test_the_schema_names_the_fields_of_the_corpus(index):
-    search, get, status = ask({"fruit": index})
+    search, *others = ask({"fruit": index})
     where = search.input_schema["properties"]["where"]["description"]
     for part in ('lang (string: "de", "en")', "year (number: 1999, 2020, 2021)", "tags (array"):
         assert part in where
@@ -214,7 +287,7 @@ def test_the_schema_names_the_fields_of_the_corpus(index):
     index.add([{"id": "new", "text": "plums", "color": "blue"}])
     search, *_ = ask({"fruit": index})
     assert 'color (string: "blue")' in search.input_schema["properties"]["where"]["description"]
-    assert all(tool.annotations.read_only_hint for tool in (search, get, status))
+    assert all(tool.annotations.read_only_hint for tool in (search, *others))
 
 
 def test_several_indexes_are_distinguished_by_name(index, tmp_path):
@@ -248,7 +321,7 @@ def test_several_indexes_are_distinguished_by_name(index, tmp_path):
         ("search", {"query": "a", "depth": 3}, "depth"),
         ("search", {"query": "a", "index": "other"}, "fruit"),
         ("get", {"id": "nothing"}, "'nothing'"),
-        ("delete", {"id": "note"}, "search, get, status"),
+        ("delete", {"id": "note"}, "search, get, multi_get, status"),
     ],
 )
 def test_calls_that_cannot_be_answered_say_why(index, name, arguments, message):
