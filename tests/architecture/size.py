@@ -22,9 +22,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
     "product modules": 259,
-    "product lines": 60_346,
-    "test lines": 42_806,
-    "documentation lines": 5_602,
+    "product lines": 60_357,
+    "test lines": 42_822,
+    "documentation lines": 5_608,
     "benchmark files": 15,
     "benchmark lines": 3_100,
     "option spellings": 126,
