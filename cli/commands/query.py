@@ -165,7 +165,8 @@ class RankingOptions:
     "--rerank",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
-    help="Rank the best --depth hits again with this trained reranker.",
+    help="Rank the best --depth hits again with this reranker: the folder of a trained one, or the "
+    "folder or hub id of a CrossEncoder of sentence-transformers.",
     section="Ranking",
 )
 @query_map_option
@@ -249,7 +250,7 @@ def query_command(
     if rerank is not None:
         from retriever.search.reranking import load_reranker
 
-        reranker = load_reranker(rerank, device=choice.device)
+        reranker = load_reranker(rerank, device=choice.device, download=choice.download)
     if query_map is not None and settings.mode == "bm25":
         raise click.UsageError("--query-map: --mode bm25 has no vectors; leave one of them out")
     if source is not None:

@@ -136,7 +136,7 @@ def _bracketed(host: str) -> str:
     "--rerank",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
-    help="Trained reranker for requests that ask for it.",
+    help="Reranker for requests that ask for it, as of `retriever query`.",
     section="Ranking",
 )
 @query_map_option
@@ -187,7 +187,9 @@ def serve_command(
         search=configured_search(),
         **asdict(limits) | {"max_upload": limits.max_upload * _MEBIBYTE},
     )
-    reranker = None if rerank is None else load_reranker(rerank, device=encoder.device)
+    reranker = None
+    if rerank is not None:
+        reranker = load_reranker(rerank, device=encoder.device, download=encoder.download)
     with ExitStack() as stack:
         opened = _opened(stack, indexes, encoder, lock_timeout=5.0)
         use_query_map(query_map, *opened.values())

@@ -50,8 +50,9 @@ def kind_of(folder: Path) -> str:
     """The kind of reranker a folder holds; raises ModelError if it holds none."""
     if not is_reranker(folder):
         raise ModelError(
-            f"{folder}: expected a reranker's folder with {MANIFEST}, found none; train one with "
-            "`retriever train reranker` or `retriever train cross-encoder`"
+            f"{folder}: expected a reranker's folder with {MANIFEST}, or a CrossEncoder of "
+            "sentence-transformers, found neither; train one with `retriever train reranker` or "
+            "`retriever train cross-encoder`"
         )
     value: Any = read_json(folder / MANIFEST)
     return str(value.get("kind")) if isinstance(value, dict) else ""

@@ -24,7 +24,7 @@ from retriever.encoders.computing import (
 )
 from retriever.encoders.model_folders import ModelFolder, find_model
 from retriever.encoders.settings import Backend, Dtype, EncoderSettings
-from retriever.encoders.transformer.backbone import Backbone
+from retriever.encoders.transformer.backbone import Backbone, Batch
 from retriever.encoders.transformer.bert import (
     Floats,
     NumPyEngine,
@@ -61,14 +61,14 @@ class CrossEncoder:
     """
 
     def __init__(
-        self, backbone: Backbone, head: CrossHead, max_length: int, dtype: Dtype = "float32"
+        self, backbone: Backbone, head: torch.nn.Module, max_length: int, dtype: Dtype = "float32"
     ) -> None:
         self.backbone = backbone
-        self.head = head
+        self.head: Any = head
         self.max_length = max_length
         self.cut = 0
         self.autocast = False
-        self._pieces = BATCH_PIECES[dtype]
+        self.batch_pieces = BATCH_PIECES[dtype]
 
     def score(
         self,
@@ -90,7 +90,7 @@ class CrossEncoder:
         self.backbone.model.eval()
         self.head.eval()
         with torch.inference_mode():
-            for rows in token_batches([len(ids) for ids in pairs.ids], self._pieces):
+            for rows in token_batches([len(ids) for ids in pairs.ids], self.batch_pieces):
                 scores[rows] = self.forward(pairs, rows).cpu().numpy()
                 done(len(rows))
         self.backbone.model.train(was_training)
@@ -104,20 +104,34 @@ class CrossEncoder:
         types = [pairs.types[row] for row in rows] if pairs.types else []
         batch = self.backbone.batch([pairs.ids[row] for row in rows], types)
         with torch.autocast(self.backbone.device.type, torch.bfloat16, enabled=self.autocast):
-            top = self.backbone.top(batch)
-        texts = torch.arange(len(rows), device=top.device)
-        cls = top[texts, self.backbone.cls_places(batch)]
-        scores: torch.Tensor = self.head(cls.float())
+            states = self._states(batch)
+        scores: torch.Tensor = self.head(states.float())
         return scores
+
+    def _states(self, batch: Batch) -> torch.Tensor:
+        """What the head reads: [CLS] of the top layer, (rows, width)."""
+        import torch
+
+        top = self.backbone.top(batch)
+        texts = torch.arange(len(batch.lengths), device=top.device)
+        return top[texts, self.backbone.cls_places(batch)]
 
 
 class LightCrossEncoder:
     """Gives the scores of `CrossEncoder` within rounding, without torch.
 
-    Raises UnsupportedModelError if only torch can run it.
+    `read_head` gives the layers of the head for a folder and a width, as `CrossHead` names them;
+    `activation` makes scores of what it says. UnsupportedModelError: only torch can run the model.
     """
 
-    def __init__(self, folder: ModelFolder, max_length: int, computing: EncoderSettings) -> None:
+    def __init__(
+        self,
+        folder: ModelFolder,
+        max_length: int,
+        computing: EncoderSettings,
+        read_head: Callable[[Path, int], Mapping[str, Floats]] | None = None,
+        activation: Callable[[Floats], Floats] = np.asarray,
+    ) -> None:
         # A pair is long: NumPy is for those who ask for it.
         self._engine = engine_for(computing, 10**9)
         if self._engine == "torch":
@@ -126,9 +140,10 @@ class LightCrossEncoder:
         self._pieces = WordPieces(folder)
         self._identity = folder.weights
         self._dtype = computing.number_format
-        self._head = _head_arrays(folder.path, self._weights.width)
+        self._head = (read_head or _head_arrays)(folder.path, self._weights.width)
+        self._activation = activation
         self._compiled: OpenVINOEngine | None = None
-        self.max_length = max_length
+        self.max_length = min(max_length, self._weights.longest, self._pieces.max_length)
         self.cut = 0
 
     def score(
@@ -144,7 +159,7 @@ class LightCrossEncoder:
         head = self._head
         for rows, cls in self._run(pairs.ids, pairs.types):
             hidden = np.tanh(cls @ head["dense.weight"].T + head["dense.bias"])
-            scores[rows] = (hidden @ head["out.weight"].T + head["out.bias"])[:, 0]
+            scores[rows] = self._activation(hidden @ head["out.weight"].T + head["out.bias"])[:, 0]
             done(len(rows))
         return scores
 
@@ -192,18 +207,34 @@ def load_cross_encoder(
     dtype: Dtype = "float32",
 ) -> CrossEncoder | LightCrossEncoder:
     """Read what `write_cross_encoder` wrote, to score with the backend that pays."""
-    computing = EncoderSettings(backend=backend, dtype=dtype)
+    return with_backend(
+        str(folder),
+        device,
+        EncoderSettings(backend=backend, dtype=dtype),
+        lambda computing: LightCrossEncoder(*_read_model(folder), computing),
+        lambda: read_cross_encoder(folder, device=device, dtype=dtype),
+    )
+
+
+def with_backend(
+    name: str,
+    device: str | None,
+    computing: EncoderSettings,
+    light: Callable[[EncoderSettings], LightCrossEncoder],
+    in_torch: Callable[[], CrossEncoder],
+) -> CrossEncoder | LightCrossEncoder:
+    """A cross-encoder without torch where that pays and can be, else in torch."""
     check_computing(computing)
+    backend, dtype = computing.backend, computing.number_format
     reason = "only the processor has it"
     if backend != "torch" and runs_on_cpu(device):
-        model, max_length = _read_model(folder)
         try:
-            return LightCrossEncoder(model, max_length, computing)
+            return light(computing)
         except UnsupportedModelError as error:
             reason = str(error)
     if backend in ("openvino", "numpy") or dtype == "int8":
-        raise ConfigError(f"backend: {folder} cannot run with {backend}, {dtype} ({reason})")
-    return read_cross_encoder(folder, device=device, dtype=dtype)
+        raise ConfigError(f"backend: {name} cannot run with {backend}, {dtype} ({reason})")
+    return in_torch()
 
 
 def read_cross_encoder(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.rerankers import kind_of
+from retriever.rerankers import is_reranker, kind_of
 
 if TYPE_CHECKING:
     from indexes import View
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from retriever.search.engine import Hit
 
 
+_HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 _INTERFACE = ("reads_vectors", "check", "score")
 
 
@@ -62,20 +64,23 @@ def load_reranker(
     device: str | None = None,
     backend: Backend = "auto",
     dtype: Dtype = "float32",
+    download: bool = False,
 ) -> Reranker:
-    """Load a reranker that `retriever train` wrote.
+    """Load a reranker that `retriever train` wrote, or a CrossEncoder of sentence-transformers.
 
     Args:
-        folder: of a head on embeddings or of a cross-encoder.
+        folder: of a head on embeddings or of a cross-encoder; of a CrossEncoder also a hub id.
         device: torch device of a cross-encoder; None uses a GPU if there is one.
         backend: what runs a cross-encoder; ``auto`` takes OpenVINO where it is installed.
         dtype: number format of a cross-encoder's matrix products.
+        download: allow downloads of a hub id that is not in the cache.
 
     Returns:
         What `Index.search` takes as `reranker`.
 
     Raises:
-        ModelError: the folder holds no reranker, or a file is missing or altered.
+        ModelError: the folder holds no reranker, a file is missing or altered, or the scores of
+            a CrossEncoder cannot be computed, as of one with several labels.
         ConfigError: the backend cannot run the cross-encoder.
         MissingExtraError: OpenVINO is asked for and not installed.
     """
@@ -83,6 +88,15 @@ def load_reranker(
     from retriever.rerankers.head import HeadReranker
 
     folder = Path(folder)
+    a_hub_id = not folder.exists() and _HUB_ID.fullmatch(folder.as_posix())
+    if not is_reranker(folder) and (a_hub_id or (folder / "config.json").is_file()):
+        from retriever.rerankers.classifier import load_classifier
+
+        name = folder.as_posix()
+        found = load_classifier(
+            name, device=device, backend=backend, dtype=dtype, download=download
+        )
+        return _Cross(found)
     if kind_of(folder) == KIND:
         return _Cross(load_cross_encoder(folder, device=device, backend=backend, dtype=dtype))
     return HeadReranker.load(folder)

@@ -117,6 +117,7 @@ class Backbone:
         dtype: Dtype = "float32",
         *,
         training: bool = False,
+        auto: str = "AutoModel",
     ) -> None:
         require_torch(f"running {folder.name} in torch")
         import torch
@@ -126,7 +127,8 @@ class Backbone:
         self._trainable = training
         self._dropout = attention_dropout(folder)
         self.device = _device(device)
-        self._tokenizer, model, report = load_pretrained(folder, dtype, training=training)
+        loaded = load_pretrained(folder, dtype, training=training, auto=auto)
+        self._tokenizer, model, report = loaded
         # Not all parameters follow the requested type (XLNet's attention does not).
         self.model: Any = model.train(training).to(self.device, getattr(torch, dtype))
         if hasattr(model.config, "use_mems_eval"):
@@ -140,6 +142,7 @@ class Backbone:
         self.width = int(model.config.hidden_size)
         self.max_length = _positions(model, self._tokenizer)
         self.special = read_special_tokens(self._tokenizer)
+        self.pads_left = self._tokenizer.padding_side == "left"
         self._pad = int(self._tokenizer.pad_token_id or 0)
 
     def want(self, layers: Collection[int]) -> None:
@@ -328,7 +331,8 @@ def _positions(model: Any, tokenizer: Any) -> int:
     limit = int(getattr(model.config, "max_position_embeddings", 0) or 0)
     if limit <= 0:
         limit = NO_LIMIT
-    embeddings = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
+    embeddings = getattr(model.base_model, "embeddings", None)
+    embeddings = getattr(embeddings, "position_embeddings", None)
     offset = getattr(embeddings, "padding_idx", None)
     if offset is not None:
         # RoBERTa and its kin number positions from padding_idx + 1.

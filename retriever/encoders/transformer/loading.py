@@ -93,7 +93,7 @@ def _sigmoid(values: Floats) -> Floats:
         return (1 / (1 + np.exp(-values.astype(np.float64)))).astype(np.float32)
 
 
-_ACTIVATIONS: Mapping[str, Layer] = {
+ACTIVATION_FUNCTIONS: Mapping[str, Layer] = {
     "Identity": lambda values: values,
     "Tanh": np.tanh,
     "ReLU": _relu,
@@ -108,7 +108,7 @@ def _dense(projection: Projection, width: int) -> tuple[Layer, int]:
     if weight is None or weight.ndim != 2 or weight.shape[1] != width:
         raise UnsupportedModelError(f"{projection.folder}: another projection")
     shift = np.zeros(len(weight), np.float32) if bias is None else bias
-    return _affine(weight, shift, _ACTIVATIONS[projection.activation]), len(weight)
+    return _affine(weight, shift, ACTIVATION_FUNCTIONS[projection.activation]), len(weight)
 
 
 def _affine(weight: Floats, bias: Floats, activation: Layer) -> Layer:

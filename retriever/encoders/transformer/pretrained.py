@@ -23,19 +23,19 @@ _ROWS = 1536
 
 
 def load_pretrained(
-    folder: ModelFolder, dtype: Dtype, *, training: bool
+    folder: ModelFolder, dtype: Dtype, *, training: bool, auto: str = "AutoModel"
 ) -> tuple[Any, Any, dict[str, Any]]:
     """Load the tokenizer, the module and the report of what its weights lack."""
     import torch
-    from transformers import AutoModel, AutoTokenizer
+    import transformers
 
     try:
         with quiet_transformers():
             # Code that comes with a model is never run: a prompt would offer to.
-            tokenizer = AutoTokenizer.from_pretrained(
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
                 folder.path, local_files_only=True, trust_remote_code=False
             )
-            model, report = AutoModel.from_pretrained(
+            model, report = getattr(transformers, auto).from_pretrained(
                 folder.path,
                 local_files_only=True,
                 trust_remote_code=False,

@@ -1,0 +1,155 @@
+"""CrossEncoders of sentence-transformers give the scores of its `predict`; others are refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+import torch
+
+from retriever import load_reranker
+from retriever.errors import ModelError
+from retriever.rerankers.classifier import Classifier, load_classifier
+from retriever.rerankers.cross import LightCrossEncoder
+from tests.retriever.encoders.architectures import CLOSE
+from tests.retriever.rerankers.test_cross import PAIRS, QUESTIONS, SHALLOW, TEXTS
+
+theirs = pytest.importorskip("sentence_transformers")
+pytestmark = pytest.mark.usefixtures("one_thread")
+SMALL_WINDOW = {"tokenizer_config.json": {"model_max_length": 30}}
+IDENTITY, TANH = "torch.nn.modules.linear.Identity", "torch.nn.modules.activation.Tanh"
+SAVED = "config_sentence_transformers.json"
+MODULES = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
+
+
+@pytest.fixture
+def made(folders, tmp_path):
+    """Makes a classifier of a model, with keys for its JSON files."""
+
+    def make(name="bert", labels=1, files=SMALL_WINDOW):
+        from transformers import AutoModelForSequenceClassification
+
+        torch.manual_seed(1)
+        folder = shutil.copytree(folders(name), tmp_path / name)
+        model = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=labels)
+        torch.nn.init.normal_(list(model.parameters())[-2])
+        model.save_pretrained(folder)
+        for file, keys in files.items():
+            path = folder / file
+            known = json.loads(path.read_text()) if path.exists() else {}
+            path.write_text(json.dumps(known | keys))
+            if file == SAVED:
+                (folder / "modules.json").write_text(json.dumps(MODULES))
+        return folder
+
+    return make
+
+
+def predicted(folder, **options):
+    return theirs.CrossEncoder(str(folder), device="cpu", **options).predict(PAIRS)
+
+
+@pytest.mark.parametrize("name", SHALLOW)
+def test_scores_in_torch_are_those_of_predict(name, made):
+    folder = made(name)
+    model = load_classifier(str(folder), device="cpu", backend="torch")
+    assert isinstance(model, Classifier)
+    found = model.score(QUESTIONS, TEXTS)
+    assert np.ptp(found) > 0.005
+    np.testing.assert_allclose(found, predicted(folder), **CLOSE)
+    assert model.cut
+
+
+@pytest.mark.parametrize("name", ["bert", "mpnet"])
+@pytest.mark.parametrize("backend", ["numpy", "openvino"])
+def test_so_are_those_without_torch(name, backend, made):
+    if find_spec(backend) is None:
+        pytest.skip(f"{backend} is not installed")
+    folder = made(name)
+    model = load_classifier(str(folder), device="cpu", backend=backend)
+    assert isinstance(model, LightCrossEncoder)
+    np.testing.assert_allclose(model.score(QUESTIONS, TEXTS), predicted(folder), **CLOSE)
+    assert model.max_length == 30
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"config.json": {"sbert_ce_default_activation_function": IDENTITY}},
+        {"config.json": {"sentence_transformers": {"activation_fn": TANH}}},
+    ],
+    ids=["before 4", "4"],
+)
+@pytest.mark.parametrize("backend", ["auto", "torch"])
+def test_the_activation_is_where_older_releases_write_it(files, backend, made):
+    folder = made(files=files)
+    found = load_classifier(str(folder), device="cpu", backend=backend).score(QUESTIONS, TEXTS)
+    np.testing.assert_allclose(found, predicted(folder), **CLOSE)
+    assert np.ptp(found) > 0.01
+
+
+def test_what_the_installed_release_writes_ranks_hits(
+    made, folders, tmp_path, retriever, write_jsonl
+):
+    made_by_hand, saved, index = made(), tmp_path / "saved", tmp_path / "index"
+    model = theirs.CrossEncoder(
+        str(made_by_hand), device="cpu", max_length=20, activation_fn=torch.nn.Identity()
+    )
+    model.save_pretrained(str(saved))
+    reranker = load_reranker(saved, device="cpu")
+    question, texts = "w1 w2 w3?", TEXTS[:4]
+    with pytest.warns(UserWarning, match="window of 20 word pieces"):
+        found = reranker.score(question, None, texts, None)
+    expected = model.predict([(question, text) for text in texts])
+    np.testing.assert_allclose(found, expected, **CLOSE)
+
+    texts = ["w1 w2", "w3 w1 w9", "w1", "w4"]
+    corpus = write_jsonl(*({"id": f"{n}", "text": text} for n, text in enumerate(texts)))
+    assert retriever("index", corpus, "-i", index, "--model", folders("bert"), "-q").code == 0
+    asked = ("query", "w1", "-i", index, "--rerank", saved, "--json", "--device", "cpu")
+    hits = [json.loads(line) for line in retriever(*asked).out.splitlines()]
+    scores = model.predict([("w1", text) for text in texts])
+    assert [hit["id"] for hit in hits] == [str(n) for n in np.argsort(-scores)]
+
+
+def test_a_hub_id_is_downloaded_if_asked(made, monkeypatch):
+    import huggingface_hub
+
+    folder, asked = made(), []
+
+    def snapshot(name, local_files_only, allow_patterns):
+        asked.append((name, local_files_only))
+        return str(folder)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    load_reranker("someone/a-model", device="cpu", download=True)
+    assert asked == [("someone/a-model", False)]
+
+
+@pytest.mark.parametrize(
+    ("labels", "files", "expected"),
+    [
+        (3, {}, "one label, whose score orders passages, found 3 labels; name another"),
+        (1, {"config.json": {"architectures": ["BertModel"]}}, "found BertModel; name another"),
+        (
+            1,
+            {"config.json": {"sbert_ce_default_activation_function": "mine.Squash"}},
+            "needs the activation function mine.Squash, which is not supported",
+        ),
+        (
+            1,
+            {SAVED: {"prompts": {"ask": "Q: "}, "default_prompt_name": "ask"}},
+            "needs a prompt before each text",
+        ),
+    ],
+    ids=["labels", "encoder", "activation", "prompt"],
+)
+def test_other_models_are_refused_in_one_line(labels, files, expected, made):
+    folder = made(labels=labels, files=files)
+    with pytest.raises(ModelError, match=expected) as caught:
+        load_reranker(folder)
+    assert str(folder) in str(caught.value)
+    assert "\n" not in str(caught.value)
