@@ -67,20 +67,54 @@ def read_model_settings(path: Path) -> ModelSettings:
     try:
         pooling, projections = _modules(path)
         window = _optional(path / "sentence_bert_config.json").get("max_seq_length")
-        named = _optional(path / "config_sentence_transformers.json").get("prompts") or {}
-        prompts = {name: text for name, text in named.items() if text}
-        return ModelSettings(
-            int(window) if window else None,
-            pooling,
-            projections,
-            prompts.get("query", ""),
-            next((prompts[name] for name in _PASSAGE_PROMPTS if name in prompts), ""),
-        )
+        window = int(window) if window else None
+        return ModelSettings(window, pooling, projections, *_prompts(path))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ModelError(
             f"{path}: its modules.json, pooling or sentence_bert_config.json is not of the form "
             f"that sentence-transformers writes ({error!r}); download or save the model again"
         ) from error
+
+
+def _prompts(path: Path) -> tuple[str, str]:
+    """Of queries and of passages."""
+    named = _optional(path / "config_sentence_transformers.json").get("prompts") or {}
+    prompts = {name: text for name, text in named.items() if text}
+    passage = next((prompts[name] for name in _PASSAGE_PROMPTS if name in prompts), "")
+    return prompts.get("query", ""), passage
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTable:
+    """Where a folder has a table of token vectors, and the prompts that its files name."""
+
+    folder: Path
+    query_prompt: str
+    passage_prompt: str
+
+
+def find_token_table(path: Path) -> TokenTable | None:
+    """The table of a folder of model2vec, or of StaticEmbedding of sentence-transformers, if any.
+
+    Raises ModelError where other modules follow than Normalize.
+    """
+    try:
+        modules = _optional(path / "modules.json") or []
+        kinds = [str(one["type"]).rsplit(".", 1)[-1] for one in modules]
+        if kinds[:1] != ["StaticEmbedding"]:
+            of_model2vec = _optional(path / "config.json").get("model_type") == "model2vec"
+            return TokenTable(path, "", "") if of_model2vec and not kinds else None
+        table = TokenTable(path / modules[0]["path"], *_prompts(path))
+    except (ModelError, AttributeError, KeyError, TypeError):
+        # `read_model_settings` says what is wrong.
+        return None
+    others = set(kinds[1:]) - {"Normalize"}
+    if others:
+        raise ModelError(
+            f"{path / 'modules.json'}: the model needs a {min(others)} module after its token "
+            "vectors, which is not supported: its vectors would be wrong without it"
+        )
+    return table
 
 
 def _modules(path: Path) -> tuple[Pooling, tuple[Projection, ...]]:
@@ -192,12 +226,22 @@ class ModelFolder:
 
 def find_model(name: str, *, download: bool = False) -> ModelFolder:
     """Find and check a model by folder, bundled name or hub id, which `download` may fetch."""
+    path = find_path(name, download=download)
+    if path is None:
+        return _bundled(name, BUNDLED[name])
+    if find_token_table(path) is not None:
+        raise ModelError(
+            f"{name}: expected a transformer, found a table of token vectors: add ::static=average"
+        )
+    return _inspect(name, path)
+
+
+def find_path(name: str, *, download: bool = False) -> Path | None:
+    """Where a model is, by folder or hub id; None if it is a bundled one."""
     # Unlike Path.is_dir this is no error where the current folder may not be searched.
     if os.path.isdir(name):
-        return _inspect(name, Path(name))
-    if name in BUNDLED:
-        return _bundled(name, BUNDLED[name])
-    return _inspect(name, _from_hub(name, download))
+        return Path(name)
+    return None if name in BUNDLED else _from_hub(name, download)
 
 
 def _bundled(name: str, bundled: BundledModel) -> ModelFolder:

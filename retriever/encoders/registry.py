@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -161,7 +162,13 @@ def is_static_folder(model: str | os.PathLike[str]) -> bool:
 
 def _is_static(asked: EncoderSettings) -> bool:
     model = asked.model or DEFAULT_MODEL
-    return asked.static is not None or is_static_folder(model) or os.path.isfile(model)
+    if asked.static is not None or is_static_folder(model) or os.path.isfile(model):
+        return True
+    if not os.path.isdir(model):
+        return False
+    from retriever.encoders.model_folders import find_token_table
+
+    return find_token_table(Path(model)) is not None
 
 
 # The first kind that matches is an encoder's.

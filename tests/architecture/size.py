@@ -21,10 +21,10 @@ import click
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
-    "product modules": 259,
-    "product lines": 60_357,
-    "test lines": 42_822,
-    "documentation lines": 5_608,
+    "product modules": 260,
+    "product lines": 60_656,
+    "test lines": 43_140,
+    "documentation lines": 5_617,
     "benchmark files": 15,
     "benchmark lines": 3_100,
     "option spellings": 126,

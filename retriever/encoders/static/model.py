@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
@@ -221,11 +222,16 @@ def _find(asked: EncoderSettings, download: bool) -> StaticModel:
 
 def _load(asked: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpec, StaticModel]:
     static = _find(asked, loading.download)
+    own = static.lexicon
+    if asked.query_prompt is None and own.query_prompt:
+        asked = replace(asked, query_prompt=own.query_prompt)
+    if asked.passage_prompt is None and own.passage_prompt:
+        asked = replace(asked, passage_prompt=own.passage_prompt)
     settings = plain_settings(
         asked,
         model=asked.model or DEFAULT_MODEL,
         static=static.method,
-        max_length=asked.max_length or WINDOW,
+        max_length=asked.max_length or own.window or WINDOW,
     )
     return EncoderSpec(settings, static.weights, static.dimensions), static
 

@@ -12,6 +12,7 @@ Eger, Peyrard and Gurevych 2018 (Concatenated Power Mean Word Embeddings).
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
 import re
@@ -25,7 +26,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.encoders.computing import reduce_segments
-from retriever.encoders.model_folders import ModelFolder, find_model
+from retriever.encoders.model_folders import (
+    ModelFolder,
+    TokenTable,
+    find_model,
+    find_path,
+    find_token_table,
+)
 from retriever.encoders.settings import Static
 from retriever.encoders.static.files import read_word_vectors
 from retriever.errors import ModelError
@@ -147,14 +154,20 @@ class Lexicon:
     vectors: NDArray[np.float32]
     # SHA-256 over the words or, of a model, over its weights and tokenizer.
     digest: str
+    # What a model's files say of texts.
+    window: int | None = None
+    query_prompt: str = ""
+    passage_prompt: str = ""
 
 
 def find_lexicon(name: str, download: bool) -> Lexicon:
     """The words of a file of word vectors, or the word pieces of a model."""
-    if not os.path.isfile(name):
-        return model_lexicon(find_model(name, download=download))
-    file = read_word_vectors(Path(name))
-    return word_lexicon(name, file.words, file.vectors)
+    if os.path.isfile(name):
+        file = read_word_vectors(Path(name))
+        return word_lexicon(name, file.words, file.vectors)
+    path = find_path(name, download=download)
+    table = None if path is None else find_token_table(path)
+    return model_lexicon(find_model(name)) if table is None else table_lexicon(name, table)
 
 
 def word_lexicon(name: str, words: Sequence[str], vectors: Floats) -> Lexicon:
@@ -189,6 +202,51 @@ def model_lexicon(folder: ModelFolder) -> Lexicon:
         reason = " ".join(str(error).split())[:240] or type(error).__name__
         raise ModelError(f"{folder.path}: the tokenizer cannot be loaded: {reason}") from error
     return Lexicon(folder.name, tokenizer, table, folder.weights)
+
+
+def table_lexicon(name: str, table: TokenTable) -> Lexicon:
+    """The tokens of a folder of model2vec or of StaticEmbedding, and a vector for each.
+
+    In model2vec, the vector of a token is the row of `embeddings` that `mapping` has for it, times
+    its number in `weights`, where there are such arrays; the unknown token has none.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    file, words = table.folder / "model.safetensors", table.folder / "tokenizer.json"
+    try:
+        with safe_open(file, framework="numpy") as tensors:
+            there = set(tensors.keys())
+            more = {one: tensors.get_tensor(one) for one in ("mapping", "weights") if one in there}
+        own = "embedding.weight" if "embedding.weight" in there else "embeddings"
+        vectors = _tensor(file, own)
+        if "mapping" in more:
+            vectors = vectors[more["mapping"].astype(np.int64)]
+        if "weights" in more:
+            vectors = np.ascontiguousarray(vectors * more["weights"][:, None], np.float32)
+        content = words.read_text(encoding="utf-8")
+        facts = json.loads(content)
+        unknown = _unknown(facts["model"]) if own == "embeddings" else None
+        tokenizer = PieceTokenizer(content, len(vectors), unknown)
+        window = (facts.get("truncation") or {}).get("max_length")
+    except (OSError, SafetensorError, KeyError, IndexError, ValueError, TypeError) as error:
+        reason = " ".join(str(error).split())[:240]
+        raise ModelError(
+            f"{table.folder}: expected model.safetensors with embeddings or embedding.weight, and "
+            f"tokenizer.json, as model2vec and sentence-transformers write them ({reason}); save "
+            "the model again"
+        ) from error
+    digest = hashlib.sha256(f"{unknown}\n{content}".encode()).hexdigest()
+    return Lexicon(
+        name, tokenizer, vectors, digest, window, table.query_prompt, table.passage_prompt
+    )
+
+
+def _unknown(model: Mapping[str, Any]) -> int | None:
+    """The id of a tokenizer's unknown token."""
+    if "unk_id" in model:
+        return None if model["unk_id"] is None else int(model["unk_id"])
+    vocabulary: Mapping[str, int] = model["vocab"]
+    return vocabulary.get(model.get("unk_token") or "")
 
 
 def _embedding_table(folder: ModelFolder) -> NDArray[np.float32]:

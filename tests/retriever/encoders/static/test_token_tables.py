@@ -1,0 +1,163 @@
+"""Tables of token vectors that model2vec and sentence-transformers save are static encoders."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+
+from retriever import Encoder, Index
+from retriever.encoders.static.fitting import fit_static
+from retriever.encoders.static.model import StaticModel
+from retriever.errors import ConfigError, ModelError
+
+TOKENS = ["[PAD]", "[UNK]", *(f"w{number}" for number in range(30)), "##a", "##b"]
+TEXTS = ["w1 w2 w3", "", "zoo w4", "zoo", "W5, w6?", "w7a w7 w7ab w29"]
+CLUSTERS, WIDTH = 5, 8
+PLAIN = "::normalize=no"
+
+
+@pytest.fixture
+def tokenizer():
+    found = Tokenizer(models.WordPiece({one: n for n, one in enumerate(TOKENS)}, unk_token="[UNK]"))
+    found.normalizer = normalizers.BertNormalizer()
+    found.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return found
+
+
+def arrays(kind):
+    chance = np.random.default_rng(3)
+    rows = CLUSTERS if kind == "clustered" else len(TOKENS)
+    found = {"embeddings": chance.standard_normal((rows, WIDTH), np.float32)}
+    if kind == "int8":
+        found["embeddings"] = (found["embeddings"] * 30).astype(np.int8)
+    if kind == "clustered":
+        found["mapping"] = chance.integers(0, CLUSTERS, len(TOKENS))
+        found["weights"] = chance.random(len(TOKENS))
+    return found
+
+
+@pytest.fixture
+def made(tokenizer, tmp_path):
+    """Writes model2vec's format by hand."""
+
+    def make(kind="plain", window=None, config=None):
+        folder = tmp_path / kind
+        folder.mkdir()
+        save_file(arrays(kind), folder / "model.safetensors")
+        if window is not None:
+            tokenizer.enable_truncation(window)
+        tokenizer.save(str(folder / "tokenizer.json"))
+        (folder / "config.json").write_text(json.dumps(config or {"model_type": "model2vec"}))
+        return folder
+
+    return make
+
+
+def expected(kind, tokenizer):
+    """The mean of the tokens' weighted rows, without those of the unknown one."""
+    found, vectors = arrays(kind), np.zeros((len(TEXTS), WIDTH))
+    mapping = found.get("mapping", np.arange(len(TOKENS)))
+    weights = found.get("weights", np.ones(len(TOKENS)))
+    for row, text in enumerate(TEXTS):
+        ids = tokenizer.encode(text, add_special_tokens=False).ids
+        rows = [found["embeddings"][mapping[one]] * weights[one] for one in ids if one != 1]
+        if rows:
+            vectors[row] = np.mean(rows, axis=0)
+    return vectors
+
+
+@pytest.mark.parametrize("kind", ["plain", "clustered", "int8"])
+def test_model2vec_gives_means_of_weighted_rows(kind, made, tokenizer):
+    folder = made(kind)
+    encoder = Encoder.load(f"{folder}{PLAIN}")
+    found = encoder.encode(TEXTS)
+    np.testing.assert_allclose(found, expected(kind, tokenizer), rtol=1e-6, atol=1e-6)
+    assert str(encoder.spec) == f"{folder}::static=average::normalize=no::max-length=512"
+    assert not found[1].any()
+    assert not found[3].any()
+
+
+@pytest.mark.parametrize("kind", ["plain", "clustered", "int8"])
+def test_so_does_the_library(kind, made, tokenizer, tmp_path):
+    theirs = pytest.importorskip("model2vec").StaticModel
+    found = arrays(kind)
+    more = {"weights": found.get("weights"), "token_mapping": found.get("mapping")}
+    model = theirs(found["embeddings"], tokenizer, normalize=True, max_length=100, **more)
+    model.save_pretrained(tmp_path / "saved")
+    ours = Encoder.load(str(tmp_path / "saved"))
+    np.testing.assert_allclose(ours.encode(TEXTS), model.encode(TEXTS), rtol=1e-6, atol=1e-6)
+    assert ours.spec.max_length == 100
+
+
+def test_static_embedding_gives_the_vectors_of_sentence_transformers(tokenizer, tmp_path):
+    theirs = pytest.importorskip("sentence_transformers")
+    modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
+    table = modules.StaticEmbedding(tokenizer, embedding_weights=arrays("plain")["embeddings"])
+    for extra, asked in (([], PLAIN), ([modules.Normalize()], "")):
+        folder = tmp_path / f"saved{len(extra)}"
+        model = theirs.SentenceTransformer(modules=[table, *extra], device="cpu")
+        model.prompts = {"query": "w9 ", "document": "zoo "}
+        model.save_pretrained(str(folder))
+        encoder = Encoder.load(f"{folder}{asked}")
+        for query, encode in ((True, model.encode_query), (False, model.encode_document)):
+            found = encoder.encode(TEXTS, query=query)
+            np.testing.assert_allclose(found, encode(TEXTS), rtol=1e-6, atol=1e-6)
+        # Its unknown token has a vector.
+        assert found[3].any()
+
+
+def test_the_window_is_the_tokenizers_and_an_index_opens_again(made, tmp_path):
+    folder = made(window=9)
+    documents = [{"id": f"{number}", "text": text} for number, text in enumerate(TEXTS) if text]
+    with Index.create(tmp_path / "index", model=str(folder)) as index:
+        index.add(documents)
+        assert index.encoder_spec.max_length == 9
+    with Index.open(tmp_path / "index", str(folder)) as index:
+        assert index.search("w29 w7", mode="dense")[0].id == "5"
+
+
+def test_it_is_fitted_and_saved_like_other_word_vectors(made, tmp_path):
+    folder = made("clustered")
+    sif = fit_static(folder, "sif", TEXTS)
+    sif.save(tmp_path / "sif")
+    assert StaticModel.load(tmp_path / "sif").weights == sif.weights
+    average = fit_static(folder, "average", ())
+    average.save(tmp_path / "average")
+    specs = [Encoder.load(str(one)).spec for one in (folder, tmp_path / "average")]
+    assert specs[0].fingerprint == specs[1].fingerprint
+
+
+def test_a_hub_id_needs_the_setting(made, monkeypatch):
+    import huggingface_hub
+
+    folder = made()
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(folder))
+    with pytest.raises(ModelError, match=r"someone/table: .* add ::static=average$"):
+        Encoder.load("someone/table")
+    assert Encoder.load("someone/table::static=average").dimensions == WIDTH
+
+
+def test_what_cannot_be_computed_is_refused_in_one_line(made):
+    folder = made()
+    with pytest.raises(ConfigError, match="a static encoder does not run the model"):
+        Encoder.load(f"{folder}::pooling=cls")
+    modules = [{"type": f"x.{kind}", "path": ""} for kind in ("StaticEmbedding", "Dense")]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(ModelError, match="needs a Dense module after its token vectors"):
+        Encoder.load(str(folder))
+    (folder / "modules.json").unlink()
+    for file, content in (("tokenizer.json", b"{}"), ("model.safetensors", b"broken")):
+        (folder / file).write_bytes(content)
+        with pytest.raises(
+            ModelError, match=r"expected model.safetensors with embeddings"
+        ) as error:
+            Encoder.load(str(folder))
+        assert "\n" not in str(error.value)
+    (folder / "model.safetensors").unlink()
+    save_file({"rows": arrays("plain")["embeddings"]}, folder / "model.safetensors")
+    with pytest.raises(ModelError, match="save the model again"):
+        Encoder.load(str(folder))
