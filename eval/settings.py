@@ -51,7 +51,7 @@ class Loading:
         unless they name another backend or a number format that torch lacks.
         """
         from retriever.encoders.encoder import Encoder
-        from retriever.encoders.registry import LoadContext, kind_of
+        from retriever.encoders.registry import LoadContext, load_encoder
         from retriever.encoders.transformer.backbone import sharing
 
         context = LoadContext(self.device, self.download, sharing())
@@ -60,7 +60,7 @@ class Loading:
             if asked.backend in ("openvino", "numpy") or asked.dtype == "int8":
                 loaded.append(self.load(asked))
             else:
-                loaded.append(Encoder(*kind_of(asked).load(asked, context)))
+                loaded.append(Encoder(*load_encoder(asked, context)))
         return loaded
 
 

@@ -65,7 +65,7 @@ _TABLE = """
     ) WITHOUT ROWID
 """
 # The settings that turn layers into a vector: a sweep over layers decides them itself.
-_DECIDED = ("layers", "fusion", "pooling", "normalize")
+_DECIDED = ("layers", "fusion", "pooling", "normalize", "dimensions")
 
 
 def distinct(texts: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:

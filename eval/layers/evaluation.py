@@ -368,6 +368,7 @@ def _checked_encoder(form: str) -> EncoderSettings:
     for name, allowed, reason in (
         ("layers", (None,), "the search chooses the layers"),
         ("fusion", (None, "mean", "max"), "the search takes means or maxima of layers"),
+        ("dimensions", (None,), "the search compares whole vectors"),
         ("static", (None,), "a static encoder has no layers to choose from"),
     ):
         found = getattr(asked, name)

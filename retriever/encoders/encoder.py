@@ -19,6 +19,7 @@ from retriever.encoders.registry import (
     LoadContext,
     find_weights,
     kind_of,
+    load_encoder,
     require_asked,
 )
 from retriever.encoders.settings import (
@@ -101,7 +102,7 @@ class Encoder:
         asked = parse_encoder(encoder) if isinstance(encoder, str) else encoder
         asked = asked.computed_in(dtype)
         loading = LoadContext(device, download, given=given, dtype=dtype)
-        return cls(*kind_of(asked).load(asked, loading))
+        return cls(*load_encoder(asked, loading))
 
     @classmethod
     def from_spec(
@@ -395,10 +396,12 @@ class Encoder:
 def _fill(
     vectors: NDArray[np.float32], batches: Batches, pieces: Sequence[Any], done: Done
 ) -> None:
-    """Write each batch into its rows; a text without a piece is in none, and its row stays zero."""
+    """Write each batch into its rows, cut to their width; the row of a text without pieces stays
+    zero.
+    """
     filled = 0
     for rows, found in batches:
-        vectors[rows] = found
+        vectors[rows] = found[..., : vectors.shape[-1]]
         done(len(rows), sum(len(pieces[row]) for row in rows))
         filled += len(rows)
     if filled < len(pieces):

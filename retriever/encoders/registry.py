@@ -188,6 +188,22 @@ def kind_of(asked: EncoderSettings) -> Kind:
     return kind
 
 
+def load_encoder(asked: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpec, EncoderModel]:
+    """Load an encoder; where its dimensions are fewer than the model's, the first ones count."""
+    spec, model = kind_of(asked).load(replace(asked, dimensions=None), loading)
+    wanted = asked.dimensions
+    if wanted in (None, spec.dimensions):
+        return spec, model
+    if wanted > spec.dimensions:
+        raise ConfigError(
+            f"dimensions: the vectors of {spec} have {spec.dimensions}, found {wanted}; name "
+            "fewer, or leave it out"
+        )
+    return replace(
+        spec, settings=replace(spec.settings, dimensions=wanted), dimensions=wanted
+    ), model
+
+
 def find_weights(asked: EncoderSettings, *, download: bool) -> str:
     """The identity of the files that would be loaded."""
     return kind_of(asked).weights(asked, download)

@@ -188,6 +188,15 @@ class EncoderSettings:
         "Scale vectors to length 1; without it search ranks by inner product.",
         meaning=True,
     )
+    dimensions: int | None = setting(
+        None,
+        "Number of first components of each vector to keep, before it is scaled to length 1; for "
+        "models that were trained for it.",
+        low=1,
+        high=GREATEST,
+        shown="all of them",
+        source="Kusupati et al. 2022, Matryoshka",
+    )
     query_prompt: str | None = setting(
         None, "Text put before each query.", meaning="", shown="the model's own"
     )

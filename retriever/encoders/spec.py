@@ -104,6 +104,8 @@ class EncoderSpec:
     def meaning(self, name: str) -> Any:
         """The value of a setting, by its field's name, named or not; None if it has none."""
         # What a setting means that is not named never changes: indexes rely on it.
+        if name == "dimensions":
+            return self.dimensions
         value = getattr(self.settings, name)
         if value is not None or name in self._unused_settings():
             return value
@@ -124,7 +126,8 @@ class EncoderSpec:
         The model's label does not enter: a copy of the same weights elsewhere is the same encoder.
         Nor do the backend and the number format, which change a vector by rounding.
         """
-        outside = ("model", *section_names(COMPUTING))
+        # The number of dimensions is in the identity itself.
+        outside = ("model", "dimensions", *section_names(COMPUTING))
         meanings = {name: self.meaning(name) for name in _DECLARED if name not in outside}
         # As in fingerprints of releases that counted the number format.
         meanings["dtype"] = None if self.settings.static is not None else _DECLARED["dtype"].meaning

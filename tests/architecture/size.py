@@ -22,16 +22,16 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
     "product modules": 260,
-    "product lines": 60_656,
-    "test lines": 43_140,
-    "documentation lines": 5_617,
+    "product lines": 60_694,
+    "test lines": 43_238,
+    "documentation lines": 5_620,
     "benchmark files": 15,
     "benchmark lines": 3_100,
     "option spellings": 126,
     "options of all commands": 432,
     "own modules that a BM25 query loads": 60,
     "files that a hybrid query enters": 48,
-    "functions that a hybrid query enters": 355,
+    "functions that a hybrid query enters": 358,
 }
 # Where the limits should go: what is above these is too much.
 AIMS = LIMITS | {

@@ -123,6 +123,10 @@ class Source:
     model: EncoderModel
 
     def __post_init__(self) -> None:
+        if self.spec.settings.dimensions is not None:
+            raise ConfigError(
+                f"dimensions: a source gives whole vectors, found {self.spec}; leave it out"
+            )
         if self.model.not_a_source:
             raise ConfigError(f"source: {self.spec.model} {self.model.not_a_source}")
 

@@ -144,6 +144,11 @@ def test_settings_that_do_not_fit_the_data_are_refused(model, pairs, data, test,
         search_layers(known[data], asked(model, **settings), test=known[test])
 
 
+def test_a_search_for_a_part_of_the_vectors_is_refused(model, pairs):
+    with pytest.raises(ConfigError, match="the search compares whole vectors"):
+        search_layers(pairs, asked(f"{model}::dimensions=4"))
+
+
 def test_what_was_searched_on_is_not_held_out(model, tmp_path):
     path, part = tmp_path / "pairs.tsv", tmp_path / "part.tsv"
     path.write_text("score\tsentence1\tsentence2\n1\tw1\tw2\n2\tw3\tw4\n3\tw5\tw5\n")
