@@ -67,8 +67,8 @@ def schema(folder):
 
 
 def columns(folder):
-    database = sqlite_utils.Database(folder / "index.sqlite")
-    return {table.name: [column.name for column in table.columns] for table in database.tables}
+    with sqlite_utils.Database(folder / "index.sqlite") as database:
+        return {table.name: [column.name for column in table.columns] for table in database.tables}
 
 
 def test_reading_answers_by_documents_and_changes_nothing(old_folder):
@@ -152,7 +152,8 @@ def test_other_programs_read_documents_through_a_view(tmp_path):
     folder = make_index(tmp_path / "index", [document("b", "one two", {"n": 1}, passages=2)])
     with FolderWriter(folder) as writer:
         commit(writer, document("a", "three"))
-    rows = list(sqlite_utils.Database(folder / "index.sqlite")["corpus"].rows)
+    with sqlite_utils.Database(folder / "index.sqlite") as database:
+        rows = list(database["corpus"].rows)
     assert sorted(rows, key=lambda row: str(row["id"])) == [
         {"id": "a", "title": None, "text": "three", "metadata": "{}", "passages": 1},
         {"id": "b", "title": None, "text": "one two", "metadata": '{"n":1}', "passages": 2},
