@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -296,6 +297,8 @@ def _tested(search: Search, read: _Data, measure: str, notify: Notify) -> TuneRe
             f"the budget of {settings.minutes:g} minutes ended before the search: more may be "
             "found; the same command again continues from its cache"
         )
+    # What is left describes the choice, and takes no search.
+    full.deadline = math.inf
     best, least = search.found[-1], simple[-1]
     training = search.choosers[-1].training
     shown = sorted(search.tried.values(), key=lambda one: one.quality, reverse=True)

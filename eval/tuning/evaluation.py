@@ -456,7 +456,7 @@ class Evaluator:
         def find() -> EncoderSettings | None:
             try:
                 spec = self._encoder(str(plain)).spec
-                pooling: Pooling | None = spec.settings.pooling
+                pooling: Pooling | None = spec.meaning("pooling")
                 if spec.settings.head or pooling is None:
                     return None
                 form = EncoderSettings(**{**plain.named, "pooling": None})

@@ -187,9 +187,13 @@ class Search:
         if self.full.layered(self.defaults.encoder) is not None:
             depth = self.full.depth(self.defaults.encoder)
         while True:
+            # Where nothing fits, no pipeline is evaluated, which would look at the time.
+            self.full.check_time()
             drawn = self.defaults
             for knob in KNOBS:
-                if knob.name == "layers" and depth is not None:
+                if knob.name == "layers":
+                    if depth is None:
+                        continue
                     chosen = np.flatnonzero(random.integers(0, 2, depth + 1))
                     named = ",".join(map(str, chosen)) or None
                     values: tuple[tuple[Any, ...], ...] = ((named, None), (None, None))

@@ -121,7 +121,6 @@ def searched(asked, corpus, model, tests):
 
 
 @pytest.mark.soak
-@pytest.mark.soak
 def test_no_choice_sees_the_judgments_of_what_it_is_tested_on(model):
     corpus, asked = made(30, 24)
     choosers = divided(len(asked), 2, 0)
@@ -170,6 +169,39 @@ def test_a_run_continues_from_its_cache_and_keeps_its_budget(model, tmp_path, mo
 
 
 EMBED = evaluation.embed
+
+
+@pytest.mark.parametrize("form", ["max-length=24", "static=average"])
+def test_random_settings_are_drawn_until_the_budget_ends(form, tiny_models, tmp_path, monkeypatch):
+    files = write_files(tmp_path, *made(30, 24))
+    settings = TuneSettings(
+        encoders=(f"{tiny_models['bert']}::{form}",),
+        folds=2,
+        minutes=5.0,
+        queries=files[1],
+        qrels=files[2],
+        resampling=QUICK,
+        strategy="random",
+    )
+    clock = time.monotonic()
+    calls = iter(range(10**9))
+    monkeypatch.setattr(evaluation.time, "monotonic", lambda: clock + 4.0 * next(calls))
+    result = tune(files[0], settings)
+    assert result.evaluated > 1
+    assert "budget of 5 minutes ended" in " ".join(result.remarks)
+    # Nothing fits: the draws end all the same.
+    tight = tune(files[0], replace(settings, max_size=1e-6))
+    assert tight.best == tight.defaults
+
+
+def test_layers_are_chosen_of_a_model_whose_pooling_is_not_named(model):
+    corpus, asked = made(30, 24)
+    collection = Collection.of("made", corpus, asked, pooled=False)
+    from retriever.encoders.settings import parse_encoder
+
+    evaluator = Evaluator(collection, "nDCG@10", Loading(), silent)
+    found = evaluator.layer_choices(Pipeline(parse_encoder(model)), np.ones(24, bool), 3)
+    assert [fusion for _, fusion in found][:3] == [None] * 3
 
 
 def write_files(folder, corpus, asked):
