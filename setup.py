@@ -13,7 +13,7 @@ if (ROOT / ".git").exists():
 EXTRAS = {
     # faiss-cpu and faiss-gpu both install the module `faiss`: choose exactly one of the two.
     "chroma": ["chromadb>=1.5"],
-    "cpu": ["faiss-cpu>=1.9"],
+    "cpu": ["faiss-cpu>=1.11"],
     # lxml-html-clean is what jusText, which trafilatura uses, asks of lxml by another name.
     "documents": [
         "defusedxml>=0.7",
