@@ -23,6 +23,7 @@ ELSEWHERE = {
     "README.md": "index.md",
     "CHANGELOG.md": "CHANGELOG.md",
     "CONTRIBUTING.md": "CONTRIBUTING.md",
+    "SECURITY.md": "SECURITY.md",
     "benchmarks/README.md": "benchmark-scripts.md",
 }
 _LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")

@@ -1,0 +1,95 @@
+"""What GitHub and Docker run is pinned, and names what the project has."""
+
+import re
+import shlex
+import subprocess
+import tomllib
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from cli.main import cli
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
+COMPOSE = ROOT / "compose.yaml"
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def steps(workflow):
+    jobs = yaml.safe_load(workflow.read_text())["jobs"].values()
+    return [step for job in jobs for step in job["steps"]]
+
+
+@pytest.mark.parametrize("file", [*sorted((ROOT / ".github").rglob("*.yml")), COMPOSE], ids=str)
+def test_every_file_parses(file):
+    assert yaml.safe_load(file.read_text())
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
+def test_actions_are_pinned_and_permissions_are_named(workflow):
+    text = workflow.read_text()
+    used = re.findall(r"uses: (.*)", text)
+    assert len(used) == sum("uses" in step for step in steps(workflow)) > 0
+    assert not [one for one in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v[\d.]+", one)]
+    assert len(set(used)) == len({one.partition("@")[0] for one in used})
+    assert yaml.safe_load(text)["permissions"] == {"contents": "read"}
+
+
+def test_the_targets_that_workflows_make_exist():
+    made = {
+        target
+        for workflow in WORKFLOWS
+        for step in steps(workflow)
+        for target in re.findall(r"^make (.+)", step.get("run", ""), re.MULTILINE)
+    }
+    assert made >= {"test", "lowest", "soak", "integrations"}
+    for target in made:
+        subprocess.run(["make", "--dry-run", target], cwd=ROOT, check=True, capture_output=True)
+
+
+def test_the_pythons_tested_are_those_of_the_classifiers():
+    tests = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())
+    stated = [
+        name.rpartition(" ")[2] for name in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", name)
+    ]
+    assert tests["jobs"]["test"]["strategy"]["matrix"]["python"] == stated
+    assert re.findall(r"FROM python:([\d.]+)-slim", DOCKERFILE)[0] in stated
+
+
+def understood(arguments):
+    """Whether the command line has this command with these options."""
+    name, *rest = arguments
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None, name
+    command.make_context(name, rest)
+
+
+def test_the_commands_of_the_containers_exist(monkeypatch):
+    command = re.search(r"^CMD (\[.*\])$", DOCKERFILE, re.MULTILINE)
+    service = yaml.safe_load(COMPOSE.read_text())["services"]["retriever"]
+    assert yaml.safe_load(command[1]) == service["command"]
+    understood(service["command"])
+    for arguments in re.findall(r"retriever (index .*)", COMPOSE.read_text()):
+        understood(shlex.split(arguments))
+    extras = set(service["build"]["args"]["EXTRAS"].split(","))
+    assert extras >= set(re.search(r"ARG EXTRAS=(.*)", DOCKERFILE)[1].split(","))
+    offered = re.findall(r'^    "([a-z-]+)": \[', (ROOT / "setup.py").read_text(), re.MULTILINE)
+    assert extras <= set(offered)
+
+
+def test_the_database_is_one_that_was_tried_and_only_this_machine_reaches_the_service():
+    services = yaml.safe_load(COMPOSE.read_text())["services"]
+    major = services["database"]["image"].removeprefix("pgvector/pgvector:pg")
+    assert f"With PostgreSQL {major}." in (ROOT / "docs/stores.md").read_text()
+    ports = [port for one in services.values() for port in one.get("ports", ())]
+    assert ports
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_the_citation_is_of_this_version():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == PROJECT["version"]
