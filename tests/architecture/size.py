@@ -22,9 +22,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
     "product modules": 260,
-    "product lines": 60_694,
-    "test lines": 43_238,
-    "documentation lines": 5_620,
+    "product lines": 60_701,
+    "test lines": 43_366,
+    "documentation lines": 5_635,
     "benchmark files": 15,
     "benchmark lines": 3_100,
     "option spellings": 126,
