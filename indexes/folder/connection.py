@@ -272,7 +272,7 @@ def connect(folder: Path, mode: str) -> sqlite3.Connection:
 def _identity(folder: Path, locked: bool) -> Identity:
     """Which file `index.sqlite` is now; empty if there is none."""
     try:
-        status = os.stat(folder / DATABASE_FILE)
+        status = os.stat(f"{folder}/{DATABASE_FILE}")
     except OSError:
         return ()
     file = status.st_dev, status.st_ino

@@ -120,6 +120,11 @@ class Commit:
         return CorpusStatistics.of(self.segments)
 
     @cached_property
+    def firsts(self) -> NDArray[np.int64]:
+        """The place of each segment's first passage among those of all, and their number."""
+        return np.cumsum([0, *(len(live.segment.ids) for live in self.segments)])
+
+    @cached_property
     def allowed(self) -> LRUCache[str, list[Allowed]]:
         """By filter, the passages that it allows."""
         from cachetools import LRUCache
@@ -259,9 +264,8 @@ class FolderView:
                     if len(verified) >= _REMEMBERED:
                         verified.clear()
                     verified.add(passage)
-                found[passage] = Passage(
-                    passage, id_, title, text, json.loads(metadata), start, stop, outline
-                )
+                values = {} if metadata == "{}" else json.loads(metadata)
+                found[passage] = Passage(passage, id_, title, text, values, start, stop, outline)
         return _complete(self._folder, passages, found)
 
     def vectors(self, passages: Sequence[int]) -> NDArray[np.float32]:
@@ -416,8 +420,7 @@ class FolderRanking:
         # A filter never allows a deleted passage.
         self._allowed: Sequence[Allowed | None] = commit.live if allowed is None else allowed
         self._recall = recall
-        # The place of each segment's first passage among those of all segments, and their number.
-        self._firsts = np.cumsum([0, *(len(live.segment.ids) for live in commit.segments)])
+        self._commit = commit
 
     def candidates(self, queries: Sequence[Query], mode: Mode, depth: int) -> list[Candidates]:
         """The best passages for each query."""
@@ -445,14 +448,15 @@ class FolderRanking:
         from indexes.vectors.flat import nearest_of
 
         # Places ascend as passage ids do.
-        placed = [first + part[0] for first, part in zip(self._firsts[:-1], parts, strict=True)]
+        firsts = self._commit.firsts
+        placed = [first + part[0] for first, part in zip(firsts[:-1], parts, strict=True)]
         places, scores = np.concatenate(placed), np.concatenate([part[1] for part in parts])
         order = np.argsort(places)
         best = np.sort(nearest_of(places[order], scores[order], depth)[0])
-        ends = np.searchsorted(best, self._firsts)
+        ends = np.searchsorted(best, firsts)
         return [
             best[start:stop] - first
-            for start, stop, first in zip(ends, ends[1:], self._firsts, strict=False)
+            for start, stop, first in zip(ends, ends[1:], firsts, strict=False)
         ]
 
     def _scored(

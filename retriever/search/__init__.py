@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypedDict
 
 from indexes import BM25 as BM25
@@ -62,6 +62,9 @@ class SearchSettings:
         check_settings(self)
 
 
+_DEFAULT = SearchSettings()
+
+
 class SearchKeywords(TypedDict, total=False):
     """Every field of `SearchSettings`, `FusionSettings` and `BM25Settings` as a keyword.
 
@@ -95,7 +98,7 @@ def search_settings(
     `others` are keywords that the caller takes itself, for the message of one that nobody takes.
     """
     if settings is None:
-        settings = SearchSettings()
+        settings = _DEFAULT
     elif not isinstance(settings, SearchSettings):
         raise TypeError(
             f"settings: expected SearchSettings, found {settings!r:.60}; give single settings by "
@@ -112,7 +115,7 @@ def search_settings(
         if not isinstance(value, kind):
             raise TypeError(f"expected {kind.__name__} or single settings, found {value!r:.60}")
     own, fused, of_bm25 = (
-        {one.name: given.pop(one.name) for one in fields(kind) if one.name in given}
+        {name: given.pop(name) for name in kind.__dataclass_fields__ if name in given}
         for kind in (SearchSettings, FusionSettings, BM25Settings)
     )
     if given:

@@ -232,7 +232,7 @@ class Engine:
         start = 0
         # A few at a time, since most candidates are no hits; equal scores together.
         while len(best) < k and start < len(order):
-            last = negated[min(start + 2 * k, len(order)) - 1]
+            last = negated[min(start + k, len(order)) - 1]
             stop = int(np.searchsorted(negated, last, "right"))
             part = order[start:stop].tolist()
             passages = found.passages[part].tolist()
@@ -252,30 +252,33 @@ class Engine:
             dense_ranks = ranks(found.dense, everyone)
         if mode != "dense":
             bm25_ranks = ranks(found.bm25, found.matches)
-        stored = self._view.passages([int(found.passages[i]) for i in ranked.chosen])
+        chosen = ranked.chosen
+        numbers = found.passages[chosen].tolist()
+        stored = self._view.passages(numbers)
+        columns = (ranked.scores, found.dense, dense_ranks, found.bm25, bm25_ranks)
+        rows = zip(numbers, *(one[chosen].tolist() for one in columns), strict=True)
         hits = []
-        for rank, i in enumerate(ranked.chosen, start=1):
-            passage = stored[int(found.passages[i])]
+        for rank, (number, score, dense, dense_rank, bm25, bm25_rank) in enumerate(rows, start=1):
+            passage = stored[number]
+            span = passage.start, passage.stop
             hits.append(
                 Hit(
                     rank=rank,
-                    score=float(ranked.scores[i]),
+                    score=score,
                     id=passage.id,
                     title=passage.title,
-                    passage=passage.text[passage.start : passage.stop],
+                    passage=passage.text[slice(*span)],
                     start=passage.start,
                     stop=passage.stop,
                     metadata=passage.metadata,
-                    dense=None if mode == "bm25" else float(found.dense[i]),
-                    dense_rank=None if mode == "bm25" else int(dense_ranks[i]),
-                    bm25=None if mode == "dense" else float(found.bm25[i]),
-                    bm25_rank=int(bm25_ranks[i]) or None if mode != "dense" else None,
-                    passage_number=int(found.passages[i]),
+                    dense=None if mode == "bm25" else dense,
+                    dense_rank=None if mode == "bm25" else dense_rank,
+                    bm25=None if mode == "dense" else bm25,
+                    bm25_rank=bm25_rank or None if mode != "dense" else None,
+                    passage_number=number,
                     place=None
                     if not passage.outline
-                    else place(
-                        read_outline(passage.outline), passage.text, (passage.start, passage.stop)
-                    ),
+                    else place(read_outline(passage.outline), passage.text, span),
                 )
             )
         return hits

@@ -113,5 +113,5 @@ def test_what_is_no_proven_map_is_refused(tmp_path, fake_encoder, trial, kind, e
 
 
 def test_a_folder_without_a_reranker_is_refused(tmp_path):
-    with pytest.raises(ModelError, match=r"reranker\.json, found none"):
+    with pytest.raises(ModelError, match=r"reranker\.json, .* found neither"):
         load_query_map(tmp_path)
