@@ -67,7 +67,8 @@ integrations: $(DOORS)/.installed
 	HF_HUB_OFFLINE=1 HAYSTACK_TELEMETRY_ENABLED=False ANONYMIZED_TELEMETRY=False OMP_NUM_THREADS=1 \
 	  $(DOORS)/bin/python -m pytest -o asyncio_mode=auto \
 	  -o asyncio_default_fixture_loop_scope=function \
-	  tests/retriever/integrations tests/retriever/index/test_chroma.py tests/retriever/index/test_lance.py \
+	  tests/retriever/integrations tests/examples/test_mteb_tables.py \
+	  tests/retriever/index/test_chroma.py tests/retriever/index/test_lance.py \
 	  tests/retriever/encoders/test_remote.py tests/docs/test_documentation.py -k "not understood"
 
 # Python 3.11, without torch: its oldest version brings CUDA. Storage, and searching from the shell.

@@ -23,8 +23,8 @@ PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
     "product modules": 260,
     "product lines": 60_750,
-    "test lines": 43_366,
-    "documentation lines": 5_635,
+    "test lines": 43_442,
+    "documentation lines": 5_639,
     "benchmark files": 15,
     "benchmark lines": 3_100,
     "option spellings": 126,
