@@ -222,7 +222,8 @@ class Index(ReadableIndex):
                 stands. A document without text and title is counted and not stored, with a
                 warning; the document that the index has with its id is deleted.
             vectors: (documents, dimensions) numbers, one vector per document as a whole; None
-                encodes. If the encoder normalizes, they are brought to length 1.
+                encodes. If the encoder normalizes, they are brought to length 1. A document with
+                the text and title that it had keeps the vectors that it had.
             ids: one for each of `documents`, which are then texts alone.
             made_by: the encoder that made the vectors; None trusts that it is the index's own.
             on_long: ``error`` refuses texts longer than the window; None follows the index's

@@ -23,7 +23,7 @@ PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
     "product modules": 260,
     "product lines": 60_750,
-    "test lines": 43_442,
+    "test lines": 43_400,
     "documentation lines": 5_639,
     "benchmark files": 15,
     "benchmark lines": 3_100,
@@ -36,7 +36,7 @@ LIMITS = {
 # Where the limits should go: what is above these is too much.
 AIMS = LIMITS | {
     "product lines": 60_750,
-    "test lines": 37_000,
+    "test lines": 43_400,
     "files that a hybrid query enters": 40,
     "functions that a hybrid query enters": 200,
 }

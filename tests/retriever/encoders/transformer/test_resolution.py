@@ -107,7 +107,8 @@ def test_resolved_settings_pasted_back_resolve_to_themselves_and_leave_nothing_o
         return possible, resolve(possible, folder)
 
     def spec(settings_):
-        return EncoderSpec(replace(settings_, max_length=64), folder.weights, WIDTH)
+        dimensions = settings_.dimensions or WIDTH
+        return EncoderSpec(replace(settings_, max_length=64), folder.weights, dimensions)
 
     asked, resolved = sound(both, asked.named)
     assert resolve(parse_encoder(str(resolved)), folder) == resolved
