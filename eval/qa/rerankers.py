@@ -268,9 +268,11 @@ def fine_tune(
     if restart:
         checkpoint.remove()
     backbone = Backbone(base, loading.device, training=True)
-    if plan.max_length > backbone.max_length:
+    # The tokenizer of a cross-encoder has the window of its training.
+    longest = backbone.positions if keep_head else backbone.max_length
+    if plan.max_length > longest:
         raise ConfigError(
-            f"max-length: the model {base.name} reads at most {backbone.max_length} pieces, found "
+            f"max-length: the model {base.name} reads at most {longest} pieces, found "
             f"{plan.max_length}"
         )
     head = read_head(Path(plan.model), backbone.width) if keep_head else CrossHead(backbone.width)

@@ -15,17 +15,12 @@ from retriever.encoders.transformer.backbone import NO_LIMIT, Backbone, Batch
 from retriever.encoders.transformer.bert import Floats, UnsupportedModelError, map_tensors
 from retriever.encoders.transformer.loading import ACTIVATION_FUNCTIONS
 from retriever.errors import ModelError
-from retriever.rerankers.cross import CrossEncoder, LightCrossEncoder, with_backend
+from retriever.rerankers.cross import CLASSIFIERS, CrossEncoder, LightCrossEncoder, with_backend
 
 if TYPE_CHECKING:
     import torch
 
 _TASK = "ForSequenceClassification"
-# Where BERT and MPNet keep the two layers of a classifier with a tanh between them.
-_LAYERS = (
-    {"dense": "bert.pooler.dense", "out": "classifier"},
-    {"dense": "classifier.dense", "out": "classifier.out_proj"},
-)
 
 
 class Classifier(CrossEncoder):
@@ -121,7 +116,7 @@ def _layers(folder: Path, width: int) -> dict[str, Floats]:
     tensors = map_tensors(folder / "model.safetensors")
     shapes = {"dense.weight": (width, width), "dense.bias": (width,)}
     shapes |= {"out.weight": (1, width), "out.bias": (1,)}
-    for places in _LAYERS:
+    for places in CLASSIFIERS.values():
         arrays = {
             f"{layer}.{part}": tensors[f"{place}.{part}"]
             for layer, place in places.items()

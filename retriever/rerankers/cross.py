@@ -1,11 +1,14 @@
 """Cross-encoders: question and passage through one transformer together (Ma et al. 2019).
 
 [CLS] of the top layer goes into a two-layer MLP, which is in `head.safetensors` beside the files of
-the transformer; `reranker.json`, written last, says how it was trained.
+the transformer; `reranker.json`, written last, says how it was trained. Where transformers has a
+classifier of that form, these files are its own, with the MLP in `model.safetensors` too, and
+sentence-transformers' CrossEncoder reads them.
 """
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -51,6 +54,24 @@ if TYPE_CHECKING:
 KIND = "cross-encoder"
 _FORM = form_of(KIND, max_length=int, training=dict)
 _HEAD = _FORM.arrays
+# Where classifiers keep two layers with a tanh between them, by the model's type.
+_PROJECTED = {"dense": "classifier.dense", "out": "classifier.out_proj"}
+CLASSIFIERS: Mapping[str, Mapping[str, str]] = {
+    "bert": {"dense": "bert.pooler.dense", "out": "classifier"},
+    "albert": {"dense": "albert.pooler", "out": "classifier"},
+    "deberta-v2": {"dense": "pooler.dense", "out": "classifier"},
+    "xlnet": {"dense": "sequence_summary.summary", "out": "logits_proj"},
+    "mpnet": _PROJECTED,
+    "roberta": _PROJECTED,
+    "xlm-roberta": _PROJECTED,
+    "camembert": _PROJECTED,
+}
+# What makes it a tanh, and the summary that of [CLS].
+_OF_CLASSIFIER: Mapping[str, Mapping[str, Any]] = {
+    "deberta-v2": {"pooler_hidden_act": "tanh"},
+    "xlnet": {"summary_type": "last", "summary_use_proj": True, "summary_activation": "tanh"},
+}
+_SCORE = {"activation_fn": "torch.nn.modules.linear.Identity"}
 
 
 class CrossEncoder:
@@ -186,7 +207,7 @@ def write_cross_encoder(folder: Path, model: CrossEncoder, training: Mapping[str
     """Write a cross-encoder; the folder appears complete, or not at all."""
     check_target(folder, KIND)
     with whole_folder(folder) as new:
-        model.backbone.save(new)
+        model.backbone.save(new, _classifier(model), model.max_length)
         state = model.head.state_dict()
         _FORM.write_arrays(new, {name: value.cpu().numpy() for name, value in state.items()})
         settings = {
@@ -197,6 +218,32 @@ def write_cross_encoder(folder: Path, model: CrossEncoder, training: Mapping[str
             "training": dict(training),
         }
         _FORM.write_settings(new, settings)
+
+
+def _classifier(model: CrossEncoder) -> Any:
+    """The classifier of transformers that gives a cross-encoder's scores; None if it has none."""
+    import torch
+    from transformers import AutoModelForSequenceClassification
+
+    config: Any = copy.deepcopy(model.backbone.model.config)
+    if config.model_type not in CLASSIFIERS:
+        return None
+    config.num_labels, config.sentence_transformers = 1, _SCORE
+    config.update(_OF_CLASSIFIER.get(config.model_type, {}))
+    # Its weights are those that are there.
+    with torch.device("meta"):
+        whole: Any = AutoModelForSequenceClassification.from_config(config)
+    # Some have no pooler of their own.
+    state = {
+        f"{whole.base_model_prefix}.{name}": weight
+        for name, weight in model.backbone.model.state_dict().items()
+        if not name.startswith("pooler.")
+    }
+    for name, weight in model.head.state_dict().items():
+        layer, part = name.split(".")
+        state[f"{CLASSIFIERS[config.model_type][layer]}.{part}"] = weight
+    whole.load_state_dict(state, assign=True)
+    return whole
 
 
 def load_cross_encoder(

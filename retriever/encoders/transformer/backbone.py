@@ -140,7 +140,8 @@ class Backbone:
         self._has_pooler = has_pooler(model, report)
         self.depth = int(model.config.num_hidden_layers)
         self.width = int(model.config.hidden_size)
-        self.max_length = _positions(model, self._tokenizer)
+        self.positions = _positions(model)
+        self.max_length = min(self.positions, int(self._tokenizer.model_max_length))
         self.special = read_special_tokens(self._tokenizer)
         self.pads_left = self._tokenizer.padding_side == "left"
         self._pad = int(self._tokenizer.pad_token_id or 0)
@@ -264,17 +265,24 @@ class Backbone:
             if one.requires_grad and not name.startswith("pooler.")
         }
 
-    def save(self, folder: Path) -> None:
-        """Write model and tokenizer as transformers does, weights as safetensors."""
+    def save(self, folder: Path, model: Any = None, window: int | None = None) -> None:
+        """Write model and tokenizer as transformers does, weights as safetensors.
+
+        In place of its own model it writes one that contains it; the tokenizer gets the window.
+        """
         if not self._trainable:
             raise ConfigError("a model that was not loaded for training cannot be saved")
+        model = self.model if model is None else model
+        limit = self._tokenizer.model_max_length
         with quiet_transformers():
             # As it was before training.
-            self.model.config.update(self._dropout)
+            model.config.update(self._dropout)
             # A tokenizer would save the window of its last call.
             self.tokenize([""])
-            self.model.save_pretrained(folder)
+            model.save_pretrained(folder)
+            self._tokenizer.model_max_length = window or limit
             self._tokenizer.save_pretrained(folder)
+            self._tokenizer.model_max_length = limit
         for path in folder.glob("*.safetensors"):
             # safetensors writes files that only their owner can read; use the usual permissions.
             path.chmod((folder / "config.json").stat().st_mode)
@@ -326,7 +334,7 @@ def _device(name: str | None) -> torch.device:
     return device
 
 
-def _positions(model: Any, tokenizer: Any) -> int:
+def _positions(model: Any) -> int:
     """The most word pieces, special tokens included, that the model has positions for."""
     limit = int(getattr(model.config, "max_position_embeddings", 0) or 0)
     if limit <= 0:
@@ -337,7 +345,7 @@ def _positions(model: Any, tokenizer: Any) -> int:
     if offset is not None:
         # RoBERTa and its kin number positions from padding_idx + 1.
         limit -= int(offset) + 1
-    return min(limit, int(tokenizer.model_max_length))
+    return limit
 
 
 class SharedBackbone(Backbone):

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from retriever.errors import ConfigError, ModelError
+from retriever.rerankers.classifier import load_classifier
 from retriever.rerankers.cross import (
     CrossEncoder,
     LightCrossEncoder,
@@ -272,3 +273,20 @@ def test_auto_takes_openvino_for_models_that_it_runs(saved_as):
     assert isinstance(load_cross_encoder(saved, device="cpu"), CrossEncoder)
     with pytest.raises(ConfigError, match="cannot run with openvino"):
         load_cross_encoder(saved, device="cpu", backend="openvino")
+
+
+@pytest.mark.parametrize(
+    "name", ["bert", "albert", "deberta-v2", "mpnet", "roberta", "xlnet", "xlnet-untyped"]
+)
+def test_sentence_transformers_and_transformers_give_the_same_scores(name, saved_as):
+    theirs = pytest.importorskip("sentence_transformers")
+    folder = saved_as(name)
+    found = read_cross_encoder(folder, device="cpu").score(QUESTIONS, TEXTS)
+    model = theirs.CrossEncoder(str(folder), device="cpu")
+    assert type(model.model).__name__.endswith("ForSequenceClassification")
+    assert model.max_seq_length == 33
+    np.testing.assert_allclose(model.predict(PAIRS), found, **CLOSE)
+    # Without its manifest it is one of theirs here too.
+    (folder / "reranker.json").unlink()
+    again = load_classifier(str(folder), device="cpu").score(QUESTIONS, TEXTS)
+    np.testing.assert_allclose(again, found, **CLOSE)
