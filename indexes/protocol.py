@@ -274,8 +274,8 @@ class View(Protocol):
     def document(self, id_: str) -> StoredDocument | None:
         """One document, or None if the index has none with that id."""
 
-    def documents(self) -> Iterator[StoredDocument]:
-        """Every document, as a stream in ascending order of ids (by code point)."""
+    def documents(self, where: Where | None = None) -> Iterator[StoredDocument]:
+        """The documents that match, as a stream in ascending order of ids (by code point)."""
 
     def has_document(self, id_: str) -> bool:
         """Whether the index holds a document with that id."""

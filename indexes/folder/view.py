@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -290,9 +291,17 @@ class FolderView:
         """One document, or None if the index has none with that id."""
         return next(self._documents("WHERE id = ?", id_), None)
 
-    def documents(self) -> Iterator[StoredDocument]:
-        """Every document, as a stream in ascending order of ids (by code point)."""
-        return self._documents("ORDER BY id")
+    def documents(self, where: Where | None = None) -> Iterator[StoredDocument]:
+        """The documents that match, as a stream in ascending order of ids (by code point)."""
+        if where is None:
+            return self._documents("ORDER BY id")
+        parts = zip(self.segments, self.allowed(where), strict=True)
+        passages = [live.segment.ids[one.positions].tolist() for live, one in parts]
+        return self._documents(
+            "WHERE doc IN (SELECT p.doc FROM json_each(?) AS w CROSS JOIN passages AS p "
+            "ON p.passage = w.value) ORDER BY id",
+            json.dumps([*chain(*passages)]),
+        )
 
     def _documents(self, which: str, *parameters: str) -> Iterator[StoredDocument]:
         with storage_errors(self._folder):

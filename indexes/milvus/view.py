@@ -227,9 +227,10 @@ class MilvusView(View):
         """One document, or None."""
         return next(self._documents([number_of(id_)]), None)
 
-    def documents(self) -> Iterator[StoredDocument]:
-        """Every document, ascending by id; keeps the ids of all in memory."""
-        ordered = sorted((row["id"], row["document"]) for row in self.heads(fields=["id"]))
+    def documents(self, where: Where | None = None) -> Iterator[StoredDocument]:
+        """The documents that match, ascending by id; keeps the ids of all in memory."""
+        heads = self.heads(expression_of(where, self.count), ["id"])
+        ordered = sorted((row["id"], row["document"]) for row in heads)
         for batch in batches(ordered, _READ):
             found = {one.id: one for one in self._documents([number for _, number in batch])}
             # One that was deleted meanwhile is not there.

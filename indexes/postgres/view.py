@@ -279,18 +279,23 @@ class PostgresView(View):
         rows = self.rows(f"{_DOCUMENT} WHERE d.id = %s", id_, outline=self._outline)
         return self._stored(rows[0]) if rows else None
 
-    def documents(self) -> Iterator[StoredDocument]:
-        """Every document, as a stream in ascending order of ids (by code point)."""
-        return map(self._stored, self._streamed(f"{_DOCUMENT} ORDER BY d.id"))
+    def documents(self, where: Where | None = None) -> Iterator[StoredDocument]:
+        """The documents that match, as a stream in ascending order of ids (by code point)."""
+        chosen = EVERYTHING if where is None else condition(where.expression)
+        text = f"{_DOCUMENT} WHERE {{where}} ORDER BY d.id"
+        where_part = sql.SQL(chosen.text)
+        return map(self._stored, self._streamed(text, *chosen.parameters, where=where_part))
 
-    def _streamed(self, text: str) -> Iterator[tuple[Any, ...]]:
+    def _streamed(
+        self, text: str, *values: Any, **parts: sql.Composable
+    ) -> Iterator[tuple[Any, ...]]:
         name = f"streamed_{next(_CURSORS)}"
         with (
             database_errors(self.location),
             self.tables.connection.cursor(name, binary=True) as cursor,
         ):
             cursor.itersize = _STREAMED
-            cursor.execute(self.tables.statement(text, outline=self._outline))
+            cursor.execute(self.tables.statement(text, outline=self._outline, **parts), values)
             yield from cursor
 
     def _stored(self, row: tuple[Any, ...]) -> StoredDocument:

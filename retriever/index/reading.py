@@ -16,7 +16,7 @@ from retriever.documents.passages import passage_text
 from retriever.errors import BadInputError, ConfigError, require_several, unknown_name
 from retriever.index.opened import OpenedIndex, read_structures
 from retriever.search import CALIBRATION, SearchKeywords, SearchSettings, search_settings
-from retriever.search.engine import Engine, Hits
+from retriever.search.engine import Engine, Hits, hit_of
 from retriever.search.fusion import DEFAULT_WEIGHT, FIT
 from retriever.search.queries import (
     Excerpt,
@@ -341,6 +341,25 @@ class ReadableIndex:
         wanted = replace(search_settings(settings, {}), mode="hybrid")
         with prepared_queries(self._opened, texts) as (view, queries):
             return Engine(view, wanted).candidates(mapped(self._opened, queries))
+
+    def browse(self, where: str | None = None, *, k: int = 10) -> Hits:
+        """The first `k` documents that match a filter, without a query.
+
+        They come in ascending order of ids (by code point) as hits of their first passages, with
+        the score 0.
+
+        Raises:
+            ConfigError: `k` is below 1.
+            FilterError: the filter does not parse.
+        """
+        if k < 1:
+            raise ConfigError(f"k: expected 1 or more, found {k}")
+        compiled = _compiled(where)
+        with self._opened.view() as view:
+            warn_doubtful(self._opened, view, compiled)
+            first = [one.passages[0][0] for one in islice(view.documents(compiled), k)]
+            stored = view.passages(first)
+        return Hits(hit_of(stored[one], rank) for rank, one in enumerate(first, start=1))
 
     def excerpt(self, hit: Hit, before: int = 1, after: int = 1) -> Excerpt:
         """The passage of a hit with its neighbors, as one stretch of the document's text.

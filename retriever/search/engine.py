@@ -22,6 +22,7 @@ from retriever.search.fusion import DEFAULT_WEIGHT, FIT, fuse, ranks
 
 if TYPE_CHECKING:
     from indexes import Candidates, Query, View, Where
+    from indexes.protocol import Passage
 
 
 _IN_JSON = (
@@ -111,6 +112,36 @@ class Hit:
         if self.probability is not None:
             found["probability"] = self.probability
         return {**found, "metadata": self.metadata}
+
+
+def hit_of(
+    passage: Passage,
+    rank: int,
+    *,
+    score: float = 0.0,
+    dense: float | None = None,
+    dense_rank: int | None = None,
+    bm25: float | None = None,
+    bm25_rank: int | None = None,
+) -> Hit:
+    """The hit of a stored passage."""
+    span, text = (passage.start, passage.stop), passage.text
+    return Hit(
+        rank=rank,
+        score=score,
+        id=passage.id,
+        title=passage.title,
+        passage=text[slice(*span)],
+        start=passage.start,
+        stop=passage.stop,
+        metadata=passage.metadata,
+        dense=dense,
+        dense_rank=dense_rank,
+        bm25=bm25,
+        bm25_rank=bm25_rank,
+        passage_number=passage.passage,
+        place=place(read_outline(passage.outline), text, span) if passage.outline else None,
+    )
 
 
 class Hits(list[Hit]):
@@ -259,26 +290,15 @@ class Engine:
         rows = zip(numbers, *(one[chosen].tolist() for one in columns), strict=True)
         hits = []
         for rank, (number, score, dense, dense_rank, bm25, bm25_rank) in enumerate(rows, start=1):
-            passage = stored[number]
-            span = passage.start, passage.stop
             hits.append(
-                Hit(
-                    rank=rank,
+                hit_of(
+                    stored[number],
+                    rank,
                     score=score,
-                    id=passage.id,
-                    title=passage.title,
-                    passage=passage.text[slice(*span)],
-                    start=passage.start,
-                    stop=passage.stop,
-                    metadata=passage.metadata,
                     dense=None if mode == "bm25" else dense,
                     dense_rank=None if mode == "bm25" else dense_rank,
                     bm25=None if mode == "dense" else bm25,
                     bm25_rank=bm25_rank or None if mode != "dense" else None,
-                    passage_number=number,
-                    place=None
-                    if not passage.outline
-                    else place(read_outline(passage.outline), passage.text, span),
                 )
             )
         return hits

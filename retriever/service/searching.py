@@ -60,10 +60,19 @@ class Like(_Request):
     )
 
 
-class Ranking(_Request):
+class _Counting(_Request):
+    index: str | None = Field(None, description="Name of the index; the first one by default.")
+    facets: list[str] = Field(
+        [],
+        max_length=32,
+        description="Metadata fields whose values are counted over the whole result.",
+    )
+    facet_limit: int = Field(10, ge=1, le=1_000, description="Maximum number of values of a field.")
+
+
+class Ranking(_Counting):
     """How to rank; what is left out has the default of the Python API."""
 
-    index: str | None = Field(None, description="Name of the index; the first one by default.")
     mode: Literal["hybrid", "dense", "bm25"] | None = Field(
         None, description="By embeddings (dense), by words (bm25) or by both; hybrid by default."
     )
@@ -112,12 +121,6 @@ class Ranking(_Request):
     highlight: bool = Field(
         False, description="Give the character offsets of the words to mark in each passage."
     )
-    facets: list[str] = Field(
-        [],
-        max_length=32,
-        description="Metadata fields whose values are counted over the whole result.",
-    )
-    facet_limit: int = Field(10, ge=1, le=1_000, description="Maximum number of values of a field.")
 
 
 class SearchRequest(Ranking):
@@ -154,6 +157,15 @@ class SearchParameters(Ranking):
         [],
         description="Rank only documents that match this filter; all of several.",
     )
+
+
+class BrowseRequest(_Counting):
+    """Which documents to list."""
+
+    where: str | Filters | None = Field(
+        None, description="List only documents that match this filter, or all of several."
+    )
+    k: Annotated[int, Field(ge=1)] = Field(10, description="Number of documents.")
 
 
 class WeightsRequest(_Request):
@@ -195,6 +207,18 @@ def router(catalog: Catalog, searches: Batcher[SearchJob, Answer]) -> APIRouter:
         """The same with parameters; repeat `query`, `where` and `facets` for several."""
         return await search(request, SearchRequest.model_validate(asked.model_dump()))
 
+    @routes.post("/browse", summary="List documents")
+    def browse(asked: BrowseRequest) -> Any:
+        """Documents in the order of their ids, without a query.
+
+        The answer is that of a search with one result, whose hits are the first passages.
+        """
+        check_number("k", asked.k, catalog.settings.max_k)
+        where = _checked_filter(catalog, asked.where)
+        index = catalog.index(asked.index)
+        result: Answer = {"hits": [hit.to_json() for hit in index.browse(where, k=asked.k)]}
+        return _with_facets([result], index, asked, where, [None])
+
     @routes.post("/weights", summary="Weights of words and layers")
     def weights(asked: WeightsRequest) -> Any:
         """How SBERT-WK weights each word of a passage, and the layers in each word."""
@@ -223,8 +247,6 @@ def _job(catalog: Catalog, request: SearchRequest) -> SearchJob:
     for number, text in enumerate(texts, start=1):
         catalog.check_text(f"query {number}", text)
         check_query(text, number, request.raw)
-    filters = [request.where] if isinstance(request.where, str) else request.where or []
-    catalog.check_text("where", "".join(filters))
     given = {name: getattr(request, name) for name in _SETTINGS}
     settings = search_settings(
         limits.search, {name: one for name, one in given.items() if one is not None}
@@ -244,7 +266,13 @@ def _job(catalog: Catalog, request: SearchRequest) -> SearchJob:
     index = catalog.index(request.index)
     if least is not None:
         index.answer([], settings, least=least)
-    return SearchJob(request, index, texts, settings, _joined(filters))
+    return SearchJob(request, index, texts, settings, _checked_filter(catalog, request.where))
+
+
+def _checked_filter(catalog: Catalog, given: str | Filters | None) -> str | None:
+    filters = [given] if isinstance(given, str) else given or []
+    catalog.check_text("where", "".join(filters))
+    return _joined(filters)
 
 
 def _joined(filters: Sequence[str]) -> str | None:
@@ -362,10 +390,23 @@ def _answer(job: SearchJob, hits: list[list[Hit]]) -> Answer:
         results.append({"query": text, "hits": records, **judged})
         if len(hits) == 1 and (better := index.suggestion(_plain(job, text))) is not None:
             results[0]["did_you_mean"] = better
-    if request.facets:
-        for result in results:
-            query = _plain(job, result["query"]) if "query" in result else None
-            facets = index.facets(request.facets, query, where=where, limit=request.facet_limit)
+    queries = [_plain(job, one["query"]) if "query" in one else None for one in results]
+    whole = _with_facets(results, index, request, where, queries)
+    whole["warnings"] += warned
+    return whole
+
+
+def _with_facets(
+    results: list[Answer],
+    index: Index,
+    asked: _Counting,
+    where: str | None,
+    queries: Sequence[str | None],
+) -> Answer:
+    """The answer of some results, with what the request counts."""
+    if asked.facets:
+        for result, query in zip(results, queries, strict=True):
+            facets = index.facets(asked.facets, query, where=where, limit=asked.facet_limit)
             result["facets"] = facets.to_json()
     doubt = None if where is None else index.filter_warning(where)
-    return {"results": results, "warnings": [*([] if doubt is None else [doubt]), *warned]}
+    return {"results": results, "warnings": [] if doubt is None else [doubt]}

@@ -86,13 +86,14 @@ def test_a_life_of_an_index_leaves_values_that_agree_with_the_documents(
             stored = list(view.documents())
             for node in filters:
                 text = render(node, rng)
-                expected = [
-                    passage
+                matching = [
+                    one
                     for one in stored
                     if evaluate(node, {"id": one.id, "title": one.title, "metadata": one.metadata})
-                    for passage, *_ in one.passages
                 ]
+                expected = [passage for one in matching for passage, *_ in one.passages]
                 assert allowed_to(reader, text) == sorted(expected), text
+                assert list(view.documents(compile_where(text))) == matching
             metadata = [one.metadata for one in stored]
             for name in NAMES:
                 held = {TYPES[type(one[name])] for one in metadata if one.get(name) is not None}

@@ -111,6 +111,7 @@ def test_filters_select_what_they_say_or_are_refused(pair):
             hits = other.search("figbud", mode="dense", k=240, where=where)
             answered += 1
             assert {hit.id for hit in hits} == expected, where
+            assert [hit.id for hit in other.browse(where, k=240)] == sorted(expected)
     assert answered > 40
 
 

@@ -73,6 +73,7 @@ def test_no_name_value_or_term_reaches_sql(store, hostile):
         assert view.document_frequencies([hostile, "\0", "\ud800", "x"]) == {
             hostile: 1, "\0": 1, "\ud800": 1, "x": 0,
         }  # fmt: skip
+        assert [one.id for one in view.documents(where)] == [hostile]
         found = view.facets([name], where, [hostile], 5)
         assert (found.documents, found.matches) == (1, 1)
         assert found.fields[name].values[0].value == hostile

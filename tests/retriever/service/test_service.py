@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("fastapi")
 from fastapi.testclient import TestClient
 
-from retriever import Index, IndexLockedError
+from retriever import ConfigError, Index, IndexLockedError
 from retriever.service import ServiceSettings, create_app
 from retriever.service.batching import Batcher
 from tests.retriever.covered import by_coverage
@@ -167,6 +167,25 @@ def test_facets_and_marks_are_those_of_the_python_api(client, index):
     ]
     marked = [hit for hit in hits_of(answer) if hit["marks"]]
     assert {hit["passage"][slice(*hit["marks"][0])] for hit in marked} == {"wind"}
+
+
+def test_documents_are_listed_without_a_query(client, index):
+    asked = {"where": ['lang = "de"', "year > 0"], "facets": ["lang"], "k": 1}
+    answer = client.post("/browse", json=asked)
+    matching = sorted(
+        one.id for one in index if one.metadata["lang"] == "de" and one.metadata.get("year", 0) > 0
+    )
+    assert [hit["id"] for hit in hits_of(answer)] == matching[:1]
+    assert answer.json()["results"][0]["facets"]["documents"] == len(matching)
+    assert answer.json()["results"][0]["facets"]["matches"] is None
+    assert [hit["id"] for hit in hits_of(client.post("/browse", json={}))] == sorted(
+        one.id for one in index
+    )
+    assert client.post("/browse", json={"where": "yeer = 3"}).json()["warnings"]
+    error_of(client.post("/browse", json={"where": "year ="}), 400)
+    error_of(client.post("/browse", json={"k": 10**6}), 400)
+    with pytest.raises(ConfigError, match="k: expected 1 or more, found 0"):
+        index.browse(k=0)
 
 
 def test_documents_like_one_leave_it_out(client, index):
