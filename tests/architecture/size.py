@@ -22,16 +22,16 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
     "product modules": 260,
-    "product lines": 60_764,
-    "test lines": 43_461,
-    "documentation lines": 5_656,
+    "product lines": 60_859,
+    "test lines": 43_562,
+    "documentation lines": 5_658,
     "benchmark files": 15,
     "benchmark lines": 3_100,
     "option spellings": 126,
     "options of all commands": 432,
     "own modules that a BM25 query loads": 60,
     "files that a hybrid query enters": 48,
-    "functions that a hybrid query enters": 359,
+    "functions that a hybrid query enters": 360,
 }
 # Where the limits should go: what is above these is too much.
 AIMS = LIMITS | {

@@ -6,7 +6,11 @@ const TYPING = 180; // Milliseconds of a pause in typing.
 const SLIDING = 60;
 const SLOW = 400; // Milliseconds until the page says that it is searching.
 const STEP = 10;
+const READING = 1500; // Milliseconds after which a query was more than a word that is being typed.
 const VALUES = 8;
+const MANY = 1000; // Values of a field that is shown as a range, or was opened.
+const SEEK = 20; // From so many values on, an opened field has a box to search them.
+const BARS = 40;
 const FIELDS = 16;
 const TOKEN = "retriever-token";
 
@@ -15,7 +19,9 @@ let state = { ...DEFAULTS };
 let asked = null; // Aborts the request that runs.
 let timer = 0;
 let nested = new Set(); // Fields inside of objects, as hits showed them.
-let typing = false; // Whether the last history entry is of the word that is being typed.
+let typed = -Infinity; // When the last key was struck whose query is the last history entry.
+let wide = new Set(); // Fields whose values are all shown.
+const sought = new Map(); // What is typed into the box of such a field.
 
 // --- Elements and text -------------------------------------------------------------------------
 
@@ -125,7 +131,7 @@ function remember(replace) {
 function change(changes, { pause = 0, replace = false } = {}) {
   state = { ...state, ...changes };
   remember(replace);
-  if (!replace) typing = false;
+  if (!replace) typed = -Infinity;
   showControls();
   soon(pause);
 }
@@ -145,7 +151,9 @@ function showControls() {
   $("weight").hidden = state.mode !== "hybrid";
   if (document.activeElement !== $("where")) $("where").value = state.where;
   $("index").value = state.index || (info ? info.default : "");
-  document.title = state.q ? `${state.q} – Search` : "Search";
+  const name = state.index || (info ? info.default : "");
+  $("name").textContent = name;
+  document.title = [state.q, name, "Search"].filter(Boolean).join(" – ");
 }
 
 // --- Filters -----------------------------------------------------------------------------------
@@ -161,47 +169,174 @@ function fieldName(name, alone = true) {
 // A chosen value is its field and its filter, with a tab between them.
 const chosenOf = (field, where) => `${field}\t${where}`;
 
-// Filters that documents pass all of.
-function filters() {
+// Filters that documents pass all of; those of one field are alternatives.
+function filters(except) {
   const byField = new Map();
   for (const one of state.f) {
     const [field, where] = one.split("\t");
-    byField.set(field, [...(byField.get(field) || []), where]);
+    if (field !== except) byField.set(field, [...(byField.get(field) || []), where]);
   }
   const parts = [...byField.values()].map((one) => one.join(" or "));
   return state.where ? [...parts, state.where] : parts;
 }
 
+const held = () => info.indexes[state.index || info.default];
+
 function fieldsToCount() {
-  const { fields, segments } = info.indexes[state.index || info.default];
-  const few = Object.entries(fields).filter(([, one]) => one.distinct <= 200 * Math.max(1, segments.length));
+  const { fields, segments } = held();
+  const few = Object.entries(fields).filter(([, one]) => one.distinct <= MANY * Math.max(1, segments.length));
   return [...new Set([...few.map(([name]) => fieldName(name)), ...nested])].slice(0, FIELDS);
+}
+
+// Fields of numbers or dates that have more values than can be listed.
+function ranges() {
+  const found = new Map();
+  for (const [name, { types, values, range, distinct }] of Object.entries(held().fields)) {
+    if (distinct <= VALUES || types.length !== 1) continue;
+    if (types[0] === "number") found.set(fieldName(name), { kind: "number", least: range[0], most: range[1] });
+    else if (types[0] === "string" && values.every((one) => /^\d{4}-\d\d(-\d\d.*)?$/.test(one))) found.set(fieldName(name), { kind: "date" });
+  }
+  return found;
+}
+
+// The counts of a field are those without its own filters, so that another value can be added.
+async function countFields(path, body, signal) {
+  const groups = new Map();
+  const ranged = ranges();
+  for (const field of fieldsToCount()) {
+    const key = JSON.stringify([ranged.has(field) || wide.has(field) ? MANY : VALUES, filters(field)]);
+    groups.set(key, [...(groups.get(key) || []), field]);
+  }
+  const whole = JSON.stringify([VALUES, filters()]);
+  const main = { ...body, facets: groups.get(whole) || fieldsToCount().slice(0, 1), facet_limit: VALUES };
+  groups.delete(whole);
+  const counting = { ...body, k: 1, highlight: undefined, collapse: undefined };
+  if (body.mode) Object.assign(counting, { mode: "bm25", alpha: undefined });
+  const answers = await Promise.all([
+    call(path, main, signal),
+    ...[...groups].map(([key, facets]) => {
+      const [facet_limit, where] = JSON.parse(key);
+      return call(path, { ...counting, facets, facet_limit, where }, signal);
+    }),
+  ]);
+  const counted = new Map();
+  for (const { results: [{ facets }] } of answers)
+    for (const [name, facet] of Object.entries(facets?.fields || {})) counted.set(name, { ...facet, documents: facets.documents });
+  // A range needs no counts where there are too many values to count.
+  const uncounted = (field) => ranged.has(field) && { field, values: [], distinct: Infinity, documents: 0 };
+  const names = new Set([...fieldsToCount(), ...ranged.keys()]);
+  return [answers[0], [...names].map((name) => counted.get(name) || uncounted(name)).filter(Boolean)];
 }
 
 function showFacets(facets) {
   const shown = $("facets");
   const focused = document.activeElement?.dataset?.value;
+  const ranged = ranges();
   shown.replaceChildren();
-  for (const facet of Object.values(facets?.fields || {})) {
+  for (const facet of facets) {
     const chosen = state.f.filter((one) => one.startsWith(`${facet.field}\t`));
-    const useful = facet.distinct > 1 && facet.distinct < Math.max(3, facets.documents);
+    const range = ranged.get(facet.field);
+    const useful = facet.distinct > 1 && (range || facet.distinct < Math.max(3, facet.documents));
     if (!chosen.length && !useful) continue;
-    const values = facet.values.filter((one) => one.where);
-    const rows = values.map((one) => {
-      const value = chosenOf(facet.field, one.where);
-      return valueRow(value, String(one.value), one, chosen.includes(value));
-    });
-    // A value that is chosen stays, so that it can be taken back.
-    const listed = values.map((one) => chosenOf(facet.field, one.where));
-    for (const value of chosen.filter((one) => !listed.includes(one)))
-      rows.push(valueRow(value, value.split("\t")[1], { documents: 0, matches: 0 }, true));
-    const rest = facet.distinct - facet.values.length;
-    if (rest > 0) rows.push(element("div", { class: "rest" }, `${number(rest)} more`));
-    shown.append(element("fieldset", {}, element("legend", {}, facet.field), ...rows));
+    const content = range ? rangeOf(facet, range, chosen) : rowsOf(facet, chosen);
+    shown.append(element("fieldset", {}, element("legend", {}, facet.field), ...content));
   }
-  if (!shown.children.length)
-    shown.append(element("p", { class: "rest" }, "No field has values to choose from here."));
+  if (!shown.children.length) {
+    const none = facets.length ? "No field tells these documents apart." : "The documents have no fields to choose from.";
+    shown.append(element("p", { class: "rest" }, none));
+  }
   if (focused) shown.querySelector(`[data-value="${CSS.escape(focused)}"]`)?.focus();
+}
+
+function rowsOf(facet, chosen) {
+  const values = facet.values.filter((one) => one.where);
+  const rows = values.map((one) => {
+    const value = chosenOf(facet.field, one.where);
+    return valueRow(value, String(one.value), one, chosen.includes(value));
+  });
+  // A value that is chosen stays, so that it can be taken back.
+  const listed = values.map((one) => chosenOf(facet.field, one.where));
+  for (const value of chosen.filter((one) => !listed.includes(one)))
+    rows.push(valueRow(value, value.split("\t")[1], { documents: 0, matches: state.q ? 0 : null }, true));
+  const open = wide.has(facet.field);
+  const rest = facet.distinct - facet.values.length;
+  const list = element("div", { class: open ? "values wide" : "values", tabindex: open && "0" }, ...rows);
+  const parts = [list];
+  if (open && rows.length >= SEEK) {
+    const narrow = () => {
+      const text = (sought.get(facet.field) || "").toLowerCase();
+      for (const row of rows) row.hidden = !row.textContent.toLowerCase().includes(text);
+    };
+    parts.unshift(element("input", {
+      type: "search", placeholder: "Find a value", "aria-label": `Find a value of ${facet.field}`,
+      "data-value": `find ${facet.field}`, value: sought.get(facet.field) || "",
+      oninput: (event) => { sought.set(facet.field, event.target.value); narrow(); },
+    }));
+    narrow();
+  }
+  if (open || rest > 0)
+    parts.push(element("button", {
+      type: "button", class: "plain", "aria-expanded": String(open), "data-value": `more ${facet.field}`,
+      onclick: () => { open ? wide.delete(facet.field) : wide.add(facet.field); soon(0); },
+    }, open ? "Fewer" : `${number(rest)} more`));
+  if (open && rest > 0) parts.push(element("p", { class: "rest" }, `The ${number(facet.values.length)} most frequent of ${number(facet.distinct)} values.`));
+  return parts;
+}
+
+// Bars over a field's numbers or dates, and the two ends of what is chosen.
+function rangeOf(facet, range, chosen) {
+  const dates = range.kind === "date";
+  const current = chosen.length ? chosen[0].split("\t")[1] : "";
+  const [from, to] = dates ? (current.match(/"[^"]*"/g) || []).map((one) => one.slice(1, -1).replace(/^0001$/, ""))
+    : [/>= (\S+)/, /<= (\S+)/].map((one) => current.match(one)?.[1]);
+  const bins = facet.values.length < facet.distinct ? [] : dates ? datesOf(facet.values) : numbersOf(facet.values);
+  const most = Math.max(...bins.map((one) => one.documents));
+  const bars = bins.map(({ name, documents }) => {
+    const bar = element("span", { title: `${name}: ${plural(documents, "document", "documents")}` });
+    bar.style.blockSize = `${documents ? Math.max(4, (100 * documents) / most) : 0}%`;
+    return bar;
+  });
+  const ends = [[from, "from", range.least ?? bins[0]?.name], [to, "to", range.most ?? bins.at(-1)?.name]].map(([value, name, hint]) =>
+    element("input", {
+      type: "text", inputmode: dates ? "text" : "decimal", size: 6, value: value || "", placeholder: hint ?? name,
+      pattern: dates ? "\\d{4}(-\\d\\d){0,2}" : "-?\\d+(\\.\\d+)?", title: dates ? "Such as 2020, 2020-03 or 2020-03-31" : "A number",
+      "aria-label": `${facet.field} ${name}`, "data-value": `${name} ${facet.field}`, onchange: () => choose(),
+    }));
+  const choose = () => {
+    if (!ends.every((one) => one.reportValidity())) return;
+    const [least, greatest] = ends.map((one) => one.value.trim());
+    const parts = [least && `${facet.field} >= ${least}`, greatest && `${facet.field} <= ${greatest}`].filter(Boolean);
+    const where = !dates ? parts.join(" and ")
+      : greatest ? `${facet.field} between "${least || "0001"}" and "${greatest}"` : least && `${facet.field} >= "${least}"`;
+    const others = state.f.filter((one) => !one.startsWith(`${facet.field}\t`));
+    change({ f: where ? [...others, chosenOf(facet.field, where)] : others, k: DEFAULTS.k });
+  };
+  return [...(bars.length ? [element("div", { class: "bars", "aria-hidden": "true" }, ...bars)] : []),
+    element("div", { class: "ends" }, ends[0], " to ", ends[1])];
+}
+
+function numbersOf(values) {
+  const held = values.map((one) => one.value);
+  const least = Math.min(...held);
+  const span = Math.max(...held) - least;
+  const whole = held.every(Number.isInteger);
+  const width = whole ? Math.max(1, Math.ceil((span + 1) / BARS)) : span / BARS;
+  const bins = Array.from({ length: whole ? Math.ceil((span + 1) / width) : BARS }, (_, at) => {
+    const start = least + at * width;
+    const name = whole && width === 1 ? `${start}` : whole ? `${start} to ${start + width - 1}` : `from ${start.toPrecision(3)}`;
+    return { name, documents: 0 };
+  });
+  for (const { value, documents } of values) bins[Math.min(bins.length - 1, Math.floor((value - least) / width))].documents += documents;
+  return bins;
+}
+
+// By years; by months or days where these are few.
+function datesOf(values) {
+  for (const length of [10, 7, 4]) {
+    const bins = new Map();
+    for (const { value, documents } of values) bins.set(String(value).slice(0, length), (bins.get(String(value).slice(0, length)) || 0) + documents);
+    if (bins.size <= BARS || length === 4) return [...bins].sort().slice(-2 * BARS).map(([name, documents]) => ({ name, documents }));
+  }
 }
 
 function valueRow(value, text, counts, checked) {
@@ -218,7 +353,7 @@ function valueRow(value, text, counts, checked) {
       change({ f: event.target.checked ? [...others, value] : others, k: DEFAULTS.k });
     },
   });
-  return element("label", { class: "value" }, box, element("span", { dir: "auto" }, text),
+  return element("label", { class: "value" }, box, element("span", { dir: "auto", title: text }, text),
     element("span", { class: "count", title }, shown));
 }
 
@@ -258,40 +393,32 @@ async function search() {
 async function answer(controller) {
   showChosen();
   if (!info && !(await readInfo())) return;
-  const held = info.indexes[state.index || info.default];
-  if (!held) return fault(`There is no index ${state.index}.`, "Choose another one above.");
-  if (!state.q.trim() && !state.like) {
-    showHits([], null);
-    showFacets(null);
-    $("status").textContent = plural(held.documents, "document", "documents");
-    if (held.documents) return notice("Type a question or some words: hits appear as you type.");
-    return emptyIndex();
-  }
+  if (!held()) return fault(`There is no index ${state.index}.`, "Choose another one above.");
   const begun = performance.now();
   const slow = setTimeout(() => ($("status").textContent = "Searching …"), SLOW);
-  const body = { index: state.index || info.default, mode: state.mode, k: state.k, highlight: true, facets: fieldsToCount(), facet_limit: VALUES };
+  const browsing = !state.q.trim() && !state.like;
+  const body = { index: state.index || info.default, k: state.k, where: filters() };
+  if (!browsing) Object.assign(body, { mode: state.mode, highlight: true });
   if (state.like) body.like = { id: state.like, start: state.at };
-  else body.query = state.q;
-  if (state.mode === "hybrid") body.alpha = state.alpha;
-  if (state.fold === 1) body.collapse = true;
-  const where = filters();
-  if (where.length) body.where = where;
+  else if (!browsing) body.query = state.q;
+  if (!browsing && state.mode === "hybrid") body.alpha = state.alpha;
+  if (!browsing && state.fold === 1) body.collapse = true;
   try {
-    const found = await call("/search", body, controller.signal);
+    const [found, facets] = await countFields(browsing ? "/browse" : "/search", body, controller.signal);
     if (controller.signal.aborted) return;
     clearTimeout(slow);
     const [result] = found.results;
     const fields = nested.size;
     learnFields(result.hits);
     showHits(result.hits, found);
-    showFacets(result.facets);
-    showStatus(result, performance.now() - begun);
+    showFacets(facets);
+    showStatus(result, browsing, performance.now() - begun);
     // Once, to count the values of fields that no search before has shown.
     if (nested.size > fields) return search();
     const said = [...found.warnings, ...meant(result), ...unanswered(result)];
     if (result.hits.length) said.length ? notice(...said) : quiet();
-    else if (!held.documents && !(await stillEmpty())) search();
-    else nothing(said, where.length > 0);
+    else if (!held().documents && !(await stillEmpty())) search();
+    else nothing(said, body.where.length > 0);
   } catch (error) {
     if (error.name === "AbortError" || controller.signal.aborted) return;
     failed(error);
@@ -310,13 +437,14 @@ async function readInfo() {
   const names = Object.keys(info.indexes);
   $("index").replaceChildren(...names.map((name) => element("option", { value: name }, name)));
   $("index-label").hidden = names.length < 2;
+  $("name").hidden = names.length > 1;
   showControls();
   return true;
 }
 
 async function stillEmpty() {
   info = await call("/info");
-  return !info.indexes[state.index || info.default].documents;
+  return !held().documents;
 }
 
 function learnFields(hits) {
@@ -327,15 +455,15 @@ function learnFields(hits) {
           if (typeof leaf !== "object") nested.add(`${fieldName(name, false)}.${fieldName(inner, false)}`);
 }
 
-function showStatus(result, milliseconds) {
-  const parts = [plural(result.hits.length, "hit", "hits")];
-  if (result.facets) {
-    parts.push(`${plural(result.facets.documents, "document", "documents")} to rank`);
-    if (result.facets.matches !== null)
-      parts.push(`${number(result.facets.matches)} with a word of the query`);
-  }
-  parts.push(`${Math.round(milliseconds)} ms`);
-  $("status").textContent = parts.join(" · ");
+function showStatus({ hits, facets }, browsing, milliseconds) {
+  const filtered = filters().length > 0;
+  const [documents, matches] = facets ? [facets.documents, facets.matches] : [filtered ? null : held().documents, null];
+  const which = documents === null ? "the documents" : plural(documents, "document", "documents");
+  const all = filtered ? `${which} that pass the filters` : which;
+  const said = !hits.length && !documents ? "No document" : browsing ? all
+    : matches === null ? `The nearest of ${all}`
+    : `${matches ? number(matches) : "None"} of ${all} ${matches > 1 ? "contain" : "contains"} a word of the query`;
+  $("status").textContent = `${said} · ${Math.round(milliseconds)} ms`;
 }
 
 function notice(...lines) {
@@ -376,8 +504,8 @@ function unanswered({ hits, has_answer, probability }) {
 }
 
 function nothing(lines, filtered) {
-  if (!info.indexes[state.index || info.default].documents) return emptyIndex();
-  if (filtered) lines.push("No document passes the filter and can be ranked. Remove a filter above.");
+  if (!held().documents) return emptyIndex();
+  if (filtered) lines.push("No document passes the filters and can be ranked. Remove a filter above.");
   else lines.push("No document shares a word with the query.");
   if (state.mode === "bm25")
     lines.push(element("button", { type: "button", onclick: () => change({ mode: "hybrid" }) }, "Rank by both"));
@@ -421,12 +549,13 @@ function hitItem(hit, most) {
     type: "button",
     "data-hit": hit.id,
     "aria-expanded": "false",
+    title: hit.title || hit.id,
     onclick: () => toggle(hit),
   }, hit.title || hit.id);
   return element("li", { class: "hit", "data-item": hit.id },
     element("h2", { dir: "auto" }, button, ...(hit.place ? [where(hit.place)] : [])),
     element("p", { class: "excerpt", dir: "auto" }, ...excerpt(hit.passage, hit.marks || [])),
-    element("p", { class: "scores" }, ...scores(hit, most)));
+    ...(hit.score || hit.dense !== null || hit.bm25 !== null ? [element("p", { class: "scores" }, ...scores(hit, most))] : []));
 }
 
 // The pages, message, headings and lines of a passage.
@@ -460,6 +589,7 @@ function toggle(hit) {
   const before = state.open;
   const panel = item(before)?.querySelector(".opened");
   panel?.remove();
+  item(before)?.classList.remove("open");
   item(before)?.querySelector("button").setAttribute("aria-expanded", "false");
   state = { ...state, open: before === hit.id ? "" : hit.id };
   remember(false);
@@ -469,7 +599,9 @@ function toggle(hit) {
 async function open(hit) {
   const place = item(hit.id);
   place.querySelector("button").setAttribute("aria-expanded", "true");
-  const around = element("div", {}, "Reading the document …");
+  place.classList.add("open");
+  // The passage at once, in place of the excerpt; its neighbors when they are read.
+  const around = element("div", {}, element("p", { class: "passage found", dir: "auto" }, ...marked(hit.passage, hit.marks || [])));
   const buttons = element("div", { class: "buttons" },
     element("button", {
       type: "button",
@@ -480,7 +612,7 @@ async function open(hit) {
     }, "More like this"));
   const weights = element("section", {});
   const panel = element("div", { class: "opened" },
-    element("section", {}, element("h3", {}, "In the document"), around), weights, metadata(hit), buttons);
+    around, weights, metadata(hit), buttons);
   if (info.indexes[state.index || info.default].word_weights) addWeights(hit, weights);
   else weights.remove();
   place.append(panel);
@@ -488,34 +620,34 @@ async function open(hit) {
   const parameters = new URLSearchParams({ id: hit.id, index: state.index || info.default });
   try {
     const found = await call(`/documents?${parameters}`);
-    around.replaceChildren(...passages(found, hit, buttons));
+    around.replaceChildren(...passages(found, hit, buttons, around));
   } catch (error) {
-    around.replaceChildren(error instanceof Refused ? error.message : "The document cannot be read; try again.");
+    around.append(element("p", { class: "rest" }, error instanceof Refused ? error.message : "The document cannot be read; try again."));
   }
 }
 
 // The passage with its neighbors; they overlap, so each ends where the next begins.
-function passages(found, hit, buttons) {
+function passages(found, hit, buttons, around) {
   const slice = slicer(found.text);
   const at = found.passages.findIndex(([start]) => start === hit.start);
-  if (at < 0) return [element("p", {}, "The document has changed since the search.")];
+  if (at < 0) return [...around.childNodes, element("p", { class: "rest" }, "The document has changed since the search.")];
   const part = (text, kind, ...children) =>
     text && element("p", { class: `passage ${kind}`, dir: "auto" }, ...(children.length ? children : [text]));
   const before = at > 0 ? slice(found.passages[at - 1][0], hit.start) : "";
   const after = at + 1 < found.passages.length ? slice(hit.stop, found.passages[at + 1][1]) : "";
   const parts = [
-    element("p", { class: "rest" }, `passage ${at + 1} of ${found.passages.length}, characters ${number(hit.start)} to ${number(hit.stop)}`),
-    part(before, ""),
+    element("p", { class: "rest" }, found.passages.length === 1 ? "the whole document" : `passage ${at + 1} of ${number(found.passages.length)}, between its neighbors`),
+    part(before, "near"),
     part(hit.passage, "found", ...marked(hit.passage, hit.marks || [])),
-    part(after, ""),
+    part(after, "near"),
   ].filter(Boolean);
   if (found.passages.length > 3) {
     const all = element("button", {
       type: "button",
       onclick: () => {
         all.remove();
-        parts[1].parentNode.replaceChildren(parts[0], part(slice(0, hit.start), "") || "",
-          part(hit.passage, "found", ...marked(hit.passage, hit.marks || [])), part(slice(hit.stop), "") || "");
+        parts[1].parentNode.replaceChildren(parts[0], part(slice(0, hit.start), "near") || "",
+          part(hit.passage, "found", ...marked(hit.passage, hit.marks || [])), part(slice(hit.stop), "near") || "");
       },
     }, "Whole document");
     buttons.append(all);
@@ -524,10 +656,16 @@ function passages(found, hit, buttons) {
 }
 
 function metadata(hit) {
-  const rows = [["id", hit.id], ...Object.entries(hit.metadata)].map(([name, value]) =>
-    element("tr", {}, element("th", { scope: "row" }, name),
-      element("td", { dir: "auto" }, typeof value === "string" ? value : JSON.stringify(value))));
+  const copies = hit.copies ? [["near-copies", hit.copies]] : [];
+  const rows = [["id", hit.id], ...Object.entries(hit.metadata), ...copies].map(([name, value]) =>
+    element("tr", {}, element("th", { scope: "row" }, name), element("td", { dir: "auto" }, shownValue(value))));
   return element("section", {}, element("h3", {}, "Metadata"), element("table", {}, element("tbody", {}, ...rows)));
+}
+
+function shownValue(value) {
+  if (Array.isArray(value) && value.every((one) => typeof one !== "object")) return value.join(", ");
+  if (typeof value !== "string") return JSON.stringify(value);
+  return /^https?:\/\/\S+$/.test(value) ? element("a", { href: value, rel: "noreferrer" }, value) : value;
 }
 
 // --- The weights of SBERT-WK -------------------------------------------------------------------
@@ -572,14 +710,15 @@ function layers({ first_layer: first, words }) {
 // --- What the user does ------------------------------------------------------------------------
 
 $("query").addEventListener("input", () => {
-  const replace = typing;
+  const now = performance.now();
+  const replace = now - typed < READING;
   change({ q: $("query").value, like: "", at: 0, open: "", k: DEFAULTS.k }, { pause: TYPING, replace });
-  typing = true;
+  typed = now;
 });
-$("query").addEventListener("blur", () => (typing = false));
+$("query").addEventListener("blur", () => (typed = -Infinity));
 $("form").addEventListener("submit", (event) => {
   event.preventDefault();
-  typing = false;
+  typed = -Infinity;
   change({ q: $("query").value, like: "" });
 });
 $("where-form").addEventListener("submit", (event) => {
@@ -597,6 +736,7 @@ $("alpha").addEventListener("change", () => (sliding = false));
 $("fold").addEventListener("change", () => change({ fold: Number($("fold").checked), k: DEFAULTS.k }));
 $("index").addEventListener("change", () => {
   nested = new Set();
+  wide = new Set();
   change({ index: $("index").value, f: [], where: "", like: "", open: "", k: DEFAULTS.k });
 });
 $("more").addEventListener("click", () => change({ k: Math.min(state.k + STEP, info.limits.max_k) }));
@@ -622,12 +762,15 @@ document.addEventListener("keydown", (event) => {
 
 window.addEventListener("popstate", () => {
   state = stateOf(location.search);
-  typing = false;
+  typed = -Infinity;
   showControls();
   soon(0);
 });
 
-if (window.matchMedia("(max-width: 45rem)").matches) $("filters").open = false;
+const narrow = window.matchMedia("(max-width: 45rem)");
+const fold = () => ["filters", "ranking"].forEach((one) => ($(one).open = !narrow.matches));
+narrow.addEventListener("change", fold);
+fold();
 state = stateOf(location.search);
 showControls();
 soon(0);
