@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from indexes.protocol import FieldSummary as FieldSummary
     from indexes.protocol import Mode as Mode
     from indexes.protocol import NewDocument as NewDocument
+    from indexes.protocol import Passage as Passage
     from indexes.protocol import Query as Query
     from indexes.protocol import Stage as Stage
     from indexes.protocol import Store as Store
@@ -103,8 +104,8 @@ _NAMES = {
     "folder.verify": "verify",
     "location": "open_store",
     "protocol": (
-        "Candidates Committer Facet Facets FacetValue FieldSummary Mode NewDocument Query Stage "
-        "Store StoredDocument StoredHead StructureSettings View Writer no_progress"
+        "Candidates Committer Facet Facets FacetValue FieldSummary Mode NewDocument Passage Query "
+        "Stage Store StoredDocument StoredHead StructureSettings View Writer no_progress"
     ),
     "settings": (
         "GREATEST Setting alternatives check_settings declared_settings format_value setting"

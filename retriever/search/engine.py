@@ -21,8 +21,7 @@ from retriever.search import SearchSettings
 from retriever.search.fusion import DEFAULT_WEIGHT, FIT, fuse, ranks
 
 if TYPE_CHECKING:
-    from indexes import Candidates, Query, View, Where
-    from indexes.protocol import Passage
+    from indexes import Candidates, Passage, Query, View, Where
 
 
 _IN_JSON = (
