@@ -36,7 +36,7 @@ LIMITS = {
 # Where the limits should go: what is above these is too much.
 AIMS = LIMITS | {
     "product lines": 60_750,
-    "test lines": 43_461,
+    "test lines": 43_400,
     "files that a hybrid query enters": 40,
     "functions that a hybrid query enters": 200,
 }
