@@ -33,6 +33,7 @@ def fill() -> None:
     """Copy the written pages; the pages of commands and of Python are made after it."""
     shutil.rmtree(PAGES, ignore_errors=True)
     PAGES.mkdir(parents=True)
+    shutil.copytree(FOLDER / "images", PAGES / "images")
     for page in [*FOLDER.glob("*.md"), *map(ROOT.joinpath, ELSEWHERE)]:
         name = ELSEWHERE.get(page.relative_to(ROOT).as_posix(), page.name)
         text = page.read_text("utf-8")
@@ -41,6 +42,8 @@ def fill() -> None:
 
 def _moved(folder: Path, link: re.Match[str]) -> str:
     path = (folder / link[1]).resolve().relative_to(ROOT)
+    if path.is_relative_to("docs/images"):
+        return f"](images/{path.name}"
     return "](" + ELSEWHERE.get(path.as_posix(), path.name)
 
 

@@ -463,7 +463,7 @@ function showStatus({ hits, facets }, browsing, milliseconds) {
   const said = !hits.length && !documents ? "No document" : browsing ? all
     : matches === null ? `The nearest of ${all}`
     : `${matches ? number(matches) : "None"} of ${all} ${matches > 1 ? "contain" : "contains"} a word of the query`;
-  $("status").textContent = `${said} · ${Math.round(milliseconds)} ms`;
+  $("status").textContent = `${said} · ${Math.round(milliseconds)}\u00a0ms`;
 }
 
 function notice(...lines) {
