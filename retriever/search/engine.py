@@ -130,7 +130,7 @@ def hit_of(
         score=score,
         id=passage.id,
         title=passage.title,
-        passage=text[slice(*span)],
+        passage=text[passage.start : passage.stop],
         start=passage.start,
         stop=passage.stop,
         metadata=passage.metadata,

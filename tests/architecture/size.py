@@ -24,7 +24,7 @@ LIMITS = {
     "product modules": 260,
     "product lines": 60_859,
     "test lines": 43_562,
-    "documentation lines": 5_663,
+    "documentation lines": 5_670,
     "benchmark files": 15,
     "benchmark lines": 3_100,
     "option spellings": 126,
