@@ -82,7 +82,7 @@ def main() -> None:
     parser.add_argument("--clients", default="1,10,50,200")
     parser.add_argument("--seconds", type=float, default=60.0, help="of each number of clients")
     parser.add_argument("--rounds", type=int, default=3, help="turns among which they are divided")
-    parser.add_argument("--dtype", default="float32", help="that queries are encoded in")
+    parser.add_argument("--dtype", default="auto", help="that queries are encoded in")
     parser.add_argument("--work", type=Path, help="folder that keeps the index for the next run")
     parser.add_argument("--peer", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()

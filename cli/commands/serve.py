@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
+import sys
 import threading
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -219,6 +220,8 @@ def _run(app: FastAPI, listening: socket.socket) -> None:
     # Collections let all clients wait: they are rare, and leave out what was imported.
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
+    # The thread of the connections has its turn soon, whatever the others compute in Python.
+    sys.setswitchinterval(5e-4)
     server_of(app).run(sockets=[listening])
 
 

@@ -40,7 +40,7 @@ FEWEST = 20
 """Questions that a choice needs; so few tell only great differences."""
 # Pipelines in the report, the best ones.
 _SHOWN = 40
-# Parts of the budget: until the end of the search, and of what is computed from its result.
+# Parts of the budget: until a first result is tested, and until the end of what is computed.
 _SEARCH, _WHOLE = 0.75, 0.97
 
 
@@ -106,13 +106,20 @@ def tune(
             f"minutes: the default settings alone take more than {settings.minutes:g}; name more, "
             "or run the same command again, which continues from its cache"
         ) from None
-    until(_SEARCH)
     search = Search(full, small, read.choosers, defaults, settings)
-    progress("turning knobs", None)
-    search.run()
-    until(_WHOLE)
-    result = _tested(search, read, measure, notify)
-    return replace(result, seconds=time.monotonic() - start, settings=settings, command=command)
+    share = _SEARCH
+    while True:
+        until(share)
+        progress("turning knobs", None)
+        search.run()
+        until(_WHOLE)
+        begun = time.monotonic()
+        result = _tested(search, read, measure)
+        seconds = time.monotonic() - start
+        # What the test took tells how much longer the search may go on before the next test.
+        share = _WHOLE - 2 * (time.monotonic() - begun) / (60 * settings.minutes)
+        if not search.ended or share <= seconds / (60 * settings.minutes):
+            return replace(result, seconds=seconds, settings=settings, command=command)
 
 
 def _defaults(evaluator: Evaluator, encoder: str) -> Pipeline:
@@ -267,7 +274,7 @@ def _answered(
     return kept
 
 
-def _tested(search: Search, read: _Data, measure: str, notify: Notify) -> TuneResult:
+def _tested(search: Search, read: _Data, measure: str) -> TuneResult:
     """What the choices are worth on questions that they have not seen."""
     full, settings, defaults = search.full, search.settings, search.defaults
     simple, remarks = [], list(read.remarks)

@@ -301,7 +301,7 @@ class Evaluator:
         documents = self.collection.documents
         if self.collection.pooled:
             return _Passages([one.text for one in documents], np.arange(len(documents)))
-        encoder = self._encoder(str(self._passage_encoder(pipeline.encoder)))
+        encoder = self._encoder(str(replace(pipeline.encoder, query_prompt=None)))
 
         def cut() -> _Passages:
             texts, numbers = [], []
@@ -483,7 +483,7 @@ class Evaluator:
         if self.collection.pooled:
             pooled = {id_ for one in self.collection.questions for id_ in one.candidates}
             wanted = [n for n, one in enumerate(self.collection.documents) if one.id in pooled]
-        encoder = self._encoder(str(self._passage_encoder(asked)))
+        encoder = self._encoder(str(replace(asked, query_prompt=None)))
         questions = self._encoder(str(replace(asked, passage_prompt=None)))
         cache, name = self.loading.cache, str(asked).partition("::layers=all")[0]
         done = self._timed(self._progress(f"encoding with {name}", len(wanted)))
@@ -501,10 +501,6 @@ class Evaluator:
 
     def _encoder(self, form: str) -> Encoder:
         return self._encoders.get(form, lambda: self.loading.load(form))
-
-    @staticmethod
-    def _passage_encoder(asked: EncoderSettings) -> EncoderSettings:
-        return replace(asked, query_prompt=None)
 
     def _key(self, pipeline: Pipeline) -> str:
         weights = self._facts.get(

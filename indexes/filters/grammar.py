@@ -119,7 +119,8 @@ def type_mismatch(
     for comparison in _comparisons(expression):
         name = comparison.field.names[0]
         # The id and the title of a document are strings.
-        has = _is_string if comparison.field.own else partial(has_type, name)
+        own = (lambda _, types: "string" in types) if comparison.field.own else None
+        has = partial(own or has_type, name)
         for wanted in _types_wanted(comparison):
             present = [] if has(wanted) else [type_ for type_ in _PLURALS if has([type_])]
             if present:
@@ -127,10 +128,6 @@ def type_mismatch(
                 missing = " or ".join(_PLURALS[type_] for type_ in wanted)
                 return f"the field {name!r} has {there} and no {missing}"
     return None
-
-
-def _is_string(types: Collection[FieldType]) -> bool:
-    return "string" in types
 
 
 def _comparisons(node: Expression) -> Iterator[Comparison]:

@@ -7,10 +7,10 @@ an identifier.
 from __future__ import annotations
 
 import re
-import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
+from itertools import chain, groupby
 from typing import Literal, NamedTuple
 
 from retriever.errors import require_extra
@@ -173,16 +173,9 @@ def ascii_digits() -> dict[int, str]:
 @cache
 def mark_ranges() -> str:
     """The marks of Unicode, for which `re` has no name, as the inside of a set."""
-    ranges: list[list[int]] = []
-    for code in range(0x300, sys.maxunicode + 1):
-        # Planes 2 to 13 hold ideographs or nothing: skipping them keeps this to milliseconds.
-        if 0x20000 <= code < 0xE0000:
-            continue
-        if code >= 0xF0000:
-            break
-        if unicodedata.category(chr(code))[0] == "M":
-            if ranges and ranges[-1][1] == code - 1:
-                ranges[-1][1] = code
-            else:
-                ranges.append([code, code])
-    return "".join(f"{chr(first)}-{chr(last)}" for first, last in ranges)
+    # Planes 2 to 13 hold ideographs or nothing, the last two are private.
+    planes = chain(range(0x300, 0x20000), range(0xE0000, 0xF0000))
+    marks = [one for one in map(chr, planes) if unicodedata.category(one)[0] == "M"]
+    runs = groupby(enumerate(marks), lambda placed: ord(placed[1]) - placed[0])
+    ranges = ([mark for _, mark in run] for _, run in runs)
+    return "".join(f"{run[0]}-{run[-1]}" for run in ranges)

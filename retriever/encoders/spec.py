@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
@@ -40,7 +41,7 @@ _LATER = ("wk_words", "wk_layers")
 _DECLARED = declared_settings(EncoderSettings)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EncoderSpec:
     """Everything that decides which vector a text gets; stored with every index.
 
@@ -119,7 +120,7 @@ class EncoderSpec:
             return ("layers", "pooling")
         return section_names(SBERT_WK)
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """16 hexadecimal digits, equal if and only if equal texts get equal vectors.
 

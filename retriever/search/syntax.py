@@ -203,6 +203,8 @@ def suggested(text: str, view: View, analyzer: Analyzer) -> str | None:
     """
     held = view.setting("languages", {})
     frequencies = view.document_frequencies(analyzer.query_tokens(text, held))
+    if all(frequencies.values()):
+        return None
     pieces, end = [], 0
     for start, stop in sorted({(start, stop) for _, start, stop in analyzer.spans(text)}):
         word = text[start:stop].lower()

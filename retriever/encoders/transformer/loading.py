@@ -78,10 +78,6 @@ def _make_head(
     return head, width
 
 
-def _relu(values: Floats) -> Floats:
-    return np.maximum(values, 0)
-
-
 def _gelu(values: Floats) -> Floats:
     half = np.float32(0.5)
     return half * values * (1 + erf(values * np.sqrt(half)))
@@ -96,7 +92,7 @@ def _sigmoid(values: Floats) -> Floats:
 ACTIVATION_FUNCTIONS: Mapping[str, Layer] = {
     "Identity": lambda values: values,
     "Tanh": np.tanh,
-    "ReLU": _relu,
+    "ReLU": lambda values: np.maximum(values, 0),
     "GELU": _gelu,
     "Sigmoid": _sigmoid,
 }
