@@ -188,14 +188,13 @@ class Search:
     def _draw(self) -> None:
         """Random search (Bergstra and Bengio 2012): every knob has a random value each time."""
         random = np.random.default_rng(self.settings.resampling.seed)
-        layered = self.full.layered(self.defaults.encoder) is not None
         while True:
             # Where nothing fits, no pipeline is evaluated, which would look at the time.
             self.full.check_time()
             drawn = self.defaults
             for knob in KNOBS:
                 if knob.name == "layers":
-                    if not layered:
+                    if self.full.layered(self.defaults.encoder) is None:
                         continue
                     depth = self.full.depth(self.defaults.encoder)
                     chosen = np.flatnonzero(random.integers(0, 2, depth + 1))

@@ -176,6 +176,5 @@ def mark_ranges() -> str:
     # Planes 2 to 13 hold ideographs or nothing, the last two are private.
     planes = chain(range(0x300, 0x20000), range(0xE0000, 0xF0000))
     marks = [one for one in map(chr, planes) if unicodedata.category(one)[0] == "M"]
-    runs = groupby(enumerate(marks), lambda placed: ord(placed[1]) - placed[0])
-    ranges = ([mark for _, mark in run] for _, run in runs)
-    return "".join(f"{run[0]}-{run[-1]}" for run in ranges)
+    runs = (list(run) for _, run in groupby(enumerate(marks), lambda one: ord(one[1]) - one[0]))
+    return "".join(f"{run[0][1]}-{run[-1][1]}" for run in runs)

@@ -96,12 +96,13 @@ _AHEAD_BYTES = 1 << 25
 
 
 class SourceFile(NamedTuple):
-    """A file to read: its path, the id of its document, its place for messages, its number."""
+    """A file or a part: its path, the id of its document, its place for messages, its number."""
 
     path: Path
     id: str
     where: str
     number: int = 1
+    is_part: bool = False
 
 
 def kind_of(path: str | Path) -> str | None:
@@ -187,7 +188,8 @@ class _FileReader:
         with bytes_of(file.path, file.where, self._meter) as stream:
             if kind == "mbox":
                 for number, message in enumerate(messages(stream, LONGEST), 1):
-                    one = file._replace(id=f"{file.id}#{number}", where=f"{file.where}#{number}")
+                    part = f"#{number}"
+                    one = file._replace(id=file.id + part, where=file.where + part, is_part=True)
                     yield len(message), partial(self._record, one, self._parser("mail", message))
                 return
             content = stream.read(LONGEST_FILE + 1)
@@ -240,7 +242,8 @@ class _FileReader:
     def _refused(self, file: SourceFile, error: SourceError) -> Record:
         where = f"{file.where}:{error.line}" if isinstance(error, _LineError) else file.where
         said = str(error).removeprefix(f"{file.where}: ")
-        return Record(file.number, where, {}, said, isinstance(error, PassedOverError))
+        passed_over = file.is_part or isinstance(error, PassedOverError)
+        return Record(file.number, where, {}, said, passed_over)
 
 
 class _LineError(SourceError):
