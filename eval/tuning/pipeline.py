@@ -278,7 +278,7 @@ KNOBS: tuple[Knob, ...] = (
     Knob("pooling", "vectors", ("encoder.pooling",), _singles(None, "mean", "cls", "max")),
     Knob("number format", "vectors", ("encoder.dtype",), _singles(None, "int8")),
 )
-"""In the order in which they are turned, the first value the simplest: great gains, then cheap."""
+"""In the order in which they are tried; the first value of each is the simplest."""
 
 
 def turned_knobs(pipeline: Pipeline, defaults: Pipeline) -> list[Knob]:

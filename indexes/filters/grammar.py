@@ -11,7 +11,6 @@ import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Literal, cast
 
 from indexes.errors import FilterError
@@ -119,10 +118,12 @@ def type_mismatch(
     for comparison in _comparisons(expression):
         name = comparison.field.names[0]
         # The id and the title of a document are strings.
-        own = (lambda _, types: "string" in types) if comparison.field.own else None
-        has = partial(own or has_type, name)
+        own = comparison.field.own
         for wanted in _types_wanted(comparison):
-            present = [] if has(wanted) else [type_ for type_ in _PLURALS if has([type_])]
+            if "string" in wanted if own else has_type(name, wanted):
+                continue
+            held = [type_ for type_ in _PLURALS if not own and has_type(name, [type_])]
+            present: list[FieldType] = ["string"] if own else held
             if present:
                 there = " and ".join(_PLURALS[type_] for type_ in present)
                 missing = " or ".join(_PLURALS[type_] for type_ in wanted)

@@ -312,6 +312,8 @@ class Record(NamedTuple):
     fault: str | None = None
     # Whether `fault` is no error but says why the source does not include the file.
     passed_over: bool = False
+    # Whether it is a part of a file, as a message of a mailbox is.
+    is_part: bool = False
     # Of the text, as in `Document`.
     outline: Outline = ()
     # Of a folder: the path below it of the file that the record is from.

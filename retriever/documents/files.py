@@ -96,7 +96,7 @@ _AHEAD_BYTES = 1 << 25
 
 
 class SourceFile(NamedTuple):
-    """A file or a part: its path, the id of its document, its place for messages, its number."""
+    """A file to read, or a part of one: path, id of the document, place for messages, number."""
 
     path: Path
     id: str
@@ -242,8 +242,8 @@ class _FileReader:
     def _refused(self, file: SourceFile, error: SourceError) -> Record:
         where = f"{file.where}:{error.line}" if isinstance(error, _LineError) else file.where
         said = str(error).removeprefix(f"{file.where}: ")
-        passed_over = file.is_part or isinstance(error, PassedOverError)
-        return Record(file.number, where, {}, said, passed_over)
+        passed_over = isinstance(error, PassedOverError)
+        return Record(file.number, where, {}, said, passed_over, file.is_part)
 
 
 class _LineError(SourceError):

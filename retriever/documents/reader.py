@@ -16,7 +16,6 @@ from retriever.documents import Assembler, ColumnType, Document, Fields, Record,
 from retriever.documents.delimited import read_csv, read_tsv
 from retriever.documents.files import SourceFile, is_document, read_files
 from retriever.documents.folders import FolderRules, files_below, left_out_text, read_folder
-from retriever.documents.kinds import PassedOverError
 from retriever.documents.sources import (
     FieldCount,
     Format,
@@ -40,7 +39,7 @@ _KEPT = 10
 # Fields that are counted by their names; of more, only the sum is known.
 _FIELDS = 100
 _OTHER_FIELDS = "(other fields)"
-# "skip-files" skips unreadable files of folders, and raises at other faults.
+# "skip-files" skips unreadable files of folders and messages of mailboxes, else raises.
 OnError = Literal["fail", "skip-files", "skip"]
 _READERS: dict[Format, Callable[[OpenSource, Fields], Iterator[Record]]] = {
     "jsonl": read_jsonl,
@@ -86,8 +85,8 @@ class CorpusReader:
         fields: names of the fields of id, text and title; None detects a name.
         on_error: "fail" raises at the first malformed record, and where a file or folder cannot be
             opened; "skip" counts these and continues; "skip-files" does so for what cannot be read
-            below a folder alone. What makes a whole source unusable, and that nothing can be read,
-            is raised in any case.
+            below a folder or in a mailbox. What makes a whole source unusable, and that nothing can
+            be read, is raised in any case.
         on_empty: "skip" counts empty records; "fail" treats them as malformed; "yield" counts them
             and yields those that have an id, so that an index drops the document that it has
             with it.
@@ -270,8 +269,9 @@ class CorpusReader:
         is_folder = isinstance(of, str | Path) and str(of) != _STDIN and os.path.isdir(of)
         are_files = is_folder or not isinstance(of, str | Path)
         # A refresh reads a file that is a document as it reads those of a folder.
+        by_file = self._on_error == "skip-files"
         skips = self._on_error == "skip" or (
-            self._on_error == "skip-files" and (is_folder or (are_files and self._only is not None))
+            by_file and (is_folder or (are_files and self._only is not None))
         )
         try:
             with opening as records:
@@ -279,11 +279,9 @@ class CorpusReader:
                     source = of if isinstance(of, str | Path) else of[record.number - 1]
                     self._records += 1
                     try:
-                        if record.passed_over:
-                            raise PassedOverError(f"{record.where}: {record.fault}")
                         found = self._document(record, assembler, given, generated)
                     except SourceError as error:
-                        if not (skips or record.passed_over):
+                        if not (skips or record.passed_over or (by_file and record.is_part)):
                             raise
                         self._skip(str(error))
                         if are_files:
