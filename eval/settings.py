@@ -250,6 +250,7 @@ class TuneSettings:
             bundled model if there is none.
         measure: what settings are chosen by; None takes nDCG@10, or AP where questions have pools.
         queries, qrels: files of questions and judgments of a corpus or index; None makes questions.
+        rerank: a cross-encoder, as `load_reranker` takes it, which is tried too.
         strategy: ``random`` draws settings, for comparisons.
     """
 
@@ -257,6 +258,7 @@ class TuneSettings:
     measure: str | None = None
     queries: Path | None = None
     qrels: Path | None = None
+    rerank: str | None = None
     loading: Loading = field(default_factory=Loading)
     data: QuestionSettings = field(default_factory=QuestionSettings)
     resampling: Resampling = field(default_factory=Resampling)

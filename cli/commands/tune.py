@@ -61,6 +61,13 @@ from eval.settings import Loading, QuestionSettings, Resampling, TuneSettings
     shown_default=MINILM,
     section="Encoder",
 )
+@option(
+    "--rerank",
+    metavar="FOLDER",
+    help="A cross-encoder to try: the folder of a trained one, or the folder or hub id of a "
+    "CrossEncoder of sentence-transformers.",
+    section="Ranking",
+)
 @device_option
 @download_option
 @cache_option
@@ -74,6 +81,7 @@ def tune_command(
     measure: str | None,
     asked: TuneSettings,
     encoders: tuple[str, ...],
+    rerank: str | None,
     device: str | None,
     download: bool,
     cache: bool,
@@ -105,6 +113,7 @@ def tune_command(
         measure=measure,
         queries=queries,
         qrels=qrels,
+        rerank=rerank,
         loading=Loading(device, download, cache_folder(cache)),
         data=data_settings,
         resampling=resampling,

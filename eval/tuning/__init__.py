@@ -73,7 +73,7 @@ def tune(
         SourceError: a file cannot be read.
         BadInputError: there are fewer than 20 questions with a relevant document in the corpus, or
             the defaults alone exceed the budget.
-        What `Encoder.load` raises.
+        What `Encoder.load` and `load_reranker` raise.
     """
     start = time.monotonic()
     settings = settings or TuneSettings()
@@ -92,6 +92,8 @@ def tune(
         part = collection.sample(SMALL_DOCUMENTS, SMALL_QUESTIONS)
         small = Evaluator(part, measure, settings.loading, progress)
     evaluators = [one for one in (full, small) if one is not None]
+    if settings.rerank is not None:
+        full.reranker(settings.rerank)
 
     def until(share: float) -> None:
         for one in evaluators:

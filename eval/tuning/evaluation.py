@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+import warnings
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
@@ -33,12 +34,14 @@ from retriever.documents.analyzer import Analyzer
 from retriever.documents.passages import cut_document, passage_text
 from retriever.encoders.computing import scale_to_unit
 from retriever.encoders.encoder import Encoder, ModelChoice
+from retriever.encoders.model_folders import find_path
 from retriever.encoders.settings import EncoderSettings, Pooling, format_layers, resolve_layers
 from retriever.errors import ConfigError
 from retriever.files import whole_file
 from retriever.index.fit import PassageSample, measured_fit
 from retriever.search import BM25, Postings, SearchableSegment, SearchSettings
 from retriever.search.fusion import DEFAULT_WEIGHT, FusionSettings
+from retriever.search.reranking import Reranker, load_reranker
 from retriever.training.sampling import JudgedPools
 from retriever.training.settings import HeadSettings, HeadTrainingSettings
 
@@ -116,10 +119,13 @@ class Collection:
 
 
 class _Passages(NamedTuple):
-    """Texts of passages as they are encoded, and the (n,) ascending numbers of their documents."""
+    """Texts of passages as they are encoded, the (n,) ascending numbers of their documents, and
+    where they are in these.
+    """
 
     texts: list[str]
     documents: Rows
+    spans: list[tuple[int, int]]
 
 
 class _Lexicon(NamedTuple):
@@ -208,6 +214,9 @@ class Evaluator:
 
     def values(self, pipeline: Pipeline, training: Part) -> Floats:
         """(questions,) values of the measure; see `table`."""
+        if pipeline.rerank is not None:
+            key = self._key(pipeline, training)
+            return self._arrays.get(key, lambda: self._reranked(pipeline, training))
         ranking = RANKING.value(pipeline)
         if pipeline.search.mode != "hybrid":
             ranking = pipeline.search.mode, FusionSettings()
@@ -222,16 +231,73 @@ class Evaluator:
         them, for all others from all of them.
         """
         pipeline = pipeline.candidates
-        key = self._key(pipeline)
-        if pipeline.query_map:
-            key += hashlib.sha256(training.tobytes()).hexdigest()
 
         def rank() -> Floats:
             self.check_time()
             self.evaluated += 1
             return ranking_values(self.candidates(pipeline, training), self.measure)
 
-        return self._arrays.get(key, rank)
+        return self._arrays.get(self._key(pipeline, training), rank)
+
+    def _reranked(self, pipeline: Pipeline, training: Part) -> Floats:
+        """(questions,) values where a reranker scores the first documents again."""
+        # As the engine finds them for that many hits.
+        depth = pipeline.search.depth
+        found = self.candidates(pipeline.candidates.put(**{"search.depth": 2 * depth}), training)
+        mode, fusion = RANKING.value(pipeline)
+        scores, best = _best_passages(found, mode, fusion)
+        name, passages = str(pipeline.rerank), self.passages(pipeline)
+        sizes = [len(one.candidates) for one in found.pools]
+        done = self._timed(self._progress(f"reranking with {name}", len(sizes)))
+        known = self._kept.get(
+            ("pairs", name, self._division(pipeline)), dict[tuple[int, int], float]
+        )
+        for number, stop in enumerate(np.cumsum(sizes).tolist()):
+            start = stop - sizes[number]
+            # Of equal documents the first by id, which is the last of them here.
+            order = stop - 1 - np.argsort(-scores[start:stop][::-1], kind="stable")
+            first = order[np.isfinite(scores[order])][:depth]
+            rows = found.rows[best[first]].tolist()
+            new = [row for row in rows if (number, row) not in known]
+            for row, score in zip(new, self._pair_scores(name, number, passages, new), strict=True):
+                known[number, row] = score
+            again = [known[number, row] for row in rows]
+            # What the reranker does not see stays behind, as it was.
+            scores[order] = min(again, default=0.0) - 1.0 - np.arange(len(order))
+            scores[first] = again
+            done(1)
+        pools = found.pools
+        if mode == "bm25":
+            matched, pools = _matched(found)
+            scores = scores[matched]
+        return PoolMeasures(pools, [self.measure])(scores)[self.measure]
+
+    def _pair_scores(
+        self, name: str, number: int, passages: _Passages, rows: Sequence[int]
+    ) -> list[float]:
+        """A reranker's scores of a question and some passages with their titles."""
+        documents = self.collection.documents
+        texts = [
+            passage_text(documents[passages.documents[row]], passages.spans[row]) for row in rows
+        ]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            scores = self.reranker(name).score(self._texts[number], None, texts, None)
+        return [float(score) for score in scores]
+
+    def reranker(self, name: str) -> Reranker:
+        """A cross-encoder by its folder or hub id; see `load_reranker`."""
+        loading = self.loading
+        found = self._encoders.get(
+            ("reranker", name),
+            lambda: load_reranker(name, device=loading.device, download=loading.download),
+        )
+        if found.reads_vectors:
+            raise ConfigError(
+                f"{name}: expected a cross-encoder, found a head on the vectors of one encoder; "
+                "name a cross-encoder (`tune` trains a query map, a kind of head, by itself)"
+            )
+        return found
 
     def check_time(self, _: object = None) -> None:
         """Raise OutOfTimeError if the budget is used up."""
@@ -300,11 +366,12 @@ class Evaluator:
         """The passages of all documents, as an index has them."""
         documents = self.collection.documents
         if self.collection.pooled:
-            return _Passages([one.text for one in documents], np.arange(len(documents)))
+            texts = [one.text for one in documents]
+            return _Passages(texts, np.arange(len(texts)), [(0, len(one)) for one in texts])
         encoder = self._encoder(str(replace(pipeline.encoder, query_prompt=None)))
 
         def cut() -> _Passages:
-            texts, numbers = [], []
+            texts, numbers, places = [], [], []
             for number, document in enumerate(documents):
                 if number % 64 == 0:
                     self.check_time()
@@ -313,7 +380,8 @@ class Evaluator:
                         passage_text(document, one, pipeline.passages.context) for one in spans
                     ]
                     numbers += [number] * len(spans)
-            return _Passages(texts, np.array(numbers, np.int64))
+                    places += spans
+            return _Passages(texts, np.array(numbers, np.int64), places)
 
         return self._kept.get(self._division(pipeline), cut)
 
@@ -502,12 +570,17 @@ class Evaluator:
     def _encoder(self, form: str) -> Encoder:
         return self._encoders.get(form, lambda: self.loading.load(form))
 
-    def _key(self, pipeline: Pipeline) -> str:
+    def _key(self, pipeline: Pipeline, training: Part | None = None) -> str:
         weights = self._facts.get(
             ("weights", pipeline.encoder.model),
             lambda: ModelChoice(str(pipeline.encoder)).weights(),
         )
-        return f"{weights} {pipeline}"
+        key = f"{weights} {pipeline}"
+        if pipeline.query_map and training is not None:
+            key += hashlib.sha256(training.tobytes()).hexdigest()
+        if (name := pipeline.rerank) is not None:
+            key += self._facts.get(("weights", name), lambda: _digest(name))
+        return key
 
     def default_weight(self, pipeline: Pipeline) -> float:
         """The weight of the embeddings that an index of these documents would have."""
@@ -572,7 +645,17 @@ class Evaluator:
                 query.search(depth)
 
         key = ("search", vectors.shape, pipeline.analyzer, depth, mode, pipeline.passages)
-        return total + self._facts.get(key, lambda: _median_ms(search, range(len(asked))))
+        total += self._facts.get(key, lambda: _median_ms(search, range(len(asked))))
+        if (name := pipeline.rerank) is not None:
+            passages = self.passages(pipeline)
+            rows = range(min(depth, len(passages.texts)))
+            total += self._facts.get(
+                ("rerank", name, depth, self._division(pipeline)),
+                lambda: _median_ms(
+                    lambda number: self._pair_scores(name, number, passages, rows), range(3)
+                ),
+            )
+        return total
 
     def layer_choices(self, pipeline: Pipeline, training: Part, best: int) -> tuple[Any, ...]:
         """Values of the knob of layers: the `best` sets of layers by the values of some questions,
@@ -686,6 +769,32 @@ def ranking_values(candidates: _Candidates, measure: str) -> Floats:
             scores = alpha * normalized[name, 1.0] + (1 - alpha) * normalized[name, 0.0]
         found.append(measures(np.maximum.reduceat(scores, starts))[measure])
     return np.stack(found)
+
+
+def _best_passages(
+    candidates: _Candidates, mode: str, fusion: FusionSettings
+) -> tuple[Floats, Rows]:
+    """The score of each document, and the place of the first passage that has it; -inf by BM25 for
+    documents without a term of their question.
+    """
+    components, starts = candidates.components, candidates.starts
+    if mode == "hybrid":
+        scores = components.fused(fusion)
+    else:
+        scores = components.dense if mode == "dense" else components.bm25
+        if mode == "bm25":
+            scores = np.where(components.matches, scores, -np.inf)
+    owners = np.repeat(starts, np.diff(starts, append=len(scores)))
+    best = np.lexsort((-scores, owners))[starts]
+    return scores[best], best
+
+
+def _digest(name: str) -> str:
+    """SHA-256 over the weights of a reranker."""
+    found = hashlib.sha256()
+    for file in sorted((find_path(name) or Path(name)).glob("*.safetensors")):
+        found.update(file.read_bytes())
+    return found.hexdigest()
 
 
 def _matched(candidates: _Candidates) -> tuple[NDArray[np.bool_], list[Question]]:

@@ -22,10 +22,10 @@ from retriever.errors import ConfigError, SourceError
 from retriever.search import SearchSettings, search_settings
 from retriever.search.fusion import FusionSettings
 
-Cost = Literal["search", "terms", "layers", "map", "vectors"]
+Cost = Literal["search", "terms", "layers", "map", "vectors", "reranker"]
 """What a new value of a knob computes again: the candidates of each question, the terms of all
-passages, a mean over layers that are cached, a map that is trained, or vectors of all passages.
-Fusions of candidates are all tried at once."""
+passages, a mean over layers that are cached, a map that is trained, vectors of all passages, or
+the scores of a reranker. Fusions of candidates are all tried at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,7 @@ class Pipeline:
         passages, analyzer: what an index is made with.
         search: how it ranks; a weight of None is what the encoder's fit says.
         query_map: whether a map of the vectors of questions is learned from judged ones.
+        rerank: the cross-encoder that scores the first `search.depth` documents again, if any.
     """
 
     encoder: EncoderSettings = field(default_factory=lambda: EncoderSettings(DEFAULT_MODEL))
@@ -44,6 +45,7 @@ class Pipeline:
     analyzer: AnalyzerSettings = field(default_factory=AnalyzerSettings)
     search: SearchSettings = field(default_factory=SearchSettings)
     query_map: bool = False
+    rerank: str | None = None
 
     def get(self, path: str) -> Any:
         """A field by its path, such as ``search.bm25.k1``."""
@@ -60,7 +62,8 @@ class Pipeline:
     @property
     def candidates(self) -> Pipeline:
         """The pipeline up to the candidates of a question, which no fusion changes."""
-        return self.put(**{"search.mode": "hybrid", "search.fusion": FusionSettings()})
+        plain = {"search.mode": "hybrid", "search.fusion": FusionSettings(), "rerank": None}
+        return self.put(**plain)
 
     def to_json(self) -> dict[str, Any]:
         """As the file of settings has it."""
@@ -78,6 +81,7 @@ class Pipeline:
         analyzer = {name: getattr(self.analyzer, name) for name in _ANALYZER}
         if self.query_map and search.mode != "bm25":
             ranking["query_map"] = QUERY_MAP
+        ranking["rerank"] = self.rerank
         tables = {"index": passages | analyzer, "search": ranking}
         return {"model": str(self.encoder)} | {
             name: {key.replace("_", "-"): one for key, one in table.items() if one is not None}
@@ -101,7 +105,7 @@ _TABLES: Mapping[str, tuple[str, ...]] = {
     "index": ("on_long", "overlap", "context", *_ANALYZER),
     "search": (
         *("mode", "depth", "fusion", "alpha", "normalization", "rrf_k", "variant", "k1", "b"),
-        "query_map",
+        *("query_map", "rerank"),
     ),
 }
 
@@ -146,6 +150,9 @@ def read_pipeline(path: Path) -> Pipeline:
         folder = given["search"].pop("query_map", None)
         if folder not in (None, QUERY_MAP):
             raise ConfigError(f"query-map: expected {QUERY_MAP}, found {folder!r}")
+        rerank = given["search"].pop("rerank", None)
+        if not isinstance(rerank, str | None):
+            raise ConfigError(f"rerank: expected text, found {rerank!r}")
         search = search_settings(None, given["search"])
         return Pipeline(
             parse_encoder(model),
@@ -153,6 +160,7 @@ def read_pipeline(path: Path) -> Pipeline:
             AnalyzerSettings(**analyzer),
             search,
             folder is not None,
+            rerank,
         )
     except (ConfigError, TypeError) as error:
         raise SourceError(f"{path}: {error}; correct the value") from error
@@ -277,6 +285,7 @@ KNOBS: tuple[Knob, ...] = (
     ),
     Knob("pooling", "vectors", ("encoder.pooling",), _singles(None, "mean", "cls", "max")),
     Knob("number format", "vectors", ("encoder.dtype",), _singles(None, "int8")),
+    Knob("reranker", "reranker", ("rerank",)),
 )
 """In the order in which they are tried; the first value of each is the simplest."""
 

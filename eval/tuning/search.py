@@ -3,7 +3,8 @@
 A chooser sees the values of its training questions alone. It turns one knob after the other, in the
 order of `KNOBS`, and keeps a value if the mean over its questions rises by more than two standard
 errors of the rise. Values that need new vectors are tried on a part of the documents first, and the
-best third of them on all (successive halving, Jamieson and Talwalkar 2016). All choosers advance
+best third of them on all (successive halving, Jamieson and Talwalkar 2016). A reranker is tried
+last, on what is best without it: the other knobs see rankings before it. All choosers advance
 together, so that when the budget ends, each has come equally far.
 """
 
@@ -69,7 +70,13 @@ class Search:
         self.found = [self.defaults for _ in self.choosers]
         # What the last chooser tried on all documents, each with its best ranking.
         self.tried: dict[Pipeline, Tried] = {}
-        self._encoders = tuple((parse_encoder(one),) for one in self.settings.encoders)
+        encoders = tuple((parse_encoder(one),) for one in self.settings.encoders)
+        reranker = self.settings.rerank
+        # What the user names.
+        self._named = {
+            "encoder": encoders,
+            "reranker": () if reranker is None else ((None,), (reranker,)),
+        }
         # Knobs turned in all rounds, and what was found before the round.
         self._turned = 0
         self._before: list[Pipeline] = []
@@ -104,6 +111,10 @@ class Search:
             return
         if knob.cost == "vectors" and not first:
             return
+        if knob.cost == "reranker":
+            for number in range(len(self.found)):
+                self._consider_reranker(number)
+            return
         for number, options in enumerate(self._options(knob)):
             if knob.cost == "vectors" and self.small is not None:
                 promising = self._promising(number, options)
@@ -118,7 +129,7 @@ class Search:
             if knob.name == "layers":
                 values = self.full.layer_choices(current, chooser.training, _LAYER_SETS)
             elif values is None:
-                values = self._encoders
+                values = self._named[knob.name]
             yield list(knob.choices(current, values))
 
     def _promising(self, number: int, options: list[Pipeline]) -> list[Pipeline]:
@@ -140,7 +151,8 @@ class Search:
         A strict choice needs a significant rise.
         """
         training = self.choosers[number].training
-        current = self.found[number]
+        rerank = self.found[number].rerank
+        current = self.found[number].put(rerank=None)
         best, best_values = current, self.full.values(current, training)[training]
         least = best_values
         for option in options:
@@ -149,14 +161,27 @@ class Search:
             table = self.full.table(option, training)[:, training]
             place = int(table.mean(axis=1).argmax())
             assert RANKING.values is not None
-            ranked = RANKING.turned(option, RANKING.values[place])
+            ranked = RANKING.turned(option, RANKING.values[place]).put(rerank=None)
             if number == len(self.choosers) - 1:
                 self.tried[ranked] = self.tried_one(ranked, float(table[place].mean()))
             if table[place].mean() > best_values.mean() and self._rises(
                 table[place] - least, strict=strict
             ):
                 best, best_values = ranked, table[place]
-        self.found[number] = best
+        self.found[number] = best.put(rerank=rerank)
+
+    def _consider_reranker(self, number: int) -> None:
+        """Let a chooser take the reranker for its ranking, or leave it."""
+        training = self.choosers[number].training
+        found = self.found[number].put(rerank=None)
+        option = found.put(rerank=self.settings.rerank)
+        if option != found and self.fits(option):
+            before, after = (self.full.values(one, training)[training] for one in (found, option))
+            if number == len(self.choosers) - 1:
+                self.tried[option] = self.tried_one(option, float(after.mean()))
+            if self._rises(after - before, strict=False):
+                found = option
+        self.found[number] = found
 
     def _rises(self, differences: Floats, *, strict: bool) -> bool:
         """Whether the mean is more than two standard errors above 0, or significantly."""
@@ -199,7 +224,7 @@ class Search:
                     named = ",".join(map(str, chosen)) or None
                     values: tuple[tuple[Any, ...], ...] = ((named, None), (None, None))
                 elif knob.values is None:
-                    values = self._encoders
+                    values = self._named[knob.name]
                 else:
                     values = knob.values
                 options = [drawn, *knob.choices(drawn, values)]

@@ -13,7 +13,8 @@ from retriever.search.fusion import FusionSettings
 VALUES = [
     (knob, value)
     for knob in KNOBS
-    for value in knob.values or {"layers": [("0,6", None)]}.get(knob.name, ())
+    for value in knob.values
+    or {"layers": [("0,6", None)], "reranker": [("cross",)]}.get(knob.name, ())
 ]
 
 

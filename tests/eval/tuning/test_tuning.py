@@ -13,9 +13,10 @@ from eval.progress import silent
 from eval.settings import Loading, Resampling
 from eval.tuning import evaluation
 from eval.tuning.evaluation import Collection, Evaluator
+from eval.tuning.pipeline import KNOBS
 from eval.tuning.result import needed_questions
 from eval.tuning.search import Search, divided, is_no_worse
-from retriever import Index
+from retriever import Index, load_reranker
 from retriever.documents import Document
 from retriever.errors import BadInputError, ConfigError
 from retriever.search.fusion import FusionSettings
@@ -46,6 +47,17 @@ def model(tiny_models):
     return f"{tiny_models['bert']}::max-length=24"
 
 
+@pytest.fixture(scope="module")
+def cross(tiny_models, tmp_path_factory):
+    """The folder of a cross-encoder with random weights."""
+    from retriever.rerankers.cross import write_cross_encoder
+    from tests.retriever.training.training_samples import cross_encoder
+
+    folder = tmp_path_factory.mktemp("tuning") / "cross"
+    write_cross_encoder(folder, cross_encoder(tiny_models["bert"], training=True), {})
+    return folder
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -57,15 +69,17 @@ def model(tiny_models):
         {"encoder.layers": "0,1", "encoder.fusion": "concat", "passages.context": "none"},
         {"encoder.pooling": "cls", "passages.overlap": 0, "analyzer.stemming": False},
         {"encoder.query_prompt": "w7 ", "encoder.max_length": 16, "search.bm25.variant": "bm25l"},
+        {"rerank": "cross", "search.depth": 15, "passages.context": "none"},
+        {"rerank": "cross", "search.depth": 11, "search.mode": "bm25"},
     ],
     ids=str,
 )
-def test_values_are_those_of_an_index_with_the_same_settings(changes, model, tmp_path):
+def test_values_are_those_of_an_index_with_the_same_settings(changes, model, tmp_path, cross):
     from retriever.encoders.settings import parse_encoder
 
     corpus, asked = made()
     start = Pipeline(parse_encoder(model)).put(**{"search.fusion.alpha": 0.6})
-    pipeline = start.put(**changes)
+    pipeline = start.put(**changes | ({"rerank": str(cross)} if "rerank" in changes else {}))
     collection = Collection.of("made", corpus, asked, pooled=False)
     values = Evaluator(collection, "nDCG@10", Loading(), silent).values(
         pipeline, np.ones(len(asked), bool)
@@ -78,7 +92,8 @@ def test_values_are_those_of_an_index_with_the_same_settings(changes, model, tmp
         passages=pipeline.passages,
     ) as index:
         index.add(corpus)
-        hits = index.search_many([one.text for one in asked], pipeline.search)
+        reranker = load_reranker(cross) if pipeline.rerank else None
+        hits = index.search_many([one.text for one in asked], pipeline.search, reranker=reranker)
         run = {
             one.id: {hit.id: hit.score for hit in found}
             for one, found in zip(asked, hits, strict=True)
@@ -191,6 +206,39 @@ def test_random_settings_are_drawn_until_the_budget_ends(form, tiny_models, tmp_
     # Nothing fits: the draws end all the same.
     tight = tune(files[0], replace(settings, max_size=1e-6))
     assert tight.best == tight.defaults
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_reranker_is_turned_on_if_it_helps(sign, model, tmp_path, monkeypatch, cross):
+    corpus, asked = made(30, 24)
+    relevant = {one.text: next(iter(one.grades)) for one in asked}
+    titles = {one.id: one.title for one in corpus}
+
+    class Oracle:
+        reads_vectors = False
+
+        def score(self, query, vector, passages, vectors):
+            title = titles[relevant[query]]
+            return np.array([sign * one.startswith(f"{title} ") for one in passages], np.float32)
+
+    monkeypatch.setattr(evaluation, "load_reranker", lambda *rest, **more: Oracle())
+    files = write_files(tmp_path, corpus, asked)
+    settings = TuneSettings(
+        encoders=(f"{model}::layers=0",),
+        folds=2,
+        queries=files[1],
+        qrels=files[2],
+        rerank=str(cross),
+    )
+    monkeypatch.setattr("eval.tuning.search.KNOBS", KNOBS[:3] + KNOBS[-1:])
+    result = tune(files[0], replace(settings, resampling=QUICK))
+    assert (result.best.rerank is not None) == (sign > 0)
+    assert ("reranker" in result.without) == (sign > 0)
+    if sign > 0:
+        assert result.values["tuned"].mean() == 1.0 > result.without["reranker"].mean()
+        Oracle.reads_vectors = True
+        with pytest.raises(ConfigError, match="cross: expected a cross-encoder, found a head"):
+            tune(files[0], settings)
 
 
 def test_layers_are_chosen_of_a_model_whose_pooling_is_not_named(model):
