@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -165,8 +164,12 @@ def calibrate(
     if queries is not None:
         given = _ranked(index, queries, qrels or {}, settings, asked, progress)
     if made is not None:
-        with _copy(index, made) as corpus:
-            taught = _ranked(corpus, made.queries, made.qrels, settings, asked, progress)
+        with TemporaryDirectory() as folder:
+            copy = Path(folder) / "index"
+            index.snapshot(copy)
+            with Index.open(copy, encoder=index.encoder) as changed:
+                changed.add(made.documents, prune=True)
+                taught = _ranked(changed, made.queries, made.qrels, settings, asked, progress)
     taught, tested = taught or given, given or taught
     if taught is None or tested is None:
         raise ConfigError("queries: expected judged or made questions, found neither")
@@ -255,16 +258,6 @@ def abstention_area(found: Flags, confidence: Floats, weights: Floats) -> Floats
     accuracy = np.cumsum(ordered * found[order], axis=1) / np.maximum(sums, 1e-300)
     area: Floats = (ordered * accuracy).sum(axis=1) / sums[:, -1]
     return area
-
-
-@contextmanager
-def _copy(index: Index, made: MadeQuestions) -> Iterator[Index]:
-    """A copy of an index, with the documents that made questions are asked of."""
-    with TemporaryDirectory() as folder:
-        index.snapshot(Path(folder) / "index")
-        with Index.open(Path(folder) / "index", encoder=index.encoder) as changed:
-            changed.add(made.documents, prune=True)
-            yield changed
 
 
 def _ranked(

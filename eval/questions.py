@@ -10,7 +10,6 @@ match words first, also with most shared words cut out (docs/made-questions.md).
 from __future__ import annotations
 
 import json
-from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ import numpy as np
 
 from eval.datasets.question_set import Question, QuestionSet
 from eval.progress import Notify, Progress, ignore, silent
-from eval.settings import QUESTION_KINDS, MadeQuestionSettings
+from eval.settings import MadeQuestionSettings
 from eval.training.corpus_pairs import sentence_runs
 from retriever.documents import OUTLINE_NAME, Document
 from retriever.documents.analyzer import Analyzer
@@ -46,8 +45,6 @@ _QUESTION_MARKS = "?？؟"
 
 # What no line of judgments can hold in an id.
 _UNWRITABLE = frozenset("\t\n\r")
-
-Span = tuple[int, int]
 
 
 class _Draft(NamedTuple):
@@ -206,7 +203,10 @@ class _Making:
                         break
             alone = {one.changed[0].id for _, one in self._drafts if len(one.changed) == 1}
             ids = [
-                one for one in took if one in alone and self._passages(one) > turn * _PASSAGES_EACH
+                one
+                for one in took
+                if one in alone
+                and len(list(sentence_runs(self._documents[one].text))) > turn * _PASSAGES_EACH
             ]
         if not self._drafts:
             raise BadInputError(
@@ -216,7 +216,7 @@ class _Making:
 
     def _take(self, kind: str, document: Document) -> bool:
         """Keep the question that a document makes, if there is one and nothing is in its way."""
-        draft = _MAKERS[kind](self, document)
+        draft: _Draft | None = getattr(self, f"by_{kind}")(document)
         if draft is None:
             return False
         ids = {one.id for one in draft.changed} | ({draft.gone} - {""})
@@ -226,18 +226,14 @@ class _Making:
             or not self._used.isdisjoint(ids)
             or asked in self._asked
             or not _UNWRITABLE.isdisjoint("".join(ids))
+            or all(len(self._analyzer.tokens(one.text)) < _LEFT for one in draft.changed)
         ):
-            return False
-        if all(len(self._analyzer.tokens(one.text)) < _LEFT for one in draft.changed):
             return False
         self._used |= ids
         self._asked.add(asked)
         self._drafts.append((kind, draft))
         self._documents |= {one.id: one for one in draft.changed}
         return True
-
-    def _passages(self, id_: str) -> int:
-        return sum(1 for _ in sentence_runs(self._documents[id_].text))
 
     def _one(self, choices: Sequence[Any]) -> Any:
         return choices[int(self._chance.integers(len(choices)))]
@@ -266,7 +262,7 @@ class _Making:
         stop = document.text.find("\n", mark.offset)
         outline = tuple(one for one in document.outline if one != mark)
         span = mark.offset, len(document.text) if stop < 0 else stop
-        return _Draft(_plain(mark.label), (_without(replace(document, outline=outline), [span]),))
+        return _Draft(_plain(mark.label), (_without(replace(document, outline=outline), span),))
 
     def by_sentence(self, document: Document) -> _Draft | None:
         """A sentence, best a question, asks for the rest of its document or for its namesakes."""
@@ -275,7 +271,7 @@ class _Making:
             asked = [one for one in run[:-1] if document.text[one[1] - 1] in _QUESTION_MARKS]
             span = self._one(asked or run)
             sentence, _ = taken_out(document.text, span)
-            return _Draft(_plain(sentence), (_without(document, [span]),))
+            return _Draft(_plain(sentence), (_without(document, span),))
         group = self._groups.get(_plain(document.title).casefold(), [])
         if not _LEFT <= len(group) <= _LARGEST_GROUP:
             return None
@@ -314,22 +310,14 @@ class _Making:
             yield f"{taken - len(self._documents):,} near-copies of others are left out"
 
 
-_MAKERS: Mapping[str, Callable[[_Making, Document], _Draft | None]] = {
-    kind: getattr(_Making, f"by_{kind}") for kind in QUESTION_KINDS
-}
-
-
-def _without(document: Document, spans: Sequence[Span]) -> Document:
-    """A document without the characters in ascending spans; its outline moves along."""
-    if not spans:
-        return document
-    starts, marks = [start for start, _ in spans], []
-    for mark in document.outline:
-        before = spans[: bisect_left(starts, mark.offset)]
-        moved = sum(min(stop, mark.offset) - start for start, stop in before)
-        marks.append(mark._replace(offset=mark.offset - moved))
-    text = taken_out(document.text, *spans)[1]
-    return replace(document, text=text, outline=tuple(marks))
+def _without(document: Document, span: tuple[int, int]) -> Document:
+    """A document without the characters in a span; its outline moves along."""
+    start, stop = span
+    outline = tuple(
+        mark._replace(offset=mark.offset - max(0, min(stop, mark.offset) - start))
+        for mark in document.outline
+    )
+    return replace(document, text=taken_out(document.text, span)[1], outline=outline)
 
 
 def _plain(text: str | None) -> str:
