@@ -26,6 +26,22 @@ ClassifierName = Literal["lr", "lr-senteval", "mlp"]
 ProtocolName = Literal["senteval", "bert-lc"]
 
 
+class _Checked:
+    """Settings whose values are checked against their declarations."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+def _check_names(key: str, names: Sequence[str], known: Sequence[str]) -> None:
+    unknown = set(names) - set(known)
+    if unknown or not names:
+        found = ", ".join(sorted(unknown)) or "none"
+        raise ConfigError(f"{key}: expected {', '.join(known)}, found {found}")
+
+
 @dataclass(frozen=True, slots=True)
 class Loading:
     """Where models come from, and where vectors are cached.
@@ -65,7 +81,7 @@ class Loading:
 
 
 @dataclass(frozen=True, slots=True)
-class Resampling:
+class Resampling(_Checked):
     """How p-values, and intervals of correlations and of choices of layers, are computed."""
 
     resamples: int = setting(
@@ -73,12 +89,9 @@ class Resampling:
     )
     seed: int = setting(0, "Random seed of the resamples.", low=0)
 
-    def __post_init__(self) -> None:
-        check_settings(self)
-
 
 @dataclass(frozen=True, slots=True)
-class QuestionSettings:
+class QuestionSettings(_Checked):
     """How a question set is read and divided.
 
     Attributes:
@@ -109,12 +122,9 @@ class QuestionSettings:
     )
     without: tuple[Path, ...] = ()
 
-    def __post_init__(self) -> None:
-        check_settings(self)
-
 
 @dataclass(frozen=True, slots=True)
-class GateSettings:
+class GateSettings(_Checked):
     """What a candidate is measured by, and which drops are accepted."""
 
     margin: float = setting(
@@ -137,12 +147,9 @@ class GateSettings:
     measures: tuple[str, ...] = ("nDCG@10", "R@100")
     resampling: Resampling = field(default_factory=Resampling)
 
-    def __post_init__(self) -> None:
-        check_settings(self)
-
 
 @dataclass(frozen=True, slots=True)
-class CalibrationSettings:
+class CalibrationSettings(_Checked):
     """How probabilities of relevance are learned and tested, see `calibrate`."""
 
     false_answers: float = setting(
@@ -160,9 +167,6 @@ class CalibrationSettings:
     )
     resamples: int = setting(1000, "Number of resamples of the intervals of areas.", low=100)
     seed: int = setting(0, "Random seed of the parts and resamples.", low=0)
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,10 +210,7 @@ class ProbingSettings:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        unknown = set(self.tasks) - set(PROBING_TASKS)
-        if unknown or not self.tasks:
-            found = ", ".join(sorted(unknown)) or "none"
-            raise ConfigError(f"task: expected {', '.join(PROBING_TASKS)}, found {found}")
+        _check_names("task", self.tasks, PROBING_TASKS)
 
     @property
     def passes(self) -> int:
@@ -235,14 +236,11 @@ class MadeQuestionSettings:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        unknown = set(self.kinds) - set(QUESTION_KINDS)
-        if unknown or not self.kinds:
-            found = ", ".join(sorted(unknown)) or "none"
-            raise ConfigError(f"kind: expected {', '.join(QUESTION_KINDS)}, found {found}")
+        _check_names("kind", self.kinds, QUESTION_KINDS)
 
 
 @dataclass(frozen=True, slots=True)
-class TuneSettings:
+class TuneSettings(_Checked):
     """What `tune` may spend and choose, and how it tests.
 
     Attributes:
@@ -288,9 +286,6 @@ class TuneSettings:
     questions: int = setting(2_000, "Maximum number of questions of a split.", low=20)
     strategy: Literal["guided", "random"] = setting("guided", "How settings are searched for.")
 
-    def __post_init__(self) -> None:
-        check_settings(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentenceSettings:
@@ -321,7 +316,7 @@ class SentenceSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class RelatednessSettings:
+class RelatednessSettings(_Checked):
     """How a softmax layer is trained over the vectors of pairs, see `score_relatedness`."""
 
     seeds: int = setting(5, "Number of times that --supervised trains the layer.", low=1)
@@ -338,9 +333,6 @@ class RelatednessSettings:
     )
     epochs: int = setting(1000, "Maximum number of epochs.", low=1)
     rate: float = setting(0.001, "Learning rate of Adam.", low=0)
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,7 +365,7 @@ class STSSettings(SentenceSettings):
 
 
 @dataclass(frozen=True, slots=True)
-class TransferProtocol:
+class TransferProtocol(_Checked):
     """How a classifier is trained and tested."""
 
     name: ProtocolName = setting(
@@ -384,12 +376,9 @@ class TransferProtocol:
     folds: int = setting(10, "Number of folds of each cross-validation.", low=2)
     outer: int = setting(10, "Number of divisions that bert-lc tests on.", low=1)
 
-    def __post_init__(self) -> None:
-        check_settings(self)
-
 
 @dataclass(frozen=True, slots=True)
-class LayerTransferSettings:
+class LayerTransferSettings(_Checked):
     """How sets of layers are tried for a task; None tries sets of all sizes."""
 
     max_layers: int | None = setting(
@@ -409,9 +398,6 @@ class LayerTransferSettings:
         low=1,
     )
     seed: int = setting(0, "Random seed of the divisions and of the random layers.", low=0)
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -468,7 +454,7 @@ class TransferSettings(SentenceSettings):
 
 
 @dataclass(frozen=True, slots=True)
-class LayerSearchSettings:
+class LayerSearchSettings(_Checked):
     """How layers are searched.
 
     Attributes:
@@ -506,6 +492,3 @@ class LayerSearchSettings:
     top: int = setting(10, "Number of best sets to show.", low=1, section="Output")
     resamples: int = setting(1000, "Number of resamples for the interval of the gain.", low=100)
     seed: int = setting(0, "Random seed of the resamples and shuffles.", low=0)
-
-    def __post_init__(self) -> None:
-        check_settings(self)
