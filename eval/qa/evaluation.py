@@ -15,7 +15,6 @@ from eval.metrics.comparison import check_baseline, mean_and_spread, percent
 from eval.metrics.measures import PoolMeasures, canonical_measures
 from eval.metrics.trec import read_run
 from eval.progress import Notify, Progress, ignore, silent
-from eval.qa.heads import HeadTrainer, fit_heads, head_scores
 from eval.qa.pools import (
     DEV_MEASURE,
     Components,
@@ -25,9 +24,8 @@ from eval.qa.pools import (
     best_weight,
     pair_rows,
 )
-from eval.qa.rerankers import fine_tune
+from eval.qa.rerankers import HeadTrainer, fine_tune, fit_heads, head_scores
 from eval.qa.resources import (
-    CorpusSearch,
     Questions,
     Resources,
     check_index,
@@ -164,30 +162,33 @@ def _rank_bm25(system: System, resources: Resources) -> SystemResult:
 
 
 def _hybrid(system: System, resources: Resources) -> SystemResult:
-    if resources.corpus is not None:
-        return _corpus_hybrid(system, resources, resources.corpus)
-
-    def on_dev() -> Quality:
-        components = resources.components(resources.dev.questions, system.encoder)
-        return _quality(components, resources.dev)
-
-    fusion, note = _fusion(system, resources, on_dev)
-    questions = resources.questions
+    corpus, questions = resources.corpus, resources.questions
+    fusion, note = resources.settings.fusion, ""
+    if system.variant == "tuned":
+        fusion = _tuned(fusion, _quality_on_dev(system, resources))
+        note = f"alpha {fusion.alpha:g}, chosen on {resources.dev_questions.split}"
+    elif system.variant == "rrf":
+        fusion = fusion.reciprocal()
+    elif system.variant:
+        fusion = fusion.convex(float(system.variant))
+    if corpus is not None:
+        pools, scores = corpus.fused(questions, fusion)
+        return SystemResult(system.text, pools, (scores,), note)
     components = resources.components(questions, system.encoder)
     return _pooled(system, questions, [components.fused(fusion)], note)
 
 
-def _fusion(
-    system: System, resources: Resources, on_dev: Callable[[], Quality]
-) -> tuple[FusionSettings, str]:
-    """The fusion that a hybrid's variant names, and a note; `on_dev` gives its quality on dev."""
-    fusion = resources.settings.fusion
-    if system.variant == "tuned":
-        fusion = _tuned(fusion, on_dev())
-        return fusion, f"alpha {fusion.alpha:g}, chosen on {resources.dev_questions.split}"
-    if system.variant == "rrf":
-        return fusion.reciprocal(), ""
-    return (fusion.convex(float(system.variant)) if system.variant else fusion), ""
+def _quality_on_dev(system: System, resources: Resources) -> Quality:
+    corpus = resources.corpus
+    if corpus is None:
+        components = resources.components(resources.dev.questions, system.encoder)
+        return _quality(components, resources.dev)
+
+    def quality(fusion: FusionSettings) -> float:
+        pools, scores = corpus.fused(resources.dev_questions, fusion)
+        return float(PoolMeasures(pools, [DEV_MEASURE])(scores)[DEV_MEASURE].mean())
+
+    return quality
 
 
 def _tuned(fusion: FusionSettings, quality: Quality) -> FusionSettings:
@@ -197,16 +198,6 @@ def _tuned(fusion: FusionSettings, quality: Quality) -> FusionSettings:
 
 def _quality(components: Components, dev: DevScore) -> Quality:
     return lambda fusion: dev(components.fused(fusion))
-
-
-def _corpus_hybrid(system: System, resources: Resources, corpus: CorpusSearch) -> SystemResult:
-    def quality(fusion: FusionSettings) -> float:
-        pools, scores = corpus.fused(resources.dev_questions, fusion)
-        return float(PoolMeasures(pools, [DEV_MEASURE])(scores)[DEV_MEASURE].mean())
-
-    fusion, note = _fusion(system, resources, lambda: quality)
-    pools, scores = corpus.fused(resources.questions, fusion)
-    return SystemResult(system.text, pools, (scores,), note)
 
 
 def _heads(system: System, resources: Resources) -> SystemResult:

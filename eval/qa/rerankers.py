@@ -1,9 +1,11 @@
-"""Training rerankers on a question set: heads on frozen vectors, and cross-encoders."""
+"""Training rerankers on a question set: heads on frozen vectors, also tried as maps of query
+vectors, and cross-encoders.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,15 +13,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from eval.datasets.question_set import QuestionSet
 from eval.figures import learning_figure
-from eval.metrics.comparison import interval, mean_and_spread, percent
+from eval.metrics.comparison import compare_values, interval, mean_and_spread, percent
+from eval.metrics.correlation import RANKED_DECIMALS
+from eval.metrics.measures import PoolMeasures
 from eval.progress import Done, Notify, Progress, ignore, silent
-from eval.qa.heads import HeadTrainer, fit_heads, try_query_map
-from eval.qa.pools import DEV_MEASURE, DevScore
-from eval.qa.resources import Questions, open_resources
-from eval.qa.systems import QASettings
+from eval.qa.pools import DEV_MEASURE, DevScore, EmbeddedPairs
+from eval.qa.resources import Questions, Ranked, Resources, open_resources, ranked
+from eval.qa.systems import HeadPlan, QASettings
 from eval.reports import Table, table_lines
-from eval.settings import CrossPlan, Loading
+from eval.settings import CrossPlan, Loading, Resampling
+from eval.vectors import embed
 from retriever.encoders.model_folders import ModelFolder, find_model
 from retriever.encoders.transformer.backbone import Backbone
 from retriever.errors import ConfigError, require_torch
@@ -35,7 +40,15 @@ from retriever.rerankers.cross import (
 )
 from retriever.rerankers.cross_training import train_cross_encoder
 from retriever.rerankers.head import KIND as HEAD
-from retriever.rerankers.head import QUERY_MAP, HeadReranker, TrainedHead, is_query_map
+from retriever.rerankers.head import (
+    QUERY_MAP,
+    HeadReranker,
+    QueryMap,
+    Scorer,
+    TrainedHead,
+    is_query_map,
+    train_head,
+)
 from retriever.training.checkpoint import Checkpoint, require_same
 from retriever.training.loop import Epoch, Step, kept_epoch
 from retriever.training.sampling import TrainingSet
@@ -44,6 +57,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Floats = NDArray[np.float32]
+# Ranks a whole corpus for questions with their vectors, which a map may change.
+_Search = Callable[[QuestionSet, Floats, QueryMap | None], Ranked]
+
+_FOLDS = 5
+_QUESTIONS_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -202,6 +220,120 @@ def fit_reranker(
     said = {"data": data, "system": name} | ({} if trial is None else {QUERY_MAP: trial})
     HeadReranker.of(encoder, trained[best], said).save(folder)
     return FittedReranker(folder, tuple(trained), best, trial)
+
+
+class HeadTrainer:
+    """Trains heads of one plan on the questions of a training split, or on some of them."""
+
+    def __init__(self, plan: HeadPlan, resources: Resources, encoder: str = "") -> None:
+        self.resources = resources
+        self.encoder = encoder
+        self._plan = plan
+        train = resources.training_set(plan.training.sampling.negatives)
+        model, cache = resources.encoder(encoder), resources.settings.loading.cache
+        texts = len(train.questions) + len(train.passages)
+        done = resources.progress("encoding the training split", texts)
+        self.questions = embed(model, train.questions, cache, query=True, done=done).vectors
+        self._passages = embed(model, train.passages, cache, done=done).vectors
+        self._pools = train.pools
+        self.trainable = len(train.pools.trainable(plan.training.sampling.negatives))
+        self._dev = resources.pairs(resources.dev.questions, encoder)
+
+    def __call__(self, seed: int, rows: NDArray[np.int64] | None = None) -> TrainedHead:
+        """A head trained on all questions, or on those with these numbers, by the best dev AP."""
+        training = replace(self._plan.training, seed=seed)
+        questions, pools = self.questions, self._pools
+        if rows is not None:
+            questions, pools = questions[rows], pools.part(rows)
+        return train_head(
+            training,
+            self._plan.head,
+            questions,
+            self._passages,
+            pools,
+            lambda score: self.resources.dev(head_scores(score, self._dev)),
+        )
+
+
+def fit_heads(trainer: HeadTrainer, seeds: int, name: str) -> list[TrainedHead]:
+    """Train a head with each seed, and keep the epoch with the best AP on dev."""
+    advance = trainer.resources.progress(f"training {name}", seeds)
+    trained = []
+    for seed in range(seeds):
+        trained.append(trainer(seed))
+        advance(1)
+    return trained
+
+
+def head_scores(score: Scorer, pairs: EmbeddedPairs) -> Floats:
+    """(pairs,) scores of a head."""
+    return score(pairs.questions, pairs.passages, pairs.question_rows, pairs.passage_rows)
+
+
+def try_query_map(trainer: HeadTrainer) -> Mapping[str, Any] | None:
+    """Search the whole corpus for each training question with a map that was not trained on it.
+
+    The questions are divided into five parts, always in the same way. A head that is trained on
+    four of them, with its epoch chosen on dev, maps the questions of the fifth.
+
+    Returns:
+        JSON values: mean AP without and with a map, the difference, and whether it is better; None
+        of too few questions.
+    """
+    if trainer.trainable < 2 * _FOLDS:
+        return None
+    questions = trainer.resources.train_questions.answered()
+    folds = np.random.default_rng(0).permutation(len(questions)) % _FOLDS
+    search = _first_stage(trainer, questions)
+    advance = trainer.resources.progress("trying the query map", _FOLDS)
+    values = {name: np.zeros(len(questions)) for name in ("mapped", "plain")}
+    for fold in range(_FOLDS):
+        rest, rows = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
+        part = replace(questions, questions=tuple(questions.questions[row] for row in rows))
+        query_map = QueryMap(trainer(0, rest).head.matrix.detach().numpy())
+        # Without a map last, as an index was before.
+        for name, used in (("mapped", query_map), ("plain", None)):
+            pools, scores = search(part, trainer.questions[rows], used)
+            values[name][rows] = PoolMeasures(pools, [DEV_MEASURE])(scores)[DEV_MEASURE]
+        advance(1)
+    found = compare_values(values, "plain", Resampling())
+    difference = found["mapped"].difference
+    assert difference is not None
+    return {
+        "better": difference.significant and difference.value > 0,
+        "measure": DEV_MEASURE,
+        "questions": len(questions),
+        "difference": asdict(difference),
+        **{name: score.value for name, score in found.items()},
+    }
+
+
+def _first_stage(trainer: HeadTrainer, questions: QuestionSet) -> _Search:
+    resources = trainer.resources
+    if (corpus := resources.corpus) is not None:
+
+        def ask(part: QuestionSet, vectors: Floats, query_map: QueryMap | None) -> Ranked:
+            corpus.index.query_map = query_map
+            return corpus.ranked(part, "dense")
+
+        return ask
+    ids, texts = list(questions.passages), list(questions.passages.values())
+    done = resources.progress("encoding all passages", len(set(texts)))
+    model, cache = resources.encoder(trainer.encoder), resources.settings.loading.cache
+    passages = embed(model, texts, cache, done=done).vectors
+    depth = min(resources.settings.data.depth, len(ids))
+
+    def search(part: QuestionSet, vectors: Floats, query_map: QueryMap | None) -> Ranked:
+        asked = vectors if query_map is None else query_map(vectors)
+        hits = []
+        for start in range(0, len(asked), _QUESTIONS_AT_ONCE):
+            products = asked[start : start + _QUESTIONS_AT_ONCE] @ passages.T
+            for scores in np.round(products, RANKED_DECIMALS):
+                best = np.argpartition(-scores, depth - 1)[:depth].tolist()
+                hits.append([(ids[place], float(scores[place])) for place in best])
+        return ranked(part.questions, hits)
+
+    return search
 
 
 def fit_cross_encoder(

@@ -304,7 +304,15 @@ class Resources:
         """The questions with pools that systems are trained on."""
         data = self.settings.data
         read = self.read(data.train_split) if data.dev_share is None else self._divided[0]
-        return self._without_overlap(self.pools(read))
+        questions = self.pools(read)
+        if not data.without:
+            return questions
+        kept = without_overlap(questions, [one for path in data.without for one in _tested(path)])
+        self.notify(
+            f"note: {questions.name}: left out {len(questions) - len(kept):,} of "
+            f"{len(questions):,} questions, which overlap with {', '.join(map(str, data.without))}"
+        )
+        return kept
 
     def training_set(self, negatives: NegativeSource, *, unanswered: bool = False) -> TrainingSet:
         """The data that systems are trained on."""
@@ -314,17 +322,6 @@ class Resources:
             return training_set(train, negatives, lambda: self._bm25(train), unanswered=unanswered)
 
         return self._once(("training", negatives, unanswered), make)
-
-    def _without_overlap(self, questions: QuestionSet) -> QuestionSet:
-        without = self.settings.data.without
-        if not without:
-            return questions
-        kept = without_overlap(questions, [one for path in without for one in _tested(path)])
-        self.notify(
-            f"note: {questions.name}: left out {len(questions) - len(kept):,} of "
-            f"{len(questions):,} questions, which overlap with {', '.join(map(str, without))}"
-        )
-        return kept
 
     @property
     def model(self) -> str | None:
