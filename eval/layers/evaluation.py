@@ -31,7 +31,7 @@ from eval.metrics.correlation import CORRELATIONS, Correlation, pair_correlation
 from eval.progress import Progress, silent
 from eval.reports import Report, ReportedResult, Section, Table, csv_lines, environment
 from eval.settings import LayerSearchSettings
-from eval.vectors import embed, split_layers
+from eval.vectors import distinct, embed, split_layers
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.errors import ConfigError, SourceError
@@ -352,12 +352,10 @@ def _task(
             if fusion.is_linear:
                 grams.append(pair_grams(layers(left, queries), layers(right, False)))
                 continue
-            sides = [list(dict.fromkeys(side)) for side in (left, right)]
-            vectors = np.concatenate([layers(sides[0], queries), layers(sides[1], False)])
-            first = {text: row for row, text in enumerate(sides[0])}
-            second = {text: row for row, text in enumerate(sides[1], len(first))}
-            rows = [[first[text] for text in left], [second[text] for text in right]]
-            return Task(FusedPairs(vectors, np.array(rows), fusion), objective)
+            (first, rows), (second, others) = distinct(left), distinct(right)
+            vectors = np.concatenate([layers(first, queries), layers(second, False)])
+            both = np.stack([rows, len(first) + others])
+            return Task(FusedPairs(vectors, both, fusion), objective)
     triangles = np.concatenate([one.triangles for one in grams], axis=2)
     return Task(PairGrams(encoder.depth + 1, triangles), objective)
 

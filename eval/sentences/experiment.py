@@ -195,7 +195,8 @@ def compare_correlations(
     differences = {
         encoder: one - means[baseline] for encoder, one in means.items() if encoder != baseline
     }
-    p_values = [_p_value(one) for one in differences.values()]
+    rarer = [min((one <= 0).sum(), (one >= 0).sum()) for one in differences.values()]
+    p_values = [min(1.0, (1 + 2 * int(count)) / (1 + len(drawn))) for count in rarer]
     tested = dict(zip(differences, zip(p_values, holm(p_values), strict=True), strict=True))
     return {
         encoder: Score(
@@ -227,8 +228,3 @@ def compare_accuracies(
         encoder: replace(scores[encoder], value=value, spread=spread)
         for encoder, (value, spread) in found.items()
     }
-
-
-def _p_value(differences: Floats) -> float:
-    rarer = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
-    return min(1.0, (1 + 2 * rarer) / (1 + len(differences)))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.datasets.pairs import PairSubset, ScoredPairs, STSTask, contained, read_sts
+from eval.datasets.pairs import ScoredPairs, STSTask, contained, read_sts
 from eval.metrics.comparison import Score
 from eval.metrics.correlation import CORRELATED_DECIMALS, CORRELATIONS, correlations, cosines
 from eval.progress import Done, Progress, silent
@@ -71,7 +71,11 @@ def score_sts(
         one, other = (tasks[place].name for place in twice)
         raise ConfigError(f"{one}: all of its pairs are in {other} too; name each pair once")
     for task in tasks:
-        check_sts(task, settings)
+        # Raises what it lacks before anything is encoded.
+        texts = sts_texts(task)
+        sts_correlations(task, TextVectors(texts, np.zeros((len(texts), 1), np.float32)))
+        if settings.supervised is not None:
+            supervised_parts(task)
     sets, grids, baseline = score_sets(
         [_scored_test(task, settings) for task in tasks], names, settings, progress
     )
@@ -90,14 +94,6 @@ def score_sts(
     )
 
 
-def check_sts(task: STSTask, settings: STSSettings) -> None:
-    """Refuse a test that cannot be scored, before anything is encoded."""
-    texts = sts_texts(task)
-    sts_correlations(task, TextVectors(texts, np.zeros((len(texts), 1), np.float32)))
-    if settings.supervised is not None:
-        supervised_parts(task)
-
-
 def sts_texts(task: STSTask, *, supervised: bool = False) -> list[str]:
     """Each distinct text of a test and, if `supervised`, of its training and dev pairs."""
     parts = [subset.pairs for subset in task.subsets]
@@ -111,10 +107,13 @@ def sts_correlations(
 ) -> VectorScore:
     """Correlate the cosines of a test's pairs with their gold scores, by parts and aggregated."""
     found = [pair_cosines(subset.pairs, vectors) for subset in task.subsets]
-    parts: list[dict[str, Any]] = [
-        {"name": subset.name, "pairs": len(subset.pairs), **_correlate(task, subset, cosines)}
-        for subset, cosines in zip(task.subsets, found, strict=True)
-    ]
+    parts: list[dict[str, Any]] = []
+    for subset, scores in zip(task.subsets, found, strict=True):
+        try:
+            correlated = correlations(scores, subset.pairs.gold)
+        except BadInputError as error:
+            raise BadInputError(f"{task.name}, part {subset.name}: {error}") from error
+        parts.append({"name": subset.name, "pairs": len(subset.pairs), **correlated})
     everywhere = np.concatenate(found)
     sizes = [one["pairs"] for one in parts]
     by_measure = {measure: [one[measure] for one in parts] for measure in CORRELATIONS}
@@ -142,13 +141,6 @@ def pair_cosines(pairs: ScoredPairs, vectors: TextVectors) -> Floats:
     found = cosines(vectors.of(pairs.left), vectors.of(pairs.right))
     rounded: Floats = np.round(found, CORRELATED_DECIMALS)
     return rounded
-
-
-def _correlate(task: STSTask, subset: PairSubset, found: Floats) -> dict[str, float]:
-    try:
-        return correlations(found, subset.pairs.gold)
-    except BadInputError as error:
-        raise BadInputError(f"{task.name}, part {subset.name}: {error}") from error
 
 
 def _scored_test(task: STSTask, settings: STSSettings) -> ScoredSet:

@@ -103,8 +103,12 @@ def _train(
     inputs, count = train.shape[1], targets.shape[1]
     x, y = torch.from_numpy(train), torch.from_numpy(targets)
     randoms = [np.random.default_rng([seed, 0]) for seed in range(settings.seeds)]
-    weight = _stacked([first_weights(inputs, (inputs, count), one) for one in randoms])
-    bias = _stacked([first_weights(inputs, (1, count), one) for one in randoms])
+    weight, bias = (
+        torch.from_numpy(
+            np.stack([first_weights(inputs, (height, count), one) for one in randoms])
+        ).requires_grad_()
+        for height in (inputs, 1)
+    )
     optimizer = torch.optim.Adam([weight, bias], lr=settings.rate)
     rows = [np.arange(len(train))] * settings.seeds
     numbers = np.arange(low, low + count, dtype=np.float64)
@@ -138,12 +142,6 @@ def _train(
         if (fruitless > settings.patience).all():
             break
     return predictions, best
-
-
-def _stacked(parts: list[NDArray[np.float32]]) -> torch.Tensor:
-    import torch
-
-    return torch.from_numpy(np.stack(parts)).requires_grad_()
 
 
 def _loss(logits: torch.Tensor, targets: torch.Tensor, loss: Literal["kl", "mse"]) -> torch.Tensor:
