@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shlex
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -99,20 +99,16 @@ def _experiments(paper: str) -> Iterator[Experiment]:
 
 
 def _templates(
-    steps: list[dict[str, str]], texts: Mapping[str, str]
+    steps: list[dict[str, str]], texts: dict[str, str]
 ) -> Iterator[tuple[str, bool, str]]:
     for step in steps:
-        filled = {key: _filled(text, texts) for key, text in step.items()}
+        filled = dict(step)
+        # A text may hold the names of those before it.
+        for name, value in reversed(texts.items()):
+            filled = {key: one.replace(f"{{{name}}}", value) for key, one in filled.items()}
         text = filled.get("analysis") or filled["command"]
         for of in filled.get("sets", "-").split():
             yield filled["name"].replace("{set}", of), "analysis" in step, text.replace("{set}", of)
-
-
-def _filled(text: str, texts: Mapping[str, str]) -> str:
-    """The text with the names of `texts` replaced; a text may hold the names of those before it."""
-    for name, value in reversed(list(texts.items())):
-        text = text.replace(f"{{{name}}}", value)
-    return text
 
 
 def reproduce(
@@ -162,9 +158,7 @@ def _analyzed(
 def _check_same(folder: Path, line: str) -> None:
     """Refuse a report that another command made; the folder's path may be written otherwise."""
     report = folder / "report.json"
-    if not report.exists():
-        return
-    made = str(read_report(folder).get("command"))
+    made = str(read_report(folder).get("command")) if report.exists() else line
     if made.rpartition(" --output ")[0] != line.rpartition(" --output ")[0]:
         raise ConfigError(
             f"{report}: expected the report of `{line}`, found that of `{made}`; name another "

@@ -68,15 +68,10 @@ class CategoryResult(ReportedResult):
     tasks: tuple[TaskScores, ...]
     command: str = ""
 
-    def encoders(self) -> dict[str, dict[str, float]]:
-        """Encoder to category to mean normalized value, for encoders that have all tasks."""
-        return self._by_category(1)
-
-    def poolings(self) -> dict[str, dict[str, float]]:
-        """Model and pooling to category to the normalized value, averaged over hidden states."""
-        return self._by_category(2)
-
     def _by_category(self, parts: int) -> dict[str, dict[str, float]]:
+        """Encoder, or with two `parts` model and pooling, to category to the mean normalized value,
+        also over hidden states, of those that have all tasks.
+        """
         tasks = [task for task in self.tasks if any(len(key) == parts for key in task.values)]
         means: dict[str, dict[str, float]] = {}
         for key in self._keys(parts):
@@ -95,7 +90,7 @@ class CategoryResult(ReportedResult):
 
     def report(self) -> Report:
         """A table of encoders, one of poolings, and a heat map of each model and pooling."""
-        encoders, poolings = self.encoders(), self.poolings()
+        encoders, poolings = self._by_category(1), self._by_category(2)
         tables = [
             Table(
                 ("", *next(iter(means.values()))),

@@ -273,11 +273,10 @@ def _labeled(path: Path) -> _Pairs:
 
 
 def _read_folder(folder: Path, objective: Objective | None) -> tuple[_Pairs, _Pairs | None]:
-    if objective == "sts":
-        return _scored_folder(folder)
-    if objective == "nli":
-        return _labeled_folder(folder)
-    for read in (_scored_folder, _labeled_folder):
+    readers = {"sts": _scored_folder, "nli": _labeled_folder}
+    if objective in readers:
+        return readers[objective](folder)
+    for read in readers.values():
         with suppress(SourceError):
             return read(folder)
     raise SourceError(
@@ -317,7 +316,15 @@ def _divided(data: _Pairs, share: float | None) -> tuple[_Pairs, _Pairs]:
     order = np.random.default_rng(0).permutation(len(names))
     # The first groups in random order that hold as many pairs as are wanted.
     reached = np.cumsum([sizes[names[place]] for place in order])
-    last = int(np.searchsorted(reached, _dev_size(len(groups), share)))
+    pairs = len(groups)
+    size = min(round(_DEV_SHARE * pairs), _MOST_DEV) if share is None else round(share * pairs)
+    size = max(1, size)
+    if size >= pairs:
+        raise ConfigError(
+            f"dev-share: holding out {size} of {pairs} pairs leaves none on one side; add data, or "
+            "name a file with --dev"
+        )
+    last = int(np.searchsorted(reached, size))
     held = {names[place] for place in order[: last + 1]}
     if len(held) == len(names):
         raise BadInputError(
@@ -328,17 +335,6 @@ def _divided(data: _Pairs, share: float | None) -> tuple[_Pairs, _Pairs]:
     for pair, group in zip(data.rows, groups, strict=True):
         parts[group in held].append(pair)
     return _Pairs(data.kind, parts[0]), _Pairs(data.kind, parts[1])
-
-
-def _dev_size(pairs: int, share: float | None) -> int:
-    size = min(round(_DEV_SHARE * pairs), _MOST_DEV) if share is None else round(share * pairs)
-    size = max(1, size)
-    if not 0 < size < pairs:
-        raise ConfigError(
-            f"dev-share: holding out {size} of {pairs} pairs leaves none on one side; add data, or "
-            "name a file with --dev"
-        )
-    return size
 
 
 def _examples(data: _Pairs, settings: EncoderFitSettings) -> Examples:

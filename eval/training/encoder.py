@@ -6,7 +6,6 @@ import platform
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from eval.progress import Notify, Progress, ignore, silent
 from eval.qa.rerankers import FittedTransformer, epoch_line, kept_of, steps_shown
@@ -22,9 +21,6 @@ from retriever.training.checkpoint import Checkpoint, require_same
 from retriever.training.loop import Epoch
 from retriever.training.sampling import TrainingSet
 from retriever.training.settings import Objective
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True)

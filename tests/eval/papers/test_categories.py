@@ -57,7 +57,7 @@ def test_values_are_divided_by_the_best_of_the_task_and_averaged_by_category(wri
     }
     classified = (0.5 / 0.6 + 1) / 2
     expected = dict(zip(facts, (1, classified, 0.5, 1), strict=True))
-    assert found.encoders()["a"] == pytest.approx(
+    assert found.to_json()["encoders"]["a"] == pytest.approx(
         {**expected, "average": np.mean(list(expected.values()))}
     )
     (table,) = found.report().sections[0].tables
@@ -78,7 +78,7 @@ def test_poolings_are_averaged_over_hidden_states_and_scaled_by_any_encoder(writ
     found = gather_categories(
         [write("one", "transfer", {"trec": {"a": 0.8}}), write("two", "transfer", **grids)]
     )
-    poolings = found.poolings()
+    poolings = found.to_json()["poolings"]
     assert poolings["m, mean"]["text classification"] == pytest.approx(0.3 / 0.8)
     assert poolings["m, mean"]["entailment"] == pytest.approx(0.75)
     assert poolings["m, cls"]["average"] == pytest.approx((0.2 / 0.8 + 0.5) / 2)
@@ -96,7 +96,7 @@ def test_encoders_that_lack_a_task_are_named_and_left_out(write):
     one = write("one", "transfer", {"mr": {"a": 0.8, "b": 0.6}})
     two = write("two", "transfer", {"cr": {"a": 0.8}})
     found = gather_categories([one, two])
-    assert list(found.encoders()) == ["a"]
+    assert list(found.to_json()["encoders"]) == ["a"]
     assert "not scored on every task: b" in found.text()
 
 
