@@ -40,14 +40,14 @@ if _TYPE_CHECKING:
     from eval.figures import save_figure as save_figure
     from eval.inspect.layers import LayerInspection as LayerInspection
     from eval.inspect.layers import inspect_layers as inspect_layers
-    from eval.inspect.weights import MetaInspection as MetaInspection
-    from eval.inspect.weights import WeightInspection as WeightInspection
-    from eval.inspect.weights import inspect_meta as inspect_meta
-    from eval.inspect.weights import inspect_weights as inspect_weights
-    from eval.inspect.weights import is_meta as is_meta
-    from eval.inspect.weights import sbert_wk_form as sbert_wk_form
+    from eval.inspect.words import MetaInspection as MetaInspection
+    from eval.inspect.words import WeightInspection as WeightInspection
     from eval.inspect.words import WordInspection as WordInspection
+    from eval.inspect.words import inspect_meta as inspect_meta
+    from eval.inspect.words import inspect_weights as inspect_weights
     from eval.inspect.words import inspect_words as inspect_words
+    from eval.inspect.words import is_meta as is_meta
+    from eval.inspect.words import sbert_wk_form as sbert_wk_form
     from eval.layers.evaluation import LayerSearchResult as LayerSearchResult
     from eval.layers.evaluation import search_layers as search_layers
     from eval.metrics.comparison import Comparison as Comparison
@@ -121,10 +121,10 @@ _NAMES = {
     "eval.datasets.question_set": "Question QuestionSet",
     "eval.figures": "check_figure save_figure",
     "eval.inspect.layers": "LayerInspection inspect_layers",
-    "eval.inspect.weights": (
-        "MetaInspection WeightInspection inspect_meta inspect_weights is_meta sbert_wk_form"
+    "eval.inspect.words": (
+        "MetaInspection WeightInspection WordInspection inspect_meta inspect_weights inspect_words "
+        "is_meta sbert_wk_form"
     ),
-    "eval.inspect.words": "WordInspection inspect_words",
     "eval.layers.evaluation": "LayerSearchResult search_layers",
     "eval.metrics.comparison": "Comparison Difference Score compare",
     "eval.metrics.gate": "GateResult GatedMeasure gate",

@@ -14,7 +14,7 @@ import numpy as np
 from eval.datasets.pairs import PairSubset, STSTask, read_pairs
 from eval.figures import new_figure
 from eval.inspect.layers import color_curves, cut_warning
-from eval.inspect.weights import as_sbert_wk
+from eval.inspect.words import as_sbert_wk
 from eval.progress import Notify, Progress, ignore, silent
 from eval.reports import Report, ReportedResult, Section, Table, environment
 from eval.sentences.sts import score_sts

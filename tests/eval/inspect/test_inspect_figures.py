@@ -7,8 +7,13 @@ import pytest
 
 from eval.figures import check_figure, save_figure
 from eval.inspect.layers import LayerInspection, LayerSimilarity, TextsRead
-from eval.inspect.weights import MetaInspection, MetaWord, WeightInspection
-from eval.inspect.words import WordInspection, WordVariance
+from eval.inspect.words import (
+    MetaInspection,
+    MetaWord,
+    WeightInspection,
+    WordInspection,
+    WordVariance,
+)
 from retriever.encoders.fusion.words import WeightedWord
 from retriever.errors import ConfigError, StorageError
 from tests.eval.conftest import texts_of

@@ -9,11 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eval.inspect.layers import Inspection, TextsRead
-from eval.inspect.weights import MetaInspection, MetaWord, SourceWeight, inspect_weights
 from eval.inspect.words import (
+    MetaInspection,
+    MetaWord,
+    SourceWeight,
     WordInspection,
     WordVariance,
     adjacent_variance,
+    inspect_weights,
     text_variances,
     variance_groups,
     word_variances,
