@@ -206,6 +206,4 @@ def _weighted_pearson(weights: Floats, one: Floats, other: Floats) -> Floats:
 
     x, y = centered(one), centered(other)
     product = (weights * x * y).sum(axis=1)
-    spread = (weights * x * x).sum(axis=1) * (weights * y * y).sum(axis=1)
-    defined = spread > _CONSTANT
-    return np.where(defined, product / np.sqrt(np.where(defined, spread, 1.0)), 0.0)
+    return _ratio(product, (weights * x * x).sum(axis=1) * (weights * y * y).sum(axis=1), 1.0)

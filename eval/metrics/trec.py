@@ -36,8 +36,10 @@ def read_run(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
         columns = line.split()
         _check_columns(where, line, columns, "query Q0 document rank score tag")
         query, _, document, _, score, _ = columns
+        if not _REAL.fullmatch(score) or not math.isfinite(float(score)):
+            raise fault(where, "a finite number as score", shown(score))
         row = run.setdefault(query, {})
-        put_new(row, where, document, _score(where, score), f"document of query {query}")
+        put_new(row, where, document, float(score), f"document of query {query}")
     return run
 
 
@@ -58,8 +60,10 @@ def read_qrels(path: str | os.PathLike[str]) -> dict[str, dict[str, int]]:
         columns = line.split("\t") if beir else line.split()
         _check_columns(where, line, columns, "query document grade" if beir else _QRELS_COLUMNS)
         query, document, grade = columns if beir else (columns[0], *columns[2:])
+        if not _INTEGER.fullmatch(grade.strip()):
+            raise fault(where, "an integer as grade", shown(grade))
         row = qrels.setdefault(query, {})
-        put_new(row, where, document, _grade(where, grade), f"document of query {query}")
+        put_new(row, where, document, int(grade), f"document of query {query}")
     return qrels
 
 
@@ -131,15 +135,3 @@ def _check_columns(where: str, line: str, columns: list[str], names: str) -> Non
         remedy = "three columns need a first line 'query-id corpus-id score'"
     expected = f"{len(names.split())} columns '{names}'"
     raise fault(where, expected, f"{len(columns)}: {shown(line)}", remedy)
-
-
-def _score(where: str, text: str) -> float:
-    if _REAL.fullmatch(text) and math.isfinite(score := float(text)):
-        return score
-    raise fault(where, "a finite number as score", shown(text))
-
-
-def _grade(where: str, text: str) -> int:
-    if _INTEGER.fullmatch(text.strip()):
-        return int(text)
-    raise fault(where, "an integer as grade", shown(text))

@@ -163,10 +163,15 @@ class QAResult(ReportedResult):
         runs, unwritten = _runs(self.systems)
         found = self.comparison
         different = _different(self)
+        means = tuple(
+            (name, *(score_cell(scores[name]) for scores in found.scores.values()))
+            for name in found.names
+        )
         sections = [
             Section(facts=_facts(self.statistics), brief=True),
             Section(
-                tables=(_score_table(self),),
+                # In the form of Table 3 of Ma et al. (2019).
+                tables=(Table(("system", *self.measures), means, "Means × 100"),),
                 remarks=(*_remarks(self), TIES, *unwritten),
                 brief=True,
             ),
@@ -215,16 +220,6 @@ def _facts(found: Mapping[str, Any]) -> dict[str, str]:
             least, mean, greatest = one["least"], one["mean"], one["greatest"]
             facts[name] = f"{mean:,.1f} on average, from {least:,} to {greatest:,}"
     return facts
-
-
-def _score_table(result: QAResult) -> Table:
-    """Systems by measures, in the form of Table 3 of Ma et al. (2019)."""
-    scores = result.comparison.scores
-    rows = tuple(
-        (name, *(score_cell(scores[measure][name]) for measure in result.measures))
-        for name in result.comparison.names
-    )
-    return Table(("system", *result.measures), rows, "Means × 100")
 
 
 def _remarks(result: QAResult) -> Iterator[str]:

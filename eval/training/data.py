@@ -391,7 +391,14 @@ def _measure(dev: _Pairs | None, train: Examples, settings: EncoderFitSettings) 
             f"{unknown[0]!r}; correct the labels"
         )
     labels = np.array([train.names.index(one) for one in values], np.int64)
-    return _accuracy(LabeledExamples(left, right, labels, train.names))
+    data = LabeledExamples(left, right, labels, train.names)
+    # The share of pairs whose class the softmax classifier of the training gets right.
+    return DevMeasure(
+        "accuracy",
+        len(data),
+        data.digest(),
+        lambda encoder: float((encoder.classify(left, right) == labels).mean()),
+    )
 
 
 def _pool_ranking(dev: DevScore) -> DevMeasure:
@@ -439,12 +446,3 @@ def _similarity(pairs: ScoredPairs) -> DevMeasure:
 
     content = json.dumps([pairs.left, pairs.right, pairs.gold.tolist()])
     return DevMeasure("Spearman", len(pairs), hashlib.sha256(content.encode()).hexdigest(), score)
-
-
-def _accuracy(data: LabeledExamples) -> DevMeasure:
-    """The share of pairs whose class the softmax classifier of the training gets right."""
-
-    def score(encoder: TrainableEncoder) -> float:
-        return float((encoder.classify(data.left, data.right) == data.labels).mean())
-
-    return DevMeasure("accuracy", len(data), data.digest(), score)

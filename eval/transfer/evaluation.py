@@ -159,7 +159,6 @@ def _described(settings: TransferSettings) -> tuple[dict[str, str], tuple[str, .
 
 
 def _classifier(settings: TransferSettings) -> Classifier:
-    """A new classifier."""
     if settings.classifier == "mlp":
         return MLPs()
     if settings.classifier == "lr-senteval":
@@ -172,7 +171,6 @@ def _counted(number: int) -> str:
 
 
 def _scored_task(task: ClassificationTask, settings: TransferSettings) -> ScoredSet:
-    """A task, scored by a classifier."""
     protocol, texts = settings.protocol, task_texts(task)
 
     def score(vectors: TextVectors, done: Done) -> VectorScore:

@@ -30,7 +30,7 @@ from eval.sentences.supervised import pair_features
 from eval.settings import TransferProtocol
 from eval.transfer.classifiers import Classifier, Job, LogisticRegressions, Rows
 from eval.vectors import TextVectors
-from retriever.errors import BadInputError, ConfigError
+from retriever.errors import BadInputError
 
 ACCURACY = "accuracy"
 
@@ -320,8 +320,6 @@ def effective_seeds(
     data: ClassificationData, classifier: Classifier, protocol: TransferProtocol, seeds: int
 ) -> int:
     """One seed if neither classifier nor examples are random."""
-    if seeds < 1:
-        raise ConfigError(f"seeds: expected at least 1, found {seeds}")
     fixed = protocol.name == "senteval" and "dev" in data.splits and not classifier.seeded
     return 1 if fixed else seeds
 

@@ -36,6 +36,7 @@ def test_importing_the_package_imports_nothing_heavy_nor_does_correlating():
         (evaluation.TransferProtocol, {"name": "loo"}),
         (evaluation.LayerTransferSettings, {"strength": 0.0}),
         (evaluation.TransferSettings, {"classifier": "svm"}),
+        (evaluation.TransferSettings, {"seeds": 0}),
         (evaluation.LayerSearchSettings, {"protocol": "loo"}),
         (partial(evaluation.CorpusPairs, []), {"kind": "words"}),
     ],

@@ -21,7 +21,7 @@ from eval.transfer.protocols import (
     task_texts,
 )
 from eval.vectors import TextVectors
-from retriever.errors import BadInputError, ConfigError
+from retriever.errors import BadInputError
 from tests.eval.transfer.classification_samples import clouds
 
 NOISE = 0.02
@@ -195,8 +195,3 @@ def test_what_cannot_be_learned_is_named(splits, settings, message):
         score_classification(
             classification_data(task, vectors(task, 3)), classifier, TransferProtocol(**settings)
         )
-
-
-def test_seeds_are_checked():
-    with pytest.raises(ConfigError, match="seeds: expected at least 1"):
-        score_classification(clouds(), LogisticRegressions(), seeds=0)
