@@ -229,7 +229,7 @@ def _cross_encoders(system: System, resources: Resources) -> SystemResult:
         name = f"{system.trained}-seed-{seed}"
         folder = resources.models / _UNSAFE.sub("-", name)
         # Systems that share a cross-encoder find the folder that the first of them wrote.
-        curve, kept = fine_tune(
+        fitted = fine_tune(
             train,
             dev,
             replace(plan, training=replace(plan.training, seed=seed)),
@@ -242,8 +242,8 @@ def _cross_encoders(system: System, resources: Resources) -> SystemResult:
         scores.append(resources.cross_scores(name, folder, pools))
         if system.fused:
             dev_scores.append(resources.cross_scores(name, folder, dev.questions))
-        curves.append(curve)
-        chosen.append((kept.epoch, kept.dev))
+        curves.append(fitted.curve)
+        chosen.append((fitted.kept.epoch, fitted.kept.dev))
     notes = [f"fine-tuned from {plan.model}", _chosen(chosen)]
     if system.ensemble:
         notes.append(f"mean of the scores of {len(scores)} seeds")

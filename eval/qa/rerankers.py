@@ -25,7 +25,7 @@ from eval.qa.systems import HeadPlan, QASettings
 from eval.reports import Table, table_lines
 from eval.settings import CrossPlan, Loading, Resampling
 from eval.vectors import embed
-from retriever.encoders.model_folders import ModelFolder, find_model
+from retriever.encoders.model_folders import find_model
 from retriever.encoders.transformer.backbone import Backbone
 from retriever.errors import ConfigError, require_torch
 from retriever.rerankers import check_target, is_reranker
@@ -360,7 +360,7 @@ def fit_cross_encoder(
     check_target(folder, CROSS_ENCODER)
     training = settings.cross.training
     with open_resources(questions, settings.on_training_split(), progress, notify) as resources:
-        curve, kept = fine_tune(
+        return fine_tune(
             resources.training_set(training.sampling.negatives, unanswered=training.pointwise),
             resources.dev,
             settings.cross,
@@ -370,7 +370,6 @@ def fit_cross_encoder(
             progress=progress,
             notify=notify,
         )
-    return FittedCrossEncoder(folder, DEV_MEASURE, curve, kept)
 
 
 def fine_tune(
@@ -384,18 +383,30 @@ def fine_tune(
     name: str = "fine-tuning",
     progress: Progress = silent,
     notify: Notify = ignore,
-) -> tuple[tuple[Epoch, ...], Epoch]:
-    """Fine-tune a cross-encoder, and write it to a folder: its curve, and the epoch kept."""
+) -> FittedCrossEncoder:
+    """Fine-tune a cross-encoder, and write it to a folder."""
     from retriever.rerankers.scorers import CrossHead
 
     base = find_model(plan.model, download=loading.download)
     keep_head = is_cross_encoder(plan.model)
-    identity = _identity(train, dev, plan, base)
+    # Identities of earlier releases stay what they are.
+    identity = ({"head": head_digest(Path(plan.model))} if keep_head else {}) | {
+        "model": base.name,
+        "weights": base.weights,
+        "max_length": plan.max_length,
+        "settings": asdict(plan.training),
+        "train": train.digest(),
+        "dev": dev.digest(),
+    }
+
+    def fitted(curve: tuple[Epoch, ...]) -> FittedCrossEncoder:
+        kept = kept_of(curve, plan.training.tolerance, untrained=keep_head)
+        return FittedCrossEncoder(folder, DEV_MEASURE, curve, kept)
+
     if not restart and is_reranker(folder):
         training = read_training(folder)
         require_same(folder, identity, training.get("identity"))
-        curve = tuple(Epoch(**one) for one in training["curve"])
-        return curve, kept_of(curve, plan.training.tolerance, untrained=keep_head)
+        return fitted(tuple(Epoch(**one) for one in training["curve"]))
     checkpoint = Checkpoint(folder.with_name(f".{folder.name}.checkpoint"), identity)
     if restart:
         checkpoint.remove()
@@ -426,7 +437,7 @@ def fine_tune(
     }
     write_cross_encoder(folder, model, training)
     checkpoint.remove()
-    return curve, kept_of(curve, plan.training.tolerance, untrained=keep_head)
+    return fitted(curve)
 
 
 def kept_of(curve: Sequence[Epoch], tolerance: float, *, untrained: bool) -> Epoch:
@@ -457,18 +468,3 @@ def steps_shown(name: str, progress: Progress) -> Callable[[Step], object]:
         advance(1)
 
     return step
-
-
-def _identity(
-    train: TrainingSet, dev: DevScore, plan: CrossPlan, base: ModelFolder
-) -> dict[str, Any]:
-    # Identities of earlier releases stay what they are.
-    head = {"head": head_digest(Path(plan.model))} if is_cross_encoder(plan.model) else {}
-    return head | {
-        "model": base.name,
-        "weights": base.weights,
-        "max_length": plan.max_length,
-        "settings": asdict(plan.training),
-        "train": train.digest(),
-        "dev": dev.digest(),
-    }

@@ -30,7 +30,7 @@ S = TypeVar("S", STSTask, ClassificationTask)
 
 
 class VectorScore(NamedTuple):
-    """The vectors of one encoder on a set; `extra`, `note` and `details` as in `EncoderScore`."""
+    """The vectors of one encoder on a set; all but two fields are as in `EncoderScore`."""
 
     values: Mapping[str, Value]
     # (seeds, examples); `tested` are the rows of the examples, if not all.
@@ -39,6 +39,7 @@ class VectorScore(NamedTuple):
     details: dict[str, Any]
     note: str = ""
     tested: NDArray[np.int64] | None = None
+    cut: int = 0
 
 
 Compared = Mapping[str, Mapping[str, Score]]
@@ -93,29 +94,29 @@ def _set_scores(
     done = progress(f"{of.name}: vectors", len(of.texts) * len(encoders.names))
     scored: Done | None = None
     scores: dict[str, VectorScore] = {}
-    cut: dict[str, int] = {}
     vectors = encoders.vectors(of.texts, of.fit_on, done)
     for name, one in zip(encoders.names, vectors, strict=True):
         scored = scored or progress(f"{of.name}: {of.stage[0]}", of.stage[1] * len(encoders.names))
-        scores[name] = of.score(one, scored)
-        cut[name] = one.cut
+        scores[name] = of.score(one, scored)._replace(cut=one.cut)
     values = of.compare(scores, baseline, progress)
     facts, examples = of.describe(next(iter(scores.values())).tested)
-    return SetScores(
-        of.name, facts, len(of.texts), examples, tuple(encoder_scores(scores, values, cut))
-    )
+    return SetScores(of.name, facts, len(of.texts), examples, encoder_scores(scores, values))
 
 
-def encoder_scores(
-    scores: Mapping[str, VectorScore],
-    values: Mapping[str, Mapping[str, Score]],
-    cut: Mapping[str, int],
-) -> Iterator[EncoderScore]:
+def encoder_scores(scores: Mapping[str, VectorScore], values: Compared) -> tuple[EncoderScore, ...]:
     """What a result says of each encoder; `values` are by measure."""
-    for name, one in scores.items():
-        compared = {measure: by_encoder[name] for measure, by_encoder in values.items()}
-        examples = one.predictions.mean(axis=0)
-        yield EncoderScore(name, cut[name], compared, one.extra, one.note, one.details, examples)
+    return tuple(
+        EncoderScore(
+            encoder=name,
+            cut=one.cut,
+            values={measure: by_encoder[name] for measure, by_encoder in values.items()},
+            extra=one.extra,
+            note=one.note,
+            details=one.details,
+            examples=one.predictions.mean(axis=0),
+        )
+        for name, one in scores.items()
+    )
 
 
 def _grids(of: ScoredSet, layers: LayerEncoders, progress: Progress) -> Iterator[LayerGrid]:

@@ -225,7 +225,6 @@ def _searched(
         texts = task_texts(task)
         done = progress(f"{task.name}: vectors", len(texts) * len(names))
         found: list[dict[str, VectorScore]] = [{} for _ in shares]
-        cut: dict[str, int] = {}
         vectors = encoders.vectors(texts, done=done)
         for name, fusion, one in zip(names, fusions, vectors, strict=True):
             data = layer_data(task, one, fusion)
@@ -235,8 +234,8 @@ def _searched(
             tried = progress(f"{task.name}: sets of layers", steps)
             for share, scores in zip(shares, found, strict=True):
                 searched = search_transfer(data, search, tried, train_share=share)
-                scores |= dict(zip(_labels(name), searched.values(), strict=True))
-            cut |= dict.fromkeys(_labels(name), one.cut)
+                found_cut = (score._replace(cut=one.cut) for score in searched.values())
+                scores |= dict(zip(_labels(name), found_cut, strict=True))
         for share, scores in zip(shares, found, strict=True):
             count = len(next(layer_divisions(task_classes(task), search, share)).train)
             values = _compared(scores, baseline, settings)
@@ -249,7 +248,7 @@ def _searched(
                     facts={**task_facts(task, tested), "learned from": learned},
                     texts=len(texts),
                     examples=tested_columns(task, tested),
-                    scores=tuple(encoder_scores(scores, values, cut)),
+                    scores=encoder_scores(scores, values),
                     curve=(task.name, count) if varied else None,
                 )
             )

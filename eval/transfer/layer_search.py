@@ -27,7 +27,7 @@ from eval.transfer.protocols import (
     ClassificationData,
     LayerData,
     Outcome,
-    check_jobs,
+    check_classes,
     correctness,
     outcome,
     outer_divisions,
@@ -117,7 +117,7 @@ def layer_divisions(
         raise ConfigError(f"train-share: expected above 0, up to 1, found {train_share}")
     for number, (rows, test) in enumerate(outer_divisions(data, settings.outer, settings.seed)):
         train = rows[: max(2, round(train_share * len(rows)))]
-        check_jobs(data, [Job(train, test, ())])
+        check_classes(data, [train])
         held = int(len(train) * _DEV_SHARE)
         if held < 1:
             raise BadInputError(
@@ -127,7 +127,7 @@ def layer_divisions(
         random = np.random.default_rng([settings.seed, 3, number])
         orders = [random.permutation(train) for _ in range(settings.inner)]
         inner = tuple((order[held:], order[:held]) for order in orders)
-        check_jobs(data, [Job(*part, ()) for part in inner])
+        check_classes(data, [learned for learned, _ in inner])
         yield LayerDivision(train, test, inner)
 
 

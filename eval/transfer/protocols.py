@@ -183,7 +183,7 @@ def run_protocol(
     """Train, choose and test with one seed, which decides folds, divisions and first weights."""
 
     def predict(jobs: Sequence[Job]) -> list[Rows]:
-        check_jobs(data, jobs)
+        check_classes(data, [job.train for job in jobs])
         return classifier.predict(data.features, data.labels, jobs, seed)
 
     if protocol.name == "bert-lc":
@@ -246,17 +246,17 @@ def stratified(
         # A class with fewer examples than folds is missing from some folds.
         warnings.filterwarnings("ignore", message="The least populated class")
         parts = [(rows[a], rows[b]) for a, b in divider.split(labels, labels)]
-    check_jobs(data, [Job(learned, held, ()) for learned, held in parts])
+    check_classes(data, [learned for learned, _ in parts])
     return parts
 
 
-def check_jobs(data: ClassificationData, jobs: Iterable[Job]) -> None:
+def check_classes(data: ClassificationData, trained: Iterable[Rows]) -> None:
     """Refuse training rows that are all of one class."""
-    for job in jobs:
-        labels = data.labels[job.train]
+    for rows in trained:
+        labels = data.labels[rows]
         if (labels == labels[0]).all():
             raise BadInputError(
-                f"{data.name}: {len(job.train)} examples to train on are all of class "
+                f"{data.name}: {len(rows)} examples to train on are all of class "
                 f"{data.classes[labels[0]]!r}: another class has too few examples; add some, or "
                 "train on a larger share"
             )
