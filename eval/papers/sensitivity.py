@@ -97,9 +97,8 @@ class SensitivityInspection(ReportedResult):
 
 def inspect_sensitivity(
     pairs: Path,
-    encoder: str = "",
+    encoder: str,
     *,
-    loading: Loading | None = None,
     progress: Progress = silent,
     notify: Notify = ignore,
     command: str = "",
@@ -112,16 +111,15 @@ def inspect_sensitivity(
             "several windows and start layers are compared, without a head"
         )
     read = read_pairs([pairs])
-    loading = loading or Loading()
     # A window and a start layer that every model allows.
-    model = loading.load(replace(asked, window=1, start_layer=0, head=False))
+    model = Loading().load(replace(asked, window=1, start_layer=0, head=False))
     grid = list(settings_grid(asked, model.depth))
     forms = [replace(asked, window=window, start_layer=start, head=False) for window, start in grid]
     unweighted = dict.fromkeys(section_names(SBERT_WK))
     last = replace(asked, fusion="mean", layers="last", pooling="mean", head=False, **unweighted)
     forms.append(replace(last, special_tokens="keep"))
     task = STSTask(str(pairs), (PairSubset("test", read),))
-    scored = STSSettings(resampling=Resampling(100), loading=replace(loading, cache=None))
+    scored = STSSettings(resampling=Resampling(100))
     found = score_sts([task], list(map(str, forms)), scored, progress=progress).sets[0].scores
     values = [one.values["pearson"].value for one in found]
     by_setting = dict(zip(grid, values[:-1], strict=True))

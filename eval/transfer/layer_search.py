@@ -210,7 +210,7 @@ class _Blocks:
     """One division of single texts, in blocks of layers; `test` is minus the center of `whole`."""
 
     def __init__(self, whole: _Sums, test: Floats, test_targets: Floats, targets: Floats) -> None:
-        self._states, self._width = whole.center.shape
+        self._states = len(whole.center)
         self._rows = len(targets)
         # All vectors sum to zero, so those to train on to minus those to test on.
         mean = -test.sum(axis=0) / self._rows
