@@ -66,12 +66,11 @@ def save_figure(figure: Figure, path: Path) -> None:
     """
     import matplotlib
 
-    settings: dict[str, Any] = {"svg.fonttype": "none", "svg.hashsalt": "layer-retriever"}
     form = path.suffix.lower().removeprefix(".")
     extra = {"Date": None} if form == "svg" else {}
     with (
         whole_file(path, "the figure") as new,
-        matplotlib.rc_context(settings),
+        matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "layer-retriever"}),
         warnings.catch_warnings(),
     ):
         # A character that the font lacks is a box in PNG, and correct in SVG.

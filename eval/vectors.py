@@ -10,7 +10,7 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -204,24 +204,21 @@ def _digest(text: str, query: bool) -> bytes:
 
 
 def _groups(encoders: Sequence[Encoder]) -> list[list[Encoder]]:
-    """The encoders by model and computation; a static encoder is a group by itself."""
+    """The encoders by model and computation, and meta-embeddings by their sources, which read the
+    same of every text; a static encoder is a group by itself.
+    """
     groups: dict[tuple[object, ...], list[Encoder]] = {}
     for place, encoder in enumerate(encoders):
         spec = encoder.spec
-        static = spec.settings.static is not None
-        computed = spec.meaning("backend"), spec.meaning("dtype")
-        key = (place,) if static else _sources(encoder) or (spec.weights, *computed)
+        key: tuple[object, ...] = spec.weights, spec.meaning("backend"), spec.meaning("dtype")
+        if spec.settings.static is not None:
+            key = (place,)
+        else:
+            with suppress(ConfigError):
+                parts = encoder.meta_parts()
+                key = parts.level, *(one.fingerprint for one in parts.sources)
         groups.setdefault(key, []).append(encoder)
     return list(groups.values())
-
-
-def _sources(encoder: Encoder) -> tuple[object, ...]:
-    """What meta-embeddings share that read the same of every text; empty for other encoders."""
-    try:
-        parts = encoder.meta_parts()
-    except ConfigError:
-        return ()
-    return parts.level, *(spec.fingerprint for spec in parts.sources)
 
 
 class _Part:
