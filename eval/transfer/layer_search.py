@@ -56,7 +56,7 @@ def search_transfer(
     train_share: float = 1.0,
 ) -> dict[str, VectorScore]:
     """Choose layers on inner divisions, and test them and the baselines on outer ones."""
-    states, labels = data.hidden_states, data.data.labels
+    states = data.hidden_states
     most = None if settings.max_layers is None else min(settings.max_layers, states)
     subsets = layer_subsets(states, most)
     values = LogisticRegressions("bert-lc").grid(folded=False)
@@ -70,7 +70,7 @@ def search_transfer(
         if len(best) > 1:
             tried = [Job(*part, values) for part in one.inner]
             tests = [_test(data, subsets.layers(place), tried, settings) for place in best]
-            scores = np.array([_accuracy(data, one) for one in tests])
+            scores = np.array([one.correct.mean() for one in tests])
         # Of equal ones the one that the ridge classifier prefers.
         first = int(np.argmax(np.round(scores, 12)))
         choice.append(float(scores[first]))
@@ -81,12 +81,12 @@ def search_transfer(
             layers[name].append(averaged)
             job = Job(one.train, one.test, values)
             outcomes[name].append(_test(data, averaged, [job], settings))
-    accuracies = {name: [_accuracy(data, one) for one in tests] for name, tests in outcomes.items()}
+    accuracies = {name: [float(one.correct.mean()) for one in of] for name, of in outcomes.items()}
     last = float(np.mean(accuracies["last"]))
     found = {}
     for name, tests in outcomes.items():
         accuracy, spread = mean_and_spread(accuracies[name])
-        tested, correct = correctness(labels, tests)
+        tested, correct = correctness(tests)
         found[name] = VectorScore(
             values={ACCURACY: (accuracy, spread)},
             predictions=correct[None],
@@ -137,10 +137,6 @@ def _test(
     classifier = LogisticRegressions("bert-lc")
     found = classifier.predict(data.features(layers), data.data.labels, jobs, settings.seed)
     return outcome(data.data, jobs, found, None)
-
-
-def _accuracy(data: LayerData, outcome: Outcome) -> float:
-    return float((outcome.predicted == data.data.labels[outcome.rows]).mean())
 
 
 def inner_accuracies(

@@ -167,6 +167,7 @@ class Outcome(NamedTuple):
 
     rows: Rows
     predicted: Rows
+    correct: NDArray[np.bool_]
     # The strength of each part, and the mean accuracy by which it was chosen.
     chosen: tuple[float, ...]
     dev: float | None
@@ -275,9 +276,12 @@ def outcome(
 ) -> Outcome:
     """Put the test parts of jobs with one strength each together."""
     known = [np.isin(data.labels[job.test], data.labels[job.train]) for job in jobs]
+    rows = np.concatenate([job.test for job in jobs])
+    predicted = np.concatenate([found[0] for found in predictions])
     return Outcome(
-        np.concatenate([job.test for job in jobs]),
-        np.concatenate([found[0] for found in predictions]),
+        rows,
+        predicted,
+        predicted == data.labels[rows],
         tuple(job.values[0] for job in jobs),
         dev,
         int((~np.concatenate(known)).sum()),
@@ -301,7 +305,7 @@ def score_classification(
     scores = [_seed_score(data, one) for one in outcomes]
     f1s = [one["f1"] for one in scores if one["f1"] is not None]
     f1, f1_spread = mean_and_spread(f1s) if f1s else (None, None)
-    tested, correct = correctness(data.labels, outcomes)
+    tested, correct = correctness(outcomes)
     unseen = sum(one.unseen for one in outcomes)
     notes = unseen_notes(unseen)
     if isinstance(classifier, LogisticRegressions) and classifier.unconverged:
@@ -324,25 +328,22 @@ def effective_seeds(
     return 1 if fixed else seeds
 
 
-def correctness(labels: Rows, outcomes: Sequence[Outcome]) -> tuple[Rows, NDArray[np.float64]]:
+def correctness(outcomes: Sequence[Outcome]) -> tuple[Rows, NDArray[np.float64]]:
     """The rows that were tested, ascending, and the share of correct tests of each."""
     rows = np.concatenate([one.rows for one in outcomes])
-    right = np.concatenate([one.predicted == labels[one.rows] for one in outcomes])
-    times = np.bincount(rows, minlength=len(labels))
-    tested = np.flatnonzero(times)
-    share: NDArray[np.float64] = np.bincount(rows, right, len(labels))[tested] / times[tested]
-    return tested, share
+    tested, place, times = np.unique(rows, return_inverse=True, return_counts=True)
+    right = np.bincount(place, np.concatenate([one.correct for one in outcomes]))
+    return tested, right / times
 
 
 def _seed_score(data: ClassificationData, one: Outcome) -> dict[str, Any]:
-    labels = data.labels[one.rows]
     # Of the second class of pairs in two classes: 1, a paraphrase, in MRPC.
     f1 = None
     if data.pairs and len(data.classes) == 2:
-        found, wanted = one.predicted == 1, labels == 1
+        found, wanted = one.predicted == 1, data.labels[one.rows] == 1
         both = 2 * int((found & wanted).sum())
         f1 = both / max(int(found.sum() + wanted.sum()), 1)
-    accuracy = float((one.predicted == labels).mean())
+    accuracy = float(one.correct.mean())
     return {"accuracy": accuracy, "f1": f1, "dev": one.dev, "chosen": one.chosen}
 
 
