@@ -357,7 +357,6 @@ def _logistic(features: Floats, found: Flags, names: Sequence[str]) -> dict[str,
 
 
 def _share(name: str, flags: Flags) -> dict[str, Any]:
-    """A share and its 95% interval."""
     values = flags.astype(np.float64)
     return {name: float(values.mean()), f"{name}_interval": mean_interval(values, 0.0)}
 

@@ -190,8 +190,12 @@ class SubsetCosines:
 
     def __init__(self, grams: PairGrams, subsets: LayerSubsets, table_bytes: int) -> None:
         hidden_states, largest = subsets.hidden_states, int(subsets.sizes[-1])
-        set_bytes = max(grams.triangles.nbytes // grams.triangles.shape[1], 1)
-        self._low = _low_layers(hidden_states, largest, table_bytes // set_bytes)
+        most = table_bytes // max(grams.triangles.nbytes // grams.triangles.shape[1], 1)
+        # The greatest number of layers with at most so many sets, the empty one too; at least one.
+        low = 1
+        while low < hidden_states and 1 + count_subsets(low + 1, min(low + 1, largest)) <= most:
+            low += 1
+        self._low = low
         self._largest = largest
         self._triangles = grams.triangles
         first, second = np.triu_indices(hidden_states)
@@ -231,14 +235,6 @@ class SubsetCosines:
         masks = high | self._lows[start:sets]
         positions = self._order[np.searchsorted(self._ascending, masks)]
         return positions, _to_cosines(*forms[:, start:])
-
-
-def _low_layers(hidden_states: int, largest: int, most: int) -> int:
-    """The greatest number of layers with at most `most` sets, the empty one too; at least one."""
-    low = 1
-    while low < hidden_states and 1 + count_subsets(low + 1, min(low + 1, largest)) <= most:
-        low += 1
-    return low
 
 
 def _steps(low: int, ends: NDArray[np.int64]) -> list[tuple[slice, slice, int]]:

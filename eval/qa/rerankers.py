@@ -102,26 +102,21 @@ class FittedReranker:
         table = Table(("epoch", "seeds", "loss", "dev AP"), tuple(rows))
         best = percent(*mean_and_spread([one.curve[one.best].dev for one in self.trained]))
         before = self.trained[0].curve[0].dev
-        return "\n".join(
-            [
-                *table_lines(table),
-                f"dev AP {best} at the best epochs; {percent(before)} before training",
-                f"{self.folder}: seed {self.best}, after epoch {self.trained[self.best].best}",
-                *([] if self.trial is None else [self._use()]),
-            ]
-        )
-
-    def _use(self) -> str:
-        """Whether the head may be used as a query map."""
-        found = self.trial or {}
-        one = found["difference"]
-        shown = "and --query-map takes it" if found["better"] else "so --query-map refuses it"
-        return (
-            f"as a query map: {DEV_MEASURE} {percent(found['mapped'])}, without "
-            f"{percent(found['plain'])}, over the whole corpus on {found['questions']:,} "
-            f"held-out questions; {100 * one['value']:+.2f} "
-            f"({interval(one['low'], one['high'], sign='+')}), p = {one['p']:.4f}, {shown}"
-        )
+        lines = [
+            *table_lines(table),
+            f"dev AP {best} at the best epochs; {percent(before)} before training",
+            f"{self.folder}: seed {self.best}, after epoch {self.trained[self.best].best}",
+        ]
+        if (found := self.trial) is not None:
+            one = found["difference"]
+            shown = "and --query-map takes it" if found["better"] else "so --query-map refuses it"
+            lines.append(
+                f"as a query map: {DEV_MEASURE} {percent(found['mapped'])}, without "
+                f"{percent(found['plain'])}, over the whole corpus on {found['questions']:,} "
+                f"held-out questions; {100 * one['value']:+.2f} "
+                f"({interval(one['low'], one['high'], sign='+')}), p = {one['p']:.4f}, {shown}"
+            )
+        return "\n".join(lines)
 
     def figure(self) -> Figure:
         """The learning curves."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -102,7 +102,7 @@ class SentenceResult(ReportedResult):
 
     def report(self) -> Report:
         """The result for a reader, with the values of examples as files."""
-        remarks = tuple(_remarks(self))
+        remarks, names = tuple(_remarks(self)), FileNames()
         brief = {
             of.name: "; ".join(f"{name} {text}" for name, text in of.facts.items())
             for of in self.sets
@@ -133,7 +133,10 @@ class SentenceResult(ReportedResult):
             },
             command=self.command,
             environment=environment(self.device),
-            files=_example_files(self),
+            files={
+                f"examples.{names.claim(one.name, ['.csv'])[0]}": partial(_examples, one)
+                for one in self.sets
+            },
             figures=sentence_figures(self),
         )
 
@@ -246,14 +249,6 @@ def _grid_data(grid: LayerGrid) -> dict[str, object]:
         "values": grid.values.tolist(),
         "spread": None if grid.spread is None else grid.spread.tolist(),
         "best": {"hidden_state": layer, "pooling": pooling},
-    }
-
-
-def _example_files(result: SentenceResult) -> dict[str, Callable[[], Iterable[str]]]:
-    names = FileNames()
-    return {
-        f"examples.{names.claim(one.name, ['.csv'])[0]}": partial(_examples, one)
-        for one in result.sets
     }
 
 

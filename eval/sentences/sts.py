@@ -144,8 +144,6 @@ def pair_cosines(pairs: ScoredPairs, vectors: TextVectors) -> Floats:
 
 
 def _scored_test(task: STSTask, settings: STSSettings) -> ScoredSet:
-    """A test, scored by cosines or by the supervised protocol."""
-
     def score(vectors: TextVectors, done: Done) -> VectorScore:
         if settings.supervised is None:
             found = sts_correlations(task, vectors, settings.aggregation)
