@@ -80,9 +80,11 @@ class Correlation:
 
     def __call__(self, cosines: Floats) -> Floats:
         """(rows, pairs) cosines, which may be overwritten, to (rows,) correlations."""
-        if self.name == "pearson":
-            return self._pearson(cosines)
-        return self._spearman(cosines)
+        if self.name == "spearman":
+            return self._spearman(cosines)
+        cosines -= cosines.mean(axis=1, keepdims=True)
+        spread = np.einsum("ij,ij->i", cosines, cosines)
+        return _ratio(cosines @ self._centered, spread, self._spread)
 
     def resampled(self, cosines: Floats, weights: Floats) -> Floats:
         """(resamples, rows) correlations; weights (resamples, pairs) count the draws of pairs."""
@@ -95,11 +97,6 @@ class Correlation:
         else:
             values = [_weighted_pearson(weights, row, self._gold) for row in cosines]
         return np.stack(values, axis=1)
-
-    def _pearson(self, cosines: Floats) -> Floats:
-        cosines -= cosines.mean(axis=1, keepdims=True)
-        spread = np.einsum("ij,ij->i", cosines, cosines)
-        return _ratio(cosines @ self._centered, spread, self._spread)
 
     def _spearman(self, cosines: Floats) -> Floats:
         bits = int(self._doubled.max()).bit_length()

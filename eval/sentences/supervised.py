@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,7 +126,11 @@ def _train(
         for _ in range(settings.look):
             for places, real in epoch_batches(rows, settings.batch, randoms):
                 logits = torch.baddbmm(bias, x[places], weight)
-                losses = _loss(logits, y[places], settings.loss)
+                if settings.loss == "mse":
+                    losses = ((torch.softmax(logits, dim=-1) - y[places]) ** 2).mean(dim=-1)
+                else:
+                    # The entropy of the target, which no weight changes, is left out.
+                    losses = -(y[places] * torch.log_softmax(logits, dim=-1)).sum(dim=-1)
                 optimizer.zero_grad()
                 torch.autograd.backward(((losses * real).sum(dim=1) / real.sum(dim=1)).sum())
                 optimizer.step()
@@ -142,17 +146,6 @@ def _train(
         if (fruitless > settings.patience).all():
             break
     return predictions, best
-
-
-def _loss(logits: torch.Tensor, targets: torch.Tensor, loss: Literal["kl", "mse"]) -> torch.Tensor:
-    """(models, pairs): the divergence or the squared error of each pair's shares."""
-    import torch
-
-    if loss == "mse":
-        squares: torch.Tensor = ((torch.softmax(logits, dim=-1) - targets) ** 2).mean(dim=-1)
-        return squares
-    # The entropy of the target, which no weight changes, is left out.
-    return -(targets * torch.log_softmax(logits, dim=-1)).sum(dim=-1)
 
 
 # What the training of many small models side by side needs: each has its own rows of a shared
