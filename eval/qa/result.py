@@ -84,14 +84,11 @@ class SystemResult:
 
     def run(self, seed: int = 0) -> dict[str, list[tuple[str, float]]]:
         """The ranking of one seed, as `write_run` takes it: equal scores by descending id."""
-        scores = self.scores[seed].tolist()
-        ranked, start = {}, 0
+        scores, ranked = iter(self.scores[seed].tolist()), {}
         for pool in self.pools:
-            stop = start + len(pool.candidates)
-            found = zip(scores[start:stop], pool.candidates, strict=True)
-            if pool.candidates:
-                ranked[pool.id] = [(id_, score) for score, id_ in sorted(found, reverse=True)]
-            start = stop
+            found = sorted([(next(scores), id_) for id_ in pool.candidates], reverse=True)
+            if found:
+                ranked[pool.id] = [(id_, score) for score, id_ in found]
         return ranked
 
 
