@@ -67,24 +67,23 @@ class LogisticRegressions:
         seed: int,
     ) -> list[Rows]:
         """The classes of each job, (values, test rows); all jobs have as many values."""
+        return [self._predict(features, labels, job, seed) for job in jobs]
+
+    def _predict(self, features: NDArray[np.float32], labels: Rows, job: Job, seed: int) -> Rows:
         from sklearn.exceptions import ConvergenceWarning
 
-        predictions = []
-        for job in jobs:
-            train, test, known = features[job.train], features[job.test], labels[job.train]
-            if self.recipe == "scaled":
-                scaling = scaling_of(train)
-                train, test = scaling(train), scaling(test)
-            model = self._model(seed)
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always", ConvergenceWarning)
-                found = [
-                    model.set_params(C=value).fit(train, known).predict(test)
-                    for value in job.values
-                ]
-            self.unconverged += sum(issubclass(one.category, ConvergenceWarning) for one in caught)
-            predictions.append(np.stack(found))
-        return predictions
+        train, test = features[job.train], features[job.test]
+        if self.recipe == "scaled":
+            scaling = scaling_of(train)
+            train, test = scaling(train), scaling(test)
+        model = self._model(seed)
+        found = np.zeros((len(job.values), len(job.test)), np.int64)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", ConvergenceWarning)
+            for place, value in enumerate(job.values):
+                found[place] = model.set_params(C=value).fit(train, labels[job.train]).predict(test)
+        self.unconverged += sum(issubclass(one.category, ConvergenceWarning) for one in caught)
+        return found
 
     def _model(self, seed: int) -> LogisticRegression:
         from sklearn.linear_model import LogisticRegression
