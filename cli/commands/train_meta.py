@@ -29,7 +29,7 @@ from retriever.encoders.meta.settings import MetaSettings, Method, UnsupSettings
 
 if TYPE_CHECKING:
     from eval import ScoredPairs
-    from retriever.encoders.meta.attention_fitting import MetaEpoch
+    from retriever.encoders.meta.attention import MetaEpoch
 
 
 _ATTENTION = ("weights", "epochs", "patience", "learning_rate", "weight_decay")

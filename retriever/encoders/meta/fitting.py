@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from indexes import storage_errors
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.given import GivenModel
-from retriever.encoders.meta.attention_fitting import (
+from retriever.encoders.meta.attention import (
     Batch,
     History,
     MetaEpoch,

@@ -13,13 +13,14 @@ import torch
 
 from retriever.encoders.meta.attention import (
     AttentionModel,
+    ScoredPairs,
     Words,
+    fit_attention,
     orthogonality,
     pair_means,
     pool,
     unsup_loss,
 )
-from retriever.encoders.meta.attention_fitting import ScoredPairs, fit_attention
 from retriever.encoders.meta.settings import UnsupSettings
 from retriever.encoders.meta.sources import WordBatch
 from retriever.errors import BadInputError, ConfigError
