@@ -106,12 +106,64 @@ def trailing_numbers(line: bytes) -> int:
     return len(fields)
 
 
-@dataclass(frozen=True, slots=True)
 class WordVectors:
-    """Distinct words in the order of the file, and (words, dimensions) float32, finite."""
+    """Distinct `words` in the order of the file, and (words, dimensions) float32 `vectors`, finite.
 
-    words: list[str]
-    vectors: NDArray[np.float32]
+    While they are read, the array grows in place.
+    """
+
+    def __init__(self, name: str, layout: Layout) -> None:
+        self.name = name
+        self._layout = layout
+        # A header may promise more words than there are.
+        self.vectors = np.empty((1, layout.dimensions), np.float32)
+        self._rows: dict[str, int] = {}
+        self.entries = 0
+
+    def add(self, word: bytes, vector: NDArray[np.float32], where: str) -> None:
+        """Append an entry, unless its word is there already or one that no text can have."""
+        # A dot product is one fast call, and finite only if all numbers are (overflow aside).
+        if not np.isfinite(np.dot(vector, vector)) and not np.isfinite(vector).all():
+            raise SourceError(
+                f"{where}: expected finite numbers, found {vector[~np.isfinite(vector)][0]}; "
+                "remove the entry or download the file again"
+            )
+        self.entries += 1
+        try:
+            text = word.strip(_SPACE).decode()
+        except UnicodeDecodeError:
+            return
+        # Some files have a vector for white space.
+        if "\n" in text or not text.strip():
+            return
+        row = len(self._rows)
+        if self._rows.setdefault(text, row) != row:
+            return
+        if row == len(self.vectors):
+            self._resize(int(row * _GROWTH) + 1)
+        self.vectors[row] = vector
+
+    def finish(self) -> None:
+        """Check what was read, and free what is not filled."""
+        count = self._layout.count
+        if count is not None and self.entries != count:
+            raise SourceError(
+                f"{self.name}: expected {count:,} words as its first line says, found "
+                f"{'more' if self.entries > count else format(self.entries, ',')}; the file is not "
+                "complete or was altered: download it again"
+            )
+        if not self._rows:
+            raise SourceError(f"{self.name}: holds no word with a vector; name another file")
+        self._resize(len(self._rows))
+
+    @property
+    def words(self) -> list[str]:
+        """The words in the order of the file."""
+        return list(self._rows)
+
+    def _resize(self, rows: int) -> None:
+        # In place, so that there are never two copies; no caller holds the array.
+        self.vectors.resize((rows, self._layout.dimensions), refcheck=False)
 
 
 def read_word_vectors(path: Path) -> WordVectors:
@@ -119,14 +171,15 @@ def read_word_vectors(path: Path) -> WordVectors:
     name = str(path)
     with bytes_of(path, name, Meter()) as stream:
         layout = read_layout(stream.read(HEAD), name)
-    table = _Table(name, layout)
+    table = WordVectors(name, layout)
     with bytes_of(path, name, Meter()) as stream:
         stream.read(layout.header)
         if layout.format == "word2vec-binary":
             _read_binary(stream, table, layout)
         else:
             _read_text(stream, table, layout)
-    return table.finished()
+    table.finish()
+    return table
 
 
 def read_word_counts(path: Path) -> dict[str, float]:
@@ -154,60 +207,7 @@ def read_word_counts(path: Path) -> dict[str, float]:
     return kept
 
 
-class _Table:
-    """Words and vectors as they come, in an array that grows in place."""
-
-    def __init__(self, name: str, layout: Layout) -> None:
-        self.name = name
-        self._layout = layout
-        # A header may promise more words than there are.
-        self._vectors = np.empty((1, layout.dimensions), np.float32)
-        self._rows: dict[str, int] = {}
-        self.entries = 0
-
-    def add(self, word: bytes, vector: NDArray[np.float32], where: str) -> None:
-        """Append an entry, unless its word is there already or one that no text can have."""
-        # A dot product is one fast call, and finite only if all numbers are (overflow aside).
-        if not np.isfinite(np.dot(vector, vector)) and not np.isfinite(vector).all():
-            raise SourceError(
-                f"{where}: expected finite numbers, found {vector[~np.isfinite(vector)][0]}; "
-                "remove the entry or download the file again"
-            )
-        self.entries += 1
-        try:
-            text = word.strip(_SPACE).decode()
-        except UnicodeDecodeError:
-            return
-        # Some files have a vector for white space.
-        if "\n" in text or not text.strip():
-            return
-        row = len(self._rows)
-        if self._rows.setdefault(text, row) != row:
-            return
-        if row == len(self._vectors):
-            self._resize(int(row * _GROWTH) + 1)
-        self._vectors[row] = vector
-
-    def finished(self) -> WordVectors:
-        """What was read."""
-        count = self._layout.count
-        if count is not None and self.entries != count:
-            raise SourceError(
-                f"{self.name}: expected {count:,} words as its first line says, found "
-                f"{'more' if self.entries > count else format(self.entries, ',')}; the file is not "
-                "complete or was altered: download it again"
-            )
-        if not self._rows:
-            raise SourceError(f"{self.name}: holds no word with a vector; name another file")
-        self._resize(len(self._rows))
-        return WordVectors(list(self._rows), self._vectors)
-
-    def _resize(self, rows: int) -> None:
-        # In place, so that there are never two copies; no caller holds the array.
-        self._vectors.resize((rows, self._layout.dimensions), refcheck=False)
-
-
-def _read_text(stream: BinaryIO, table: _Table, layout: Layout) -> None:
+def _read_text(stream: BinaryIO, table: WordVectors, layout: Layout) -> None:
     for number, line in enumerate(stream, start=2 if layout.header else 1):
         if not line.strip():
             continue
@@ -259,7 +259,7 @@ def _found(line: bytes) -> str:
     return str(count) if count == fields else f"{count} at the end of {fields + 1} fields"
 
 
-def _read_binary(stream: BinaryIO, table: _Table, layout: Layout) -> None:
+def _read_binary(stream: BinaryIO, table: WordVectors, layout: Layout) -> None:
     width = 4 * layout.dimensions
     buffer, start = b"", 0
     for entry in range(1, (layout.count or 0) + 1):

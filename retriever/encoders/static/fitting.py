@@ -68,7 +68,16 @@ def fit_lsa(
     that were read since its last call.
     """
     require_extra("sentences", "LSA", "sklearn")
-    counts, sample, seen, total = _read_corpus(texts, settings, done)
+    # In how many texts each word is, and a sample of texts.
+    counts, total = Counter[str](), 0
+    drawn = Reservoir[str](settings.sample, settings.seed)
+    for text in texts:
+        words = lsa_words(text)
+        counts.update(set(words))
+        drawn.add(text)
+        total += len(words)
+        done(1, len(words))
+    sample, seen = drawn.items, drawn.seen
     most = settings.max_df * seen
     kept = [word for word, count in counts.items() if settings.min_df <= count <= most]
     # The most frequent first; of equally frequent words, in alphabetical order.
@@ -100,21 +109,6 @@ def fit_lsa(
 def lsa_words(text: str) -> list[str]:
     """The words of a text, in order."""
     return [word.lower() for word in _WORD.findall(text)][:WINDOW]
-
-
-def _read_corpus(
-    texts: Iterable[str], settings: LSASettings, done: Done
-) -> tuple[Counter[str], list[str], int, int]:
-    """In how many texts each word is, a sample of texts, and the numbers of texts and of words."""
-    counts, total = Counter[str](), 0
-    sample = Reservoir[str](settings.sample, settings.seed)
-    for text in texts:
-        words = lsa_words(text)
-        counts.update(set(words))
-        sample.add(text)
-        total += len(words)
-        done(1, len(words))
-    return counts, sample.items, sample.seen, total
 
 
 def _components(
