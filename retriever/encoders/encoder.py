@@ -375,12 +375,13 @@ class Encoder:
             yield rows, found
 
     def _meta(self) -> MetaModel:
-        model = self._model.as_meta()
-        if model is None:
+        from retriever.encoders.meta.model import MetaModel
+
+        if not isinstance(self._model, MetaModel):
             raise ConfigError(
                 f"{self.spec}: expected a meta-embedding, which `retriever train meta` makes"
             )
-        return model
+        return self._model
 
     def _transformer(self) -> TransformerModel:
         model = self._model.in_torch()

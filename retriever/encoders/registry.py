@@ -22,7 +22,6 @@ from retriever.encoders.spec import EncoderSpec, TextEncoder
 from retriever.errors import ConfigError
 
 if TYPE_CHECKING:
-    from retriever.encoders.meta.model import MetaModel
     from retriever.encoders.model_folders import ModelFolder
     from retriever.encoders.settings import Dtype
     from retriever.encoders.transformer.backbone import Backbone
@@ -99,10 +98,6 @@ class EncoderModel(ABC):
         """The same model in torch; None if it is no transformer."""
         return None
 
-    def as_meta(self) -> MetaModel | None:
-        """Itself if it is a meta-embedding."""
-        return None
-
 
 @dataclass(frozen=True, slots=True)
 class SizedText:
@@ -140,11 +135,6 @@ class Kind(NamedTuple):
     require_asked: Callable[[str, str | None], None] = lambda stored, asked: None
 
 
-def is_ready_file(model: str) -> bool:
-    """Whether a model is a NumPy file of ready vectors."""
-    return model.endswith(".npy")
-
-
 def is_url(model: str | None) -> bool:
     """Whether a model is behind a URL."""
     return re.match(r"https?://", model or "") is not None
@@ -173,7 +163,7 @@ def _is_static(asked: EncoderSettings) -> bool:
 
 # The first kind that matches is an encoder's.
 _KINDS: tuple[tuple[Callable[[EncoderSettings], bool], str], ...] = (
-    (lambda asked: is_ready_file(asked.model or ""), "retriever.encoders.given"),
+    (lambda asked: (asked.model or "").endswith(".npy"), "retriever.encoders.given"),
     (lambda asked: is_url(asked.model), "retriever.encoders.remote"),
     (lambda asked: is_meta_folder(asked.model or ""), "retriever.encoders.meta.model"),
     (_is_static, "retriever.encoders.static.model"),

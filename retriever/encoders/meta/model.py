@@ -157,13 +157,6 @@ def read_folder(folder: Path) -> MetaParts:
     return parts
 
 
-def _source(spec: EncoderSpec, folder: Path) -> dict[str, Any]:
-    place = None
-    if os.path.exists(spec.model):
-        place = os.path.relpath(os.path.abspath(spec.model), folder.resolve().parent)
-    return {**spec.to_json(), "fingerprint": spec.fingerprint, "place": place}
-
-
 def _tensors(projection: Projection) -> dict[str, Floats]:
     named = {f"matrix.{number}": one for number, one in enumerate(projection.matrices)}
     named |= {f"mean.{number}": one for number, one in enumerate(projection.means)}
@@ -219,16 +212,22 @@ class MetaModel(EncoderModel):
     def save(self, folder: Path) -> None:
         """Write map and names of the sources into a folder, which appears complete or not."""
         FORM.check_target(folder)
-        parts = self.parts
+        parts, sources = self.parts, []
+        for spec in parts.sources:
+            place = None
+            if os.path.exists(spec.model):
+                place = os.path.relpath(os.path.abspath(spec.model), folder.resolve().parent)
+            facts = {"fingerprint": spec.fingerprint, "place": place}
+            sources.append({**spec.to_json(), **facts})
         settings = {
             "format": FORM.version,
             "method": parts.method,
             "level": parts.level,
             "pooling": parts.pooling,
-            "sources": [_source(spec, folder) for spec in parts.sources],
+            "sources": sources,
             "parameters": dict(parts.parameters),
             "provenance": dict(parts.provenance),
-            "weights": parts.identity(),
+            "weights": self.weights,
         }
         with whole_folder(folder) as new:
             FORM.write_arrays(new, _tensors(parts.projection))
@@ -250,10 +249,6 @@ class MetaModel(EncoderModel):
             )
         settings = plain_settings(asked, max_length=window)
         return EncoderSpec(settings, self.weights, self.dimensions)
-
-    def as_meta(self) -> MetaModel:
-        """Itself."""
-        return self
 
     def tokenize(
         self, texts: Sequence[str], max_length: int | None = None, *, query: bool = False
