@@ -48,7 +48,11 @@ class ReadyModel(EncoderModel):
         self._vectors = _open_vectors(self._path)
         self.dimensions = int(self._vectors.shape[1])
         self._rows = self._read_texts()
-        self.weights = _digest(self._path, self._texts)
+        digest = hashlib.sha256()
+        for one in (self._path, self._texts):
+            with one.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+        self.weights = digest.hexdigest()
 
     def tokenize(
         self, texts: Sequence[str], max_length: int | None = None, *, query: bool = False
@@ -118,6 +122,7 @@ class ReadyModel(EncoderModel):
 
 
 def _open_vectors(path: Path) -> NDArray[np.floating]:
+    found: NDArray[np.floating]
     try:
         found = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
@@ -129,16 +134,7 @@ def _open_vectors(path: Path) -> NDArray[np.floating]:
             f"{path}: expected (texts, dimensions) floating point numbers, found an array of shape "
             f"{found.shape} and type {found.dtype}"
         )
-    vectors: NDArray[np.floating] = found
-    return vectors
-
-
-def _digest(*paths: Path) -> str:
-    digest = hashlib.sha256()
-    for path in paths:
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()
+    return found
 
 
 def _load(asked: EncoderSettings, _: LoadContext) -> tuple[EncoderSpec, ReadyModel]:
