@@ -175,13 +175,14 @@ class Moments:
 
 def concatenation(widths: Sequence[int]) -> Projection:
     """CONC: the sources' vectors one after the other (Eqs. 11, 12)."""
-    starts = np.cumsum([0, *widths])
-    matrices = []
-    for start, width in zip(starts[:-1].tolist(), widths, strict=True):
-        matrix = np.zeros((int(starts[-1]), width), np.float32)
-        matrix[start : start + width] = np.eye(width, dtype=np.float32)
-        matrices.append(matrix)
-    return _plain(matrices, widths)
+    starts = np.cumsum([0, *widths]).tolist()
+    return _plain(
+        [
+            np.eye(starts[-1], width, -start, dtype=np.float32)
+            for start, width in zip(starts[:-1], widths, strict=True)
+        ],
+        widths,
+    )
 
 
 def average(widths: Sequence[int]) -> Projection:

@@ -219,14 +219,10 @@ class Sources:
         self, texts: Sequence[str], max_length: int | None = None, *, query: bool = False
     ) -> list[MetaPieces]:
         """The pieces of each text by every source; cut at `max_length` if given."""
-        found = self._read(texts, query)
-        if max_length is None:
-            return found
-        long = [row for row, one in enumerate(found) if len(one) > max_length]
-        shorter = [self._cut(found[row], max_length) for row in long]
-        for row, one in zip(long, shorter, strict=True):
-            found[row] = one
-        return found
+        return [
+            one if max_length is None or len(one) <= max_length else self._cut(one, max_length)
+            for one in self._read(texts, query)
+        ]
 
     def piece_offsets(self, text: str) -> list[Span]:
         """(start, stop) of each piece of the source that has the most pieces of a text."""
@@ -239,17 +235,15 @@ class Sources:
         A row is a word, or at the level of sentences a text. Sources that share a backbone share
         one forward pass.
         """
-        if self.level == "sentence":
-            found = [
-                source.texts([one.readings[reader] for one in batch])
-                for source, reader in zip(self._sources, self._reader_of, strict=True)
-            ]
-            return tuple(map(scale_to_unit, found)), np.arange(len(batch))
-        counts = np.array([len(one.spans) for one in batch], np.int64)
+        words = self.level == "word"
+        counts = np.array([len(one.spans) if words else 1 for one in batch], np.int64)
         found = []
         for source, reader in zip(self._sources, self._reader_of, strict=True):
             pieces = [one.readings[reader] for one in batch]
-            found.append(source.words(pieces, [b.aligned[reader] for b in batch], counts))
+            if words:
+                found.append(source.words(pieces, [b.aligned[reader] for b in batch], counts))
+            else:
+                found.append(source.texts(pieces))
         return tuple(map(scale_to_unit, found)), np.repeat(np.arange(len(batch)), counts)
 
     def _read(self, texts: Sequence[str], query: bool) -> list[MetaPieces]:
