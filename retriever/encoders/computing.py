@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -142,6 +142,15 @@ def filled_batches(pieces: Sequence[Any], limit: int) -> Iterator[NDArray[np.int
     filled = np.flatnonzero(lengths)
     for batch in token_batches(lengths[filled], limit):
         yield filled[batch]
+
+
+def in_parts(lengths: Sequence[int], compute: Callable[[NDArray[np.int64]], Array]) -> Array:
+    """What `compute` gives for the rows of texts of like length, in the order of the texts."""
+    import torch
+
+    parts = list(token_batches(lengths, TRAINING_PIECES))
+    found = torch.cat([compute(rows) for rows in parts])
+    return found[torch.from_numpy(np.argsort(np.concatenate(parts)))]
 
 
 def scale_to_unit(vectors: NDArray[Floating]) -> NDArray[Floating]:

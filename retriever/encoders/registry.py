@@ -111,6 +111,14 @@ class SizedText:
         return self.pieces
 
 
+def after_prompt(offsets: Sequence[Span], prompt: int) -> list[Span]:
+    """Offsets in the text after a prompt of so many characters; (0, 0) for pieces of the prompt."""
+    return [
+        (max(start - prompt, 0), stop - prompt) if stop > prompt else (0, 0)
+        for start, stop in offsets
+    ]
+
+
 class LoadContext(NamedTuple):
     """Where and with what an encoder is loaded."""
 

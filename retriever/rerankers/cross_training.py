@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from retriever.encoders.computing import TRAINING_PIECES, token_batches
+from retriever.encoders.computing import in_parts
 from retriever.rerankers.cross import CrossEncoder
 from retriever.training.checkpoint import Checkpoint
 from retriever.training.loop import Epoch, Step, Task, fine_tune, seeded, silent, uses_bfloat16
@@ -111,13 +111,11 @@ class _CrossTask(Task[TripleBatch]):
 
     def _scores(self, batch: TripleBatch) -> torch.Tensor:
         """The score of each pair, computed in parts of like length."""
-        import torch
-
         pairs = self._model.backbone.tokenize_pairs(
             [self._data.questions[row] for row in batch.question],
             [self._data.passages[row] for row in batch.passage],
             self._model.max_length,
         )
-        parts = list(token_batches([len(ids) for ids in pairs.ids], TRAINING_PIECES))
-        scores = torch.cat([self._model.forward(pairs, rows) for rows in parts])
-        return scores[torch.from_numpy(np.argsort(np.concatenate(parts)))]
+        lengths = [len(ids) for ids in pairs.ids]
+        scores: torch.Tensor = in_parts(lengths, lambda rows: self._model.forward(pairs, rows))
+        return scores

@@ -25,13 +25,14 @@ from indexes import whole_folder
 from retriever.encoders.given import GivenModel
 from retriever.encoders.meta.linear import Floats, Projection, contributions, pooled
 from retriever.encoders.meta.settings import Level, Method, WordPooling
-from retriever.encoders.meta.sources import MetaPieces, Source, Sources, Span
+from retriever.encoders.meta.sources import MetaPieces, Source, Sources
 from retriever.encoders.model_folders import FolderForm, array_digest
 from retriever.encoders.registry import (
     META_FILE,
     EncoderModel,
     Kind,
     LoadContext,
+    Span,
     is_url,
     kind_of,
     plain_settings,

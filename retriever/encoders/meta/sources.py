@@ -22,11 +22,10 @@ from retriever.documents.analyzer import word_pattern
 from retriever.encoders.computing import scale_to_unit
 from retriever.encoders.meta.linear import Floats, Integers
 from retriever.encoders.meta.settings import Level
-from retriever.encoders.registry import EncoderModel
+from retriever.encoders.registry import EncoderModel, Span, after_prompt
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError
 
-Span = tuple[int, int]
 _RUN = re.compile(r"\S+")
 # Bounds the memory of one batch's vectors of words, to about 50 MB for each source.
 _BATCH_PIECES = 16384
@@ -141,7 +140,9 @@ class Source:
         prompt = (settings.query_prompt if query else settings.passage_prompt) or ""
         prompted = [prompt + text for text in texts]
         pieces, offsets = self.model.tokenize_with_offsets(prompted, query=query)
-        return list(pieces), _after(prompt, offsets)
+        if prompt:
+            offsets = [after_prompt(row, len(prompt)) for row in offsets]
+        return list(pieces), offsets
 
     def words(
         self, pieces: Sequence[Any], aligned: Sequence[Alignment], counts: Integers
@@ -288,17 +289,6 @@ class Sources:
             sizes.append(len(pieces))
             found.append([span for span in offsets if span[0] < span[1]])
         return sizes, found
-
-
-def _after(prompt: str, offsets: list[list[Span]]) -> list[list[Span]]:
-    """Offsets in the text after its prompt."""
-    if not prompt:
-        return offsets
-    size = len(prompt)
-    return [
-        [(max(start - size, 0), stop - size) if stop > size else (0, 0) for start, stop in row]
-        for row in offsets
-    ]
 
 
 def _joined(parts: Sequence[Integers]) -> Integers:

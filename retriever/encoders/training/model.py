@@ -16,6 +16,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes import whole_folder
-from retriever.encoders.computing import TRAINING_PIECES, scale_to_unit, token_batches
+from retriever.encoders.computing import in_parts, scale_to_unit
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.model_folders import ModelFolder, find_model, read_json
 from retriever.encoders.registry import LoadContext, kind_of
@@ -181,17 +182,14 @@ class TrainableEncoder:
         from torch.utils.checkpoint import checkpoint
 
         lengths = [len(ids) for ids in pieces]
-        parts = list(token_batches(lengths, TRAINING_PIECES))
         size = sum(lengths) * self.backbone.depth * self.backbone.width
-        again = torch.is_grad_enabled() and size > _MOST_STATES
-        found = []
-        for rows in parts:
-            part = [pieces[row] for row in rows]
-            if again:
-                found.append(checkpoint(self._model.forward, part, use_reentrant=False))
-            else:
-                found.append(self._model.forward(part))
-        return torch.cat(found)[torch.from_numpy(np.argsort(np.concatenate(parts)))]
+        forward: Any = self._model.forward
+        if torch.is_grad_enabled() and size > _MOST_STATES:
+            forward = partial(checkpoint, forward, use_reentrant=False)
+        vectors: torch.Tensor = in_parts(
+            lengths, lambda rows: forward([pieces[row] for row in rows])
+        )
+        return vectors
 
     def encode(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
         """(texts, dimensions) float32 of length 1, without dropout; long texts are cut."""

@@ -264,11 +264,11 @@ class _RankingTask(Task[TripleBatch]):
         """The loss of each relevant passage, or of each triple."""
         import torch
 
+        if not self._in_batch and not len(batch.positive):
+            return None
         # Each text is encoded once.
         questions, question = np.unique(batch.question, return_inverse=True)
         passages, passage = np.unique(batch.passage, return_inverse=True)
-        if not self._in_batch and not len(batch.positive):
-            return None
         u, v = self._vectors(questions, passages)
         if not self._in_batch:
             cosines = (u[torch.from_numpy(question)] * v[torch.from_numpy(passage)]).sum(dim=1)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from retriever.encoders.computing import ACCELERATOR_PIECES, way
 from retriever.encoders.fusion.pooling import Fuser, Pieces
 from retriever.encoders.model_folders import ModelFolder, Projection
-from retriever.encoders.registry import Batches, Span
+from retriever.encoders.registry import Batches, Span, after_prompt
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.transformer.backbone import Backbone, Batch
 from retriever.encoders.transformer.word_pieces import PieceModel
@@ -106,6 +106,7 @@ class TransformerModel(PieceModel):
         self.computed = {way(settings.number_format, "torch")}
         self._settings = settings
         self._fuser = fuser
+        self._layers = fuser.layers
         special = backbone.special
         for name, place in (("cls", special.cls), ("sep", special.sep)):
             if settings.pooling == name and place is None:
@@ -117,7 +118,7 @@ class TransformerModel(PieceModel):
         self._head, self.dimensions = _make_head(backbone, folder, settings, width)
         if str(backbone.device) != "cpu":
             self.batch_pieces = ACCELERATOR_PIECES
-        backbone.want(self.layers)
+        backbone.want(self._layers)
 
     def in_torch(self) -> TransformerModel:
         """Itself."""
@@ -142,21 +143,16 @@ class TransformerModel(PieceModel):
         places = self._pieces(batch)
         if self._settings.fusion == "sbert-wk":
             states: list[torch.Tensor] = []
-            self.backbone.run(batch, self.layers, lambda _, state: states.append(state))
+            self.backbone.run(batch, self._layers, lambda _, state: states.append(state))
             vectors = self._fuser.vectors(states, places)
         else:
-            vectors = self._fuser.fuse(self._pooled(batch, places, self.layers))
+            vectors = self._fuser.fuse(self._pooled(batch, places, self._layers))
         return self._headed(vectors)
 
     def _headed(self, vectors: torch.Tensor) -> torch.Tensor:
         for layer in self._head:
             vectors = layer(vectors)
         return vectors
-
-    @property
-    def layers(self) -> tuple[int, ...]:
-        """The hidden states that are read, ascending and without repetition."""
-        return self._fuser.layers
 
     def piece_batches(self, pieces: Sequence[Sequence[int]]) -> Batches:
         """The vector of every piece, its layers averaged or concatenated, in one batch."""
@@ -165,7 +161,7 @@ class TransformerModel(PieceModel):
         states: dict[int, torch.Tensor] = {}
         with torch.inference_mode():
             batch = self.backbone.batch(pieces)
-            self.backbone.run(batch, self.layers, states.__setitem__)
+            self.backbone.run(batch, self._layers, states.__setitem__)
             fused = self._fuser.fuse({layer: one.float() for layer, one in states.items()})
             yield np.arange(len(pieces)), fused.cpu().numpy()
 
@@ -222,11 +218,7 @@ class TransformerModel(PieceModel):
         released = self._settings.wk_preset == "released"
         cut = len(offsets) + special.before + special.after > pieces
         room = pieces - special.before - (0 if cut and released else special.after)
-        inside = [
-            (max(start - prompt, 0), stop - prompt) if stop > prompt else (0, 0)
-            for start, stop in offsets[:room]
-        ]
-        spans = [(0, 0)] * special.before + inside
+        spans = [(0, 0)] * special.before + after_prompt(offsets[:room], prompt)
         return spans + [(0, 0)] * (pieces - len(spans))
 
     def _pooled(
