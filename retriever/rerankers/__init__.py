@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,11 @@ def is_reranker(path: str | Path) -> bool:
     return os.path.isfile(os.path.join(path, MANIFEST))
 
 
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def check_target(folder: Path, kind: str) -> None:
     """Refuse a folder that a reranker of a kind cannot be written to."""
     check_output(
@@ -54,7 +60,7 @@ def kind_of(folder: Path) -> str:
             "sentence-transformers, found neither; train one with `retriever train reranker` or "
             "`retriever train cross-encoder`"
         )
-    value: Any = read_json(folder / MANIFEST)
+    value = read_json(folder / MANIFEST)
     return str(value.get("kind")) if isinstance(value, dict) else ""
 
 

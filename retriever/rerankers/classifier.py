@@ -15,7 +15,13 @@ from retriever.encoders.transformer.backbone import NO_LIMIT, Backbone, Batch
 from retriever.encoders.transformer.bert import Floats, UnsupportedModelError, map_tensors
 from retriever.encoders.transformer.loading import ACTIVATION_FUNCTIONS
 from retriever.errors import ModelError
-from retriever.rerankers.cross import CLASSIFIERS, CrossEncoder, LightCrossEncoder, with_backend
+from retriever.rerankers.cross import (
+    CLASSIFIERS,
+    CrossEncoder,
+    LightCrossEncoder,
+    has_head_shapes,
+    with_backend,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -91,31 +97,29 @@ def _check(folder: ModelFolder) -> str:
         or config.get("sbert_ce_default_activation_function")
         or "torch.nn.Sigmoid"
     )
+    name = activation.rsplit(".", 1)[-1]
     for what, unsupported in (
         ("a module after the classifier", folder.settings.projections),
         (
             "a prompt before each text",
             (saved.get("prompts") or {}).get(saved.get("default_prompt_name")),
         ),
-        (f"the activation function {activation}", not _is_known(activation)),
+        (
+            f"the activation function {activation}",
+            name not in ACTIVATIONS or not activation.startswith("torch."),
+        ),
     ):
         if unsupported:
             raise ModelError(
                 f"{folder.path}: needs {what}, which is not supported: its scores would be wrong; "
                 f"expected a classifier alone and {', '.join(ACTIVATIONS)} of torch"
             )
-    return activation.rsplit(".", 1)[-1]
-
-
-def _is_known(activation: str) -> bool:
-    return activation.startswith("torch.") and activation.rsplit(".", 1)[-1] in ACTIVATIONS
+    return name
 
 
 def _layers(folder: Path, width: int) -> dict[str, Floats]:
     """The layers of a classifier by the names that `CrossHead` has for them."""
     tensors = map_tensors(folder / "model.safetensors")
-    shapes = {"dense.weight": (width, width), "dense.bias": (width,)}
-    shapes |= {"out.weight": (1, width), "out.bias": (1,)}
     for places in CLASSIFIERS.values():
         arrays = {
             f"{layer}.{part}": tensors[f"{place}.{part}"]
@@ -123,6 +127,6 @@ def _layers(folder: Path, width: int) -> dict[str, Floats]:
             for part in ("weight", "bias")
             if f"{place}.{part}" in tensors
         }
-        if {name: one.shape for name, one in arrays.items()} == shapes:
+        if has_head_shapes(arrays, width):
             return arrays
     raise UnsupportedModelError(f"{folder}: another classifier than that of a BERT or an MPNet")

@@ -9,7 +9,6 @@ sentence-transformers' CrossEncoder reads them.
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +38,7 @@ from retriever.encoders.transformer.word_pieces import PiecePairs, WordPieces
 from retriever.errors import ConfigError
 from retriever.rerankers import (
     check_target,
+    file_digest,
     form_of,
     is_reranker,
     kind_of,
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
 KIND = "cross-encoder"
 _FORM = form_of(KIND, max_length=int, training=dict)
-_HEAD = _FORM.arrays
 # Where classifiers keep two layers with a tanh between them, by the model's type.
 _PROJECTED = {"dense": "classifier.dense", "out": "classifier.out_proj"}
 CLASSIFIERS: Mapping[str, Mapping[str, str]] = {
@@ -131,11 +130,7 @@ class CrossEncoder:
 
     def _states(self, batch: Batch) -> torch.Tensor:
         """What the head reads: [CLS] of the top layer, (rows, width)."""
-        import torch
-
-        top = self.backbone.top(batch)
-        texts = torch.arange(len(batch.lengths), device=top.device)
-        return top[texts, self.backbone.cls_places(batch)]
+        return self.backbone.top_cls(batch)
 
 
 class LightCrossEncoder:
@@ -314,17 +309,18 @@ def is_cross_encoder(path: str | Path) -> bool:
     return is_reranker(path) and kind_of(Path(path)) == KIND
 
 
+def has_head_shapes(arrays: Mapping[str, Floats], width: int) -> bool:
+    """Whether arrays are those of a `CrossHead`, by their names and shapes."""
+    shapes = {"dense.weight": (width, width), "dense.bias": (width,)}
+    shapes |= {"out.weight": (1, width), "out.bias": (1,)}
+    return {name: array.shape for name, array in arrays.items()} == shapes
+
+
 def _head_arrays(folder: Path, width: int) -> dict[str, Floats]:
     """Weight and bias of both layers of the MLP by name."""
     arrays = _FORM.read_arrays(folder)
-    shapes = {
-        "dense.weight": (width, width),
-        "dense.bias": (width,),
-        "out.weight": (1, width),
-        "out.bias": (1,),
-    }
-    if {name: array.shape for name, array in arrays.items()} != shapes:
-        raise _FORM.altered(folder / _HEAD, "arrays of other shapes")
+    if not has_head_shapes(arrays, width):
+        raise _FORM.altered(folder / _FORM.arrays, "arrays of other shapes")
     return arrays
 
 
@@ -341,4 +337,4 @@ def read_head(folder: Path, width: int) -> CrossHead:
 
 def head_digest(folder: Path) -> str:
     """SHA-256 of the MLP's file, in hexadecimal."""
-    return hashlib.sha256((folder / _HEAD).read_bytes()).hexdigest()
+    return file_digest(folder / _FORM.arrays)

@@ -5,7 +5,6 @@ Its folder has its weights, and in `reranker.json` its encoder, what it computes
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from indexes import whole_folder
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, EncoderMismatchError, require_torch
-from retriever.rerankers import MANIFEST, check_target, form_of, read_manifest
+from retriever.rerankers import MANIFEST, check_target, file_digest, form_of, read_manifest
 from retriever.training.loop import EarlyStopping, Epoch, seeded
 from retriever.training.sampling import JudgedPools, epoch_batches
 from retriever.training.settings import HeadSettings, HeadTrainingSettings
@@ -224,7 +223,7 @@ class HeadReranker:
             settings = {
                 "format": _FORM.version,
                 "kind": KIND,
-                "weights": _digest(new / _FORM.arrays),
+                "weights": file_digest(new / _FORM.arrays),
                 "encoder": self.spec.to_json(),
                 "head": asdict(self.settings),
                 "training": dict(self.training),
@@ -259,13 +258,9 @@ def _read(folder: Path) -> tuple[dict[str, Any], EncoderSpec, dict[str, Vectors]
     """The manifest, the encoder and the weights of a head."""
     manifest, arrays = read_manifest(folder, _FORM), _FORM.read_arrays(folder)
     path = folder / _FORM.arrays
-    if _digest(path) != manifest["weights"]:
+    if file_digest(path) != manifest["weights"]:
         raise _FORM.altered(path, f"another SHA-256 than {MANIFEST} says")
     try:
         return manifest, EncoderSpec.from_json(manifest["encoder"]), arrays
     except (ConfigError, TypeError, AttributeError) as error:
         raise _FORM.altered(folder / MANIFEST, " ".join(str(error).split())) from error
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -40,7 +40,13 @@ def choose_weights(backbone: Backbone, train: str, *, words: bool) -> dict[str, 
     """
     part, size = trained_part(train)
     if part == "full":
-        return backbone.trained_weights(words=words)
+        for weight in backbone.model.get_input_embeddings().parameters():
+            weight.requires_grad_(words)
+        named = backbone.model.named_parameters()
+        # Hidden states do not depend on the pooler.
+        return {
+            name: one for name, one in named if one.requires_grad and not name.startswith("pooler.")
+        }
     layers = backbone.layers()
     backbone.model.requires_grad_(False)
     if part == "last":

@@ -243,27 +243,17 @@ class Backbone:
         with visited_layers(self.layers(), self._architecture.pieces_first, layers, visit):
             self.model(**batch.inputs)
 
-    def top(self, batch: Batch) -> torch.Tensor:
-        """The last hidden state, (texts, pieces, width), with gradients if they are needed."""
-        states: torch.Tensor = self.model(**batch.inputs).last_hidden_state
-        return states
+    def top_cls(self, batch: Batch) -> torch.Tensor:
+        """The last hidden state of [CLS], (texts, width), with gradients if they are needed.
 
-    def cls_places(self, batch: Batch) -> torch.Tensor:
-        """The place of [CLS] in each text, (texts,) int64: the first one if there is none."""
+        Of a model without [CLS] it is that of the first piece.
+        """
         import torch
 
+        states: torch.Tensor = self.model(**batch.inputs).last_hidden_state
         place = self.special.cls or 0
-        return batch.lengths + place if place < 0 else torch.zeros_like(batch.lengths)
-
-    def trained_weights(self, *, words: bool) -> dict[str, torch.Tensor]:
-        """The parameters that a training changes, by name: all that hidden states depend on."""
-        for weight in self.model.get_input_embeddings().parameters():
-            weight.requires_grad_(words)
-        return {
-            name: one
-            for name, one in self.model.named_parameters()
-            if one.requires_grad and not name.startswith("pooler.")
-        }
+        places = batch.lengths + place if place < 0 else torch.zeros_like(batch.lengths)
+        return states[torch.arange(len(places), device=states.device), places]
 
     def save(self, folder: Path, model: Any = None, window: int | None = None) -> None:
         """Write model and tokenizer as transformers does, weights as safetensors.
@@ -354,12 +344,7 @@ class SharedBackbone(Backbone):
     Encoders that get the same batch one after the other cost one forward pass.
     """
 
-    def __init__(
-        self,
-        folder: ModelFolder,
-        device: str | None = None,
-        dtype: Dtype = "float32",
-    ) -> None:
+    def __init__(self, folder: ModelFolder, device: str | None, dtype: Dtype) -> None:
         super().__init__(folder, device, dtype)
         self._wanted: set[int] = set()
         self._ids: list[list[int]] = []

@@ -22,7 +22,8 @@ def chosen(backbone, text):
 
 
 def top(backbone):
-    return backbone.top(backbone.batch(backbone.tokenize(["w1 w2 w3", "w4"]))).detach()
+    batch = backbone.batch(backbone.tokenize(["w1 w2 w3", "w4"]))
+    return backbone.model(**batch.inputs).last_hidden_state.detach()
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "distilbert", "mpnet", "albert"])
