@@ -68,14 +68,9 @@ class JudgedPools:
 
     def part(self, questions: Rows) -> JudgedPools:
         """The pools of some questions, in this order."""
-        lists = [
-            [values[starts[one] : starts[one + 1]].tolist() for one in questions.tolist()]
-            for starts, values in (
-                (self.positive_starts, self.positives),
-                (self.negative_starts, self.negatives),
-            )
-        ]
-        return JudgedPools.of(lists[0], lists[1], self.passages)
+        right, _, positives = _taken(self.positive_starts, self.positives, questions)
+        wrong, _, negatives = _taken(self.negative_starts, self.negatives, questions)
+        return JudgedPools(_starts(right), positives, _starts(wrong), negatives, self.passages)
 
     def trainable(
         self, source: NegativeSource, in_batch: bool = False, pointwise: bool = False
@@ -103,10 +98,8 @@ class JudgedPools:
 
     def answers(self, questions: Rows) -> Rows:
         """Place in `questions` times number of passages, plus passage, for each positive."""
-        sizes = self.positive_starts[questions + 1] - self.positive_starts[questions]
-        rows = self.positives[np.repeat(self.positive_starts[questions], sizes) + _places(sizes)]
-        places: Rows = np.repeat(np.arange(len(questions)), sizes) * self.passages + rows
-        return places
+        _, owner, rows = _taken(self.positive_starts, self.positives, questions)
+        return owner * self.passages + rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -211,16 +204,20 @@ def _draw(
     starts: Rows, values: Rows, chosen: Rows, count: int | None, chance: np.random.Generator
 ) -> tuple[Rows, Rows]:
     """Up to `count` of the values of each chosen row, none twice; who owns each, ascending."""
-    sizes = starts[chosen + 1] - starts[chosen]
-    owner = np.repeat(np.arange(len(chosen)), sizes)
-    places = _places(sizes)
-    taken = values[np.repeat(starts[chosen], sizes) + places]
+    sizes, owner, taken = _taken(starts, values, chosen)
     if count is None:
         return owner, taken
     # Shuffled within each owner, whose first ones are kept.
     order = np.lexsort((chance.random(len(owner)), owner))
-    kept = order[places < count]
+    kept = order[_places(sizes) < count]
     return owner[kept], taken[kept]
+
+
+def _taken(starts: Rows, values: Rows, chosen: Rows) -> tuple[Rows, Rows, Rows]:
+    """How many values each chosen row has, who owns each of these, ascending, and the values."""
+    sizes = starts[chosen + 1] - starts[chosen]
+    owner = np.repeat(np.arange(len(chosen)), sizes)
+    return sizes, owner, values[np.repeat(starts[chosen], sizes) + _places(sizes)]
 
 
 def _random(
@@ -239,6 +236,9 @@ def _places(sizes: Rows) -> Rows:
 
 
 def _flat(lists: Sequence[Sequence[int]]) -> tuple[Rows, Rows]:
-    starts = np.zeros(len(lists) + 1, np.int64)
-    np.cumsum([len(one) for one in lists], out=starts[1:])
-    return starts, np.array([row for one in lists for row in one], np.int64)
+    sizes = np.array([len(one) for one in lists], np.int64)
+    return _starts(sizes), np.array([row for one in lists for row in one], np.int64)
+
+
+def _starts(sizes: Rows) -> Rows:
+    return np.concatenate([[0], np.cumsum(sizes)])
