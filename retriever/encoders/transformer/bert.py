@@ -10,7 +10,6 @@ import json
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
@@ -171,23 +170,18 @@ def _require(holds: bool, what: str) -> None:
 
 def map_tensors(path: Path) -> dict[str, Floats]:
     """The float32 tensors of a safetensors file by name, memory-mapped."""
+    tensors = {}
     try:
-        return _map_tensors(path)
+        data: NDArray[np.uint8] = np.memmap(path, np.uint8, "c")
+        start = _HEADER_LENGTH + int(data[:_HEADER_LENGTH].view("<u8")[0])
+        header = json.loads(bytes(data[_HEADER_LENGTH:start]))
+        for name, entry in header.items():
+            if name != "__metadata__" and entry["dtype"] == "F32":
+                first, last = entry["data_offsets"]
+                part = np.asarray(data[start + first : start + last]).view("<f4")
+                tensors[name] = part.reshape(entry["shape"])
     except (KeyError, ValueError, TypeError, OSError) as error:
         raise UnsupportedModelError(f"{path}: {error!r}") from error
-
-
-def _map_tensors(path: Path) -> dict[str, Floats]:
-    data: NDArray[np.uint8] = np.memmap(path, np.uint8, "c")
-    length = int(data[:_HEADER_LENGTH].view("<u8")[0])
-    start = _HEADER_LENGTH + length
-    header = json.loads(bytes(data[_HEADER_LENGTH:start]))
-    tensors = {}
-    for name, entry in header.items():
-        if name != "__metadata__" and entry["dtype"] == "F32":
-            first, last = entry["data_offsets"]
-            part = np.asarray(data[start + first : start + last]).view("<f4")
-            tensors[name] = part.reshape(entry["shape"])
     return tensors
 
 
@@ -315,7 +309,7 @@ class NumPyEngine:
         kinds = np.zeros_like(rows) if types is None else np.asarray(types, np.int64)[None]
         bias = None if weights.distances is None else _distance_bias(weights.distances, len(ids))
         # The number of threads is the library's, and a second call would restore the first one's.
-        with _BUSY, _one_thread():
+        with _BUSY, _blas().limit(limits=1):
             states = hidden_states(
                 self._operations, weights, rows, weights.places(rows), kinds, bias
             )
@@ -328,11 +322,6 @@ def _blas() -> Any:
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController().select(user_api="blas")
-
-
-def _one_thread() -> AbstractContextManager[object]:
-    limit: AbstractContextManager[object] = _blas().limit(limits=1)
-    return limit
 
 
 def _distance_bias(distances: Floats, pieces: int) -> Floats:

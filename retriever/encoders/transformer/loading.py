@@ -149,12 +149,15 @@ class LightModel(PieceModel):
 
     def embed(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """One vector per text, (texts, dimensions) float32, not normalized."""
-        batches = self.embed_batches(pieces)
-        if batches is None:
+        engine = self._choose(sum(map(len, pieces)))
+        if engine == "torch":
             return self.in_torch().embed(pieces)
-        vectors = np.zeros((len(pieces), self.dimensions), np.float32)
-        for rows, found in batches:
-            vectors[rows] = found
+        return self._filled(len(pieces), self._states(pieces, engine))
+
+    def _filled(self, texts: int, batches: Iterator[States]) -> Floats:
+        vectors = np.zeros((texts, self.dimensions), np.float32)
+        for found in batches:
+            vectors[found.rows] = self._vectors(found.states, found.lengths)
         return vectors
 
     def embed_batches(self, pieces: Sequence[Sequence[int]]) -> Batches | None:
@@ -226,8 +229,9 @@ class LightModel(PieceModel):
                 if self._format is None:
                     self._format = self._faithful_format(native_format())
                 if self._format == "int8":
-                    parts = self._weights, self._identity, self._tokenizer, self.max_length
-                    ranges = calibrated(*parts)
+                    ranges = calibrated(
+                        self._weights, self._identity, self._tokenizer, self.max_length
+                    )
                 engine = OpenVINOEngine(self._weights, self._fuser.layers, self._format, ranges)
                 self._openvino = os.getpid(), engine
             return self._openvino[1]
@@ -243,13 +247,8 @@ class LightModel(PieceModel):
 
         def both(texts: Sequence[str]) -> list[Floats]:
             pieces = self._tokenizer.tokenize(texts, self.max_length)
-            pair = []
-            for batches in (self._states(pieces, "numpy"), engine.run(pieces)):
-                vectors = np.zeros((len(pieces), self.dimensions), np.float32)
-                for found in batches:
-                    vectors[found.rows] = self._vectors(found.states, found.lengths)
-                pair.append(vectors)
-            return pair
+            each = self._states(pieces, "numpy"), engine.run(pieces)
+            return [self._filled(len(pieces), batches) for batches in each]
 
         settings = replace(self._settings, model=None)
         cosine = least_cosine(both, f"{self._identity} {settings} {way(dtype, 'openvino')}")

@@ -93,17 +93,12 @@ class QuantizedLinear:
 def calibrated(weights: Weights, identity: str, tokenizer: WordPieces, window: int) -> Ranges:
     """The ranges of a model, from the cache if they were measured before."""
     texts = calibration_texts()
-    key = hashlib.sha256("\n".join([str(_FORMAT), identity, *texts]).encode()).hexdigest()[:16]
-    file = default_cache() / "int8" / f"{key}.safetensors"
+    file = _cached("int8", [str(_FORMAT), identity, *texts])
     names = {one.name for layer in weights.layers for one in layer.linears}
-    if file.is_file():
-        ranges = map_tensors(file)
-        if ranges.keys() == names:
-            return ranges
+    if file.is_file() and (ranges := map_tensors(file)).keys() == names:
+        return ranges
     ranges = measure_ranges(weights, tokenizer.tokenize(texts, min(window, _WINDOW)))
-    # A cache that cannot be written costs a few seconds at the next start.
-    with suppress(StorageError, OSError):
-        _write(file, ranges)
+    _write(file, ranges)
     return ranges
 
 
@@ -146,23 +141,28 @@ def least_cosine(both: Callable[[Sequence[str]], Sequence[Floats]], identity: st
     measured once and then read from the cache; where that cannot be written, at each start.
     """
     sentences = _SENTENCES.read_text(encoding="utf-8").splitlines()
-    key = hashlib.sha256("\n".join([identity, *sentences]).encode()).hexdigest()[:16]
-    file = default_cache() / "cosines" / f"{key}.safetensors"
+    file = _cached("cosines", [identity, *sentences])
     with suppress(UnsupportedModelError, KeyError):
         return float(map_tensors(file)["cosine"][0])
     first, second = map(scale_to_unit, both(sentences))
     cosine = (first * second).sum(axis=1).min(keepdims=True)
-    with suppress(StorageError, OSError):
-        _write(file, {"cosine": cosine})
+    _write(file, {"cosine": cosine})
     return float(cosine[0])
 
 
-def _write(file: Path, ranges: Mapping[str, Floats]) -> None:
+def _cached(kind: str, facts: Sequence[str]) -> Path:
+    key = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
+    return default_cache() / kind / f"{key}.safetensors"
+
+
+def _write(file: Path, arrays: Mapping[str, Floats]) -> None:
     from safetensors.numpy import save_file
 
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with whole_files(file) as (new,):
-        save_file(dict(ranges), new)
+    # A cache that cannot be written costs a few seconds at the next start.
+    with suppress(StorageError, OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with whole_files(file) as (new,):
+            save_file(dict(arrays), new)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

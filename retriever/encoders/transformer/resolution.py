@@ -60,7 +60,11 @@ def depth_of(config: Mapping[str, Any]) -> int | None:
 def resolve(asked: EncoderSettings, folder: ModelFolder) -> EncoderSettings:
     """The settings that decide the vectors of one transformer; the window only if it is given."""
     own = folder.settings
-    fusion = fuser_of(asked, folder)
+    fusion, depth = fuser_of(asked, folder), depth_of(folder.config)
+    layers = None
+    if fusion.sbert_wk is None and depth is not None:
+        layers = format_layers(fusion.fused, depth)
+        layers = None if layers == "last" else layers
     pooling = None if fusion.sbert_wk else asked.pooling or own.pooling
     head = bool(own.projections) if asked.head is None else asked.head
     if head and asked.fusion == "concat":
@@ -73,7 +77,7 @@ def resolve(asked: EncoderSettings, folder: ModelFolder) -> EncoderSettings:
     resolved = replace(
         asked,
         model=folder.name,
-        layers=_layers(fusion, folder),
+        layers=layers,
         fusion=None if asked.fusion == "mean" or len(fusion.fused) == 1 else asked.fusion,
         pooling=None if pooling == own.pooling == "mean" else pooling,
         special_tokens=None if asked.special_tokens == "keep" else asked.special_tokens,
@@ -82,7 +86,6 @@ def resolve(asked: EncoderSettings, folder: ModelFolder) -> EncoderSettings:
         query_prompt=_prompt(asked.query_prompt, own.query_prompt),
         passage_prompt=_prompt(asked.passage_prompt, own.passage_prompt),
         backend=None if asked.backend == "auto" else asked.backend,
-        dtype=asked.dtype,
     )
     if fusion.sbert_wk is None:
         return resolved
@@ -116,14 +119,6 @@ def fuser_of(settings: EncoderSettings, folder: ModelFolder) -> Fuser:
     layers = resolve_layers(settings.layers or "last", depth)
     fused = layers if settings.fusion == "concat" else tuple(sorted(layers))
     return Fuser(settings, fused)
-
-
-def _layers(fusion: Fuser, folder: ModelFolder) -> str | None:
-    depth = depth_of(folder.config)
-    if fusion.sbert_wk is not None or depth is None:
-        return None
-    text = format_layers(fusion.fused, depth)
-    return None if text == "last" else text
 
 
 def _prompt(asked: str | None, own: str) -> str | None:
