@@ -357,9 +357,8 @@ class Encoder:
 
     def contributions(self, text: str) -> Contributions:
         """How long each source's part of each word's vector is, by a meta-embedding."""
-        model = self._meta()
         with self._busy:
-            return model.contributions(text, self.spec.max_length)
+            return self._meta().contributions(text, self.spec.max_length)
 
     def meta_parts(self) -> MetaParts:
         """What a meta-embedding consists of; `ConfigError` if it is none."""
@@ -425,7 +424,9 @@ def _halving(
     try:
         return embed(pieces)
     except (MemoryError, RuntimeError) as error:
-        if not _out_of_memory(error):
+        # Python's and NumPy's, or torch's on an accelerator or on a processor.
+        known = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+        if not known and "can't allocate memory" not in str(error):
             raise
         if len(pieces) == 1:
             raise RetrieverError(
@@ -435,13 +436,6 @@ def _halving(
     # Outside the handler, so that the failed batch's tensors are released first.
     half = len(pieces) // 2
     return np.concatenate([_halving(embed, pieces[:half]), _halving(embed, pieces[half:])])
-
-
-def _out_of_memory(error: BaseException) -> bool:
-    """Whether it is one of Python's, of NumPy's, or of torch's on a processor or an accelerator."""
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return True
-    return "can't allocate memory" in str(error)
 
 
 def adopt(encoder: Encoder | TextEncoder) -> Encoder:

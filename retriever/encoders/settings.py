@@ -288,9 +288,6 @@ class EncoderSettings:
         if self.omega is not None:
             # One form for 1, 1.0 and -0.0, since the text form is compared.
             object.__setattr__(self, "omega", float(self.omega) + 0.0)
-        self._check_combination()
-
-    def _check_combination(self) -> None:
         if self.static is not None:
             unused = "a static encoder does not run the model: leave it out"
             self._refuse(unused, *section_names(TRANSFORMER, COMPUTING, SBERT_WK))

@@ -135,11 +135,7 @@ class EncoderSpec:
         for name in _LATER:
             if meanings[name] in (None, _DECLARED[name].meaning):
                 del meanings[name]
-        identity = {
-            "settings": meanings,
-            "weights": self.weights,
-            "dimensions": self.dimensions,
-        }
+        identity = {"settings": meanings, "weights": self.weights, "dimensions": self.dimensions}
         return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
     def __str__(self) -> str:

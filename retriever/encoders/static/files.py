@@ -221,9 +221,11 @@ def _read_text(stream: BinaryIO, table: WordVectors, layout: Layout) -> None:
             # A word with spaces, or tabs between the fields.
             word, vector = _split(line, layout.dimensions)
         if vector is None:
+            count, fields = trailing_numbers(line), len(line.split())
+            found = f"{count}" if count == fields - 1 else f"{count} at the end of {fields} fields"
             raise SourceError(
-                f"{where}: expected a word and {layout.dimensions} numbers, found "
-                f"{_found(line)}; correct or remove the line, or download the file again"
+                f"{where}: expected a word and {layout.dimensions} numbers, found {found}; correct "
+                "or remove the line, or download the file again"
             )
         table.add(word, vector, where)
 
@@ -251,12 +253,6 @@ def _split(line: bytes, dimensions: int) -> tuple[bytes, NDArray[np.float32] | N
     if not all(NUMBER.fullmatch(field.lower()) for field in numbers):
         return b"", None
     return fields[0], np.array([float(field) for field in numbers], np.float32)
-
-
-def _found(line: bytes) -> str:
-    count = trailing_numbers(line)
-    fields = len(line.split()) - 1
-    return str(count) if count == fields else f"{count} at the end of {fields + 1} fields"
 
 
 def _read_binary(stream: BinaryIO, table: WordVectors, layout: Layout) -> None:

@@ -257,7 +257,12 @@ def _embedding_table(folder: ModelFolder) -> NDArray[np.float32]:
         for file in sorted(folder.path.glob("*.safetensors")):
             with safe_open(file, framework="numpy") as tensors:
                 names = list(tensors.keys())
-            found += [(table, file, name) for name in names if (table := _table_of(name))]
+            found += [
+                (table, file, name)
+                for name in names
+                for table in _TABLES
+                if f".{name}".endswith(f".{table}")
+            ]
         # A more specific name comes first: `word_embeddings.weight` alone may be another table.
         first = min((_TABLES.index(table) for table, _, _ in found), default=0)
         tables = [(file, name) for table, file, name in found if table == _TABLES[first]]
@@ -272,10 +277,6 @@ def _embedding_table(folder: ModelFolder) -> NDArray[np.float32]:
         f"{folder.path}: expected one table of input embeddings such as {_TABLES[0]}, found "
         f"{several}; name another model or a file of word vectors"
     )
-
-
-def _table_of(name: str) -> str | None:
-    return next((one for one in _TABLES if name == one or name.endswith("." + one)), None)
 
 
 def _tensor(file: Path, name: str) -> NDArray[np.float32]:
