@@ -11,9 +11,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from indexes import no_progress, open_store
+import numpy as np
+
+from indexes import compile_where, no_progress, open_store
 from retriever.documents import AnyDocument, Document, is_id, metadata_fault, plain_metadata
-from retriever.encoders.encoder import Encoder, ModelChoice
+from retriever.encoders.encoder import Encoder, ModelChoice, adopt
 from retriever.errors import (
     BadInputError,
     ConfigError,
@@ -363,8 +365,6 @@ class Index(ReadableIndex):
         fault = metadata_fault(metadata)
         if fault is not None:
             raise BadInputError(f"document {id_!r}: {fault}")
-        import numpy as np
-
         with self._writer() as writer:
             if not (is_id(id_) and writer.heads([id_])):
                 raise KeyError(id_)
@@ -414,8 +414,6 @@ class Index(ReadableIndex):
             FilterError: the filter does not parse, names a field that no document has, or compares
                 a field with a type that no document has in it.
         """
-        from indexes import compile_where
-
         compiled = compile_where(where)
         self._check_erase(erase)
         with self._writer() as writer:
@@ -527,8 +525,4 @@ def _with_ids(texts: Iterable[Any], ids: Iterable[str]) -> Iterator[Document]:
 
 
 def _adopted(encoder: Encoder | TextEncoder | None) -> Encoder | None:
-    if encoder is None:
-        return None
-    from retriever.encoders.encoder import adopt
-
-    return adopt(encoder)
+    return None if encoder is None else adopt(encoder)

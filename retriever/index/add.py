@@ -130,9 +130,11 @@ class Progress(Protocol):
 
     def window(self, passages: int) -> None:
         """A window of so many passages is about to be encoded."""
+        return
 
     def encoded(self, passages: int, pieces: int) -> None:
         """So many passages and word pieces of it were encoded since the last call."""
+        return
 
 
 class ShardProgress(Progress, Protocol):
@@ -140,19 +142,11 @@ class ShardProgress(Progress, Protocol):
 
     def finished(self, reached: int) -> None:
         """A shard is made, or was there; `reached` bytes of the source were read up to its end."""
+        return
 
 
-class NoProgress:
+class NoProgress(ShardProgress):
     """Reports nothing."""
-
-    def window(self, passages: int) -> None:
-        """Do nothing, as the others."""
-
-    def encoded(self, passages: int, pieces: int) -> None:
-        """Do nothing."""
-
-    def finished(self, reached: int) -> None:
-        """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,15 +198,9 @@ class _Entry:
 
     def new_document(self) -> NewDocument:
         """What the writer stores of it."""
-        document = self.document
+        one, outline = self.document, outline_json(self.document.outline)
         return NewDocument(
-            document.id,
-            document.title,
-            document.text,
-            document.metadata,
-            self.hash,
-            self.spans,
-            outline_json(document.outline),
+            one.id, one.title, one.text, one.metadata, self.hash, self.spans, outline
         )
 
 
@@ -351,13 +339,20 @@ class Indexer:
         """Sort the documents of `chunk`, which it empties, by what is to be done with them."""
         taken = dict(chunk)
         chunk.clear()
+        documents = {
+            id_: one.document if isinstance(one, ReadyDocument) else one
+            for id_, one in taken.items()
+        }
         heads = self._writer.heads(list(taken))
-        texts: list[tuple[Document, bytes, bool]] = []
+        texts: list[_Entry] = []
         emptied: list[str] = []
-        for id_, one in taken.items():
-            document = one.document if isinstance(one, ReadyDocument) else one
-            self._supersede(id_)
+        for (id_, one), document in zip(taken.items(), documents.values(), strict=True):
+            # What an earlier document with this id would have committed is dropped.
+            self._metadata.pop(id_, None)
+            if (earlier := self._uncommitted.pop(id_, None)) is not None:
+                earlier.superseded = True
             head, digest = heads.get(id_), content_hash(document, self._passages)
+            entry = _Entry(document, digest, is_new=head is None)
             if document.is_empty:
                 emptied += [id_] if heads.pop(id_, None) else []
             elif head is not None and head.hash == digest:
@@ -366,24 +361,32 @@ class Indexer:
                 else:
                     self._metadata[id_] = document.metadata
             elif isinstance(one, ReadyDocument):
-                self._take_ready(one, digest, is_new=head is None)
+                self._take_ready(one, entry)
             else:
-                texts.append((document, digest, head is None))
+                texts.append(entry)
         if emptied:
             deleted = self._writer.delete(emptied)
             self.report.emptied += deleted
             self.report.deleted += deleted
         self._writer.touch(list(heads))
-        self._count_doubled(taken.keys() - heads.keys(), taken)
+        # The title may be what an earlier release, or another --title-field, did not see.
+        generated = {
+            content_id(title, documents[id_].text)
+            for id_ in documents.keys() - heads.keys()
+            for title in (documents[id_].title, None)
+        }
+        if others := generated - documents.keys():
+            self.report.doubled += len(self._writer.heads(list(others)))
         if texts:
             self._take_vectors(texts)
             self._prepare(texts)
         self._write_if_due()
 
-    def _take_vectors(self, texts: Sequence[tuple[Document, bytes, bool]]) -> None:
+    def _take_vectors(self, texts: Sequence[_Entry]) -> None:
         """Find the vectors of passages that an earlier version of a document has too."""
-        ids = [one.id for one, _, is_new in texts if not is_new and len(one.text) > _LONG]
-        ids += [self._moved[digest] for _, digest, _ in texts if digest in self._moved]
+        changed = (one.document for one in texts if not one.is_new)
+        ids = [document.id for document in changed if len(document.text) > _LONG]
+        ids += [self._moved[one.hash] for one in texts if one.hash in self._moved]
         if not ids or self._view is None:
             return
         # A damaged one is encoded again.
@@ -398,33 +401,11 @@ class Indexer:
                 vectors = view.vectors(list(passages.values()))
                 self._encoded.update(zip(passages, vectors, strict=True))
 
-    def _count_doubled(
-        self, new: Iterable[str], taken: dict[str, Document | ReadyDocument]
-    ) -> None:
-        """Count those of the new ids whose document the index holds under a generated one too."""
-        generated: set[str] = set()
-        for id_ in new:
-            one = taken[id_]
-            document = one.document if isinstance(one, ReadyDocument) else one
-            # The title may be what an earlier release, or another --title-field, did not see.
-            generated |= {content_id(title, document.text) for title in (document.title, None)}
-        if others := generated - taken.keys():
-            self.report.doubled += len(self._writer.heads(list(others)))
+    def _enter(self, entry: _Entry) -> None:
+        self._uncommitted[entry.document.id] = entry
+        self._characters += len(entry.document.text)
 
-    def _supersede(self, id_: str) -> None:
-        """Drop what an earlier document with this id would have committed."""
-        self._metadata.pop(id_, None)
-        earlier = self._uncommitted.pop(id_, None)
-        if earlier is not None:
-            earlier.superseded = True
-
-    def _enter(self, document: Document, digest: bytes, *, is_new: bool) -> _Entry:
-        entry = _Entry(document, digest, is_new)
-        self._uncommitted[document.id] = entry
-        self._characters += len(document.text)
-        return entry
-
-    def _take_ready(self, one: ReadyDocument, digest: bytes, *, is_new: bool) -> None:
+    def _take_ready(self, one: ReadyDocument, entry: _Entry) -> None:
         vectors = one.vectors.astype(np.float32, copy=False)
         if self._spec.meaning("normalize"):
             vectors, scaled = unit_vectors(vectors)
@@ -437,23 +418,24 @@ class Indexer:
             for span in one.spans:
                 text = passage_text(one.document, span, self._passages.context)
                 self._languages.update(self._analyzer.languages(text))
-        entry = self._enter(one.document, digest, is_new=is_new)
+        self._enter(entry)
         entry.spans, entry.terms, entry.encoded = one.spans, analyzed, [([], vectors)]
         entry.is_whole = True
         self._encoded_passages += len(one.spans)
         self._computed.update(one.computed)
 
-    def _prepare(self, texts: Sequence[tuple[Document, bytes, bool]]) -> None:
+    def _prepare(self, texts: Sequence[_Entry]) -> None:
         """Cut documents into passages, as word pieces for the encoder and terms for BM25."""
         encoder = self._encoder()
         window = encoder.spec.max_length
         # How many pieces a text of several blocks has in all matters only where it is refused.
         block = math.inf if self._on_long == "error" else BLOCK
         context = self._passages.context
-        wholes = [passage_text(one, None, context) for one, *_ in texts if len(one.text) <= block]
-        tokenized = iter(encoder.tokenize(wholes))
-        for document, digest, is_new in texts:
-            entry = self._enter(document, digest, is_new=is_new)
+        short = [one.document for one in texts if len(one.document.text) <= block]
+        tokenized = iter(encoder.tokenize([passage_text(one, None, context) for one in short]))
+        for entry in texts:
+            document = entry.document
+            self._enter(entry)
             pieces = next(tokenized) if len(document.text) <= block else None
             if pieces is not None and len(pieces) <= window:
                 self._append(entry, [(0, len(document.text))], [pieces])
@@ -600,7 +582,14 @@ class Indexer:
                 [terms for entry in ready for terms in entry.terms],
                 self._metadata,
             )
-            self._count(ready)
+            report = self.report
+            for entry in ready:
+                report.added += entry.is_new
+                report.updated += not entry.is_new
+                report.passages += len(entry.spans)
+                report.split += len(entry.spans) > 1
+                report.truncated += entry.truncated
+            report.updated += len(self._metadata)
             if any(entry.kept for entry in ready):
                 self._writer.forget()
         # Only now: if the commit is interrupted, `add` tries it again.
@@ -619,16 +608,6 @@ class Indexer:
             held = Counter(self._writer.setting(LANGUAGES, {})) + self._languages
             self._writer.record(LANGUAGES, dict(sorted(held.items())))
             self._languages.clear()
-
-    def _count(self, committed: Sequence[_Entry]) -> None:
-        report = self.report
-        for entry in committed:
-            report.added += entry.is_new
-            report.updated += not entry.is_new
-            report.passages += len(entry.spans)
-            report.split += len(entry.spans) > 1
-            report.truncated += entry.truncated
-        report.updated += len(self._metadata)
 
     def _flush(self) -> None:
         self._encode_full_windows()

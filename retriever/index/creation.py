@@ -83,20 +83,16 @@ class IndexSettings:
     def check(self, state: IndexState, view: View, store: Store) -> None:
         """Refuse an index that has other settings, with a ConfigError."""
         again = "index again with --recreate"
-        structures = read_structures(view, store)
-        own = IndexSettings(state.analyzer.settings, state.passages, structures)
+        rebuilt = "change it with `retriever compact --index-type`"
+        own = IndexSettings(state.analyzer.settings, state.passages, read_structures(view, store))
         all_wanted = self.completed(own)
-        for what, wanted, found, remedy in (
-            ("analyzer", all_wanted.analyzer, own.analyzer, again),
-            ("treatment of long texts", all_wanted.passages, own.passages, again),
-            (
-                "search structure",
-                all_wanted.structures,
-                own.structures,
-                "change it with `retriever compact --index-type`",
-            ),
+        for what, name, remedy in (
+            ("analyzer", "analyzer", again),
+            ("treatment of long texts", "passages", again),
+            ("search structure", "structures", rebuilt),
         ):
-            if wanted is not None and found is not None and wanted != found:
+            wanted, found = getattr(all_wanted, name), getattr(own, name)
+            if wanted != found:
                 raise ConfigError(
                     f"{store}: the index was made with {what} {listed(found)}, but "
                     f"{listed(wanted)} was asked for; leave the option out, or {remedy}"

@@ -77,7 +77,9 @@ def export_jsonl(
         StorageError: the disk is full or cannot be written, or `output` is a folder.
         NotAnIndexError, FormatVersionError, DamagedIndexError
     """
-    names = _distinct(names)
+    found = [getattr(names, field.name) or field.name for field in fields(names)]
+    if len(set(found)) != len(found):
+        raise ConfigError(f"two fields have one name among {', '.join(found)}; name each once")
     with _pinned(folder) as (store, view):
         if not isinstance(output, Path):
             return _write_lines(view, _stream_writer(output), vectors, names, progress)
@@ -280,10 +282,3 @@ def _batches(view: View) -> Iterator[list[StoredDocument]]:
 
 def _vectors(view: View, batch: list[StoredDocument]) -> NDArray[np.float32]:
     return view.vectors([passage for one in batch for passage, _, _ in one.passages])
-
-
-def _distinct(names: Fields) -> Fields:
-    found = [getattr(names, field.name) or field.name for field in fields(names)]
-    if len(set(found)) != len(found):
-        raise ConfigError(f"two fields have one name among {', '.join(found)}; name each once")
-    return names

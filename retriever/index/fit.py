@@ -121,7 +121,9 @@ def measured_fit(
     share = strange / words if words >= _WORDS else 0.0
     fit = Fit(share, words, passages=passages)
     doubtful = _DOUBTFUL * len(texts)
-    if share < _DOUBTFUL and sum(_is_foreign(analyzer, one) for one in texts) < doubtful:
+    own = (analyzer.settings.language,)
+    foreign = sum(_ENGLISH.isdisjoint(analyzer.languages(text) or own) for text in texts)
+    if share < _DOUBTFUL and foreign < doubtful:
         return fit
     pairs = [pair for text in texts if (pair := _question(text))]
     if len(pairs) < (2 if share >= _STRANGE else _QUESTIONS):
@@ -147,12 +149,6 @@ def measured_fit(
         dense=quality[1.0],
         hybrid=quality[weight],
     )
-
-
-def _is_foreign(analyzer: Analyzer, text: str) -> bool:
-    """Whether a text is in another language than English."""
-    languages = analyzer.languages(text) or (analyzer.settings.language,)
-    return _ENGLISH.isdisjoint(languages)
 
 
 def _strange_words(encoder: Encoder, analyzer: Analyzer, texts: Sequence[str]) -> tuple[int, int]:

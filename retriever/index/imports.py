@@ -104,7 +104,8 @@ def import_documents(
             Path(source),
             shards,
             asked,
-            IndexSettings(analyzer, None, structures),
+            analyzer,
+            structures,
             progress,
             report=report,
             commit=commit,
@@ -193,7 +194,8 @@ def _import_shards(
     folder: Path,
     numbers: Iterable[int] | None,
     asked: ModelChoice,
-    settings: IndexSettings,
+    analyzer: AnalyzerSettings | None,
+    structures: StructureSettings | None,
     progress: Callable[[int], object] | None,
     **options: Any,
 ) -> IndexingReport:
@@ -204,15 +206,11 @@ def _import_shards(
     ready = read_shards(folder, numbers)
     # Read before an index is created.
     first = list(islice(ready, 1))
-    settings = replace(settings, passages=plan.passages)
     if not place.exists():
-        own = replace(settings, analyzer=settings.analyzer or plan.analyzer)
+        own = IndexSettings(analyzer or plan.analyzer, plan.passages, structures)
         place.create(initial_settings((plan.encoder, plan.probes), own))
     with Index.create(
-        place,
-        analyzer=settings.analyzer,
-        passages=settings.passages,
-        structures=settings.structures,
+        place, analyzer=analyzer, passages=plan.passages, structures=structures
     ) as index:
         return index.add(_counted(chain(first, ready), progress), made_by=plan.encoder, **options)
 

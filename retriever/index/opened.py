@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakValueDictionary
 
-from indexes import StructureSettings
+from indexes import StructureSettings, type_mismatch
 from retriever.documents.analyzer import PLAIN, Analyzer, AnalyzerSettings
 from retriever.documents.passages import PassageSettings
 from retriever.encoders.spec import EncoderSpec, same_vectors
 from retriever.errors import ConfigError, EncoderMismatchError
-from retriever.search.queries import filter_doubt
+from retriever.search.queries import unknown_fields
 
 if TYPE_CHECKING:
     from indexes import Store, View, Where
@@ -149,7 +149,10 @@ class OpenedIndex:
         if known is None:
             if len(self._doubts) >= _FILTERS:
                 self._doubts.clear()
-            known = self._doubts[key] = filter_doubt(view, where) or ""
+            mismatch = unknown_fields(view, where.fields) or type_mismatch(
+                where.expression, view.has_type
+            )
+            known = self._doubts[key] = mismatch or ""
         return known or None
 
     def encoder(self, state: IndexState, *, query: bool = False) -> Encoder:

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack
 
-from indexes import Query
+from indexes import Query, compile_where, idf, parse_field
 from retriever.documents import Document, document_of, is_id
 from retriever.documents.passages import passage_text
 from retriever.errors import BadInputError, ConfigError, require_several, unknown_name
@@ -98,12 +97,7 @@ class ReadableIndex:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -422,8 +416,6 @@ class ReadableIndex:
         require_several("fields", fields)
         if limit < 1:
             raise ConfigError(f"limit: expected 1 or more, found {limit}")
-        from indexes import parse_field
-
         names, compiled = list(fields), _compiled(where)
         top = [parse_field(name)[0] for name in names]
         if text is not None:
@@ -454,11 +446,8 @@ class ReadableIndex:
         Raises:
             FilterError: the filter does not parse.
         """
-        from indexes import compile_where
-
-        compiled = compile_where(where)
         with self._opened.view() as view:
-            problem = self._opened.filter_doubt(view, compiled)
+            problem = self._opened.filter_doubt(view, compile_where(where))
         return None if problem is None else f"filter: {problem}"
 
     def difference(self, documents: Iterable[Document]) -> CorpusDifference:
@@ -485,8 +474,6 @@ class ReadableIndex:
 
         Of each term of a text that a passage holds, in the order of the text.
         """
-        from indexes import idf
-
         with self._opened.view() as view:
             terms = query_terms(self._opened.state_of(view).analyzer, view, text)
             held = view.document_frequencies(terms)
@@ -618,8 +605,4 @@ def _stored(view: View, id_: str) -> StoredDocument:
 
 
 def _compiled(where: str | None) -> Where | None:
-    if where is None:
-        return None
-    from indexes import compile_where
-
-    return compile_where(where)
+    return None if where is None else compile_where(where)

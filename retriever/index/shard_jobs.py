@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from multiprocessing import resource_tracker
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import NewDocument, Stage, StoredHead, no_progress
+from indexes import Committer, NewDocument, StoredHead
 from retriever.documents import AnyDocument, as_document, document_fault
 from retriever.documents.passages import OnLong
 from retriever.encoders.encoder import Encoder
@@ -117,12 +117,9 @@ class ShardJob:
 
     def make(self, block: Block, encoder: Encoder, progress: Progress) -> ShardFacts:
         """Make a shard, unless it is there: the scheduler may repeat what a dead process did."""
-        try:
-            known = self.found(block)
-        except DamagedIndexError:
-            known = None
-        if known is not None:
-            return known
+        with suppress(DamagedIndexError):
+            if (known := self.found(block)) is not None:
+                return known
         collected = _Collected(encoder.spec.dimensions)
         indexer = Indexer(
             collected,
@@ -147,14 +144,8 @@ class ShardJob:
             pieces=indexer.report.pieces,
             computed=collected.recorded.get(COMPUTED, []),
         )
-        write_shard(
-            self.folder,
-            self.plan,
-            facts,
-            collected.documents,
-            collected.vectors,
-            collected.terms,
-        )
+        made = collected.documents, collected.vectors, collected.terms
+        write_shard(self.folder, self.plan, facts, *made)
         return facts
 
 
@@ -163,8 +154,8 @@ def _loaded(spec: EncoderSpec, device: str | None, download: bool) -> Encoder:
     return Encoder.from_spec(spec, device=device, download=download, asked=spec.model)
 
 
-class _Collected:
-    """A `Committer` that keeps the one commit of a shard, so that shards are cut like an index."""
+class _Collected(Committer):
+    """Keeps the one commit of a shard, so that shards are cut like an index."""
 
     def __init__(self, dimensions: int) -> None:
         self.documents: Sequence[NewDocument] = []
@@ -195,21 +186,6 @@ class _Collected:
         return False
 
     def delete(self, ids: Iterable[str]) -> int:
-        return 0
-
-    def keep(self, digests: Sequence[bytes], vectors: NDArray[np.float32]) -> None:
-        pass
-
-    def kept(self, digests: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
-        return {}
-
-    def forget(self) -> None:
-        pass
-
-    def merge(self, stage: Stage = no_progress) -> int:
-        return 0
-
-    def settle(self, added: int, stage: Stage = no_progress) -> int:
         return 0
 
 
@@ -271,20 +247,14 @@ def _start(job: ShardJob, place: int, workers: int) -> tuple[Connection, BasePro
     resource_tracker.ensure_running()
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(job, theirs, place, workers), daemon=True)
-    with _interrupts_blocked():
-        process.start()
-    theirs.close()
-    return ours, process
-
-
-@contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """Ctrl-C reaches all processes of a terminal; those started here leave it to their parent."""
+    # Ctrl-C reaches all processes of a terminal; those started here leave it to their parent.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
-        yield
+        process.start()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    theirs.close()
+    return ours, process
 
 
 def _work(job: ShardJob, connection: Connection, place: int, workers: int) -> None:

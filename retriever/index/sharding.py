@@ -117,7 +117,11 @@ def encode_shards(
             raise ConfigError(f"{name}: expected 1 or more, found {value}")
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    _require_shards(folder)
+    names = {path.name for path in folder.iterdir()} - {LOCK_FILE}
+    if names and not is_shards(folder):
+        raise StorageError(
+            f"{folder}: holds {min(names)!r}, which is no part of shards; choose another folder"
+        )
     with writer_lock(folder, what="the shards"):
         # What a killed process left.
         for left_over in folder.glob(".*.tmp"):
@@ -236,12 +240,3 @@ def _planned(
             "the model behind that name has changed; encode into another folder"
         )
     return plan, encoder
-
-
-def _require_shards(folder: Path) -> None:
-    """Refuse a folder of other files."""
-    names = {path.name for path in folder.iterdir()} - {LOCK_FILE}
-    if names and not is_shards(folder):
-        raise StorageError(
-            f"{folder}: holds {min(names)!r}, which is no part of shards; choose another folder"
-        )

@@ -46,7 +46,6 @@ _OPTIONS = {"reader", "on_long", "is_folder", "lacks"}
 # Documents that are noted together, by number and by the characters of their texts.
 _BATCH = 512
 _CHARACTERS = 1 << 20
-_CHUNK = 1 << 20
 # A file that changed so shortly ago can change again within the same tick of its clock.
 _RECENT_NS = 2 * 10**9
 
@@ -396,8 +395,5 @@ def _stamp(place: str, path: str, status: os.stat_result, now: int) -> str:
 
 
 def _digest(place: str) -> bytes:
-    digest = hashlib.blake2b(digest_size=16)
     with open(place, "rb", buffering=0) as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    return digest.digest()
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).digest()

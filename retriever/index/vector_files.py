@@ -157,7 +157,11 @@ def _rows(vectors: Path, rows: int) -> Iterator[_Row]:
     with ids_file.open("rb") as file:
         for number, line in enumerate(file):
             where = f"{ids_file}:{number + 1}"
-            match _json(line):
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError):
+                value = None
+            match value:
                 case str() as id_:
                     yield _Row(number, where, id_, None)
                 case {"id": str() as id_, "start": int() as start, "stop": int() as stop}:
@@ -175,25 +179,17 @@ def _rows(vectors: Path, rows: int) -> Iterator[_Row]:
         )
 
 
-def _json(line: bytes) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-
-
 def _parsed_passages(
     value: Json, spec: EncoderSpec, where: str
 ) -> tuple[list[tuple[int, int]], NDArray[np.float64]]:
     spans, rows = [], []
-    for number, passage in enumerate(value if isinstance(value, list) else []):
+    for number, passage in enumerate(value if isinstance(value, list) else [], start=1):
         match passage:
-            case {"start": int() as start, "stop": int() as stop, "vector": vector, **rest}:
-                if not rest:
-                    spans.append((start, stop))
-                    rows.append(_parsed(vector, spec, f"{where}: passage {number + 1}"))
-                    continue
-        break
+            case {"start": int() as low, "stop": int() as high, "vector": row, **rest} if not rest:
+                spans.append((low, high))
+                rows.append(_parsed(row, spec, f"{where}: passage {number}"))
+            case _:
+                break
     if not isinstance(value, list) or not rows or len(rows) < len(value):
         raise SourceError(
             f"{where}: {VECTORS_FIELD!r}: expected a list of passages, each an object of start, "

@@ -5,7 +5,8 @@ Each imports its framework at the top and is imported by those who use that fram
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes import written_field, written_value
+from retriever.documents import Document
 from retriever.errors import ConfigError
 from retriever.index import Index
 from retriever.index.ready import unit_vectors
@@ -78,6 +80,15 @@ def search_by_vector(
         text, settings = "-", replace(settings, mode="dense")
     ready = QueryVectors(row[np.newaxis], spec)
     return next(index.search_many([text], settings, where=where, ready=ready))
+
+
+def whole_documents(index: Index, hits: Iterable[Hit]) -> list[tuple[Document, Hit]]:
+    """Hits with the whole documents, without those that were deleted after the search."""
+    found = []
+    for hit in hits:
+        with suppress(KeyError):
+            found.append((index[hit.id], hit))
+    return found
 
 
 class EmbedderVectors:

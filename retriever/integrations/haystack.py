@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import asdict
 from datetime import datetime
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from haystack import Document, component, default_from_dict, default_to_dict
@@ -21,11 +21,13 @@ from indexes import BM25Settings, written_field, written_value
 from retriever import documents as stored
 from retriever.index import Index
 from retriever.index.ready import ReadyDocument
-from retriever.integrations import EmbedderVectors, metadata_of, search_by_vector
+from retriever.integrations import EmbedderVectors, metadata_of, search_by_vector, whole_documents
 from retriever.search import SearchSettings, search_settings
 from retriever.search.engine import Hit
 from retriever.search.fusion import FusionSettings
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _ALL, _NONE = "id exists", "not id exists"
 
 
@@ -87,6 +89,16 @@ class IndexRetriever:
     ) -> dict[str, list[Document]]:
         """As `run`, in a thread."""
         return await asyncio.to_thread(self.run, query, top_k, where)
+
+
+def _in_thread(method: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """A method whose call is one of `method` in a thread."""
+
+    @wraps(method)
+    async def run(*arguments: P.args, **keywords: P.kwargs) -> T:
+        return await asyncio.to_thread(method, *arguments, **keywords)
+
+    return run
 
 
 class IndexDocumentStore:
@@ -193,39 +205,14 @@ class IndexDocumentStore:
             self.index.update(one.id, metadata={**one.meta, **meta})
         return len(found)
 
-    async def count_documents_async(self) -> int:
-        """As `count_documents`, in a thread, like all that follow."""
-        return await asyncio.to_thread(self.count_documents)
-
-    async def count_documents_by_filter_async(self, filters: dict[str, Any]) -> int:
-        """As `count_documents_by_filter`."""
-        return await asyncio.to_thread(self.count_documents_by_filter, filters)
-
-    async def filter_documents_async(self, filters: dict[str, Any] | None = None) -> list[Document]:
-        """As `filter_documents`."""
-        return await asyncio.to_thread(self.filter_documents, filters)
-
-    async def write_documents_async(
-        self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE
-    ) -> int:
-        """As `write_documents`."""
-        return await asyncio.to_thread(self.write_documents, documents, policy)
-
-    async def delete_documents_async(self, document_ids: list[str]) -> None:
-        """As `delete_documents`."""
-        await asyncio.to_thread(self.delete_documents, document_ids)
-
-    async def delete_all_documents_async(self) -> None:
-        """As `delete_all_documents`."""
-        await asyncio.to_thread(self.delete_all_documents)
-
-    async def delete_by_filter_async(self, filters: dict[str, Any]) -> int:
-        """As `delete_by_filter`."""
-        return await asyncio.to_thread(self.delete_by_filter, filters)
-
-    async def update_by_filter_async(self, filters: dict[str, Any], meta: dict[str, Any]) -> int:
-        """As `update_by_filter`."""
-        return await asyncio.to_thread(self.update_by_filter, filters, meta)
+    count_documents_async = _in_thread(count_documents)
+    count_documents_by_filter_async = _in_thread(count_documents_by_filter)
+    filter_documents_async = _in_thread(filter_documents)
+    write_documents_async = _in_thread(write_documents)
+    delete_documents_async = _in_thread(delete_documents)
+    delete_all_documents_async = _in_thread(delete_all_documents)
+    delete_by_filter_async = _in_thread(delete_by_filter)
+    update_by_filter_async = _in_thread(update_by_filter)
 
     def _matching(self, filters: dict[str, Any] | None) -> Iterator[Document]:
         for one in self.index:
@@ -247,14 +234,10 @@ class IndexDocumentStore:
             hits = search_by_vector(self.index, query_embedding, settings, where, query)
         else:
             hits = self.index.search(query or "", settings, where=where)
-        found = []
-        for hit in hits:
-            # It may have been deleted meanwhile.
-            with suppress(KeyError):
-                content = self.index[hit.id].text
-                found.append(
-                    Document(id=hit.id, content=content, meta=hit.metadata, score=hit.score)
-                )
+        found = [
+            Document(id=hit.id, content=one.text, meta=hit.metadata, score=hit.score)
+            for one, hit in whole_documents(self.index, hits)
+        ]
         return {"documents": found}
 
 

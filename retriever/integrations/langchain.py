@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 from retriever import documents as stored
 from retriever.errors import ConfigError, unexpected_keyword
 from retriever.index import Index
-from retriever.integrations import equal_to, metadata_of, search_by_vector
+from retriever.integrations import equal_to, metadata_of, search_by_vector, whole_documents
 from retriever.search import SearchSettings, search_settings
 from retriever.search.engine import Hit
 
@@ -163,12 +162,7 @@ class IndexVectorStore(VectorStore):
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
         """The documents with these ids, those that there are."""
-        found = []
-        for id_ in ids:
-            with suppress(KeyError):
-                one = self.index[id_]
-                found.append(Document(id=id_, page_content=one.text, metadata=one.metadata))
-        return found
+        return [_document(one) for id_ in ids if (one := self.index.get(id_)) is not None]
 
     def similarity_search(
         self, query: str, k: int = 4, where: _Filter = None, **keywords: Any
@@ -268,9 +262,8 @@ class IndexVectorStore(VectorStore):
         return self.index.search(query, self.settings, where=where, k=k)
 
     def _found(self, hits: list[Hit]) -> list[tuple[Document, Hit]]:
-        """The whole documents of hits, without those that were deleted meanwhile."""
-        documents = {one.id: one for one in self.get_by_ids([hit.id for hit in hits])}
-        return [(documents[hit.id], hit) for hit in hits if hit.id in documents]
+        found = whole_documents(self.index, hits)
+        return [(_document(one), hit) for one, hit in found]
 
     def _unlike(
         self, vector: NDArray[np.float32], hits: list[Hit], k: int, lambda_mult: float
@@ -280,6 +273,10 @@ class IndexVectorStore(VectorStore):
         rows = list(self.index.vectors(hits))
         chosen = maximal_marginal_relevance(vector, rows, lambda_mult, k)
         return [one for one, _ in self._found([hits[row] for row in chosen])]
+
+
+def _document(one: stored.Document) -> Document:
+    return Document(id=one.id, page_content=one.text, metadata=one.metadata)
 
 
 def _where(where: _Filter, keywords: dict[str, Any]) -> str | None:

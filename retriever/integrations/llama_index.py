@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,14 @@ from retriever.documents import Document
 from retriever.errors import ConfigError
 from retriever.index import Index
 from retriever.index.ready import ReadyDocument
-from retriever.integrations import HIT, EmbedderVectors, equal_to, metadata_of, search_by_vector
+from retriever.integrations import (
+    HIT,
+    EmbedderVectors,
+    equal_to,
+    metadata_of,
+    search_by_vector,
+    whole_documents,
+)
 from retriever.search import SearchSettings, search_settings
 from retriever.search.engine import Hit
 from retriever.search.reranking import Reranker
@@ -175,12 +181,10 @@ class IndexVectorStore(BasePydanticVectorStore):
         if mode is None:
             known = ", ".join(one.value for one in _MODES)
             raise ConfigError(f"mode: expected one of {known}, found {asked.value}")
-        k = query.similarity_top_k
+        given = {"mode": mode, "k": query.similarity_top_k}
         if mode == "hybrid":
-            k = query.hybrid_top_k or k
-        given = {"mode": mode, "k": k}
-        if mode == "hybrid" and query.alpha is not None:
-            given["alpha"] = query.alpha
+            given["k"] = query.hybrid_top_k or query.similarity_top_k
+            given |= {} if query.alpha is None else {"alpha": query.alpha}
         settings, where = search_settings(None, given), _where(query)
         hits: list[Hit]
         if mode == "bm25":
@@ -189,14 +193,12 @@ class IndexVectorStore(BasePydanticVectorStore):
             text = query.query_str if mode == "hybrid" else None
             vector = query.query_embedding or []
             hits = search_by_vector(self._index, vector, settings, where, text)
-        result = VectorStoreQueryResult(nodes=[], similarities=[], ids=[])
-        for hit in hits:
-            # It may have been deleted meanwhile.
-            with suppress(KeyError):
-                result.nodes.append(metadata_dict_to_node(hit.metadata, self._index[hit.id].text))
-                result.similarities.append(hit.score)
-                result.ids.append(hit.id)
-        return result
+        found = whole_documents(self._index, hits)
+        return VectorStoreQueryResult(
+            nodes=[metadata_dict_to_node(hit.metadata, one.text) for one, hit in found],
+            similarities=[hit.score for _, hit in found],
+            ids=[hit.id for _, hit in found],
+        )
 
 
 def _where(query: VectorStoreQuery) -> str | None:

@@ -91,13 +91,11 @@ class IndexSearch:
             found = self._index.search_many(texts, self._settings, k=top_k)
             hits = dict(zip(ids, found, strict=True))
         else:
-            hits = {
-                id_: self._index.search(
-                    text, self._settings, k=top_k, where=_one_of(top_ranked[id_])
-                )
-                for id_, text in zip(ids, texts, strict=True)
-                if top_ranked.get(id_)
-            }
+            hits = {}
+            for id_, text in zip(ids, texts, strict=True):
+                if of_task := ", ".join(map(written_value, top_ranked.get(id_, ()))):
+                    where = f"id in ({of_task})"
+                    hits[id_] = self._index.search(text, self._settings, k=top_k, where=where)
         return {id_: {hit.id: hit.score for hit in hits.get(id_, ())} for id_ in ids}
 
     def close(self) -> None:
@@ -127,8 +125,3 @@ def _documents(corpus: CorpusDatasetType) -> Iterator[Document]:
 
 def _text(query: Mapping[str, Any]) -> str:
     return " ".join(filter(None, (query["text"], query.get("instruction"))))
-
-
-def _one_of(ids: list[str]) -> str:
-    """A filter for some documents."""
-    return f"id in ({', '.join(map(written_value, ids))})"

@@ -7,7 +7,7 @@ import logging
 import re
 import socket
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import anyio.to_thread
 from mcp.server import Server
@@ -79,8 +79,6 @@ _STATUS = "What the indexes hold: documents, encoder, metadata fields; what scor
 _PART = re.compile(
     r"(.+)(?::([0-9]{1,9})(?:-([0-9]{1,9}))?|\[([0-9]{0,9}):([0-9]{0,9})\])", re.DOTALL
 )
-
-P = TypeVar("P", bound=BaseModel)
 
 
 class StatusParameters(BaseModel):
@@ -172,21 +170,23 @@ class _Tools:
 
     def __init__(self, indexes: Mapping[str, Index]) -> None:
         self._indexes = dict(indexes)
+        # What a tool is for, its arguments, and what it does.
+        self._tools: dict[str, tuple[str, type[BaseModel], Callable[[Any], dict[str, Any]]]] = {
+            "search": (_SEARCH, SearchParameters, self._search),
+            "get": (_GET, GetParameters, self._get),
+            "multi_get": (_MULTI_GET, MultiGetParameters, self._multi_get),
+            "status": (_STATUS, StatusParameters, self._status),
+        }
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
         try:
-            if name == "search":
-                answer = self._search(_read(SearchParameters, arguments))
-            elif name == "get":
-                answer = self._get(_read(GetParameters, arguments))
-            elif name == "multi_get":
-                answer = self._multi_get(_read(MultiGetParameters, arguments))
-            elif name == "status":
-                answer = self._status(_read(StatusParameters, arguments))
-            else:
-                raise BadInputError(
-                    f"no tool {name!r}; expected one of search, get, multi_get, status"
-                )
+            if name not in self._tools:
+                raise BadInputError(f"no tool {name!r}; expected one of {', '.join(self._tools)}")
+            _, parameters, use = self._tools[name]
+            answer = use(parameters.model_validate(arguments))
+        except ValidationError as error:
+            faults = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+            return CallToolResult(content=[TextContent(text="; ".join(faults))], is_error=True)
         except RetrieverError as error:
             return CallToolResult(content=[TextContent(text=str(error))], is_error=True)
         except Exception:
@@ -201,18 +201,14 @@ class _Tools:
             f"index {name}: {_field_list(index)}" if len(self._indexes) > 1 else _field_list(index)
             for name, index in self._indexes.items()
         )
-        return [
-            self._tool("search", _SEARCH, SearchParameters, where=f"{_GRAMMAR} Fields: {fields}"),
-            self._tool("get", _GET, GetParameters),
-            self._tool("multi_get", _MULTI_GET, MultiGetParameters),
-            self._tool("status", _STATUS, StatusParameters),
-        ]
+        tools = [self._tool(name, text, kind) for name, (text, kind, _) in self._tools.items()]
+        where = tools[0].input_schema["properties"]["where"]
+        where["description"] = f"{_GRAMMAR} Fields: {fields}"
+        return tools
 
-    def _tool(self, name: str, text: str, parameters: type[BaseModel], **descriptions: str) -> Tool:
+    def _tool(self, name: str, text: str, parameters: type[BaseModel]) -> Tool:
         schema = parameters.model_json_schema()
         del schema["description"]
-        for key, description in descriptions.items():
-            schema["properties"][key]["description"] = description
         if len(self._indexes) == 1:
             del schema["properties"]["index"]
         else:
@@ -264,12 +260,11 @@ class _Tools:
 
     def _get(self, given: GetParameters) -> dict[str, Any]:
         name, index = self._index(given.index)
-        try:
-            document = index[given.id]
-        except KeyError:
+        document = index.get(given.id)
+        if document is None:
             raise BadInputError(
                 f"index {name} has no document with the id {given.id!r}; take one from `search`"
-            ) from None
+            )
         return fit_document(name, document, given.start, given.stop, given.max_tokens)
 
     def _multi_get(self, given: MultiGetParameters) -> dict[str, Any]:
@@ -292,14 +287,6 @@ class _Tools:
         return name, self._indexes[name]
 
 
-def _read(kind: type[P], arguments: Mapping[str, Any]) -> P:
-    try:
-        return kind.model_validate(arguments)
-    except ValidationError as error:
-        faults = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
-        raise BadInputError("; ".join(faults)) from None
-
-
 def _excerpt(index: Index, hit: Hit, context: int) -> Excerpt:
     try:
         return index.excerpt(hit, context, context)
@@ -310,17 +297,11 @@ def _excerpt(index: Index, hit: Hit, context: int) -> Excerpt:
 
 def _part(index: Index, name: str) -> tuple[Document, int, int | None] | str:
     """A document and from where to where a text names it, or why that cannot be read."""
-    missing = "no document has this id: take one from `search`"
-    try:
-        return index[name], 0, None
-    except KeyError:
-        named = _PART.fullmatch(name)
-    if named is None:
-        return missing
-    try:
-        document = index[named[1]]
-    except KeyError:
-        return missing
+    document, named = index.get(name), _PART.fullmatch(name)
+    if document is not None:
+        return document, 0, None
+    if named is None or (document := index.get(named[1])) is None:
+        return "no document has this id: take one from `search`"
     _, first, last, start, stop = named.groups()
     if first is None:
         return document, int(start or 0), int(stop) if stop else None

@@ -161,14 +161,10 @@ def hit_features(
         if one == "bm25":
             scores, others = scores / total, HITS - 1
         columns += [scores, scores - (scores.sum() - scores) / max(others, 1)]
-    columns.append(
-        np.array(
-            [
-                sum(weights[term] for term in weights.keys() & _terms_of(hit, analyzer)) / total
-                for hit in first
-            ]
-        )
-    )
+    held_terms = [
+        weights.keys() & analyzer.tokens(f"{hit.title or ''} {hit.passage}") for hit in first
+    ]
+    columns.append(np.array([sum(map(weights.__getitem__, one)) / total for one in held_terms]))
     if mode == "hybrid":
         ranks = [(hit.dense_rank, hit.bm25_rank) for hit in first]
         columns.append(np.array([sum(1 / rank for rank in pair if rank) / 2 for pair in ranks]))
@@ -193,7 +189,3 @@ def probabilities(coefficients: Mapping[str, float], features: Floats) -> Floats
     # The logistic function, without overflow.
     found: Floats = (1 + np.tanh((features @ np.array(weights) + constant) / 2)) / 2
     return found
-
-
-def _terms_of(hit: Hit, analyzer: Analyzer) -> set[str]:
-    return set(analyzer.tokens(f"{hit.title or ''} {hit.passage}"))

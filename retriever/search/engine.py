@@ -8,7 +8,7 @@ everywhere; documents with equal ones are ordered by id.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -202,32 +202,24 @@ class Engine:
 
     def search(self, queries: Sequence[Query]) -> list[list[Hit]]:
         """The best `k` documents of each query; ``bm25`` ranks only those that hold a term."""
-        found: list[list[Hit]] = [[] for _ in queries]
-        for i, ranked in self._ranked(queries):
-            found[i] = self._hits(ranked)
-        return found
+        return [self._hits(ranked) for ranked in self._ranked(queries)]
 
     def candidates(self, queries: Sequence[Query]) -> list[ScoredPassages]:
         """What the mode ``hybrid`` fuses for each query, which does not depend on the fusion.
 
         The best `k` documents by `fuse`, each by its best passage, are the hits of `search`.
         """
-        empty = ScoredPassages((), np.zeros(0), np.zeros(0), np.zeros(0, np.bool_))
-        found = [empty for _ in queries]
-        for i, ranked in self._ranked(queries):
-            candidates = ranked.candidates
-            passages = candidates.passages.tolist()
+        found = []
+        for one, _, _ in self._ranked(queries):
+            passages = one.passages.tolist()
             documents = self._view.documents_of(passages)
-            found[i] = ScoredPassages(
-                tuple(documents[one] for one in passages),
-                candidates.dense,
-                candidates.bm25,
-                candidates.matches,
-            )
+            ids = tuple(documents[passage] for passage in passages)
+            found.append(ScoredPassages(ids, one.dense, one.bm25, one.matches))
         return found
 
-    def _ranked(self, queries: Sequence[Query]) -> Iterator[tuple[int, _Ranked]]:
-        """The number of each query, and how its candidates rank."""
+    def _ranked(self, queries: Sequence[Query]) -> list[_Ranked]:
+        """How the candidates of each query rank."""
+        final = dict[int, _Ranked]()
         mode, k = self._settings.mode, self._settings.k
         depth = 2 * k
         if mode == "hybrid":
@@ -242,10 +234,11 @@ class Engine:
                 if len(ranked.chosen) < k and not ranked.candidates.complete:
                     deeper.append(i)
                 else:
-                    yield i, ranked
+                    final[i] = ranked
             open_queries = deeper
             # The best passages belong to fewer than `k` documents.
             depth *= 4
+        return [final[i] for i in range(len(queries))]
 
     def _rank(self, found: Candidates) -> _Ranked:
         """Rank documents by the best of their candidates; equal scores by id, then passage."""

@@ -6,7 +6,7 @@ shares no term with the query has BM25 score 0 and no BM25 rank.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
@@ -91,13 +91,11 @@ def fuse(
     In [0, 1] for ``convex`` with ``min-max``, in (0, 2 / (rrf_k + 1)] for ``rrf``.
     """
     if settings.method == "rrf":
-        everyone = np.ones(len(dense), np.bool_)
-        return _reciprocal(ranks(dense, everyone), settings.rrf_k) + _reciprocal(
-            ranks(bm25, matches), settings.rrf_k
-        )
-    normalize = _NORMALIZATIONS[settings.normalization]
-    alpha = DEFAULT_WEIGHT if settings.alpha is None else settings.alpha
-    return alpha * normalize(dense) + (1 - alpha) * normalize(bm25)
+        by_dense = settings.rrf_k + ranks(dense, np.ones(len(dense), np.bool_))
+        by_bm25 = settings.rrf_k + ranks(bm25, matches)
+        return 1 / by_dense + np.where(matches, 1 / by_bm25, 0.0)
+    normalize = min_max if settings.normalization == "min-max" else z_score
+    return settings.weight * normalize(dense) + (1 - settings.weight) * normalize(bm25)
 
 
 def ranks(scores: Scores, ranked: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -128,10 +126,3 @@ def z_score(scores: Scores) -> Scores:
     if deviation == 0:
         return np.zeros(len(scores))
     return np.asarray((scores - scores.mean()) / deviation, np.float64)
-
-
-def _reciprocal(rank: NDArray[np.int64], constant: float) -> Scores:
-    return np.where(rank > 0, 1 / (constant + rank), 0.0)
-
-
-_NORMALIZATIONS: dict[str, Callable[[Scores], Scores]] = {"min-max": min_max, "z-score": z_score}

@@ -79,7 +79,14 @@ def search_texts(
     while batch := list(islice(stream, _BATCH)):
         for number, text in enumerate(batch, start=answered + 1):
             check_query(text, number, settings.raw)
-        part = _rows(ready, answered, batch)
+        part = None
+        if ready is not None:
+            part = ready._replace(vectors=ready.vectors[answered : answered + len(batch)])
+            if len(part.vectors) < len(batch):
+                raise ConfigError(
+                    f"vectors: expected one for each query, found {len(ready.vectors)} for more "
+                    "queries"
+                )
         yield from _search(index, batch, settings, where, reranker, part)
         answered += len(batch)
 
@@ -125,13 +132,6 @@ def unknown_fields(view: View, names: Iterable[str]) -> str | None:
     return None
 
 
-def filter_doubt(view: View, where: Where) -> str | None:
-    """What to say of a filter that names a field or a type that no document has; None if none."""
-    from indexes import type_mismatch
-
-    return unknown_fields(view, where.fields) or type_mismatch(where.expression, view.has_type)
-
-
 def query_terms(analyzer: Analyzer, view: View, text: str) -> list[str]:
     """The terms of a query to an index in the languages that it holds."""
     return analyzer.query_tokens(text, view.setting("languages", {}))
@@ -154,18 +154,6 @@ def warn_doubtful(index: OpenedIndex, view: View, where: Where | None) -> None:
         warnings.warn(f"filter: {problem}", stacklevel=3)
 
 
-def _rows(ready: QueryVectors | None, start: int, texts: Sequence[str]) -> QueryVectors | None:
-    """The vectors of a batch of queries."""
-    if ready is None:
-        return None
-    vectors = ready.vectors[start : start + len(texts)]
-    if len(vectors) < len(texts):
-        raise ConfigError(
-            f"vectors: expected one for each query, found {len(ready.vectors)} for more queries"
-        )
-    return QueryVectors(vectors, ready.made_by)
-
-
 def _search(
     index: OpenedIndex,
     texts: Sequence[str],
@@ -182,7 +170,7 @@ def _search(
         encoded = encoded or reranker.reads_vectors
     with prepared_queries(index, texts, encoded, ready, reranker) as (view, queries):
         warn_doubtful(index, view, where)
-        searched = queries if index.query_map is None else mapped(index, queries)
+        searched = mapped(index, queries)
         while True:
             found = _ranked(index, view, asked, searched, wide, where)
             if reranker is not None:
@@ -262,7 +250,9 @@ def prepared_queries(
     while True:
         vectors: Iterable[NDArray[np.float32] | None] = [None] * len(texts)
         made_for = None
-        if encoded and ready is None:
+        if encoded and ready is not None:
+            vectors = ready.vectors
+        elif encoded:
             # Before there is a view, since encoding takes long.
             state = index.last_state()
             vectors = index.encoder(state, query=True).encode(texts, query=True)
@@ -281,8 +271,6 @@ def prepared_queries(
                     f"{index.store}: the index has the encoder {state.encoder}, but the vectors of "
                     f"the queries are of {ready.made_by}; encode them with the encoder of the index"
                 )
-            if encoded and ready is not None:
-                vectors = ready.vectors
             terms = [query_terms(state.analyzer, view, one) for one in texts]
             yield view, [Query(own, row) for own, row in zip(terms, vectors, strict=True)]
             return

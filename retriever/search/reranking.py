@@ -92,9 +92,8 @@ def load_reranker(
     if not is_reranker(folder) and (a_hub_id or (folder / "config.json").is_file()):
         from retriever.rerankers.classifier import load_classifier
 
-        name = folder.as_posix()
         found = load_classifier(
-            name, device=device, backend=backend, dtype=dtype, download=download
+            folder.as_posix(), device=device, backend=backend, dtype=dtype, download=download
         )
         return _Cross(found)
     if kind_of(folder) == KIND:

@@ -34,8 +34,11 @@ from retriever.service.limits import Catalog, ServiceSettings, answer_errors
 _LOG = logging.getLogger("retriever.service")
 # One batch is ranked while the next one is encoded.
 _THREADS = 2
-_PAGE = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js"}
-_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
+_PAGE = {
+    "/": ("index.html", "text/html"),
+    "/page.css": ("page.css", "text/css"),
+    "/page.js": ("page.js", "text/javascript"),
+}
 _VERSION = version("layer-retriever")
 _ERROR = {
     "description": "What is wrong, in the words of the command line: "
@@ -122,8 +125,8 @@ def create_app(
     def reference(request: Request) -> HTMLResponse:
         return HTMLResponse(_reference_page(app.openapi(), str(request.base_url)))
 
-    for path, name in _PAGE.items():
-        app.add_route(path, _static(name))
+    for path, (name, kind) in _PAGE.items():
+        app.add_route(path, _static(name, kind))
     if limits.origins:
         app.add_middleware(
             CORSMiddleware,
@@ -135,9 +138,8 @@ def create_app(
     return app
 
 
-def _static(name: str) -> Callable[[Request], Response]:
+def _static(name: str, kind: str) -> Callable[[Request], Response]:
     content = (files("retriever.service") / "page" / name).read_bytes()
-    kind = _TYPES[name.rpartition(".")[2]]
     return lambda request: Response(content, media_type=kind)
 
 

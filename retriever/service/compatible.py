@@ -209,15 +209,11 @@ def encoded(jobs: Sequence[EncodingJob]) -> list[Encoded | Exception]:
 def relevances(jobs: Sequence[RerankJob], reranker: Reranker | None) -> list[Scores]:
     """The scores of the texts of a batch's one job, by a reranker or the encoder of the index."""
     (job,) = jobs
-    return [_scores(reranker, job)]
-
-
-def _scores(reranker: Reranker | None, job: RerankJob) -> Scores:
     if reranker is not None and not reranker.reads_vectors:
-        return reranker.score(job.query, None, job.texts, None)
+        return [reranker.score(job.query, None, job.texts, None)]
     encoder = job.index.encoder
     vector, vectors = encoder.encode([job.query], query=True)[0], encoder.encode(job.texts)
     if reranker is None:
-        return np.asarray(vectors @ vector, np.float32)
+        return [np.asarray(vectors @ vector, np.float32)]
     reranker.check(encoder.spec)
-    return reranker.score(job.query, vector, job.texts, vectors)
+    return [reranker.score(job.query, vector, job.texts, vectors)]

@@ -270,13 +270,9 @@ def _job(catalog: Catalog, request: SearchRequest) -> SearchJob:
 
 
 def _checked_filter(catalog: Catalog, given: str | Filters | None) -> str | None:
+    """A filter for the documents that match all of several; None for none."""
     filters = [given] if isinstance(given, str) else given or []
     catalog.check_text("where", "".join(filters))
-    return _joined(filters)
-
-
-def _joined(filters: Sequence[str]) -> str | None:
-    """A filter for the documents that match all of several; None for none."""
     if len(filters) < 2:
         return next(iter(filters), None)
     for text in filters:
@@ -311,11 +307,8 @@ def answers(jobs: Sequence[SearchJob], reranker: Reranker | None) -> list[Answer
 
 
 def _needs_vectors(job: SearchJob, reranker: Reranker | None) -> bool:
-    if job.request.like is not None:
-        return False
-    return job.settings.mode != "bm25" or (
-        job.request.rerank and reranker is not None and reranker.reads_vectors
-    )
+    reads_vectors = job.request.rerank and reranker is not None and reranker.reads_vectors
+    return job.request.like is None and (job.settings.mode != "bm25" or reads_vectors)
 
 
 def _plain(job: SearchJob, text: str) -> str:

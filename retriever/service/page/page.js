@@ -150,8 +150,8 @@ function showControls() {
   $("fold").checked = state.fold === 1;
   $("weight").hidden = state.mode !== "hybrid";
   if (document.activeElement !== $("where")) $("where").value = state.where;
-  $("index").value = state.index || (info ? info.default : "");
   const name = state.index || (info ? info.default : "");
+  $("index").value = name;
   $("name").textContent = name;
   document.title = [state.q, name, "Search"].filter(Boolean).join(" – ");
 }
@@ -180,7 +180,8 @@ function filters(except) {
   return state.where ? [...parts, state.where] : parts;
 }
 
-const held = () => info.indexes[state.index || info.default];
+const indexName = () => state.index || info.default;
+const held = () => info.indexes[indexName()];
 
 function fieldsToCount() {
   const { fields, segments } = held();
@@ -358,24 +359,15 @@ function valueRow(value, text, counts, checked) {
 }
 
 function showChosen() {
-  const chips = state.f.map((one) =>
-    element("li", {}, element("button", {
-      type: "button",
-      "aria-label": `Remove the filter ${one.split("\t")[1]}`,
-      onclick: () => change({ f: state.f.filter((other) => other !== one) }),
-    }, `${one.split("\t")[1]} ×`)));
-  if (state.where)
-    chips.push(element("li", {}, element("button", {
-      type: "button",
-      "aria-label": `Remove the filter ${state.where}`,
-      onclick: () => change({ where: "" }),
-    }, `${state.where} ×`)));
+  const chip = (text, label, onclick) =>
+    element("li", {}, element("button", { type: "button", "aria-label": label, onclick }, `${text} ×`));
+  const chips = state.f.map((one) => {
+    const where = one.split("\t")[1];
+    return chip(where, `Remove the filter ${where}`, () => change({ f: state.f.filter((other) => other !== one) }));
+  });
+  if (state.where) chips.push(chip(state.where, `Remove the filter ${state.where}`, () => change({ where: "" })));
   if (state.like)
-    chips.push(element("li", {}, element("button", {
-      type: "button",
-      "aria-label": `Stop searching for documents like ${state.like}`,
-      onclick: () => change({ like: "", at: 0 }),
-    }, `like ${state.like} ×`)));
+    chips.push(chip(`like ${state.like}`, `Stop searching for documents like ${state.like}`, () => change({ like: "", at: 0 })));
   $("chosen").replaceChildren(...chips);
   $("chosen").hidden = !chips.length;
 }
@@ -397,7 +389,7 @@ async function answer(controller) {
   const begun = performance.now();
   const slow = setTimeout(() => ($("status").textContent = "Searching …"), SLOW);
   const browsing = !state.q.trim() && !state.like;
-  const body = { index: state.index || info.default, k: state.k, where: filters() };
+  const body = { index: indexName(), k: state.k, where: filters() };
   if (!browsing) Object.assign(body, { mode: state.mode, highlight: true });
   if (state.like) body.like = { id: state.like, start: state.at };
   else if (!browsing) body.query = state.q;
@@ -567,8 +559,7 @@ function where(place) {
 
 function scores(hit, most) {
   const parts = [element("span", {}, `score ${hit.score.toFixed(3)}`)];
-  if (hit.dense !== null)
-    parts.push(component("embeddings", hit.dense, hit.dense_rank, 1, ""));
+  if (hit.dense !== null) parts.push(component("embeddings", hit.dense, hit.dense_rank, 1, ""));
   if (hit.bm25 !== null) parts.push(component("words", hit.bm25, hit.bm25_rank, most, "words"));
   if (hit.copies) parts.push(element("span", {}, plural(hit.copies.length, "near-copy", "near-copies")));
   if (hit.first_rank) parts.push(element("span", {}, `rank ${hit.first_rank} before reranking`));
@@ -611,13 +602,12 @@ async function open(hit) {
       },
     }, "More like this"));
   const weights = element("section", {});
-  const panel = element("div", { class: "opened" },
-    around, weights, metadata(hit), buttons);
-  if (info.indexes[state.index || info.default].word_weights) addWeights(hit, weights);
+  const panel = element("div", { class: "opened" }, around, weights, metadata(hit), buttons);
+  if (held().word_weights) addWeights(hit, weights);
   else weights.remove();
   place.append(panel);
   // Not as a path, of which browsers take `..` for the folder above.
-  const parameters = new URLSearchParams({ id: hit.id, index: state.index || info.default });
+  const parameters = new URLSearchParams({ id: hit.id, index: indexName() });
   try {
     const found = await call(`/documents?${parameters}`);
     around.replaceChildren(...passages(found, hit, buttons, around));
@@ -674,7 +664,7 @@ async function addWeights(hit, shown) {
   // The text as it was encoded.
   const text = hit.title ? `${hit.title} ${hit.passage}` : hit.passage;
   try {
-    const found = await call("/weights", { index: state.index || info.default, text });
+    const found = await call("/weights", { index: indexName(), text });
     shown.replaceChildren(element("h3", {}, "Weights of words"), shaded(text, found.words), layers(found));
   } catch (error) {
     shown.replaceChildren(error instanceof Refused ? error.message : "The weights cannot be read.");
