@@ -53,9 +53,9 @@ COMMANDS: Tree = {
         "layers": "eval_layers",
     },
     "train": {
-        "reranker": "train_rerankers",
-        "cross-encoder": "train_rerankers",
-        "encoder": "train_encoder",
+        "reranker": "train_networks",
+        "cross-encoder": "train_networks",
+        "encoder": "train_networks",
         "static": "train_static",
         "meta": "train_meta",
     },
