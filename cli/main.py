@@ -49,7 +49,7 @@ COMMANDS: Tree = {
         "sts": "eval_sentences",
         "transfer": "eval_sentences",
         "probe": "eval_sentences",
-        "compare": "eval_compare",
+        "compare": "eval_runs",
         "layers": "eval_layers",
     },
     "train": {
@@ -59,7 +59,7 @@ COMMANDS: Tree = {
         "static": "train_static",
         "meta": "train_meta",
     },
-    "gate": "gate",
+    "gate": "eval_runs",
     "tune": "tune",
     "reproduce": "reproduce",
     "inspect": {
