@@ -1,7 +1,9 @@
-"""`retriever inspect`: hidden states, words and SBERT-WK weights."""
+"""`retriever inspect`: hidden states, words, SBERT-WK weights, and keys of settings."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -14,13 +16,16 @@ from cli.options import (
     EncoderOptions,
     complete_path,
     encoder_options,
+    json_option,
     option,
+    other_settings,
     settings,
 )
 from cli.output.progress import warn_reader
 from cli.output.results import ResultOptions, command_line, result_options
+from cli.output.text import say
 from cli.source_options import SourceOptions, corpus_texts, source_options, sources_argument
-from retriever.settings import setting
+from retriever.settings import Setting, setting
 
 limit_option = option(
     "--limit",
@@ -195,3 +200,54 @@ def weights_command(
         return
     result = inspect_weights(read, choice.encoder, unit=unit, loading=loading, notify=shown.notify)
     shown.show(result)
+
+
+@click.command("settings", cls=Command)
+@click.argument("words", nargs=-1, metavar="[COMMAND]...")
+@json_option
+def settings_command(words: tuple[str, ...], as_json: bool) -> None:
+    """List settings by their keys, with values, default, meaning and source.
+
+    Without COMMAND, settings of encoders. They follow the model in --model, as in
+    all-MiniLM-L6-v2::layers=0,6::pooling=cls. With COMMAND, such as `train encoder`, those that the
+    command takes with --set.
+    """
+    from retriever.encoders.settings import encoder_keys
+
+    found = _of_command(words) if words else encoder_keys()
+    if as_json:
+        facts = [
+            {
+                "key": one.key,
+                "values": one.expected,
+                "default": one.shown,
+                "meaning": one.description,
+                "source": one.source,
+            }
+            for one in found
+        ]
+        click.echo(json.dumps(facts, ensure_ascii=False))
+        return
+    for one in found:
+        shown = f"; default: {one.shown}" if one.shown else ""
+        say(f"{one.key}: {one.expected}{shown}", err=False)
+        source = f" ({one.source})" if one.source else ""
+        say(f"    {one.description}{source}", err=False)
+
+
+def _of_command(words: tuple[str, ...]) -> Iterable[Setting]:
+    from cli.main import cli
+
+    command: click.Command | None = cli
+    context = click.Context(cli, info_name="retriever")
+    for word in words:
+        if not isinstance(command, click.Group):
+            command = None
+            break
+        command = command.get_command(context, word)
+    if command is None or isinstance(command, click.Group):
+        raise click.UsageError(f"expected a command, found {' '.join(words)!r}")
+    declared = other_settings(command)
+    if not declared:
+        raise click.UsageError(f"`retriever {' '.join(words)}` takes no --set: see its --help")
+    return declared.values()

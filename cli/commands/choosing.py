@@ -1,0 +1,252 @@
+"""`retriever tune`, `calibrate` and `eval layers`: what is chosen or learned by judged data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from cli.commands.query import RankingOptions
+from cli.evaluation_options import DataSet, cache_folder, cache_option, data_set, query_texts
+from cli.options import (
+    MINILM,
+    Command,
+    EncoderOptions,
+    Location,
+    complete_path,
+    device_option,
+    download_option,
+    encoder_options,
+    index_option,
+    option,
+    settings,
+)
+from cli.output.results import ResultOptions, command_line, result_options
+from eval.settings import (
+    CalibrationSettings,
+    LayerSearchSettings,
+    Loading,
+    QuestionSettings,
+    Resampling,
+    TuneSettings,
+)
+
+
+@click.command("tune", cls=Command)
+@click.argument("data", metavar="DATA", shell_complete=complete_path)
+@option(
+    "--queries",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Questions of a corpus or an index: .jsonl, .csv, .tsv or .txt.",
+    shown_default="made from the documents",
+    section="Input",
+)
+@option(
+    "--qrels",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Judgments of --queries in TREC's or BEIR's form.",
+    section="Input",
+)
+@settings(
+    "data_settings", QuestionSettings, "variant train_split", leave_out=("depth", "dev_share")
+)
+@option(
+    "-m",
+    "--measure",
+    metavar="NAME",
+    help="What settings are chosen by: AP, RR, nDCG, each with or without @k, P@k, R@k or "
+    "Success@k.",
+    shown_default="nDCG@10; AP where each question has candidates",
+    section="Ranking",
+)
+@settings("asked", TuneSettings, "minutes max_latency max_size")
+@option(
+    "-e",
+    "--encoder",
+    "encoders",
+    multiple=True,
+    metavar="MODEL[::KEY=VALUE...]",
+    help="Encoder to choose from; the first one is that of the defaults. May be repeated.",
+    shown_default=MINILM,
+    section="Encoder",
+)
+@option(
+    "--rerank",
+    metavar="FOLDER",
+    help="A cross-encoder to try: the folder of a trained one, or the folder or hub id of a "
+    "CrossEncoder of sentence-transformers.",
+    section="Ranking",
+)
+@device_option
+@download_option
+@cache_option
+@settings("resampling", Resampling)
+@result_options("tuned.toml, simplest.toml, the report and figures")
+def tune_command(
+    data: str,
+    queries: Path | None,
+    qrels: Path | None,
+    data_settings: QuestionSettings,
+    measure: str | None,
+    asked: TuneSettings,
+    encoders: tuple[str, ...],
+    rerank: str | None,
+    device: str | None,
+    download: bool,
+    cache: bool,
+    resampling: Resampling,
+    shown: ResultOptions,
+) -> None:
+    """Choose the settings of encoder, passages, BM25 and fusion that are best on DATA.
+
+    DATA is a folder of questions in any form that `eval qa` reads, or a corpus or an index, with
+    --queries and --qrels or without: then questions are made from the documents.
+
+    Every gain is measured on questions that no choice has seen. tuned.toml in the folder of
+    --output has the best settings, simplest.toml those with the fewest changes that are no worse;
+    `index`, `query` and `serve` take either with --config.
+    """
+    if data == "layers" and not Path(data).exists():
+        raise click.UsageError("No such command 'layers'; did you mean `eval layers`?")
+    from eval import tune
+    from retriever.errors import ConfigError
+
+    if shown.report is not None and shown.report.exists() and any(shown.report.iterdir()):
+        raise ConfigError(
+            f"{shown.report}: expected a new name or an empty folder, found files in it; change "
+            "--output"
+        )
+    wanted = replace(
+        asked,
+        encoders=encoders,
+        measure=measure,
+        queries=queries,
+        qrels=qrels,
+        rerank=rerank,
+        loading=Loading(device, download, cache_folder(cache)),
+        data=data_settings,
+        resampling=resampling,
+    )
+    with shown.stages() as progress:
+        result = tune(
+            data_set(Path(data)),
+            wanted,
+            progress=progress,
+            notify=shown.notify,
+            command=command_line(),
+        )
+    shown.write(result)
+
+
+@click.command("calibrate", cls=Command)
+@index_option
+@option(
+    "--queries",
+    metavar="FILE",
+    shell_complete=complete_path,
+    help="Questions: .jsonl, .csv, .tsv or .txt (one per line).",
+    shown_default="made from the documents",
+    section="Input",
+)
+@option(
+    "--qrels",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Relevance judgments of --queries in TREC format.",
+    section="Input",
+)
+@option(
+    "--made",
+    is_flag=True,
+    help="Learn from questions made from the documents, and test on --queries.",
+    section="Input",
+)
+@settings("ranking", RankingOptions, "mode", leave_out={"k"})
+@settings("learning", CalibrationSettings, "false_answers", metavars={"false_answers": "SHARE"})
+@result_options("the report")
+def calibrate_command(
+    folder: Location,
+    queries: str | None,
+    qrels: Path | None,
+    made: bool,
+    ranking: RankingOptions,
+    learning: CalibrationSettings,
+    shown: ResultOptions,
+) -> None:
+    """Learn from judged questions how probable it is that a hit of an index is relevant.
+
+    The index keeps what was learned: `retriever query` then says whether there is an answer, and
+    with --min-probability prints no hits where there is none. The order of hits stays. Needs at
+    least 100 questions with a relevant document, and more for few false answers.
+    """
+    from eval import MadeQuestionSettings, calibrate, make_questions, read_qrels
+    from retriever import Index
+
+    if (queries is None) != (qrels is None):
+        raise click.UsageError("give --queries and --qrels together, or neither")
+    texts = None if queries is None else query_texts(queries)
+    with Index.open(folder) as index:
+        with shown.stages() as progress:
+            asked = MadeQuestionSettings(documents=max(20, len(index)))
+            result = calibrate(
+                index,
+                texts,
+                None if qrels is None else read_qrels(qrels),
+                learning,
+                search=ranking.settings(),
+                made=make_questions(index, asked, progress) if made or texts is None else None,
+                progress=progress,
+                command=command_line(),
+            )
+        index.keep_calibration(result.calibration)
+    shown.write(result)
+
+
+@click.command("layers", cls=Command)
+@click.argument("data", nargs=-1, required=True, metavar="DATA...", type=DataSet())
+@option(
+    "--test",
+    type=DataSet(),
+    metavar="FILE",
+    help="File of scored pairs to test the choice on.",
+    section="Input",
+)
+@settings("search", LayerSearchSettings, "split test_split objective max_layers protocol")
+@encoder_options(MINILM, "pooling dtype")
+@cache_option
+@result_options("the report, best sets and figure", plot=True)
+def layers_command(
+    data: tuple[Path, ...],
+    test: Path | None,
+    search: LayerSearchSettings,
+    encoder: EncoderOptions,
+    cache: bool,
+    shown: ResultOptions,
+) -> None:
+    """Average every set of hidden states as in BERT-LC, and report the best.
+
+    DATA is a file of scored pairs (TSV, CSV or JSONL with score, sentence1 and sentence2), or a
+    folder of questions with candidates, in any form that `eval qa` reads; with --protocol paper
+    the folder of a similarity test, of which all splits are merged, or several files of pairs.
+    ::fusion=max and ::head=yes in --model search the maximum over layers and the model's head after
+    fusion, more slowly.
+    """
+    from eval import search_layers
+
+    if len(data) > 1 and search.protocol == "given":
+        raise click.UsageError(
+            f"expected one file or folder to search on, found {len(data)}; name the file to test "
+            "on with --test, or merge and divide all of them with --protocol paper"
+        )
+    choice = encoder.choice()
+    settings = replace(
+        search,
+        encoder=choice.encoder,
+        loading=Loading(choice.device, choice.download, cache_folder(cache)),
+    )
+    with shown.stages() as progress:
+        result = search_layers(data, settings, test=test, progress=progress, command=command_line())
+    shown.write(result)
