@@ -229,11 +229,9 @@ def _in_place_of(error: click.NoSuchOption) -> str:
     from cli.options import other_settings
     from retriever.encoders.settings import encoder_keys
 
-    context = error.ctx
-    command = None if context is None else context.command
-    key = error.option_name.lstrip("-")
-    if context is None or command is None:
+    if error.ctx is None:
         return ""
+    command, key = error.ctx.command, error.option_name.lstrip("-")
     if key.removeprefix("no-") in other_settings(command):
         return f": it is a setting, give it as `--set {_as_setting(key)}`"
     if any("--model" in one.opts for one in command.params):

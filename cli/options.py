@@ -208,11 +208,12 @@ def settings(
     """
     parts = {field.name: field.default for field in fields(kind)}  # type: ignore[arg-type]
     own = {**(defaults or {})}
-    declared = _declared(kind)
+    # Without any, its fields may name types that are not imported.
+    named = any(field.metadata for field in fields(kind))  # type: ignore[arg-type]
+    declared = dict(declared_settings(kind)) if named else {}
     for field, value in own.items():
         declared[field] = replace(declared[field], shown=format_value(value))
     names = shown.split()
-    taken = {*names, *_names(options)} & parts.keys()
     derived = [
         derived_option(
             declared[field],
@@ -229,6 +230,9 @@ def settings(
     }
 
     def decorate(command: F) -> Callable[..., Any]:
+        parameters: list[click.Parameter] = command.__dict__.setdefault("__click_params__", [])
+        before = len(parameters)
+
         @functools.wraps(command)
         def call(**arguments: Any) -> Any:
             given = click.get_current_context().meta.get(_GIVEN, {})
@@ -240,8 +244,8 @@ def settings(
         made: Callable[..., Any] = call
         for one in reversed([*options, *derived]):
             made = one(made)
+        taken = {one.name for one in parameters[before:] if one.name} & parts.keys()
         if others:
-            parameters = made.__dict__.setdefault("__click_params__", [])
             kept = next((one for one in parameters if isinstance(one, _OtherSettings)), None)
             if kept is None:
                 kept = _OtherSettings()
@@ -250,24 +254,6 @@ def settings(
         return made
 
     return decorate
-
-
-def _names(options: Sequence[Decorator]) -> list[str]:
-    """The parameters that options fill."""
-
-    def command() -> None:
-        """Take no part in the program."""
-
-    for one in options:
-        one(command)
-    made: list[click.Parameter] = command.__dict__.get("__click_params__", [])
-    return [one.name for one in made if one.name]
-
-
-def _declared(kind: Any) -> dict[str, Setting]:
-    """The declared settings of a dataclass; other fields may name types that are not imported."""
-    named = any(field.metadata for field in fields(kind))
-    return dict(declared_settings(kind)) if named else {}
 
 
 def derived_option(
