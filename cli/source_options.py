@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
 
@@ -20,14 +20,6 @@ if TYPE_CHECKING:
 
 OnLong = Literal["split", "truncate", "error"]
 Context = Literal["title", "headings", "none"]
-
-
-class PassageKeywords(TypedDict, total=False):
-    """Settings of passages, as `Index.create` takes them."""
-
-    on_long: Literal["split", "truncate"]
-    context: Context
-    overlap: int
 
 
 sources_argument = click.argument(
@@ -46,16 +38,10 @@ CONTEXT = "headings"
 
 def passage_keywords(
     on_long: OnLong | None, context: Context | None, overlap: int | None = None
-) -> PassageKeywords:
-    """The settings that are given; ``error`` is none of an index."""
-    found: PassageKeywords = {}
-    if on_long is not None and on_long != "error":
-        found["on_long"] = on_long
-    if context is not None:
-        found["context"] = context
-    if overlap is not None:
-        found["overlap"] = overlap
-    return found
+) -> dict[str, Any]:
+    """The settings that are given, as `Index.create` takes them; ``error`` is none of an index."""
+    given = {"on_long": on_long, "context": context, "overlap": overlap}
+    return {name: value for name, value in given.items() if value not in (None, "error")}
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from retriever.search.engine import Hit
 
 _WIDEST = 120
-_GIVEN_BY_USER = ParameterSource.COMMANDLINE
 _OF_CONVEX = ("alpha", "normalization")
 Search = Callable[[list[str]], Iterator[list["Hit"]]]
 Print = Callable[[list["Hit"], str, str | None], None]
@@ -104,9 +103,10 @@ class RankingOptions:
         given = {name: value for name, value in asdict(self).items() if value is not None}
         # What a file of settings says of another fusion than the command line.
         source = click.get_current_context().get_parameter_source
-        if source("alpha") is ParameterSource.DEFAULT_MAP and self.fusion == "rrf":
+        alpha, fusion = source("alpha"), source("fusion")
+        if alpha is ParameterSource.DEFAULT_MAP and self.fusion == "rrf":
             given = {name: one for name, one in given.items() if name not in _OF_CONVEX}
-        if source("fusion") is ParameterSource.DEFAULT_MAP and source("alpha") is _GIVEN_BY_USER:
+        if fusion is ParameterSource.DEFAULT_MAP and alpha is ParameterSource.COMMANDLINE:
             given = {name: one for name, one in given.items() if name not in ("fusion", "rrf_k")}
         return search_settings(None, given)
 
@@ -264,8 +264,7 @@ def query_command(
             lock_timeout=PATIENCE if refresh else 0.0,
         )
     with opened as index, pointing(where):
-        if query_map is not None:
-            use_query_map(query_map, index)
+        use_query_map(query_map, index)
         search: Search = partial(
             index.search_many, settings=settings, where=where, reranker=reranker
         )
@@ -274,7 +273,6 @@ def query_command(
             answered([])
         if refresh and source is None:
             refresh_for_query(index)
-        fresh = refresh or source is not None
         show = _printer(
             index, settings, where, facets, answered, as_json=as_json, explain=explain, full=full
         )
@@ -286,17 +284,7 @@ def query_command(
         else:
             if settings.mode != "bm25":
                 _ = index.encoder
-            _prompt(_refreshing(search, index) if fresh else search, show)
-
-
-def _refreshing(search: Search, index: Index) -> Search:
-    """A search that refreshes the index first."""
-
-    def refreshed(texts: list[str]) -> Iterator[list[Hit]]:
-        refresh_for_query(index)
-        return search(texts)
-
-    return refreshed
+            _prompt(search, show, index if refresh or source is not None else None)
 
 
 def _answered(
@@ -407,8 +395,11 @@ def _answer_file(
     say(f"{run_file}: {number}, {counted(sum(map(len, ranked.values())), 'hit')}")
 
 
-def _prompt(search: Search, show: Print) -> None:
-    """Ask for queries until end of input; the model stays loaded between them."""
+def _prompt(search: Search, show: Print, refreshed: Index | None) -> None:
+    """Ask for queries until end of input; the model stays loaded between them.
+
+    An index that is given is refreshed before each answer.
+    """
     try:
         import readline  # noqa: F401  (line editing and history for input())
     except ImportError:
@@ -422,5 +413,8 @@ def _prompt(search: Search, show: Print) -> None:
         except EOFError:
             click.echo(err=True)
             return
-        if text.strip():
-            show(next(search([text])), text, None)
+        if not text.strip():
+            continue
+        if refreshed is not None:
+            refresh_for_query(refreshed)
+        show(next(search([text])), text, None)
