@@ -16,6 +16,8 @@ from cli.options import (
     F,
     IndexLocation,
     Section,
+    cache_folder,
+    cache_option,
     complete_path,
     device_option,
     download_option,
@@ -58,12 +60,6 @@ class DataSet(click.Path):
 dataset_argument = click.argument("dataset", type=DataSet())
 datasets_argument = click.argument(
     "datasets", nargs=-1, required=True, metavar="DATASET...", type=DataSet()
-)
-cache_option = option(
-    "--cache/--no-cache",
-    default=True,
-    help="Keep vectors in $RETRIEVER_CACHE, or ~/.cache/retriever, so that a text is encoded once.",
-    section="Encoder",
 )
 without_positive_option = option(
     "--without-positive",
@@ -129,13 +125,6 @@ def baseline_option(what: str, metavar: str, section: Section = "Ranking") -> Ca
         shown_default="the first",
         section=section,
     )
-
-
-def cache_folder(wanted: bool) -> Path | None:
-    """Where vectors are kept; None where they are not."""
-    from eval import default_cache
-
-    return default_cache() if wanted else None
 
 
 # The command takes `resampling: Resampling`.

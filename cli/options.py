@@ -29,6 +29,7 @@ from click.shell_completion import CompletionItem
 from retriever.settings import GREATEST, Setting, declared_settings, format_value
 
 if TYPE_CHECKING:
+    from eval import Loading
     from retriever import Index, Store
     from retriever.encoders.encoder import ModelChoice
     from retriever.encoders.settings import AskedDtype, Pooling
@@ -479,6 +480,19 @@ download_option = option(
     help="Download a model that is not in the local cache.",
     section="Encoder",
 )
+cache_option = option(
+    "--cache/--no-cache",
+    default=True,
+    help="Keep vectors in $RETRIEVER_CACHE, or ~/.cache/retriever, so that a text is encoded once.",
+    section="Encoder",
+)
+
+
+def cache_folder(wanted: bool) -> Path | None:
+    """Where vectors are kept; None where they are not."""
+    from retriever.files import default_cache
+
+    return default_cache() if wanted else None
 
 
 def model_option(default: str) -> Callable[[F], F]:
@@ -504,6 +518,7 @@ class EncoderOptions:
     device: str | None = None
     download: bool = False
     dtype: AskedDtype | None = None
+    cache: bool = False
 
     def choice(self) -> ModelChoice:
         """The encoder that the options name."""
@@ -517,15 +532,31 @@ class EncoderOptions:
             model = str(parse_encoder(model, layers=layers, pooling=pooling, dtype=dtype))
         return ModelChoice(model, self.device, self.download)
 
+    def keywords(self) -> dict[str, Any]:
+        """The encoder, and where it runs, as what opens or makes an index takes them."""
+        model = self.choice().encoder
+        return {"model": model, "device": self.device, "download": self.download}
+
+    def loading(self) -> Loading:
+        """Where it runs, and where its vectors are kept, as evaluations take them."""
+        from eval import Loading
+
+        return Loading(self.device, self.download, cache_folder(self.cache))
+
 
 def encoder_options(
-    model: str, shown: str = "", own: str | None = None, dtype: str | None = None
+    model: str,
+    shown: str = "",
+    own: str | None = None,
+    dtype: str | None = None,
+    *,
+    cache: bool = False,
 ) -> Callable[[F], Callable[..., Any]]:
     """--model, --device and --download: the command takes `encoder: EncoderOptions`.
 
     `model` is what the help says is the model without --model. The settings in `shown`, some of
     ``layers pooling dtype``, are options too; `own` is what the help says is their default, and
-    `dtype` what it says of that one.
+    `dtype` what it says of that one. With `cache`, --cache is one too.
     """
     options: list[Decorator] = [model_option(model)]
     if shown:
@@ -542,4 +573,5 @@ def encoder_options(
             )
             for name in shown.split()
         ]
-    return settings("encoder", EncoderOptions, options=[*options, device_option, download_option])
+    options += [device_option, download_option, *([cache_option] if cache else [])]
+    return settings("encoder", EncoderOptions, options=options)

@@ -8,12 +8,14 @@ from pathlib import Path
 import click
 
 from cli.commands.query import RankingOptions
-from cli.evaluation_options import DataSet, cache_folder, cache_option, data_set, query_texts
+from cli.evaluation_options import DataSet, data_set, query_texts
 from cli.options import (
     MINILM,
     Command,
     EncoderOptions,
     Location,
+    cache_folder,
+    cache_option,
     complete_path,
     device_option,
     download_option,
@@ -215,15 +217,13 @@ def calibrate_command(
     section="Input",
 )
 @settings("search", LayerSearchSettings, "split test_split objective max_layers protocol")
-@encoder_options(MINILM, "pooling dtype")
-@cache_option
+@encoder_options(MINILM, "pooling dtype", cache=True)
 @result_options("the report, best sets and figure", plot=True)
 def layers_command(
     data: tuple[Path, ...],
     test: Path | None,
     search: LayerSearchSettings,
     encoder: EncoderOptions,
-    cache: bool,
     shown: ResultOptions,
 ) -> None:
     """Average every set of hidden states as in BERT-LC, and report the best.
@@ -241,12 +241,7 @@ def layers_command(
             f"expected one file or folder to search on, found {len(data)}; name the file to test "
             "on with --test, or merge and divide all of them with --protocol paper"
         )
-    choice = encoder.choice()
-    settings = replace(
-        search,
-        encoder=choice.encoder,
-        loading=Loading(choice.device, choice.download, cache_folder(cache)),
-    )
+    settings = replace(search, encoder=encoder.choice().encoder, loading=encoder.loading())
     with shown.stages() as progress:
         result = search_layers(data, settings, test=test, progress=progress, command=command_line())
     shown.write(result)

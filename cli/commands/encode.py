@@ -143,15 +143,13 @@ def encode_command(
         return
     if as_queries:
         raise click.UsageError("--as-queries: shards hold passages; use --output", context)
-    choice = encoder.choice()
+    chosen = encoder.keywords()
     try:
         with ShardsProgress(reader, quiet=quiet) as progress:
             done = encode_shards(
                 reader,
                 cast("Path", shards),
-                choice.encoder,
-                device=choice.device,
-                download=choice.download,
+                **chosen,
                 analyzer=analyzer.settings(),
                 on_long=on_long,
                 context=passage_context,

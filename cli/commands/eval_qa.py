@@ -12,8 +12,6 @@ from cli.evaluation_options import (
     LayerOptions,
     baseline_option,
     by_layer_option,
-    cache_folder,
-    cache_option,
     dataset_argument,
     measure_option,
     question_options,
@@ -31,7 +29,7 @@ from cli.options import (
     settings,
 )
 from cli.output.results import ResultOptions, command_line, result_options
-from eval.settings import Loading, QuestionSettings, Resampling
+from eval.settings import QuestionSettings, Resampling
 from retriever.settings import setting
 
 if TYPE_CHECKING:
@@ -89,8 +87,7 @@ class RunOptions:
     LayerOptions,
     options=[by_layer_option("the model by its cosine, not systems", "Ranking")],
 )
-@encoder_options("all-MiniLM-L6-v2, or the model of --index", "layers pooling dtype")
-@cache_option
+@encoder_options("all-MiniLM-L6-v2, or the model of --index", "layers pooling dtype", cache=True)
 @resampling_options
 @result_options("the report, TREC runs, figures and cross-encoders")
 def qa_command(
@@ -104,7 +101,6 @@ def qa_command(
     without_positive: Literal["exclude", "count"],
     states: LayerOptions,
     encoder: EncoderOptions,
-    cache: bool,
     resampling: Resampling,
     shown: ResultOptions,
 ) -> None:
@@ -128,10 +124,9 @@ def qa_command(
             raise click.UsageError(
                 f"{flag_of(name)}: it is for training {of}, and none is trained here; leave it out"
             )
-    choice = encoder.choice()
     asked = QASettings(
-        encoder=choice.encoder,
-        loading=Loading(choice.device, choice.download, cache_folder(cache)),
+        encoder=encoder.choice().encoder,
+        loading=encoder.loading(),
         data=data,
         **asdict(run),
         measures=measures or None,

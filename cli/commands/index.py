@@ -138,7 +138,7 @@ def index_command(
     if watch:
         require_extra("watch", "--watch", "watchfiles")
     reader = source.reader(sources, on_empty="yield", include=include, exclude=exclude)
-    choice = encoder.choice()
+    chosen = encoder.keywords()
     if existing:
         # Refuses a place without one.
         Index.open(folder).close()
@@ -148,9 +148,7 @@ def index_command(
         index = stack.enter_context(
             (recreated if recreate else Index.create)(
                 folder,
-                choice.encoder,
-                device=choice.device,
-                download=choice.download,
+                **chosen,
                 analyzer=analyzer.settings(),
                 structures=structure.settings(),
                 **passage_keywords(on_long, passage_context, division.overlap),
@@ -215,9 +213,7 @@ def index_command(
     )
     tell(summary, facts, as_json=as_json, quiet=quiet)
     if watch:
-        with Index.open(
-            folder, choice.encoder, device=choice.device, download=choice.download
-        ) as index:
+        with Index.open(folder, **chosen) as index:
             say(f"{folder}: follows its sources; Ctrl-C ends")
             with suppress(KeyboardInterrupt):
                 follow(index, Event())

@@ -73,19 +73,19 @@ def layers_command(
     Reads the documents of SOURCE... or one --text, and shows the mean and spread of each offset
     diagonal too (SBERT-WK, Fig. 1). Hidden state 0 is the embedding output.
     """
-    from eval import Loading, inspect_layers
+    from eval import inspect_layers
 
     if bool(sources) == (text is not None):
         raise click.UsageError("give either SOURCE... or --text TEXT")
     given = [] if text is None else [checked_text(text, "--text")]
     reader = source.reader(sources) if sources else None
-    choice = encoder.choice()
+    name = encoder.choice().encoder
     with shown.stages() as progress:
         result = inspect_layers(
             corpus_texts(reader) if reader else given,
-            choice.encoder,
+            name,
             limit=limit,
-            loading=Loading(choice.device, choice.download),
+            loading=encoder.loading(),
             progress=progress,
             notify=shown.notify,
             command=command_line(),
@@ -131,18 +131,18 @@ def words_command(
     Words are in lower case. The vector of a word is the mean over its pieces, its variance the mean
     over its occurrences (SBERT-WK, Table I).
     """
-    from eval import Loading, inspect_words
+    from eval import inspect_words
 
     reader = source.reader(sources)
-    choice = encoder.choice()
+    name = encoder.choice().encoder
     with shown.stages() as progress:
         result = inspect_words(
             corpus_texts(reader),
-            choice.encoder,
+            name,
             min_count=counted.min_count,
             top=top,
             limit=limit,
-            loading=Loading(choice.device, choice.download),
+            loading=encoder.loading(),
             progress=progress,
             notify=shown.notify,
             command=command_line(),
@@ -183,7 +183,7 @@ def weights_command(
     If --model is a meta-embedding, show the weights of its sources, and the length of each source's
     part of each word's vector.
     """
-    from eval import Loading, inspect_meta, inspect_weights, is_meta, sbert_wk_form
+    from eval import inspect_meta, inspect_weights, is_meta, sbert_wk_form
 
     if (text is None) == (text_file is None):
         raise click.UsageError("give either TEXT or --text-file FILE")
@@ -193,12 +193,11 @@ def weights_command(
     read = checked_text(text or "", str(text_file or "TEXT"))
     meta = is_meta((encoder.model or "").partition("::")[0])
     asked = encoder if meta else replace(encoder, model=sbert_wk_form(encoder.model or ""))
-    choice = asked.choice()
-    loading = Loading(choice.device, choice.download)
+    name, loading = asked.choice().encoder, encoder.loading()
     if meta:
-        shown.show(inspect_meta(read, choice.encoder, loading=loading, notify=shown.notify))
+        shown.show(inspect_meta(read, name, loading=loading, notify=shown.notify))
         return
-    result = inspect_weights(read, choice.encoder, unit=unit, loading=loading, notify=shown.notify)
+    result = inspect_weights(read, name, unit=unit, loading=loading, notify=shown.notify)
     shown.show(result)
 
 

@@ -130,8 +130,8 @@ def _lines(info: dict[str, Any]) -> Iterator[str]:
         "size": human_bytes(info["bytes"]),
         "encoder": f"{encoder['encoder']} ({encoder['dimensions']} dimensions)",
         "fingerprint": encoder["fingerprint"],
-        **({"computed": "in " + ", ".join(encoder["computed"])} if encoder["computed"] else {}),
-        **({"backend": encoder["backend"]} if encoder["backend"] else {}),
+        "computed": "in " + ", ".join(encoder["computed"]) if encoder["computed"] else "",
+        "backend": encoder["backend"],
         "analyzer": f"{analyzer['language']}"
         + (f" ({', '.join(info['languages'])})" if info["languages"] else "")
         + {"icu": ", ICU", "grams": "", "plain": ", division of earlier releases"}[
@@ -139,17 +139,14 @@ def _lines(info: dict[str, Any]) -> Iterator[str]:
         ]
         + (", stemmed" if analyzer["stemming"] else "")
         + (", stop words removed" if analyzer["stop_words"] else ""),
-        **({"fit": _fit_line(info["fit"])} if info["fit"].get("words") else {}),
-        **(
-            {"calibrated": "; ".join(map(_calibrated_line, info["calibration"].values()))}
-            if info["calibration"]
-            else {}
-        ),
+        "fit": _fit_line(info["fit"]) if info["fit"].get("words") else "",
+        "calibrated": "; ".join(map(_calibrated_line, info["calibration"].values())),
         "long texts": f"{long_texts['on_long']}, overlap {long_texts['overlap']} pieces",
         "context": long_texts["context"],
     }
-    for name, value in facts.items():
-        yield f"{name:<12} {value}"
+    # A store says what it is in values of its own, which are shown whatever they are.
+    always = info.get("store", {})
+    yield from (f"{name:<12} {one}" for name, one in facts.items() if one or name in always)
     if encoder["meta"]:
         yield from ("", *meta_lines(encoder["meta"]))
     for path, what in info.get("remains", {}).items():
@@ -231,12 +228,16 @@ def doctor_command(folder: Location, as_json: bool) -> None:
 
     with Index.open(folder) as index:
         mend = "retriever index SOURCE --recreate -i {}"
-        findings = [_finding("damage", problem, mend, folder) for problem in index.verify()]
+        found = [("damage", problem, mend) for problem in index.verify()]
         facts = index.info() | {"copies": index.count_copies()}
-        if not findings:
-            findings += [*_of_queries(index, facts, folder), *_of_sources(index, folder)]
-    for path, what in facts.get("remains", {}).items():
-        findings.append(_finding("remains", f"{path}: {what}", "", folder))
+        if not found:
+            found += [*_of_queries(index, facts), *_of_sources(index)]
+    found += [("remains", f"{path}: {what}", "") for path, what in facts.get("remains", {}).items()]
+    place = shlex.quote(str(folder))
+    findings = [
+        {"kind": kind, "what": what, "mend": mend.replace("{}", place) or None}
+        for kind, what, mend in found
+    ]
     if as_json:
         click.echo(json.dumps({"findings": findings, "info": facts}, ensure_ascii=False))
     else:
@@ -249,22 +250,16 @@ def doctor_command(folder: Location, as_json: bool) -> None:
         if not findings:
             say(f"{folder}: sound, and nothing is missing", err=False)
     if findings:
-        damaged = any(one["kind"] == "damage" for one in findings)
+        damaged = any(kind == "damage" for kind, _, _ in found)
         click.get_current_context().exit(3 if damaged else 1)
 
 
-def _finding(kind: str, what: str, mend: str, folder: Location) -> dict[str, str | None]:
-    """`mend` is a command, with {} for the index; empty where `what` says all there is to do."""
-    return {
-        "kind": kind,
-        "what": what,
-        "mend": mend.replace("{}", shlex.quote(str(folder))) or None,
-    }
+# Its kind, what it is, and the command that mends it, with {} for the index; none where the
+# second says all there is to do.
+_Finding = tuple[str, str, str]
 
 
-def _of_queries(
-    index: Index, info: dict[str, Any], folder: Location
-) -> Iterator[dict[str, str | None]]:
+def _of_queries(index: Index, info: dict[str, Any]) -> Iterator[_Finding]:
     """What keeps queries from being answered, or from being answered well."""
     from retriever.encoders.registry import is_url
     from retriever.errors import MissingExtraError, RetrieverError
@@ -277,18 +272,18 @@ def _of_queries(
             index.search("a query", k=1)
         except MissingExtraError as error:
             _, install, package = str(error).partition("pip install ")
-            yield _finding("extra", str(error), install + package, folder)
+            yield "extra", str(error), install + package
         except ModuleNotFoundError as error:
             mend = 'pip install "layer-retriever[torch]"'
-            yield _finding("extra", f"{error.name} is not installed", mend, folder)
+            yield "extra", f"{error.name} is not installed", mend
         except RetrieverError as error:
-            yield _finding("model", str(error), "retriever reindex -i {} --model MODEL", folder)
+            yield "model", str(error), "retriever reindex -i {} --model MODEL"
     if info["fit"] and (warning := Fit(**info["fit"]).warning):
         mend = f"retriever reindex -i {{}} --model {MULTILINGUAL} --download"
-        yield _finding("language", warning, mend, folder)
+        yield "language", warning, mend
 
 
-def _of_sources(index: Index, folder: Location) -> Iterator[dict[str, str | None]]:
+def _of_sources(index: Index) -> Iterator[_Finding]:
     """How the sources that the index remembers differ from the disk."""
     from retriever.errors import DamagedIndexError
     from retriever.index.sources import SourceMemory, passed_over
@@ -299,21 +294,21 @@ def _of_sources(index: Index, folder: Location) -> Iterator[dict[str, str | None
         with SourceMemory(index.store) as memory:
             changes = [memory.changes(source) for source in memory.sources()]
     except DamagedIndexError as error:
-        yield _finding("damage", str(error), "", folder)
+        yield "damage", str(error), ""
         return
     for one in changes:
         path = one.source.path
         if one.missing:
             what = f"{path} {one.missing}; what the index has of it stays"
-            yield _finding("sources", what, "retriever refresh --prune -i {}", folder)
+            yield "sources", what, "retriever refresh --prune -i {}"
         elif one.read or one.gone:
             what = f"{path}: {counted(len(one.read), 'file')} new or changed, {len(one.gone)} gone"
-            yield _finding("sources", what, "retriever refresh -i {}", folder)
+            yield "sources", what, "retriever refresh -i {}"
         for problem in one.unreadable:
-            yield _finding("sources", problem, "", folder)
+            yield "sources", problem, ""
         for label, count in passed_over(one.source).items():
             what = f"{path}: {counted(count, f'{label} file')} cannot be read without more packages"
-            yield _finding("extra", what, 'pip install "layer-retriever[documents]"', folder)
+            yield "extra", what, 'pip install "layer-retriever[documents]"'
 
 
 @click.command("compact", cls=Command)
@@ -461,7 +456,7 @@ def reindex_command(
     from retriever.index.recreation import reindexed
 
     started = time.monotonic()
-    choice = encoder.choice()
+    chosen = encoder.keywords()
     with Index.open(folder) as index:
         documents = DocumentsRead(index.info()["documents"])
         analyzer_settings = analyzer.settings(index.analyzer.settings)
@@ -471,9 +466,7 @@ def reindex_command(
         try:
             done = reindexed(
                 folder,
-                choice.encoder,
-                device=choice.device,
-                download=choice.download,
+                **chosen,
                 analyzer=analyzer_settings,
                 structures=structures,
                 **passage_keywords(on_long, passage_context),

@@ -181,14 +181,12 @@ def import_command(
     from cli.output.progress import counting
     from retriever.index.imports import import_documents
 
-    choice = encoder.choice()
+    chosen = encoder.keywords()
     with counting("documents", None, quiet=quiet) as done:
         report = import_documents(
             folder,
             source,
-            choice.encoder,
-            device=choice.device,
-            download=choice.download,
+            **chosen,
             vectors=vectors,
             fields=names.fields(),
             vector_field=vector_field,

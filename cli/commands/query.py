@@ -244,25 +244,19 @@ def query_command(
         )
     if not text and queries is None and not sys.stdin.isatty():
         raise click.UsageError("nothing to search for: give TEXT or --queries FILE")
-    choice = encoder.choice()
+    chosen = encoder.keywords()
     settings = replace(ranking.settings(), raw=raw or queries is not None, collapse=collapse)
     reranker = None
     if rerank is not None:
         from retriever.search.reranking import load_reranker
 
-        reranker = load_reranker(rerank, device=choice.device, download=choice.download)
+        reranker = load_reranker(rerank, device=encoder.device, download=encoder.download)
     if query_map is not None and settings.mode == "bm25":
         raise click.UsageError("--query-map: --mode bm25 has no vectors; leave one of them out")
     if source is not None:
-        opened = index_in(source, choice)
+        opened = index_in(source, chosen)
     else:
-        opened = Index.open(
-            folder,
-            choice.encoder,
-            device=choice.device,
-            download=choice.download,
-            lock_timeout=PATIENCE if refresh else 0.0,
-        )
+        opened = Index.open(folder, **chosen, lock_timeout=PATIENCE if refresh else 0.0)
     with opened as index, pointing(where):
         use_query_map(query_map, index)
         search: Search = partial(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,7 +16,6 @@ from cli.options import Command, Location, index_option, json_option, option, qu
 from cli.output.text import counted, say, tell
 
 if TYPE_CHECKING:
-    from retriever.encoders.encoder import ModelChoice
     from retriever.index import Index
     from retriever.index.refreshing import RefreshReport
 
@@ -76,7 +76,7 @@ def refresh_for_query(index: Index) -> None:
         say(f"{index.store}: {_changes(report)}")
 
 
-def index_in(source: str, choice: ModelChoice) -> Index:
+def index_in(source: str, encoder: Mapping[str, Any]) -> Index:
     """The index of a folder or file in the cache, made on first use and refreshed."""
     from cli.output.progress import EncodingProgress, Stages, warn_reader
     from retriever.documents.reader import CorpusReader
@@ -90,13 +90,7 @@ def index_in(source: str, choice: ModelChoice) -> Index:
     place = default_cache() / "folders" / f"{os.path.basename(path)}-{digest}.index"
     # Refuses a source that cannot be read before there is an index of it.
     reader = None if place.exists() else CorpusReader([path], on_error="skip", on_empty="yield")
-    index = Index.create(
-        place,
-        choice.encoder,
-        device=choice.device,
-        download=choice.download,
-        lock_timeout=PATIENCE,
-    )
+    index = Index.create(place, **encoder, lock_timeout=PATIENCE)
     try:
         # Without a document, a fault of before is told again.
         if index.sources and len(index):

@@ -71,13 +71,9 @@ def _opened(
     """The indexes that a command names, open until the stack ends."""
     from retriever.index import Index
 
-    choice = encoder.choice()
+    keywords |= encoder.keywords()
     return {
-        name: stack.enter_context(
-            Index.open(
-                store, choice.encoder, device=choice.device, download=choice.download, **keywords
-            )
-        )
+        name: stack.enter_context(Index.open(store, **keywords))
         for name, store in named_indexes(indexes).items()
     }
 

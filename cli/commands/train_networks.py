@@ -11,8 +11,6 @@ import click
 
 from cli.evaluation_options import (
     DataSet,
-    cache_folder,
-    cache_option,
     data_set,
     dataset_argument,
     training_questions,
@@ -129,7 +127,7 @@ def encoder_command(
     """
     from eval import CorpusPairs, EncoderFitSettings, fit_encoder
 
-    choice = encoder.choice()
+    name = encoder.choice().encoder
     reader: CorpusReader | None = None
     given: EncoderData
     if goal.pairs is None:
@@ -142,9 +140,9 @@ def encoder_command(
             given,
             output,
             EncoderFitSettings(
-                choice.encoder,
+                name,
                 replace(training, sampling=sampling),
-                Loading(choice.device, choice.download),
+                encoder.loading(),
                 data,
                 dev,
             ),
@@ -185,8 +183,7 @@ _SYSTEMS = [
 @settings("head", HeadSettings, leave_out=("interaction", "head"))
 @settings("training", HeadTrainingSettings, "epochs", leave_out=("seed",))
 @_sampling_options(SamplingSettings())
-@encoder_options("all-MiniLM-L6-v2, or the model of --index")
-@cache_option
+@encoder_options("all-MiniLM-L6-v2, or the model of --index", cache=True)
 @result_options(plot=True)
 def reranker_command(
     dataset: Path,
@@ -198,7 +195,6 @@ def reranker_command(
     training: HeadTrainingSettings,
     sampling: SamplingSettings,
     encoder: EncoderOptions,
-    cache: bool,
     shown: ResultOptions,
 ) -> None:
     """Train a head on the vectors of DATASET's training questions and their passages.
@@ -208,7 +204,7 @@ def reranker_command(
     """
     from eval import HeadPlan, QASettings, fit_reranker
 
-    choice = encoder.choice()
+    name = encoder.choice().encoder
     interaction, _, kind = system.partition(":")
     plan = HeadPlan(head, replace(training, sampling=sampling))
     with shown.stages() as progress:
@@ -216,8 +212,8 @@ def reranker_command(
             dataset,
             output,
             QASettings(
-                choice.encoder,
-                Loading(choice.device, choice.download, cache_folder(cache)),
+                name,
+                encoder.loading(),
                 data,
                 seeds=seeds,
                 head=plan.of(interaction, kind or "linear"),
