@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import cast
 
 import click
 
@@ -30,9 +30,6 @@ from cli.source_options import (
     document_options,
     sources_argument,
 )
-
-if TYPE_CHECKING:
-    from retriever.documents.reader import CorpusReader
 
 # Options that the other form of output does not have, by parameter.
 _SHARDS_ALONE = (
@@ -137,15 +134,37 @@ def encode_command(
                 raise click.UsageError(f"{flag_of(name)}: needs --shards", context)
         if on_long == "split":
             raise click.UsageError("--on-long split: a row is a document; use --shards", context)
-        _encode_to_file(
-            reader, output, encoder, on_long or "truncate", as_queries=as_queries, quiet=quiet
-        )
+        from retriever.index.export import check_output, encode_to_file, ids_file_of
+
+        check_output(output, ".npy")
+        loaded = encoder.choice().load()
+        with EncodingProgress(reader, quiet=quiet) as progress:
+            rows, truncated = encode_to_file(
+                reader,
+                loaded,
+                output,
+                on_long=on_long or "truncate",
+                progress=progress,
+                queries=as_queries,
+            )
+        warn_reader(reader)
+        if truncated:
+            say(
+                f"warning: {counted(truncated, 'text')} truncated to the encoder's window of "
+                f"{loaded.spec.max_length} word pieces"
+            )
+        if not quiet:
+            say(
+                f"{output}: {counted(rows, 'vector')} of {loaded.spec.dimensions} dimensions; "
+                f"ids in {ids_file_of(output)}",
+                err=False,
+            )
         return
     if as_queries:
         raise click.UsageError("--as-queries: shards hold passages; use --output", context)
     chosen = encoder.keywords()
     try:
-        with ShardsProgress(reader, quiet=quiet) as progress:
+        with ShardsProgress(reader, quiet=quiet) as shown:
             done = encode_shards(
                 reader,
                 cast("Path", shards),
@@ -156,7 +175,7 @@ def encode_command(
                 shard_size=shard_size,
                 workers=workers,
                 ray=ray,
-                progress=progress,
+                progress=shown,
             )
     except KeyboardInterrupt:
         say(f"{shards}: finished shards are kept; run the same command again to resume")
@@ -173,36 +192,5 @@ def encode_command(
             f"{counted(done.documents, 'document')}, {counted(done.passages, 'passage')} of "
             f"{done.dimensions} dimensions"
             + (f" ({counted(done.split, 'document')} split)" if done.split else ""),
-            err=False,
-        )
-
-
-def _encode_to_file(
-    reader: CorpusReader,
-    output: Path,
-    encoder: EncoderOptions,
-    on_long: Literal["truncate", "error"],
-    *,
-    as_queries: bool,
-    quiet: bool,
-) -> None:
-    from retriever.index.export import check_output, encode_to_file, ids_file_of
-
-    check_output(output, ".npy")
-    loaded = encoder.choice().load()
-    with EncodingProgress(reader, quiet=quiet) as progress:
-        rows, truncated = encode_to_file(
-            reader, loaded, output, on_long=on_long, progress=progress, queries=as_queries
-        )
-    warn_reader(reader)
-    if truncated:
-        say(
-            f"warning: {counted(truncated, 'text')} truncated to the encoder's window of "
-            f"{loaded.spec.max_length} word pieces"
-        )
-    if not quiet:
-        say(
-            f"{output}: {counted(rows, 'vector')} of {loaded.spec.dimensions} dimensions; "
-            f"ids in {ids_file_of(output)}",
             err=False,
         )

@@ -144,9 +144,7 @@ def _lines(info: dict[str, Any]) -> Iterator[str]:
         "long texts": f"{long_texts['on_long']}, overlap {long_texts['overlap']} pieces",
         "context": long_texts["context"],
     }
-    # A store says what it is in values of its own, which are shown whatever they are.
-    always = info.get("store", {})
-    yield from (f"{name:<12} {one}" for name, one in facts.items() if one or name in always)
+    yield from (f"{name:<12} {value}" for name, value in facts.items() if value)
     if encoder["meta"]:
         yield from ("", *meta_lines(encoder["meta"]))
     for path, what in info.get("remains", {}).items():
