@@ -139,7 +139,7 @@ def plain_metadata(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     """The metadata with JSON values for NumPy's numbers and arrays, and ISO 8601 for dates."""
     if metadata_fault(metadata) is None:
         return metadata
-    return {name: _plain(value, 1) for name, value in metadata.items()}
+    return {name: _plain(value, 1, True) for name, value in metadata.items()}
 
 
 def _storable_metadata(metadata: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -148,7 +148,7 @@ def _storable_metadata(metadata: dict[str, Any]) -> tuple[dict[str, Any], dict[s
         return metadata, {}
     kept, faults = {}, {}
     for name, given in metadata.items():
-        value = _null_for_nan(_plain(given, 1), 1)
+        value = _plain(given, 1, False)
         fault = _field_fault(name, value, 1)
         if fault is None:
             kept[name] = value
@@ -157,32 +157,24 @@ def _storable_metadata(metadata: dict[str, Any]) -> tuple[dict[str, Any], dict[s
     return kept, faults
 
 
-def _plain(value: Any, depth: int) -> Any:
+def _plain(value: Any, depth: int, keeps_nan: bool) -> Any:
+    """What JSON has in place of a value, as far as it has any; null for NaN unless it is kept."""
     if isinstance(value, date | time):
         written = value.isoformat()
         # What pandas has for a time that is missing.
         return None if written == "NaT" else written
     if type(value).__name__ == "datetime64":
         # Finer times would become integers.
-        return _plain(value.astype("datetime64[us]").tolist(), depth)
+        return _plain(value.astype("datetime64[us]").tolist(), depth, keeps_nan)
     if hasattr(value, "dtype") and hasattr(value, "tolist"):
-        return _plain(value.tolist(), depth)
+        return _plain(value.tolist(), depth, keeps_nan)
+    if isinstance(value, float) and math.isnan(value) and not keeps_nan:
+        return None
     if depth <= _MAX_DEPTH:
         if isinstance(value, list | tuple):
-            return [_plain(item, depth + 1) for item in value]
+            return [_plain(item, depth + 1, keeps_nan) for item in value]
         if isinstance(value, dict):
-            return {key: _plain(item, depth + 1) for key, item in value.items()}
-    return value
-
-
-def _null_for_nan(value: object, depth: int) -> object:
-    if isinstance(value, float):
-        return None if math.isnan(value) else value
-    if depth <= _MAX_DEPTH:
-        if isinstance(value, list | tuple):
-            return [_null_for_nan(item, depth + 1) for item in value]
-        if isinstance(value, dict):
-            return {key: _null_for_nan(item, depth + 1) for key, item in value.items()}
+            return {key: _plain(item, depth + 1, keeps_nan) for key, item in value.items()}
     return value
 
 

@@ -7,12 +7,14 @@ import re
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 MarkKind = Literal["page", "heading", "line", "message"]
 
 _KINDS = get_args(MarkKind)
 _BETWEEN = " › "
+_offset = attrgetter("offset")
 _NUMBER, _LABEL = re.compile("[0-9]{1,9}"), re.compile("[^\0\n\ud800-\udfff]*")
 
 
@@ -172,10 +174,6 @@ def heading_path(outline: Outline, offset: int) -> list[Mark]:
             path.append(mark)
             level = mark.level
     return path[::-1]
-
-
-def _offset(mark: Mark) -> int:
-    return mark.offset
 
 
 def _last(outline: Outline, stop: int, kind: MarkKind) -> Mark | None:

@@ -147,7 +147,11 @@ class _Structure(NamedTuple):
             kind: [one.offset for one in document.outline if one.kind == kind] for kind in _ENDS
         }
         sections = sorted(marks["heading"] + marks["message"])
-        headings = [(place, _heading_end(text, place)) for place in marks["heading"]]
+        headings = [
+            (place, match.end())
+            for place in marks["heading"]
+            if (match := _HEADING.match(text, place)) is not None
+        ]
         paragraphs = sorted([*paragraphs, *sections, *marks["page"]])
         return cls(sections, paragraphs, sorted([*blocks, *paragraphs]), headings)
 
@@ -173,13 +177,6 @@ def _after_blank_lines(text: str) -> Iterator[tuple[int, str]]:
     for match in _BLANK_LINES.finditer(text):
         if match.end() < len(text) and not text[match.end()].isspace():
             yield match.start(1), match[1]
-
-
-def _heading_end(text: str, start: int) -> int:
-    """Where what follows a heading begins."""
-    match = _HEADING.match(text, start)
-    assert match is not None
-    return match.end()
 
 
 def cut_document(
@@ -267,7 +264,8 @@ def split_passages(
     # Where passages may end, best first, and the part of what fits in which they do not.
     ends = [(sentences, 0.0), (words, 0.0)]
     if structure is not None:
-        sections, ends = _structured_ends(text, starts, structure, sentences, words)
+        ends = _structured_ends(text, starts, structure, sentences, words)
+        sections = ends[0][0]
     spans: list[tuple[int, int]] = []
     first, stop = 0, bisect_left(starts, covered)
     while True:
@@ -294,8 +292,8 @@ def _structured_ends(
     structure: _Structure,
     sentences: Sequence[int],
     words: Sequence[int],
-) -> tuple[list[int], list[tuple[list[int], float]]]:
-    """Pieces that begin sections, and those before which a passage may end, as ranked above."""
+) -> list[tuple[list[int], float]]:
+    """Pieces before which a passage may end, as ranked above; the first begin sections."""
     kept = {
         piece
         for begin, end in structure.headings
@@ -313,7 +311,7 @@ def _structured_ends(
     ):
         above = ranked[-1][0] if ranked else []
         ranked.append((sorted({*above, *more} - kept), share))
-    return ranked[0][0], ranked
+    return ranked
 
 
 def _pieces_at(starts: Sequence[int], boundaries: Iterable[int]) -> list[int]:

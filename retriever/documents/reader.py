@@ -168,7 +168,8 @@ class CorpusReader:
     def _reset(self) -> None:
         self._meter = Meter()
         self._records = self._unopened = 0
-        self._generated_how: list[str] = []
+        # In their order; the values are None.
+        self._generated_how: dict[str, None] = {}
         self.skipped = 0
         self.problems: list[str] = []
         self.unread: list[tuple[str | Path, str]] = []
@@ -314,7 +315,7 @@ class CorpusReader:
             if not document.id or self._on_empty != "yield":
                 return None
         if not document.id:
-            self._note_generated(_BY_NUMBER if self._number_ids else _BY_HASH)
+            self._generated_how.setdefault(_BY_NUMBER if self._number_ids else _BY_HASH)
             if self._number_ids:
                 return replace(document, id=str(self._records)), False
         found = (given if document.id else generated).identified(document, record.where)
@@ -333,10 +334,6 @@ class CorpusReader:
             name = _OTHER_FIELDS
         FieldCount.add(self.left_out, name, f"{where}: {fault}")
 
-    def _note_generated(self, how: str) -> None:
-        if how not in self._generated_how:
-            self._generated_how.append(how)
-
     def _is_file(self, source: str | Path) -> bool:
         """Whether a source is a file that is one document."""
         if str(source) == _STDIN or self._sql is not None or os.path.isdir(source):
@@ -351,7 +348,7 @@ class CorpusReader:
         for source in sources:
             self._refuse_types(str(source), "a file that is one document")
             refuse_named_fields(str(source), self._fields)
-        self._note_generated(_BY_GIVEN_PATH)
+        self._generated_how.setdefault(_BY_GIVEN_PATH)
         files = [
             SourceFile(Path(one), self._file_id(one), str(one), number)
             for number, one in enumerate(sources, 1)
@@ -384,7 +381,7 @@ class CorpusReader:
                 self._only,
             )
             prefix = self._prefixes.get(name)
-            self._note_generated(_BY_PATH if prefix is None else _BY_NAME_AND_PATH)
+            self._generated_how.setdefault(_BY_PATH if prefix is None else _BY_NAME_AND_PATH)
             with closing(reading) as records:
                 yield records if prefix is None else _prefixed(records, prefix)
         else:

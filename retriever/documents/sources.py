@@ -389,29 +389,23 @@ class SeenIds:
         Raises SourceError for an id of the source's own that was given before.
         """
         id_ = document.id or content_id(document.title, document.text)
-        earlier = self._earlier(id_, where)
-        if earlier is None:
-            return document if document.id else replace(document, id=id_)
+        try:
+            row = (id_, where)
+            if self._database.execute("INSERT OR IGNORE INTO seen VALUES (?, ?)", row).rowcount:
+                return document if document.id else replace(document, id=id_)
+            found = self._database.execute("SELECT place FROM seen WHERE id = ?", (id_,))
+            [earlier] = found.fetchone()
+        except sqlite3.OperationalError as error:
+            raise StorageError(
+                f"the ids read so far cannot be kept in a temporary file ({error}); "
+                "free space there, or point TMPDIR to another disk"
+            ) from error
         if not document.id:
             return None
         raise SourceError(
             f"{where}: the id {id_!r} was given before, at {earlier}; "
             "ids must be unique within a file and among all files of a run"
         )
-
-    def _earlier(self, id_: str, place: str) -> str | None:
-        """The place that had `id_` before; if none had, store this one and return None."""
-        try:
-            row = (id_, place)
-            if self._database.execute("INSERT OR IGNORE INTO seen VALUES (?, ?)", row).rowcount:
-                return None
-            found = self._database.execute("SELECT place FROM seen WHERE id = ?", (id_,))
-            return str(found.fetchone()[0])
-        except sqlite3.OperationalError as error:
-            raise StorageError(
-                f"the ids read so far cannot be kept in a temporary file ({error}); "
-                "free space there, or point TMPDIR to another disk"
-            ) from error
 
     def close(self) -> None:
         """Forget everything."""
