@@ -11,22 +11,16 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from cli.options import (
-    MINILM,
     Decorator,
     F,
     IndexLocation,
     Section,
-    cache_folder,
-    cache_option,
     complete_path,
-    device_option,
-    download_option,
     is_given,
-    model_option,
     option,
     settings,
 )
-from eval.settings import Loading, QuestionSettings, Resampling, TransferSettings
+from eval.settings import QuestionSettings, Resampling
 from retriever.settings import setting
 
 if TYPE_CHECKING:
@@ -58,9 +52,6 @@ class DataSet(click.Path):
 
 
 dataset_argument = click.argument("dataset", type=DataSet())
-datasets_argument = click.argument(
-    "datasets", nargs=-1, required=True, metavar="DATASET...", type=DataSet()
-)
 without_positive_option = option(
     "--without-positive",
     type=click.Choice(["exclude", "count"]),
@@ -159,77 +150,6 @@ def by_layer_option(of: str, section: Section) -> Decorator:
         help=f"Score every hidden state of {of}, as a table and a heat map.",
         section=section,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class SentenceOptions(LayerOptions):
-    """The encoders that are scored, and the one that the others are compared with."""
-
-    encoders: tuple[str, ...] = ()
-    lists: tuple[str, ...] = ()
-    model: str | None = None
-    device: str | None = None
-    download: bool = False
-    cache: bool = True
-    baseline: str | None = None
-
-    def names(self) -> tuple[str, ...]:
-        """Their text forms; that of --model if no other is named."""
-        from eval import named_encoders
-
-        asked = self.encoders or (() if self.lists else (self.model or MINILM,))
-        return named_encoders(asked, self.lists, self.model)
-
-    def shared(self, resampling: Resampling) -> dict[str, Any]:
-        """The settings that scores of every kind have; a baseline without a model is of --model."""
-        from retriever.encoders.settings import over_model
-
-        return {
-            "poolings": self.scored_poolings(),
-            "baseline": self.baseline and over_model(self.baseline, self.model or MINILM),
-            "resampling": resampling,
-            "loading": Loading(self.device, self.download, cache_folder(self.cache)),
-        }
-
-
-# The command takes `encoders: SentenceOptions`.
-sentence_options = settings(
-    "encoders",
-    SentenceOptions,
-    options=[
-        option(
-            "-e",
-            "--encoder",
-            "encoders",
-            multiple=True,
-            metavar="MODEL[::KEY=VALUE...]",
-            help="Encoder to score, such as all-MiniLM-L6-v2::lc:0,6; without a model (::lc:0,6) "
-            "it is of --model. static=sif and static=usif are fitted on the texts of each set. May "
-            "be repeated.",
-            shown_default="--model",
-            section="Encoder",
-        ),
-        option(
-            "--encoders",
-            "lists",
-            multiple=True,
-            type=click.Choice(["paper"]),
-            help="List of encoders over --model. paper: last, cls, max, last4, all layers, "
-            "top-bottom, both SBERT-WK, lc:0,-1, SIF, uSIF, p-mean and average.",
-            section="Encoder",
-        ),
-        model_option(MINILM),
-        device_option,
-        download_option,
-        cache_option,
-        by_layer_option("each encoder's model instead", "Scoring"),
-        baseline_option("Encoder", "ENCODER", "Scoring"),
-    ],
-)
-
-
-# The command takes `scoring: TransferSettings`.
-classifier_options = settings("scoring", TransferSettings, "classifier seeds")
 
 
 _POOLS = option(

@@ -11,16 +11,29 @@ from typing import Any
 import click
 
 from cli.evaluation_options import (
-    SentenceOptions,
-    classifier_options,
-    datasets_argument,
+    DataSet,
+    LayerOptions,
+    baseline_option,
+    by_layer_option,
     resampling_options,
-    sentence_options,
 )
-from cli.options import Command, flag_of, is_given, option, settings
+from cli.options import (
+    MINILM,
+    Command,
+    cache_folder,
+    cache_option,
+    device_option,
+    download_option,
+    flag_of,
+    is_given,
+    model_option,
+    option,
+    settings,
+)
 from cli.output.results import ResultOptions, command_line, result_options
 from eval.settings import (
     LayerTransferSettings,
+    Loading,
     ProtocolName,
     RelatednessSettings,
     Resampling,
@@ -29,6 +42,81 @@ from eval.settings import (
     TransferSettings,
 )
 from retriever.settings import setting
+
+_datasets_argument = click.argument(
+    "datasets", nargs=-1, required=True, metavar="DATASET...", type=DataSet()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceOptions(LayerOptions):
+    """The encoders that are scored, and the one that the others are compared with."""
+
+    encoders: tuple[str, ...] = ()
+    lists: tuple[str, ...] = ()
+    model: str | None = None
+    device: str | None = None
+    download: bool = False
+    cache: bool = True
+    baseline: str | None = None
+
+    def names(self) -> tuple[str, ...]:
+        """Their text forms; that of --model if no other is named."""
+        from eval import named_encoders
+
+        asked = self.encoders or (() if self.lists else (self.model or MINILM,))
+        return named_encoders(asked, self.lists, self.model)
+
+    def shared(self, resampling: Resampling) -> dict[str, Any]:
+        """The settings that scores of every kind have; a baseline without a model is of --model."""
+        from retriever.encoders.settings import over_model
+
+        return {
+            "poolings": self.scored_poolings(),
+            "baseline": self.baseline and over_model(self.baseline, self.model or MINILM),
+            "resampling": resampling,
+            "loading": Loading(self.device, self.download, cache_folder(self.cache)),
+        }
+
+
+# The command takes `encoders: SentenceOptions`.
+_sentence_options = settings(
+    "encoders",
+    SentenceOptions,
+    options=[
+        option(
+            "-e",
+            "--encoder",
+            "encoders",
+            multiple=True,
+            metavar="MODEL[::KEY=VALUE...]",
+            help="Encoder to score, such as all-MiniLM-L6-v2::lc:0,6; without a model (::lc:0,6) "
+            "it is of --model. static=sif and static=usif are fitted on the texts of each set. May "
+            "be repeated.",
+            shown_default="--model",
+            section="Encoder",
+        ),
+        option(
+            "--encoders",
+            "lists",
+            multiple=True,
+            type=click.Choice(["paper"]),
+            help="List of encoders over --model. paper: last, cls, max, last4, all layers, "
+            "top-bottom, both SBERT-WK, lc:0,-1, SIF, uSIF, p-mean and average.",
+            section="Encoder",
+        ),
+        model_option(MINILM),
+        device_option,
+        download_option,
+        cache_option,
+        by_layer_option("each encoder's model instead", "Scoring"),
+        baseline_option("Encoder", "ENCODER", "Scoring"),
+    ],
+)
+
+
+# The command takes `scoring: TransferSettings`.
+_classifier_options = settings("scoring", TransferSettings, "classifier seeds")
 
 
 def _score(
@@ -45,8 +133,8 @@ def _score(
 
 
 @click.command("sts", cls=Command)
-@datasets_argument
-@sentence_options
+@_datasets_argument
+@_sentence_options
 @settings("scoring", STSSettings, "aggregation")
 @option(
     "--supervised",
@@ -126,9 +214,9 @@ class ProtocolOptions:
 
 
 @click.command("transfer", cls=Command)
-@datasets_argument
-@sentence_options
-@classifier_options
+@_datasets_argument
+@_sentence_options
+@_classifier_options
 @settings(
     "division",
     ProtocolOptions,
@@ -185,9 +273,9 @@ def transfer_command(
 
 
 @click.command("probe", cls=Command)
-@datasets_argument
-@sentence_options
-@classifier_options
+@_datasets_argument
+@_sentence_options
+@_classifier_options
 @resampling_options
 @result_options("the report, values by sentence and figures")
 def probe_command(
