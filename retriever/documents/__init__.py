@@ -1,7 +1,6 @@
 """Documents: what one is, what an index can store, and how a record of a source becomes one.
 
-`reader` reads sources; each format (`text`, `delimited`, `tables`) takes an open source and yields
-records.
+`reader` reads sources; each format (`text`, `tables`) takes an open source and yields records.
 """
 
 from __future__ import annotations

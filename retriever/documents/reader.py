@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, Self, get_args
 
 from retriever.documents import Assembler, ColumnType, Document, Fields, Record, content_id
-from retriever.documents.delimited import read_csv, read_tsv
 from retriever.documents.files import SourceFile, is_document, read_files
 from retriever.documents.folders import FolderRules, files_below, left_out_text, read_folder
 from retriever.documents.sources import (
@@ -29,7 +28,7 @@ from retriever.documents.sources import (
     opened_stream,
 )
 from retriever.documents.tables import read_parquet, read_sqlite, split_table
-from retriever.documents.text import read_jsonl, read_lines, refuse_named_fields
+from retriever.documents.text import read_csv, read_jsonl, read_lines, read_tsv, refuse_named_fields
 from retriever.errors import ConfigError, SourceError
 
 _STDIN = "-"

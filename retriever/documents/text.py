@@ -1,16 +1,41 @@
-"""Text as a source: JSON Lines, and plain text with a passage a line."""
+"""Text as a source: JSON Lines, plain text with a passage a line, CSV and TSV.
+
+CSV and TSV have a header; a column has one type, so that one filter finds all of its values. A TSV
+file without a header, whose first line is a number and a text, is a collection as that of MS MARCO:
+an id and a text per line, in which a quote is a character like any other.
+"""
 
 from __future__ import annotations
 
+import csv
 import json
+import math
+import re
+from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, date, datetime
+from io import BufferedReader
+from itertools import chain
+from typing import cast
 
-from retriever.documents import Fields, Json, Record
-from retriever.documents.sources import OpenSource, TextLines
+from retriever.documents import Columns, ColumnType, Fields, Json, Record, find_columns, listed
+from retriever.documents.sources import LONGEST, FieldCount, OpenSource, TextLines
 from retriever.errors import SourceError
 
 _SPACE = " \t\r\n"
+# Rows whose cells decide the types of columns, and the characters after which fewer do.
+SAMPLE_ROWS = 1000
+_SAMPLE_CHARACTERS = 1 << 24
+# Possessive, so that a line that is none is seen to be none in one pass.
+_COLLECTION = re.compile(r"[0-9]+\t[0-9. -]*+[^\t\r\n][^\t\r\n]*\r?\n?")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+# Digits of the largest integer of 64 bits, with its sign.
+_DIGITS = 20
+_BOOLEANS = {"true": True, "false": False}
+_YEAR_OR_MONTH = re.compile(r"[0-9]{4}(-(0[1-9]|1[0-2]))?")
+_DOUBLE_IT = 'write a quote inside a quoted cell twice ("")'
+_Row = tuple[int, list[str], str | None]
 
 
 def read_jsonl(source: OpenSource, fields: Fields) -> Iterator[Record]:
@@ -73,3 +98,196 @@ def refuse_named_fields(name: str, fields: Fields) -> None:
                 f"{name}: read as plain text, which has no {role} field {named!r}; "
                 "use JSONL, CSV, TSV, Parquet or SQLite to give one"
             )
+
+
+def read_csv(source: OpenSource, fields: Fields) -> Iterator[Record]:
+    """The rows of a comma-separated source, in file order."""
+    return _read(source, fields, source.form.delimiter or ",", TextLines(source.stream))
+
+
+def read_tsv(source: OpenSource, fields: Fields) -> Iterator[Record]:
+    """The rows of a tab-separated source or the lines of a collection, in file order."""
+    # A reader of TSV has a buffer, which holds the first line.
+    first, end, _ = cast(BufferedReader, source.stream).peek().partition(b"\n")
+    line = (first.removeprefix(BOM_UTF8) + end).decode(errors="replace")
+    lines = TextLines(source.stream)
+    if fields == Fields() and source.form.header and _COLLECTION.fullmatch(line):
+        return _collection(source, lines)
+    return _read(source, fields, "\t", lines)
+
+
+def _collection(source: OpenSource, lines: TextLines) -> Iterator[Record]:
+    """An id and a text per line, without header or quoting; blank lines are skipped."""
+    for line in lines:
+        where, fault = f"{source.name}:{lines.number}", lines.take_fault()
+        cells = line.rstrip("\r\n").split("\t")
+        if fault is None and not line.strip():
+            continue
+        if fault is None and len(cells) != 2:
+            fault = (
+                f"expected an id, a tab and a text as in the first line, found {len(cells)} cells"
+            )
+        values: dict[str, str] = {} if fault else {"id": cells[0], "text": cells[1]}
+        yield Record(lines.number, where, values, fault)
+
+
+def _read(source: OpenSource, fields: Fields, delimiter: str, lines: TextLines) -> Iterator[Record]:
+    """The rows below the header, metadata cells as values of the type of their column.
+
+    The type is the given one, or that which all cells of the first rows fit; a later cell that does
+    not stays a string and is counted. A quote that is never closed hides all that follows, so that
+    no `on_error` can skip it.
+    """
+    rows = _numbered_rows(source, delimiter, lines)
+    first = next(rows, None)
+    if first is None:
+        return
+    number, header, fault = first
+    if fault is not None:
+        raise SourceError(f"{source.name}:{number}: {fault}")
+    if not source.form.header:
+        rows = chain([first], rows)
+        header = [str(place) for place in range(1, len(header) + 1)] if header[1:] else ["text"]
+    columns = find_columns(header, fields, f"{source.name}:{number}")
+    for name in fields.types:
+        if name not in header or name in (columns.id, columns.text, columns.title):
+            raise SourceError(
+                f"{source.name}:{number}: no column {name!r} of metadata to give the type "
+                f"{fields.types[name]!r}; the columns are {listed(header)}"
+            )
+    sample = _sampled(rows)
+    whole = [row for _, row, fault in sample if fault is None and len(row) == len(header)]
+    for place, name in enumerate(header):
+        cells = [row[place] for row in whole if row[place]]
+        if name in fields.types:
+            source.columns[name] = fields.types[name]
+        elif cells and name not in (columns.id, columns.text, columns.title):
+            source.columns[name] = _type_of(cells)
+    for number, row, row_fault in chain(sample, rows):
+        where, fault = f"{source.name}:{number}", row_fault
+        if fault is None and len(row) != len(header):
+            fault = f"expected {len(header)} cells as in the header, found {len(row)}"
+        values = {} if fault else _values(source, where, header, row, columns)
+        yield Record(number, where, values, fault)
+
+
+def _sampled(rows: Iterator[_Row]) -> list[_Row]:
+    sample: list[_Row] = []
+    characters = 0
+    for row in rows:
+        sample.append(row)
+        characters += sum(map(len, row[1]))
+        if len(sample) == SAMPLE_ROWS or characters > _SAMPLE_CHARACTERS:
+            break
+    return sample
+
+
+def _numbered_rows(source: OpenSource, delimiter: str, lines: TextLines) -> Iterator[_Row]:
+    """(line on which the row begins, its cells, what is wrong with it or None) for each row."""
+    # The limit is that of the process; `lines` and `row_lines` bound lines and rows.
+    csv.field_size_limit(max(csv.field_size_limit(), LONGEST))
+    room, ended = 0, False
+
+    def row_lines() -> Iterator[str]:
+        nonlocal room, ended
+        for line in lines:
+            room -= len(line)
+            if room < 0:
+                break
+            yield line
+        ended = True
+
+    rows = csv.reader(row_lines(), delimiter=delimiter, strict=True)
+    while not ended:
+        number, room, fault = lines.number + 1, LONGEST, None
+        try:
+            row = next(rows, [])
+        except csv.Error as error:
+            if ended:
+                raise SourceError(
+                    f"{source.name}:{number}: a quote opened in this row is never closed, at least "
+                    f"not within {LONGEST >> 20} MiB; {_DOUBLE_IT}"
+                ) from error
+            row = []
+            # Without advice on how to open the file in Python.
+            reason = str(error).partition(" - ")[0]
+            fault = f"not a valid row ({reason}); {_DOUBLE_IT}, and end lines with \\n or \\r\\n"
+        fault = lines.take_fault() or fault
+        if row or fault is not None:
+            yield number, row, fault
+
+
+def _values(
+    source: OpenSource, where: str, header: list[str], row: list[str], columns: Columns
+) -> dict[str, Json]:
+    values: dict[str, Json] = {}
+    for name, cell in zip(header, row, strict=True):
+        if name in (columns.id, columns.text):
+            values[name] = cell
+        elif name == columns.title:
+            values[name] = cell or None
+        elif cell:
+            if (kind := source.columns.get(name)) is None:
+                kind = source.columns[name] = _type_of([cell])
+            value = _VALUES[kind](cell)
+            if value is None:
+                FieldCount.add(source.misfits, name, f"{where}: {cell!r:.60}")
+                value = cell
+            values[name] = value
+    return values
+
+
+def _number(cell: str) -> int | float | None:
+    """A number as JSON writes it, integers within 64 bits; None for any other text, as ``007``."""
+    match = _NUMBER.fullmatch(cell)
+    if match is None:
+        return None
+    if match.lastindex is not None:
+        real = float(cell)
+        return real if math.isfinite(real) else None
+    if len(cell) > _DIGITS:
+        return None
+    whole = int(cell)
+    return whole if -(2**63) <= whole < 2**63 else None
+
+
+def iso_date(cell: str) -> str | None:
+    """A date of ISO 8601 in the one form whose order as a string is that of time; else None.
+
+    The form is ``2020``, ``2020-03``, ``2020-03-31`` or ``2020-03-31T12:30:00``, and a fraction of
+    the second only if it is not 0. A time with an offset from UTC becomes the time in UTC.
+    """
+    if _YEAR_OR_MONTH.fullmatch(cell):
+        return cell
+    try:
+        return date.fromisoformat(cell).isoformat()
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(cell)
+        if moment.tzinfo is not None:
+            moment = moment.astimezone(UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError):
+        return None
+    return moment.isoformat()
+
+
+# In the order in which they are tried; what fits none is a string.
+_VALUES: dict[ColumnType, Callable[[str], int | float | str | None]] = {
+    "number": _number,
+    "boolean": lambda cell: _BOOLEANS.get(cell.lower()),
+    "date": iso_date,
+    "string": str,
+}
+
+
+def _type_of(cells: Iterable[str]) -> ColumnType:
+    """The type that all of the cells fit."""
+    fitting = dict(_VALUES)
+    for cell in cells:
+        for kind in list(fitting):
+            if fitting[kind](cell) is None:
+                del fitting[kind]
+        if len(fitting) == 1:
+            break
+    return next(iter(fitting))

@@ -8,6 +8,6 @@ import pytest
 @pytest.fixture
 def longest(monkeypatch):
     """A bound on lines, rows and files that is quickly exceeded."""
-    for module in ("sources", "delimited", "files"):
+    for module in ("sources", "text", "files"):
         monkeypatch.setattr(f"retriever.documents.{module}.LONGEST", 1 << 20)
     return 1 << 20

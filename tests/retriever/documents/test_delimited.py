@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from retriever import ConfigError, CorpusReader, Document, Fields, SourceError
-from retriever.documents.delimited import SAMPLE_ROWS, iso_date
+from retriever.documents.text import SAMPLE_ROWS, iso_date
 from tests.retriever.documents.source_samples import names_or_skips, read, refuses, write
 
 # A NUL byte cannot be in a text file.
