@@ -27,7 +27,13 @@ from indexes.filters.columns import (
     values_of,
 )
 from indexes.filters.evaluation import LISTED, WAITING, Condition, matching_passages
-from indexes.filters.grammar import compile_where, parse_field, written_field, written_value
+from indexes.filters.grammar import (
+    compile_where,
+    parse_field,
+    type_of,
+    written_field,
+    written_value,
+)
 from indexes.folder.connection import format_version
 from indexes.folder.documents import VALUES_SINCE
 from indexes.folder.segment import LiveSegment, contained
@@ -172,11 +178,7 @@ def _leaves(value: Any, path: FieldPath) -> Iterator[tuple[_Key, bool]]:
 
 def _key(value: Any) -> _Key | None:
     """None for what no facet counts: null, a list in a list, an object."""
-    if isinstance(value, bool):
-        return "boolean", value
-    if isinstance(value, int | float):
-        return "number", value
-    return ("string", value) if isinstance(value, str) else None
+    return (type_of(value), value) if isinstance(value, str | int | float) else None
 
 
 def _order(item: tuple[_Key, NDArray[np.int64]]) -> tuple[Any, ...]:
@@ -276,7 +278,8 @@ def field_summaries(
         names = dict(connection.execute("SELECT field, name FROM fields"))
         for live in segments:
             if live.is_pending:
-                _add_all(seen, _waiting(connection))
+                rows = connection.execute(f"SELECT DISTINCT d.doc, d.metadata FROM {WAITING}")  # noqa: S608
+                _add_all(seen, (json.loads(metadata) for _, metadata in rows))
                 continue
             for number, name in names.items():
                 one = seen.setdefault(name, FieldValues())
@@ -293,12 +296,12 @@ def field_summaries(
 def summaries_of(documents: Iterable[Mapping[str, Any]]) -> list[FieldSummary]:
     """The fields of the metadata of documents, in ascending order of names."""
     seen: dict[str, FieldValues] = {}
-    _add_all(seen, values_of(([i], metadata) for i, metadata in enumerate(documents)))
+    _add_all(seen, documents)
     return [one.summary(name) for name, one in sorted(seen.items()) if one.types]
 
 
-def _add_all(seen: dict[str, FieldValues], found: dict[str, dict[Any, list[int]]]) -> None:
-    for name, by_value in found.items():
+def _add_all(seen: dict[str, FieldValues], documents: Iterable[Mapping[str, Any]]) -> None:
+    for name, by_value in values_of(([], metadata) for metadata in documents).items():
         one = seen.setdefault(name, FieldValues())
         one.distinct += len(by_value)
         for value in by_value:
@@ -365,11 +368,3 @@ def _read(
             # All values were read.
             return
         seen.complete = False
-
-
-def _waiting(connection: sqlite3.Connection) -> dict[str, dict[Any, list[int]]]:
-    rows: Iterable[tuple[int, str]] = connection.execute(
-        "SELECT DISTINCT d.doc, d.metadata FROM pending AS w "
-        "JOIN passages AS p ON p.passage = w.passage JOIN documents AS d ON d.doc = p.doc"
-    )
-    return values_of(([number], json.loads(metadata)) for number, metadata in rows)

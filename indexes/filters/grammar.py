@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from indexes.errors import FilterError
 from indexes.protocol import FieldType
@@ -148,16 +148,21 @@ def _types_wanted(comparison: Comparison) -> list[list[FieldType]]:
         return []
     if len(comparison.field.names) > 1:
         return [["object"]]
-    types = dict.fromkeys(map(_type, comparison.values))
+    types = dict.fromkeys(map(type_of, comparison.values))
     if comparison.operator == "contains":
         return [["string", "array"] if "string" in types else ["array"]]
     return [[type_] for type_ in types]
 
 
-def _type(value: Scalar) -> FieldType:
+def type_of(value: Any) -> FieldType:
+    """The JSON type of a value that is not None."""
     if isinstance(value, bool):
         return "boolean"
-    return "string" if isinstance(value, str) else "number"
+    if isinstance(value, int | float):
+        return "number"
+    if isinstance(value, str):
+        return "string"
+    return "array" if isinstance(value, list | tuple) else "object"
 
 
 # SQLite takes 32,766 parameters and expressions 1,000 deep.

@@ -17,12 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from indexes.errors import FilterError
-from indexes.filters.grammar import (
-    Expression,
-    Joined,
-    Not,
-    Where,
-)
+from indexes.filters.grammar import Expression, Joined, Not, Where, type_of
 
 # Milvus compares an integer with a float as floats, which are exact below it.
 _EXACT = 2**53
@@ -50,7 +45,7 @@ def facts_of(
     facts = {fact("name", name) for name in metadata}
     values: dict[str, Any] = {}
     for path, value in _walked((), {"own": {"id": id_, "title": title}, "metadata": metadata}):
-        kind = _kind(value)
+        kind = type_of(value)
         facts |= {fact("exists", path), fact(kind, path)}
         if kind in ("string", "number", "boolean"):
             facts.add(fact("equals", path, *_key(value)))
@@ -74,17 +69,9 @@ def _walked(path: _Path, value: Any) -> Iterator[tuple[_Path, Any]]:
             yield from _walked((*path, name), inner)
 
 
-def _kind(value: Any) -> str:
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int | float):
-        return "number"
-    return "string" if isinstance(value, str) else "array" if isinstance(value, list) else "object"
-
-
 def _key(value: str | float) -> tuple[str, Any]:
     """The JSON type and the value; equal numbers have one key."""
-    kind = _kind(value)
+    kind = type_of(value)
     return kind, int(value) if kind == "number" and value == int(value) else value
 
 
@@ -129,7 +116,8 @@ def _selected(node: Expression, doubts: set[int], *, negated: bool = False) -> s
             return has(string, negated=negated)
         case operator:
             (value,) = node.values
-            typed, unordered = fact(_kind(value), path), fact("unordered", _kind(value), path)
+            kind = type_of(value)
+            typed, unordered = fact(kind, path), fact("unordered", kind, path)
             doubts.add(unordered if _is_ordered(value) else typed)
             text = json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
             place = f'values["{_place(path)}"]'

@@ -12,13 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from indexes.filters.grammar import (
-    Comparison,
-    Expression,
-    Joined,
-    Not,
-    Scalar,
-)
+from indexes.filters.grammar import Comparison, Expression, Joined, Not, Scalar
 from indexes.folder.documents import metadata_json
 
 # Values that are looked up one by one in the index over the metadata.

@@ -23,11 +23,7 @@ from indexes.errors import ConfigError
 from indexes.filters.grammar import Where
 from indexes.postgres.connection import Location, database_errors
 from indexes.postgres.filters import EVERYTHING, Condition, condition
-from indexes.postgres.postings import (
-    ids_of,
-    passage_scores,
-    vocabulary_frequencies,
-)
+from indexes.postgres.postings import ids_of, passage_scores, vocabulary_frequencies
 from indexes.postgres.schema import Tables
 from indexes.protocol import Candidates, Mode, Query, Stage, StructureSettings
 from indexes.vectors.choice import AUTO, FLAT_LIMIT
