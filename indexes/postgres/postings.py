@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.bm25.postings import Postings
 from indexes.bm25.scoring import sums
 from indexes.postgres.schema import Tables, alone_in_upkeep
 
@@ -38,19 +39,15 @@ def blocks_of(
     tokens: Sequence[Sequence[str]], passages: NDArray[np.int64]
 ) -> Iterator[tuple[bytes, NDArray[Any]]]:
     """(term, its postings by ascending passage) of new passages, ascending by term."""
-    numbers: dict[str, int] = {}
-    flat = [numbers.setdefault(term, len(numbers)) for one in tokens for term in one]
-    lengths = np.array([len(one) for one in tokens], np.int64)
-    keys = np.array(flat, np.int64) * len(tokens) + np.repeat(np.arange(len(tokens)), lengths)
-    keys, frequencies = np.unique(keys, return_counts=True)
-    positions = keys % max(len(tokens), 1)
-    postings = np.empty(len(keys), POSTING)
+    built = Postings.build(tokens)
+    terms = list(built.vocabulary())
+    positions, frequencies, counts = built.stretch(0, len(terms))
+    postings = np.empty(len(positions), POSTING)
     postings["passage"], postings["frequency"] = passages[positions], frequencies
-    postings["length"] = lengths[positions]
-    ends = np.searchsorted(keys, np.arange(len(numbers) + 1) * len(tokens))
-    terms = sorted((term_key(term), number) for term, number in numbers.items())
-    for term, number in terms:
-        yield term, postings[ends[number] : ends[number + 1]]
+    postings["length"] = built.lengths[positions]
+    ends = np.cumsum(counts).tolist()
+    for term, start, stop in zip(terms, [0, *ends], ends, strict=False):
+        yield term, postings[start:stop]
 
 
 def write_postings(
