@@ -102,6 +102,15 @@ def damaged_database(folder: Path, reason: object) -> DamagedIndexError:
     return damaged(folder / "index.sqlite", " ".join(str(reason).split()))
 
 
+@contextmanager
+def present(path: Path) -> Iterator[None]:
+    """Treat it as damage if the file that the block reads is missing, or is a folder."""
+    try:
+        yield
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise damaged(path, "the file is missing") from error
+
+
 def _denied(path: Path) -> str:
     """What to do where permission to read or to write is missing."""
     # Of a path behind a folder that cannot be entered, the folder.
@@ -363,32 +372,27 @@ def file_facts(path: Path) -> dict[str, Any]:
 
 def map_array(path: Path, dtypes: tuple[str, ...], shape: tuple[int, ...]) -> NDArray[Any]:
     """The array of an .npy file, read-only, of one of these types and of exactly this shape."""
-    try:
-        with path.open("rb") as file:
-            try:
-                version = np.lib.format.read_magic(file)
-                if version != (1, 0):
-                    raise ValueError(f"format version {version}")
-                found, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-            # NumPy's header parser raises as many errors as Python's own, warnings included.
-            except Exception as error:
-                reason = " ".join(str(error).split())
-                raise damaged(path, f"not a readable .npy file ({reason})") from error
-            offset, size = file.tell(), os.fstat(file.fileno()).st_size
-            if found != shape or fortran or dtype.str not in dtypes:
-                raise damaged(
-                    path, f"expected {'/'.join(dtypes)} {shape}, found {dtype.str} {found}"
-                )
-            expected = offset + dtype.itemsize * int(np.prod(shape, dtype=object))
-            if size != expected:
-                raise damaged(path, f"expected {expected} bytes, found {size}")
-            if is_small(size):
-                return np.frombuffer(file.read(), dtype).reshape(shape)
-            # Not an np.memmap, of which indexing costs a subclass check each time.
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            return np.frombuffer(mapped, dtype, offset=offset).reshape(shape)
-    except (FileNotFoundError, IsADirectoryError) as error:
-        raise damaged(path, "the file is missing") from error
+    with present(path), path.open("rb") as file:
+        try:
+            version = np.lib.format.read_magic(file)
+            if version != (1, 0):
+                raise ValueError(f"format version {version}")
+            found, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+        # NumPy's header parser raises as many errors as Python's own, warnings included.
+        except Exception as error:
+            reason = " ".join(str(error).split())
+            raise damaged(path, f"not a readable .npy file ({reason})") from error
+        offset, size = file.tell(), os.fstat(file.fileno()).st_size
+        if found != shape or fortran or dtype.str not in dtypes:
+            raise damaged(path, f"expected {'/'.join(dtypes)} {shape}, found {dtype.str} {found}")
+        expected = offset + dtype.itemsize * int(np.prod(shape, dtype=object))
+        if size != expected:
+            raise damaged(path, f"expected {expected} bytes, found {size}")
+        if is_small(size):
+            return np.frombuffer(file.read(), dtype).reshape(shape)
+        # Not an np.memmap, of which indexing costs a subclass check each time.
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return np.frombuffer(mapped, dtype, offset=offset).reshape(shape)
 
 
 def unique(values: NDArray[Any]) -> NDArray[Any]:
@@ -411,13 +415,10 @@ def set_read_ahead(array: NDArray[Any], wanted: bool) -> None:
 
 def map_bytes(path: Path) -> bytes | mmap.mmap:
     """The content of a file, read-only."""
-    try:
-        with path.open("rb") as file:
-            if is_small(os.fstat(file.fileno()).st_size):
-                return file.read()
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (FileNotFoundError, IsADirectoryError) as error:
-        raise damaged(path, "the file is missing") from error
+    with present(path), path.open("rb") as file:
+        if is_small(os.fstat(file.fileno()).st_size):
+            return file.read()
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def save_array(path: Path, array: NDArray[Any]) -> None:
@@ -453,11 +454,6 @@ class GrowingArray:
 
     def _write_header(self) -> None:
         # NumPy pads the header so that the first axis can grow in place.
-        np.lib.format.write_array_header_1_0(
-            self._file,
-            {
-                "descr": self._dtype.str,
-                "fortran_order": False,
-                "shape": (self._rows, *self._columns),
-            },
-        )
+        shape = (self._rows, *self._columns)
+        header = {"descr": self._dtype.str, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(self._file, header)

@@ -28,6 +28,7 @@ from indexes.files import (
     fsync_tree,
     is_small,
     map_array,
+    present,
     save_array,
     storage_errors,
 )
@@ -200,10 +201,8 @@ def read_manifest(folder: Path, manifest_hash: str) -> dict[str, Any]:
     """Read and check a segment's manifest."""
     refuse_link(folder)
     path = folder / MANIFEST_FILE
-    try:
+    with present(path):
         content = path.read_bytes()
-    except FileNotFoundError:
-        raise damaged(path, "the file is missing") from None
     if hashlib.sha256(content).hexdigest() != manifest_hash:
         raise damaged(path, "not the manifest that index.sqlite names (its SHA-256 differs)")
     manifest: dict[str, Any] = json.loads(content)
@@ -215,14 +214,12 @@ def read_manifest(folder: Path, manifest_hash: str) -> dict[str, Any]:
 
 def check_file(path: Path, facts: dict[str, Any], *, whole: bool = False) -> None:
     """Compare a file with its size and, if it is small or `whole` asks for it, its SHA-256."""
-    try:
+    with present(path):
         size = path.stat().st_size
         if size != facts["bytes"]:
             raise damaged(path, f"expected {facts['bytes']} bytes, found {size}")
         if (whole or is_small(size)) and file_facts(path) != facts:
             raise damaged(path, "its SHA-256 is not the one that the manifest names")
-    except FileNotFoundError:
-        raise damaged(path, "the file is missing") from None
 
 
 # How SQLite names a segment: its number and the SHA-256 of its manifest.

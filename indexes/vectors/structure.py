@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.errors import ConfigError, FormatVersionError, MissingExtraError
-from indexes.files import damaged, storage_errors
+from indexes.files import damaged, present, storage_errors
 from indexes.folder.checksums import BlockGuard, unguarded
 from indexes.protocol import Stage, StructureSettings, no_progress
 from indexes.vectors.choice import AUTO, Choice, resolve, training_size
@@ -140,28 +140,23 @@ def open_structure(
     path: Path, passages: int, dimensions: int, guard: Guarding = unguarded
 ) -> Structure:
     """Open a structure file; reads only its last kilobyte."""
-    try:
+    with present(path):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError as error:
-        raise damaged(path, "the file is missing") from error
-    try:
-        facts, crc32 = _read_facts(path, descriptor)
-        _require_shape(path, (passages, dimensions), (facts.passages, facts.dimensions))
-    except BaseException:
-        os.close(descriptor)
-        raise
+        try:
+            facts, crc32 = _read_facts(path, descriptor)
+            _require_shape(path, (passages, dimensions), (facts.passages, facts.dimensions))
+        except BaseException:
+            os.close(descriptor)
+            raise
     return Structure(path, facts, crc32, descriptor, guard)
 
 
 def _read_facts(path: Path, descriptor: int) -> tuple[StructureFacts, int]:
     """What the end of the file says, and the sum there."""
-    try:
-        size = os.fstat(descriptor).st_size
-        if size < _TRAILER_BYTES:
-            raise damaged(path, f"expected {_TRAILER_BYTES} bytes or more, found {size}")
-        trailer = os.pread(descriptor, _TRAILER_BYTES, size - _TRAILER_BYTES)
-    except IsADirectoryError as error:
-        raise damaged(path, "the file is missing") from error
+    size = os.fstat(descriptor).st_size
+    if size < _TRAILER_BYTES:
+        raise damaged(path, f"expected {_TRAILER_BYTES} bytes or more, found {size}")
+    trailer = os.pread(descriptor, _TRAILER_BYTES, size - _TRAILER_BYTES)
     try:
         held = json.loads(trailer)
         crc32 = int(held.pop("crc32"))
@@ -332,10 +327,9 @@ def measure(
 
 def _without(found: Found, own: NDArray[np.int64]) -> Found:
     """Results without the passage that each query was made from."""
-    kept = [positions != mine for (positions, _), mine in zip(found, own, strict=True)]
     return [
-        (positions[keep], scores[keep])
-        for (positions, scores), keep in zip(found, kept, strict=True)
+        (positions[positions != mine], scores[positions != mine])
+        for (positions, scores), mine in zip(found, own, strict=True)
     ]
 
 
