@@ -190,8 +190,7 @@ def open_writer(folder: Path) -> sqlite3.Connection:
     with storage_errors(folder):
         connection = connect(folder, "rw")
         try:
-            _check_version(connection, folder)
-            _check_schema(connection, folder)
+            _check_form(connection, folder)
             check_settings(connection, folder)
             # A folder that cannot be written should say so now, not after an hour of encoding.
             connection.execute("BEGIN IMMEDIATE")
@@ -313,8 +312,7 @@ def _checked(connection: sqlite3.Connection, folder: Path) -> sqlite3.Connection
     try:
         connection.execute("PRAGMA query_only=ON")
         with transaction(connection, "DEFERRED"):
-            _check_version(connection, folder)
-            _check_schema(connection, folder)
+            _check_form(connection, folder)
     except BaseException:
         connection.close()
         raise
@@ -370,8 +368,16 @@ def refuse_link(path: Path) -> None:
         raise damaged(path, "expected a file or folder of the index's own, found a link")
 
 
-def _check_schema(connection: sqlite3.Connection, folder: Path) -> None:
-    """Refuse what no release makes: it would run with the statements of whoever opens the index."""
+def _check_form(connection: sqlite3.Connection, folder: Path) -> None:
+    version = format_version(connection)
+    if version > FORMAT_VERSION:
+        raise FormatVersionError(
+            f"{folder}: the index has format version {version}, this release reads up to "
+            f"{FORMAT_VERSION}; upgrade with `pip install -U layer-retriever`"
+        )
+    if version < 1:
+        raise damaged_database(folder, f"expected format version 1 or more, found {version}")
+    # What no release makes would run with the statements of whoever opens the index.
     found = connection.execute(
         "SELECT type, name FROM sqlite_master WHERE type = 'trigger' OR (type = 'view' AND NOT "
         "(name = 'corpus' AND sql LIKE 'CREATE VIEW%AS ' || ?)) ORDER BY name",
@@ -381,27 +387,13 @@ def _check_schema(connection: sqlite3.Connection, folder: Path) -> None:
         raise damaged_database(folder, f"an index has no {found[0]} {found[1]!r}")
 
 
-def _check_version(connection: sqlite3.Connection, folder: Path) -> None:
-    version = format_version(connection)
-    if version > FORMAT_VERSION:
-        raise FormatVersionError(
-            f"{folder}: the index has format version {version}, this release reads up to "
-            f"{FORMAT_VERSION}; upgrade with `pip install -U layer-retriever`"
-        )
-    if version < 1:
-        raise damaged_database(folder, f"expected format version 1 or more, found {version}")
-
-
 def _application_id(folder: Path, mode: str) -> int:
     """The id that SQLite finds."""
     # The file is not to be opened but by SQLite: closing it would drop the locks that other
     # connections of this process hold, and a writer would take away the log under them.
-    connection = sqlite3.connect(f"{_uri(folder)}?mode={mode}", uri=True)
-    try:
+    with closing(sqlite3.connect(f"{_uri(folder)}?mode={mode}", uri=True)) as connection:
         (found,) = connection.execute("PRAGMA application_id").fetchone()
         return int(found)
-    finally:
-        connection.close()
 
 
 def _marked(folder: Path) -> bool:
@@ -440,8 +432,11 @@ def read_setting(connection: sqlite3.Connection, key: str, default: Any = None) 
 
 def write_setting(connection: sqlite3.Connection, key: str, value: Any) -> None:
     """Store one JSON value, inside a transaction, and update the checksum of all."""
-    _store(connection, key, value)
-    _store(connection, _SEAL, _seal(connection))
+    store = (
+        "INSERT INTO settings VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+    )
+    connection.execute(store, (key, json.dumps(value, ensure_ascii=False, sort_keys=True)))
+    connection.execute(store, (_SEAL, json.dumps(_seal(connection))))
 
 
 def check_settings(connection: sqlite3.Connection, folder: Path) -> None:
@@ -461,13 +456,6 @@ def _seal(connection: sqlite3.Connection) -> str:
     # Damage can make anything of a value.
     content = json.dumps(rows, default=repr)
     return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
-
-
-def _store(connection: sqlite3.Connection, key: str, value: Any) -> None:
-    connection.execute(
-        "INSERT INTO settings VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-        (key, json.dumps(value, ensure_ascii=False, sort_keys=True)),
-    )
 
 
 # Of all pools: held while this process forks.

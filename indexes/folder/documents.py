@@ -9,6 +9,7 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -47,8 +48,7 @@ def create_database(folder: Path, settings: Mapping[str, Any]) -> None:
     require_vacant(folder)
     with storage_errors(folder):
         refuse_remains(folder)
-        connection = connect(folder, "rwc")
-        try:
+        with closing(connect(folder, "rwc")) as connection:
             connection.execute("PRAGMA journal_mode=WAL")
             with transaction(connection):
                 _migrate(connection, 0)
@@ -56,8 +56,6 @@ def create_database(folder: Path, settings: Mapping[str, Any]) -> None:
                 for key, value in {**counters, **settings}.items():
                     write_setting(connection, key, value)
                 connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
-        finally:
-            connection.close()
 
 
 def upgrade(connection: sqlite3.Connection, folder: Path, fill: Callable[[], None]) -> None:
