@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import count, groupby, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,9 @@ from indexes.compiled import compiled
 from indexes.errors import DamagedIndexError
 from indexes.files import GrowingArray, damaged, map_array, map_bytes, save_array
 from indexes.folder.checksums import UNGUARDED, BlockGuard, unguarded
+
+if TYPE_CHECKING:
+    from indexes.bm25.scoring import SearchableSegment
 
 COUNTS = "postings.counts.npy"
 POSITIONS = "postings.positions.npy"
@@ -351,17 +354,13 @@ find_term = find_by_python if compiled is None else compiled.find
 _BLOCK = 4_000_000
 
 
-def merge_postings(
-    sources: Sequence[Postings], live: Sequence[NDArray[np.bool_] | None], folder: Path
-) -> None:
+def merge_postings(segments: Sequence[SearchableSegment], folder: Path) -> None:
     """Write the postings of all live passages into an existing folder; no fsync is done."""
+    sources = [one.postings for one in segments]
     for source in sources:
         source.check_lengths()
-    places = merged_positions([len(source) for source in sources], live)
-    lengths = [
-        source.lengths if kept is None else source.lengths[kept]
-        for source, kept in zip(sources, live, strict=True)
-    ]
+    places = merged_positions(segments)
+    lengths = [one.of_live(one.postings.lengths) for one in segments]
     kind = max((source._frequencies.dtype for source in sources), key=lambda one: one.itemsize)
     spellings: list[bytes] = []
     counts: list[NDArray[np.int64]] = []
@@ -394,13 +393,11 @@ def merge_postings(
     (folder / TERMS).write_bytes(b"".join(spellings))
 
 
-def merged_positions(
-    sizes: Sequence[int], live: Sequence[NDArray[np.bool_] | None]
-) -> list[NDArray[np.int64]]:
+def merged_positions(segments: Sequence[SearchableSegment]) -> list[NDArray[np.int64]]:
     """For each segment, (n,) int64: the new position of each passage, -1 for a deleted one."""
     first, positions = 0, []
-    for size, mask in zip(sizes, live, strict=True):
-        kept = np.ones(size, np.bool_) if mask is None else mask
+    for one in segments:
+        kept = np.ones(len(one.postings), np.bool_) if one.live is None else one.live
         positions.append(np.where(kept, first - 1 + np.cumsum(kept), -1))
         first += int(np.count_nonzero(kept))
     return positions

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,6 +102,10 @@ class SearchableSegment:
 
     postings: Postings
     live: NDArray[np.bool_] | None = None  # (n,) False for deleted passages; None without any
+
+    def of_live(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Those of (n, ...) rows, one for each passage, whose passages are live."""
+        return rows if self.live is None else rows[self.live]
 
 
 class CorpusStatistics(NamedTuple):

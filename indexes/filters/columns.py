@@ -201,11 +201,6 @@ def register_fields(connection: sqlite3.Connection, names: Iterable[str]) -> dic
     return field_numbers(connection, names)
 
 
-def drop_unused_fields(connection: sqlite3.Connection) -> None:
-    """Forget the names of fields that have no value in any segment."""
-    connection.execute("DELETE FROM fields WHERE field NOT IN (SELECT field FROM metadata_values)")
-
-
 def field_numbers(connection: sqlite3.Connection, names: Iterable[str]) -> dict[str, int]:
     """The numbers of those of the fields that any document has had."""
     rows = connection.execute(

@@ -370,27 +370,20 @@ def merge_segments(
     stage: Stage = no_progress,
 ) -> str:
     """Write a segment of the live passages of others and flush it to the disk."""
-    segments, masks = [one.segment for one in live], [one.live for one in live]
-    ids = np.concatenate(
-        [
-            segment.all_ids() if mask is None else segment.all_ids()[mask]
-            for segment, mask in zip(segments, masks, strict=True)
-        ]
-    )
-    dimensions = segments[0].vectors.shape[1]
+    ids = np.concatenate([one.of_live(one.segment.all_ids()) for one in live])
+    dimensions = live[0].segment.vectors.shape[1]
 
     def write(new: Path) -> SegmentStructure:
         save_array(new / IDS_FILE, ids)
         with GrowingArray(new / VECTORS_FILE, np.dtype("<f4"), (dimensions,)) as vectors:
-            for segment, mask in zip(segments, masks, strict=True):
-                for start in range(0, len(segment.ids), _ROWS):
+            for one in live:
+                for start in range(0, len(one.segment.ids), _ROWS):
                     rows = slice(start, start + _ROWS)
-                    segment.vectors_guard.check_range(rows.start, rows.stop)
-                    part = segment.vectors[rows]
-                    vectors.append(part if mask is None else part[mask[rows]])
-        merge_postings([segment.postings for segment in segments], masks, new)
-        shape = (len(ids), dimensions)
-        stored = map_array(new / VECTORS_FILE, ("<f4",), shape)
+                    one.segment.vectors_guard.check_range(rows.start, rows.stop)
+                    part = one.segment.vectors[rows]
+                    vectors.append(part if one.live is None else part[one.live[rows]])
+        merge_postings(live, new)
+        stored = map_array(new / VECTORS_FILE, ("<f4",), (len(ids), dimensions))
         from indexes.vectors.structure import build_structure
 
         return build_structure(new, stored, structures, stage)

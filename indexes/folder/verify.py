@@ -6,7 +6,7 @@ import hashlib
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +32,8 @@ from indexes.folder.segment import (
     read_manifest,
     segment_folder,
 )
+
+_UNREADABLE = (AttributeError, TypeError, ValueError)
 
 
 def verify(folder: Path) -> list[str]:
@@ -132,7 +134,7 @@ def _altered_documents(connection: sqlite3.Connection) -> Iterator[str]:
         try:
             found = document_checksum(id_, title, text, metadata, content_hash, passages, outline)
             altered = found != checksum
-        except (AttributeError, TypeError, ValueError):
+        except _UNREADABLE:
             altered = True
         if altered:
             yield id_
@@ -155,9 +157,11 @@ def _segment_problems(
         except DamagedIndexError as error:
             damaged = True
             yield str(error)
-    for file in _files(path):
-        if file.name != MANIFEST_FILE and file.name not in manifest["files"]:
-            yield f"{file}: a file that the manifest does not name"
+    # If the folder was replaced with its index since the files were read, `verify` begins again.
+    with suppress(FileNotFoundError):
+        for file in sorted(path.iterdir()):
+            if file.name != MANIFEST_FILE and file.name not in manifest["files"]:
+                yield f"{file}: a file that the manifest does not name"
     if damaged:
         return
     try:
@@ -208,21 +212,10 @@ def _identity_problems(
         yield f"{database}: {both} passages are both stored and deleted"
 
 
-def _files(folder: Path) -> list[Path]:
-    try:
-        return sorted(folder.iterdir())
-    except FileNotFoundError:
-        # Replaced with its index since the files were read: `verify` begins again.
-        return []
-
-
 def _column(
     connection: sqlite3.Connection, query: str, parameters: tuple[int, ...] = ()
 ) -> NDArray[np.int64]:
     return np.fromiter((row[0] for row in connection.execute(query, parameters)), np.int64)
-
-
-_UNREADABLE = (AttributeError, TypeError, ValueError)
 
 
 def metadata_problems(

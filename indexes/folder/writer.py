@@ -235,7 +235,9 @@ class FolderWriter:
             self.replace(live, stage=stage)
         with storage_errors(self.folder):
             if erase:
-                columns.drop_unused_fields(self._connection)
+                self._connection.execute(
+                    "DELETE FROM fields WHERE field NOT IN (SELECT field FROM metadata_values)"
+                )
             # For a while a second copy of the database is needed.
             self._connection.execute("VACUUM")
             # What was deleted stays in the log until no reader needs it.
@@ -293,11 +295,8 @@ class FolderWriter:
                 )
                 if manifest is not None:
                     self._name_segment(number, passages, manifest)
-                    sizes, masks = (
-                        [len(one.segment.ids) for one in live],
-                        [one.live for one in live],
-                    )
-                    sources = dict(zip(old, merged_positions(sizes, masks), strict=True))
+                    positions = merged_positions(live)
+                    sources = dict(zip(old, positions, strict=True))
                     columns.merge_values(self._connection, number, sources)
                 columns.drop_values(self._connection, old)
                 if structures is not None:

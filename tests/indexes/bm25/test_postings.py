@@ -21,6 +21,7 @@ from indexes.bm25.postings import (
     Postings,
     merge_postings,
 )
+from indexes.bm25.scoring import SearchableSegment
 from indexes.errors import DamagedIndexError
 
 NAMES = [COUNTS, FREQUENCIES, LENGTHS, OFFSETS, POSITIONS, TERMS]
@@ -148,7 +149,7 @@ def test_impossible_postings_are_not_merged(written, name, value):
     damage(written, name, lambda values: values.reshape(-1).__setitem__(3, value))
     (written / "new").mkdir()
     with pytest.raises(DamagedIndexError, match=name):
-        merge_postings([Postings.open(written)], [None], written / "new")
+        merge_postings([SearchableSegment(Postings.open(written))], written / "new")
 
 
 # A larger total length is possible: only reading every length could tell.
@@ -222,7 +223,7 @@ def test_merged_is_as_built_anew(block, monkeypatch):
             merged, anew = Path(place) / "merged", Path(place) / "anew"
             merged.mkdir()
             anew.mkdir()
-            merge_postings(sources, masks, merged)
+            merge_postings(list(map(SearchableSegment, sources, masks)), merged)
             live = [
                 passage
                 for passages, mask in zip(segments, masks, strict=True)
