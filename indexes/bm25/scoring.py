@@ -18,7 +18,7 @@ from indexes.bm25.postings import Postings, Read
 from indexes.compiled import compiled
 
 if TYPE_CHECKING:
-    from indexes.filters.allowed import Allowed
+    from indexes.filters.columns import Allowed
 
 
 class Matches(NamedTuple):

@@ -18,8 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.files import readable
-from indexes.filters.allowed import Allowed, RanksCache
-from indexes.filters.columns import UNKEPT, field_numbers, unkept_positions, unpacked
+from indexes.filters.columns import (
+    UNKEPT,
+    Allowed,
+    RanksCache,
+    field_numbers,
+    unkept_positions,
+    unpacked,
+)
 from indexes.filters.grammar import Comparison, Expression, Joined, Not, Scalar, Value, Where
 from indexes.folder.connection import format_version
 from indexes.folder.documents import VALUES_SINCE

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from indexes.errors import FilterError
 from indexes.files import readable
-from indexes.filters.allowed import Allowed, RanksCache
 from indexes.filters.columns import (
     UNKEPT,
+    Allowed,
+    RanksCache,
     field_numbers,
     stored_values,
     unkept_positions,

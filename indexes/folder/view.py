@@ -46,7 +46,7 @@ from indexes.vectors.effort import FLAT
 if TYPE_CHECKING:
     from cachetools import LRUCache
 
-    from indexes.filters.allowed import Allowed, RanksCache
+    from indexes.filters.columns import Allowed, RanksCache
     from indexes.filters.facets import Owners
     from indexes.filters.grammar import Where
     from indexes.vectors.flat import Nearest
@@ -135,7 +135,7 @@ class Commit:
     @cached_property
     def ranks(self) -> RanksCache:
         """The values of passages, for filters that many values meet."""
-        from indexes.filters.allowed import RanksCache
+        from indexes.filters.columns import RanksCache
 
         return RanksCache()
 
@@ -144,7 +144,7 @@ class Commit:
         """For each segment the passages that are not deleted; None if none was."""
         if all(one.live is None for one in self.segments):
             return [None] * len(self.segments)
-        from indexes.filters.allowed import Allowed
+        from indexes.filters.columns import Allowed
 
         return [None if one.live is None else Allowed(one.live) for one in self.segments]
 

@@ -23,7 +23,7 @@ from indexes.bm25.postings import merged_positions
 from indexes.errors import StorageError
 from indexes.files import readable, storage_errors
 from indexes.filters import columns
-from indexes.filters.allowed import RanksCache
+from indexes.filters.columns import RanksCache
 from indexes.filters.evaluation import allowed_passages
 from indexes.filters.grammar import Where
 from indexes.folder import documents as rows

@@ -12,7 +12,7 @@ from indexes.errors import ConfigError
 from indexes.folder.checksums import UNGUARDED, BlockGuard
 
 if TYPE_CHECKING:
-    from indexes.filters.allowed import Allowed
+    from indexes.filters.columns import Allowed
     from indexes.vectors.flat import Nearest
     from indexes.vectors.structure import Structure
 

@@ -20,7 +20,7 @@ from indexes.folder.checksums import UNGUARDED, BlockGuard
 from indexes.vectors.library import count_gpus, faiss_reason, gpu_resources, has_faiss, load_faiss
 
 if TYPE_CHECKING:
-    from indexes.filters.allowed import Allowed
+    from indexes.filters.columns import Allowed
 
 # Positions int64 and scores float64.
 Nearest = tuple[NDArray[np.int64], NDArray[np.float64]]

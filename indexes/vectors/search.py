@@ -24,7 +24,7 @@ from indexes.vectors.flat import Nearest, rescored, search_flat
 from indexes.vectors.library import code_bytes, faiss_reason, load_faiss, unwrap
 
 if TYPE_CHECKING:
-    from indexes.filters.allowed import Allowed
+    from indexes.filters.columns import Allowed
 
 ID_BYTES = 8
 

@@ -22,7 +22,7 @@ from indexes.bm25.postings import (
 )
 from indexes.bm25.scoring import BM25Settings, SearchableSegment, best_by_numpy, best_passages
 from indexes.compiled import compiled
-from indexes.filters.allowed import Allowed
+from indexes.filters.columns import Allowed
 from indexes.vectors.flat import exact_scores
 
 pytestmark = pytest.mark.skipif(compiled is None, reason="built without a compiler")

@@ -16,7 +16,7 @@ from indexes.bm25.formulas import mean_okapi_idf
 from indexes.bm25.postings import Postings
 from indexes.bm25.scoring import BM25, BM25Settings, CorpusStatistics, SearchableSegment
 from indexes.errors import ConfigError, DamagedIndexError
-from indexes.filters.allowed import Allowed
+from indexes.filters.columns import Allowed
 
 VARIANTS = ["lucene", "robertson", "atire", "bm25+", "bm25l", "okapi"]
 WORDS = list("abcdefgh")

@@ -1,4 +1,4 @@
-"""The values of metadata as the database keeps them."""
+"""The values of metadata as the database keeps them, and the passages that have them."""
 
 import sqlite3
 from contextlib import closing
@@ -14,7 +14,10 @@ from where_reference import NAMES, VALUES
 
 from indexes.filters.columns import (
     UNKEPT,
+    Allowed,
     MetadataChange,
+    Ranks,
+    RanksCache,
     Value,
     _checksum,
     change_values,
@@ -192,3 +195,78 @@ def test_a_zero_below_zero_that_is_stored_stays_sound_and_is_merged(tmp_path):
     with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
         rows = connection.execute("SELECT type, value FROM metadata_values").fetchall()
     assert [repr(row) for row in rows] == ["('real', 0.0)"]
+
+
+SIZE = 150_000
+# Runs and gaps.
+STRETCHES = st.lists(
+    st.tuples(
+        st.integers(0, 400_000), st.sampled_from([1, 3, 5_000, 70_000]), st.sampled_from([1, 2, 7])
+    ),
+    max_size=5,
+)
+
+
+@given(STRETCHES, st.sampled_from([0, 1, 63, 64, 99_999, 131_072]), st.randoms())
+def test_bits_positions_and_count_are_those_of_the_mask(stretches, size, rng):
+    mask = np.zeros(size, np.bool_)
+    for start, length, step in stretches:
+        mask[start : start + length * step : step] = True
+    some = Allowed(mask)
+    np.testing.assert_array_equal(some.positions, np.flatnonzero(mask))
+    assert (len(some), some.count, len(some.bits) % 8) == (size, mask.sum(), 0)
+    bits = np.unpackbits(some.bits, bitorder="little")
+    np.testing.assert_array_equal(bits[:size], mask)
+    assert not bits[size:].any()
+    places = [rng.randrange(size) for _ in range(20 if size else 0)]
+    for kind in (np.int64, np.int32, np.uint32):
+        assert some.at(np.array(places, kind)).tolist() == mask[places].tolist()
+
+
+@pytest.mark.parametrize("position", [-1, 8, 2**40])
+def test_a_position_beyond_the_bits_is_refused(position):
+    with pytest.raises((ValueError, IndexError)):
+        Allowed(np.ones(8, np.bool_)).at(np.array([position, 8 * 8192 + position]))
+
+
+@pytest.mark.parametrize("count", [40, 300, 70_000])
+def test_passages_having_values_are_those_of_their_bitmaps(connection, count):
+    chance = np.random.default_rng(count)
+    # A third has no value; 1 and 1.0 are two values.
+    drawn = chance.integers(0, count * 3 // 2, SIZE)
+
+    def value(number):
+        if number >= count - 10:
+            return Value("text", f"t{number}")
+        return Value("real", float(number)) if number % 5 == 0 else Value("integer", number)
+
+    values = {
+        value(number): BitMap(np.flatnonzero(drawn == number).astype(np.uint32))
+        for number in np.unique(drawn[drawn < count])[:400].tolist()
+    }
+    write_values(connection, 1, {"n": {**values, Value(UNKEPT, ""): [1]}})
+    ranks = Ranks(connection, 1, 1, SIZE)
+    keys = sorted(values)
+    assert ranks.values() == list(map(tuple, keys))
+    counts = ranks.counts(np.arange(SIZE)).tolist()
+    assert counts == [SIZE - sum(map(len, values.values())), *(len(values[k]) for k in keys)]
+    half = keys[: len(keys) // 2]
+    for chosen in ([], keys[:1], keys[3:], half, keys[::3], [keys[-1], keys[0]], keys):
+        expected = np.zeros(SIZE, np.bool_)
+        for key in chosen:
+            expected[values[key].to_array()] = True
+        pairs = ", ".join(["(?, ?)"] * len(chosen)) or "(NULL, NULL)"
+        parameters = [part for key in chosen for part in key]
+        found = ranks.having(f"(f0.type, f0.value) IN (VALUES {pairs})", parameters)
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_ranks_are_remembered_unless_they_are_too_large(connection, monkeypatch):
+    write_values(connection, 1, {"n": {Value("integer", 7): BitMap([3])}})
+    cache = RanksCache()
+    first = cache.of(connection, 1, 1, SIZE)
+    assert first.nbytes == SIZE + 100
+    assert cache.of(connection, 1, 1, SIZE) is first
+    monkeypatch.setattr("indexes.filters.columns._CACHE_BYTES", first.nbytes - 1)
+    small = RanksCache()
+    assert small.of(connection, 1, 1, SIZE) is not small.of(connection, 1, 1, SIZE)

@@ -234,7 +234,7 @@ def test_a_condition_that_many_values_meet(tmp_path, monkeypatch):
     ]
     folder = make_index(tmp_path / "index", documents)
     for size in (2**20, 1):
-        monkeypatch.setattr("indexes.filters.allowed._CACHE_BYTES", size)
+        monkeypatch.setattr("indexes.filters.columns._CACHE_BYTES", size)
         with closing(FolderReader(folder)) as reader, documents_refused():
             for text in (
                 "n >= 3 and n < 140",

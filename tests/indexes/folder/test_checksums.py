@@ -13,7 +13,7 @@ from index_samples import document, flip, lookup, make_index, manifest_of
 
 from indexes.errors import DamagedIndexError
 from indexes.files import save_array
-from indexes.filters.allowed import Allowed
+from indexes.filters.columns import Allowed
 from indexes.folder import checksums as block_sums
 from indexes.folder.checksums import (
     BLOCK,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from indexes import Query
 from indexes.bm25.postings import Postings
 from indexes.bm25.scoring import BM25
-from indexes.filters.allowed import Allowed
+from indexes.filters.columns import Allowed
 from indexes.folder.segment import LiveSegment, Segment
 from indexes.folder.view import Commit, FolderRanking
 from indexes.vectors.effort import FLAT_STRUCTURE

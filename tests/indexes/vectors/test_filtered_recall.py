@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from structure_samples import best, clustered, recall_of
 
-from indexes.filters.allowed import Allowed
+from indexes.filters.columns import Allowed
 from indexes.protocol import StructureSettings
 from indexes.vectors.structure import build_structure
 

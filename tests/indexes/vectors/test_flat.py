@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import indexes.vectors.flat
 from indexes.errors import MissingExtraError
-from indexes.filters.allowed import Allowed
+from indexes.filters.columns import Allowed
 from indexes.vectors.flat import decimals_of, search_flat
 from indexes.vectors.library import load_faiss
 

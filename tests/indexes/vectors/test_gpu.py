@@ -10,7 +10,7 @@ from structure_samples import build, clustered, recall_of
 import indexes.vectors.flat
 import indexes.vectors.library
 import indexes.vectors.structure
-from indexes.filters.allowed import Allowed
+from indexes.filters.columns import Allowed
 from indexes.vectors.flat import search_flat
 from indexes.vectors.library import count_gpus, gpu_resources, load_faiss
 

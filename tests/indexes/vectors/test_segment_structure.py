@@ -9,7 +9,7 @@ from index_samples import document, make_index, viewing
 from structure_samples import recall_of
 
 from indexes.errors import ConfigError, MissingExtraError
-from indexes.filters.allowed import Allowed
+from indexes.filters.columns import Allowed
 from indexes.folder.verify import verify
 from indexes.folder.writer import FolderWriter
 from indexes.protocol import StructureSettings

@@ -12,7 +12,7 @@ from structure_samples import best, build, clustered
 
 import indexes.vectors.structure
 from indexes.errors import ConfigError, DamagedIndexError, FormatVersionError
-from indexes.filters.allowed import Allowed
+from indexes.filters.columns import Allowed
 from indexes.vectors.choice import Choice, resolve
 from indexes.vectors.effort import Measured, SegmentStructure
 from indexes.vectors.library import load_faiss

@@ -7,7 +7,7 @@ import pytest
 from structure_samples import best, build, clustered, recall_of
 
 import indexes.vectors.search
-from indexes.filters.allowed import Allowed
+from indexes.filters.columns import Allowed
 from indexes.vectors.flat import search_flat
 
 N, D = 20_000, 32
