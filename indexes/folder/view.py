@@ -273,18 +273,15 @@ class FolderView:
         """(passages, d) float32: their stored vectors, in the given order."""
         wanted = np.array(passages, np.int64)
         found = np.zeros(len(wanted), np.bool_)
-        vectors: NDArray[np.float32] | None = None
+        width = self.segments[0].segment.vectors.shape[1] if self.segments else 0
+        vectors = np.zeros((len(wanted), width), np.float32)
         for live in self.segments:
-            if vectors is None:
-                width = live.segment.vectors.shape[1]
-                vectors = np.zeros((len(wanted), width), np.float32)
             ids = live.segment.all_ids()
             here = contained(wanted, ids)
             vectors[here] = live.segment.vectors_at(np.searchsorted(ids, wanted[here]))
             found |= here
-        if vectors is None or not found.all():
-            lost = int(wanted[~found][0]) if len(wanted) else 0
-            raise damaged_database(self._folder, f"passage {lost} has no vector")
+        if not found.all():
+            raise damaged_database(self._folder, f"passage {wanted[~found][0]} has no vector")
         return vectors
 
     def document(self, id_: str) -> StoredDocument | None:

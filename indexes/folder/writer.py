@@ -23,7 +23,6 @@ from indexes.bm25.postings import merged_positions
 from indexes.errors import StorageError
 from indexes.files import readable, storage_errors
 from indexes.filters import columns
-from indexes.filters.columns import RanksCache
 from indexes.filters.evaluation import allowed_passages
 from indexes.filters.grammar import Where
 from indexes.folder import documents as rows
@@ -168,7 +167,9 @@ class FolderWriter:
         """Delete the documents that match a filter; returns how many."""
         with storage_errors(self.folder):
             live = live_segments(self.folder, self._connection)
-            allowed = allowed_passages(self._connection, self.folder, live, where, RanksCache())
+            allowed = allowed_passages(
+                self._connection, self.folder, live, where, columns.RanksCache()
+            )
         ids = [one.segment.ids_at(some.positions) for one, some in zip(live, allowed, strict=True)]
         passages = json.dumps([passage for part in ids for passage in part.tolist()])
         chosen = "SELECT doc FROM passages WHERE passage IN (SELECT value FROM json_each(?))"
