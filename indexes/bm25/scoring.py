@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -150,7 +151,6 @@ class BM25:
         self.segments = tuple(segments)
         self.settings = settings or BM25Settings()
         self.statistics = statistics or CorpusStatistics.of(self.segments)
-        self._okapi_floor: float | None = None
 
     def query(self, query_terms: Iterable[str]) -> BM25Query:
         """Find the postings of a query's terms, in their order, once for all later calls."""
@@ -185,15 +185,13 @@ class BM25:
 
     def _idf(self, df: int) -> float:
         value = idf(self.settings.variant, df, self.statistics.passages)
-        return self._floor() if value < 0 else value
+        return self._floor if value < 0 else value
 
+    @cached_property
     def _floor(self) -> float:
-        """Okapi's replacement for negative idf; reads the whole vocabulary, once."""
-        if self._okapi_floor is None:
-            df = _vocabulary_frequencies(self.segments)
-            mean = mean_okapi_idf(df, self.statistics.passages)
-            self._okapi_floor = self.settings.epsilon * mean
-        return self._okapi_floor
+        """Okapi's replacement for negative idf; reads the whole vocabulary."""
+        df = _vocabulary_frequencies(self.segments)
+        return self.settings.epsilon * mean_okapi_idf(df, self.statistics.passages)
 
 
 def _live_counts(segment: SearchableSegment, read: Read) -> NDArray[np.int64]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -158,7 +159,6 @@ class PostgresRanking:
         self._condition = EVERYTHING if where is None else condition(where.expression)
         # The graph's recall is not known.
         self._has_graph = self._row.has_graph and recall is None
-        self._floor: float | None = None
 
     def candidates(self, queries: Sequence[Query], mode: Mode, depth: int) -> list[Candidates]:
         """The best passages for each query; see `indexes.protocol.Ranking`."""
@@ -209,14 +209,14 @@ class PostgresRanking:
         return passage_scores(contributions)
 
     def _idf(self, df: int) -> float:
-        passages = self._row.passages
-        value = idf(self._bm25.variant, df, passages)
-        if value >= 0:
-            return value
-        if self._floor is None:
-            held = vocabulary_frequencies(self._view.tables, self._view.dead)
-            self._floor = self._bm25.epsilon * mean_okapi_idf(held, passages)
-        return self._floor
+        value = idf(self._bm25.variant, df, self._row.passages)
+        return self._floor if value < 0 else value
+
+    @cached_property
+    def _floor(self) -> float:
+        """Okapi's replacement for negative idf; reads the whole vocabulary."""
+        held = vocabulary_frequencies(self._view.tables, self._view.dead)
+        return self._bm25.epsilon * mean_okapi_idf(held, self._row.passages)
 
     def _best(
         self,

@@ -225,7 +225,9 @@ class ListSearcher(Searcher):
         wanted = self._candidates_wanted(k)
         if allowed is not None and self._oversampling == COARSE:
             wanted *= _MORE_OF_COARSE
-        met, probes = self._vectors_met(wanted, effort)
+        # How many vectors a search without a filter meets, and in how many lists.
+        met = max(math.ceil(min(effort, self._lists) * self.n / self._lists), 2 * wanted)
+        probes = min(self._lists, max(effort, math.ceil(met * self._lists / self.n)))
         if self._prefers_scan(wanted, met, allowed):
             return None
         turned = self._transformed(queries)
@@ -252,12 +254,6 @@ class ListSearcher(Searcher):
         elif not all(allowed.at(positions).all() for positions in found):
             raise RuntimeError("this type ignores filters")
         return found
-
-    def _vectors_met(self, wanted: int, effort: int) -> tuple[int, int]:
-        """How many vectors a search without a filter meets, and in how many lists."""
-        n, lists = self.n, self._lists
-        met = max(math.ceil(min(effort, lists) * n / lists), 2 * wanted)
-        return met, min(lists, max(effort, math.ceil(met * lists / n)))
 
     def _prefers_scan(self, wanted: int, met: int, allowed: Allowed | None) -> bool:
         """Whether scanning all allowed vectors is cheaper than reading lists."""
