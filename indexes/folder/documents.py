@@ -143,9 +143,27 @@ _MIGRATIONS: dict[int, Callable[[Database], None]] = {
 }
 
 
-def outline_column(connection: sqlite3.Connection) -> str:
-    """The outline of a row of `documents`, in SQL; earlier formats have none."""
-    return "outline" if format_version(connection) >= _OUTLINES_SINCE else "''"
+def document_columns(connection: sqlite3.Connection) -> str:
+    """The columns of `documents` that `checked_passages` reads; earlier formats have no outline."""
+    outline = "outline" if format_version(connection) >= _OUTLINES_SINCE else "''"
+    return f"doc, id, title, text, metadata, hash, checksum, {outline}"
+
+
+def checked_passages(
+    connection: sqlite3.Connection, row: Sequence[Any]
+) -> list[tuple[int, int, int]]:
+    """(passage id, start, stop) of each passage of a document, ascending.
+
+    `row` has the document's `document_columns`; ValueError if it was altered.
+    """
+    doc, id_, title, text, metadata, content_hash, checksum, outline = row
+    passages = connection.execute(
+        "SELECT passage, start, stop FROM passages WHERE doc = ? ORDER BY passage", (doc,)
+    ).fetchall()
+    found = document_checksum(id_, title, text, metadata, content_hash, passages, outline)
+    if found != checksum:
+        raise ValueError(f"the document {id_!r} was altered")
+    return passages
 
 
 def metadata_json(metadata: Any) -> str:

@@ -22,7 +22,7 @@ from indexes.folder.connection import (
     format_version,
     read_setting,
 )
-from indexes.folder.documents import VALUES_SINCE, document_checksum, outline_column, read_waiting
+from indexes.folder.documents import VALUES_SINCE, checked_passages, document_columns, read_waiting
 from indexes.folder.segment import (
     MANIFEST_FILE,
     Segment,
@@ -89,8 +89,13 @@ def _problems(folder: Path, connection: sqlite3.Connection) -> Iterator[str]:
     ).fetchone()
     if orphans:
         yield f"{database}: {orphans} documents have no passage"
-    for id_ in _altered_documents(connection):
-        yield f"{database}: the document {id_!r} was altered (its checksum differs)"
+    for row in connection.execute(
+        f"SELECT {document_columns(connection)} FROM documents ORDER BY doc"  # noqa: S608
+    ):
+        try:
+            checked_passages(connection, row)
+        except _UNREADABLE:
+            yield f"{database}: the document {row[1]!r} was altered (its checksum differs)"
     stored = _column(connection, "SELECT passage FROM passages ORDER BY passage")
     dead = _column(connection, "SELECT passage FROM tombstones ORDER BY passage")
     segments: list[Segment] = []
@@ -120,24 +125,6 @@ def _problems(folder: Path, connection: sqlite3.Connection) -> Iterator[str]:
     newest = max(int(stored[-1]) if len(stored) else 0, int(dead[-1]) if len(dead) else 0)
     if read_setting(connection, "next_passage") <= newest:
         yield f"{database}: the next passage id is already in use"
-
-
-def _altered_documents(connection: sqlite3.Connection) -> Iterator[str]:
-    rows = connection.execute(
-        "SELECT doc, id, title, text, metadata, hash, checksum, "  # noqa: S608
-        f"{outline_column(connection)} FROM documents ORDER BY doc"
-    )
-    for doc, id_, title, text, metadata, content_hash, checksum, outline in rows:
-        passages = connection.execute(
-            "SELECT passage, start, stop FROM passages WHERE doc = ? ORDER BY passage", (doc,)
-        ).fetchall()
-        try:
-            found = document_checksum(id_, title, text, metadata, content_hash, passages, outline)
-            altered = found != checksum
-        except _UNREADABLE:
-            altered = True
-        if altered:
-            yield id_
 
 
 def _segment_problems(

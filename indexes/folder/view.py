@@ -28,7 +28,7 @@ from indexes.folder.connection import (
     format_version,
     read_setting,
 )
-from indexes.folder.documents import document_checksum, outline_column
+from indexes.folder.documents import checked_passages, document_columns
 from indexes.folder.lock import recover_for_reading, remains
 from indexes.folder.segment import PENDING, LiveSegment, contained, live_segments
 from indexes.protocol import (
@@ -248,10 +248,9 @@ class FolderView:
     def passages(self, passages: Sequence[int]) -> dict[int, Passage]:
         """The stored passages with these ids."""
         rows = self._connection.execute(
-            "SELECT p.passage, p.start, p.stop, d.doc, d.id, d.title, d.text, d.metadata, d.hash, "  # noqa: S608
-            f"d.checksum, {outline_column(self._connection)} "
-            "FROM passages AS p JOIN documents AS d ON d.doc = p.doc "
-            "WHERE p.passage IN (SELECT value FROM json_each(?))",
+            f"SELECT passage, start, stop, {document_columns(self._connection)} "  # noqa: S608
+            "FROM passages JOIN documents USING (doc) "
+            "WHERE passage IN (SELECT value FROM json_each(?))",
             (json.dumps(list(passages)),),
         )
         found = {}
@@ -260,7 +259,7 @@ class FolderView:
             for passage, start, stop, *document in rows:
                 _, id_, title, text, metadata, _, _, outline = document
                 if passage not in verified:
-                    if (passage, start, stop) not in self._passages_of(*document):
+                    if (passage, start, stop) not in checked_passages(self._connection, document):
                         raise ValueError(f"passage {passage} belongs to another document")
                     if len(verified) >= _REMEMBERED:
                         verified.clear()
@@ -303,38 +302,17 @@ class FolderView:
     def _documents(self, which: str, *parameters: str) -> Iterator[StoredDocument]:
         with storage_errors(self._folder):
             rows = self._connection.execute(
-                "SELECT doc, id, title, text, metadata, hash, checksum, "  # noqa: S608
-                f"{outline_column(self._connection)} FROM documents {which}",
+                f"SELECT {document_columns(self._connection)} FROM documents {which}",  # noqa: S608
                 parameters,
             )
             for document in rows:
                 with readable(self._folder):
-                    passages = self._passages_of(*document)
+                    passages = checked_passages(self._connection, document)
                     _, id_, title, text, metadata, _, _, outline = document
                     stored = StoredDocument(
                         id_, title, text, json.loads(metadata), passages, outline
                     )
                 yield stored
-
-    def _passages_of(
-        self,
-        doc: int,
-        id_: str,
-        title: str | None,
-        text: str,
-        metadata: str,
-        content_hash: bytes,
-        checksum: bytes,
-        outline: str,
-    ) -> list[tuple[int, int, int]]:
-        """(passage id, start, stop) of each passage of a document's row, ascending."""
-        passages = self._connection.execute(
-            "SELECT passage, start, stop FROM passages WHERE doc = ? ORDER BY passage", (doc,)
-        ).fetchall()
-        found = document_checksum(id_, title, text, metadata, content_hash, passages, outline)
-        if found != checksum:
-            raise ValueError(f"the document {id_!r} was altered")
-        return passages
 
     def count_documents(self) -> int:
         """How many documents the index holds."""

@@ -20,6 +20,7 @@ from index_samples import (
     viewing,
 )
 
+import indexes.folder.documents
 import indexes.folder.segment
 import indexes.folder.view
 from indexes.errors import DamagedIndexError, NotAnIndexError
@@ -170,7 +171,7 @@ def test_a_document_is_checked_once(index, reader):
     with reader.view() as view, pytest.MonkeyPatch.context() as patch:
         everything = live_passages(view)
         shown = view.passages(everything)
-        patch.setattr(indexes.folder.view, "document_checksum", lambda *_: b"another")
+        patch.setattr(indexes.folder.documents, "document_checksum", lambda *_: b"another")
         assert view.passages(everything) == shown
 
 
