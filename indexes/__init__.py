@@ -1,12 +1,28 @@
 """Where an index is kept: vectors, tokens and ids, never models; see docs/architecture.md.
 
-`retriever` enters through the names below, each of which is imported when it is asked for.
+`retriever` enters through the names below. All but the errors are imported when they
+are asked for.
 """
 
 from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any
+
+from indexes.errors import BadInputError as BadInputError
+from indexes.errors import ClosedIndexError as ClosedIndexError
+from indexes.errors import ConfigError as ConfigError
+from indexes.errors import DamagedIndexError as DamagedIndexError
+from indexes.errors import EncoderMismatchError as EncoderMismatchError
+from indexes.errors import FilterError as FilterError
+from indexes.errors import FormatVersionError as FormatVersionError
+from indexes.errors import IndexLockedError as IndexLockedError
+from indexes.errors import MissingExtraError as MissingExtraError
+from indexes.errors import ModelError as ModelError
+from indexes.errors import NotAnIndexError as NotAnIndexError
+from indexes.errors import RetrieverError as RetrieverError
+from indexes.errors import SourceError as SourceError
+from indexes.errors import StorageError as StorageError
 
 if TYPE_CHECKING:
     from indexes.bm25.formulas import BM25Settings as BM25Settings
@@ -15,20 +31,6 @@ if TYPE_CHECKING:
     from indexes.bm25.postings import Postings as Postings
     from indexes.bm25.scoring import BM25 as BM25
     from indexes.bm25.scoring import SearchableSegment as SearchableSegment
-    from indexes.errors import BadInputError as BadInputError
-    from indexes.errors import ClosedIndexError as ClosedIndexError
-    from indexes.errors import ConfigError as ConfigError
-    from indexes.errors import DamagedIndexError as DamagedIndexError
-    from indexes.errors import EncoderMismatchError as EncoderMismatchError
-    from indexes.errors import FilterError as FilterError
-    from indexes.errors import FormatVersionError as FormatVersionError
-    from indexes.errors import IndexLockedError as IndexLockedError
-    from indexes.errors import MissingExtraError as MissingExtraError
-    from indexes.errors import ModelError as ModelError
-    from indexes.errors import NotAnIndexError as NotAnIndexError
-    from indexes.errors import RetrieverError as RetrieverError
-    from indexes.errors import SourceError as SourceError
-    from indexes.errors import StorageError as StorageError
     from indexes.files import GrowingArray as GrowingArray
     from indexes.files import remove_abandoned as remove_abandoned
     from indexes.files import storage_errors as storage_errors
@@ -85,11 +87,6 @@ _NAMES = {
     "bm25.formulas": "BM25Settings BM25Variant idf",
     "bm25.postings": "Postings",
     "bm25.scoring": "BM25 SearchableSegment",
-    "errors": (
-        "BadInputError ClosedIndexError ConfigError DamagedIndexError EncoderMismatchError "
-        "FilterError FormatVersionError IndexLockedError MissingExtraError ModelError "
-        "NotAnIndexError RetrieverError SourceError StorageError"
-    ),
     "files": (
         "GrowingArray remove_abandoned storage_errors whole_file whole_files whole_folder "
         "write_lines"

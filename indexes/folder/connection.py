@@ -233,14 +233,13 @@ def _begin_reading(connection: sqlite3.Connection) -> None:
     while True:
         try:
             format_version(connection)
+            return
         except sqlite3.OperationalError as error:
             # Another process has made the shared memory and not filled it yet, nor can this one.
             transient = primary_code(error) == sqlite3.SQLITE_READONLY
             if not transient or time.monotonic() > give_up:
                 raise
             time.sleep(_TRANSITION_SECONDS / 100)
-        else:
-            return
 
 
 def format_version(connection: sqlite3.Connection) -> int:

@@ -340,7 +340,16 @@ class FolderView:
             "generation": self.generation,
             "deleted_passages": deleted,
             "waiting_passages": sum(len(one.postings) for one in self.segments if one.is_pending),
-            "segments": [_describe_segment(one) for one in self.segments if not one.is_pending],
+            "segments": [
+                {
+                    "segment": one.segment.number,
+                    "passages": len(one.segment.ids),
+                    **one.segment.structure.to_json(),
+                    "bytes": size_on_disk(one.segment.folder),
+                }
+                for one in self.segments
+                if not one.is_pending
+            ],
             "mean_passage_terms": round(self.commit.statistics.mean_length, 3),
             "bytes": size_on_disk(self._folder),
             "remains": {str(path): what for path, what in remains(self._folder).items()},
@@ -376,16 +385,6 @@ def size_on_disk(folder: Path) -> int:
             with suppress(OSError):
                 total += os.stat(os.path.join(parent, name)).st_size
     return total
-
-
-def _describe_segment(live: LiveSegment) -> dict[str, Any]:
-    segment = live.segment
-    return {
-        "segment": segment.number,
-        "passages": len(segment.ids),
-        **segment.structure.to_json(),
-        "bytes": size_on_disk(segment.folder),
-    }
 
 
 class FolderRanking:
