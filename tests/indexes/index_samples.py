@@ -169,5 +169,11 @@ def flip(path, position):
     path.write_bytes(content)
 
 
+def alter(folder, statement, *values):
+    """Run SQL in the database of an index, as another program could; how many rows it changed."""
+    with closing(sqlite3.connect(folder / "index.sqlite", isolation_level=None)) as connection:
+        return connection.execute(statement, values).rowcount
+
+
 def manifest_of(folder):
     return json.loads((folder / "manifest.json").read_text())

@@ -3,14 +3,11 @@
 import hashlib
 import json
 import re
-import sqlite3
-from contextlib import closing
 
 import pytest
-from index_samples import commit, document, make_index, texts
+from index_samples import alter, commit, document, make_index, texts
 
 from indexes.errors import DamagedIndexError, RetrieverError
-from indexes.folder.connection import DATABASE_FILE
 from indexes.folder.store import snapshot_index
 from indexes.folder.verify import verify
 from indexes.folder.writer import FolderWriter
@@ -43,11 +40,6 @@ def write(index):
         commit(writer, document("c", "three"))
         writer.delete(["a"])
         writer.replace(writer.segments())
-
-
-def change(index, statement, *values):
-    with closing(sqlite3.connect(index / DATABASE_FILE, isolation_level=None)) as connection:
-        connection.execute(statement, values)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +94,7 @@ def test_a_manifest_that_names_files_elsewhere_is_refused(index, outside, name):
     content = json.dumps(manifest).encode()
     path.write_bytes(content)
     digest = hashlib.sha256(content).hexdigest()
-    change(index, "UPDATE segments SET manifest = ? WHERE segment = 1", digest)
+    alter(index, "UPDATE segments SET manifest = ? WHERE segment = 1", digest)
     with pytest.raises(DamagedIndexError, match="expected names of files of its own folder"):
         texts(index)
     assert any("of its own folder" in problem for problem in verify(index))
@@ -116,7 +108,7 @@ def test_a_manifest_that_names_files_elsewhere_is_refused(index, outside, name):
     ],
 )
 def test_triggers_and_views_are_refused(index, statement):
-    change(index, statement)
+    alter(index, statement)
     for action in (write, texts, verify):
         with pytest.raises(DamagedIndexError, match=r"an index has no (trigger|view)"):
             action(index)

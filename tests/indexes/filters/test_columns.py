@@ -8,7 +8,7 @@ import pytest
 from column_samples import allowed
 from hypothesis import given
 from hypothesis import strategies as st
-from index_samples import document, make_index
+from index_samples import alter, document, make_index
 from pyroaring import BitMap
 from where_reference import NAMES, VALUES
 
@@ -180,13 +180,9 @@ def test_a_zero_below_zero_that_is_stored_stays_sound_and_is_merged(tmp_path):
         tmp_path / "index", [document("a", "one", {"n": 0.0})], [document("b", "two", {"n": -0.0})]
     )
     # As earlier releases wrote it.
-    with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
-        key = Value("real", -0.0)
-        row = (key.value, _checksum(2, 1, key, 0))
-        connection.execute(
-            "UPDATE metadata_values SET value = ?, checksum = ? WHERE segment = 2", row
-        )
-        connection.commit()
+    key = Value("real", -0.0)
+    change = "UPDATE metadata_values SET value = ?, checksum = ? WHERE segment = 2"
+    assert alter(folder, change, key.value, _checksum(2, 1, key, 0)) == 1
     assert verify(folder) == []
     assert allowed(folder, "n = 0") == [1, 2]
     with FolderWriter(folder) as writer:

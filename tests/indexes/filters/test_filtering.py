@@ -17,7 +17,7 @@ from column_samples import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from index_samples import SETTINGS, commit, document, make_index
+from index_samples import SETTINGS, alter, commit, document, make_index
 from where_reference import DOCUMENTS, FILTERS, LARGEST, NAMES, VALUES, evaluate, quoted, render
 
 from indexes.errors import DamagedIndexError
@@ -172,9 +172,7 @@ def test_what_the_limits_allow_runs(text):
 
 def test_a_filter_on_metadata_reads_no_document(tmp_path):
     folder = make_index(tmp_path / "index", numbered(5), numbered(3, first=5))
-    with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
-        connection.execute("UPDATE documents SET metadata = 'not read'")
-        connection.commit()
+    assert alter(folder, "UPDATE documents SET metadata = 'not read'") == 8
     with documents_refused():
         assert allowed(folder, "n >= 2 and n < 6") == [3, 4, 5, 6]
         assert allowed(folder, "not (n < 7 or other = 1)") == [8]
@@ -245,12 +243,6 @@ def test_a_condition_that_many_values_meet(tmp_path, monkeypatch):
                 assert allowed_to(reader, text) == allowed_by_documents(folder, text), text
 
 
-def alter(folder, statement):
-    with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
-        assert connection.execute(statement).rowcount > 0
-        connection.commit()
-
-
 @pytest.mark.parametrize(
     "statement",
     [
@@ -266,7 +258,7 @@ def test_a_filter_names_the_database_where_a_value_was_altered(tmp_path, stateme
     folder = make_index(
         tmp_path / "index", [document(f"d{i}", f"t{i}", {"n": i, "m": -i}) for i in range(3)]
     )
-    alter(folder, statement)
+    assert alter(folder, statement) > 0
     for text in ("n < 90 or m > 9", "m > -90 and n exists"):
         with pytest.raises(DamagedIndexError, match=r"index\.sqlite: ") as caught:
             allowed(folder, text)
@@ -279,7 +271,7 @@ def test_values_are_written_again_in_batches(tmp_path, monkeypatch):
     folder = make_index(tmp_path / "index", documents)
     with FolderWriter(folder) as writer:
         writer.delete(["d4"])
-    alter(folder, "UPDATE metadata_values SET passages = passages + 1 WHERE value = 7")
+    assert alter(folder, "UPDATE metadata_values SET passages = passages + 1 WHERE value = 7") == 1
     monkeypatch.setattr("indexes.filters.columns._BATCH", 3)
     with FolderWriter(folder) as writer:
         writer.compact()
@@ -290,7 +282,7 @@ def test_values_are_written_again_in_batches(tmp_path, monkeypatch):
 
 def test_an_altered_value_is_named_when_a_commit_would_change_it(tmp_path):
     folder = make_index(tmp_path / "index", numbered(3))
-    alter(folder, "UPDATE metadata_values SET passages = passages + 1")
+    assert alter(folder, "UPDATE metadata_values SET passages = passages + 1") == 3
     with (
         FolderWriter(folder) as writer,
         pytest.raises(DamagedIndexError, match="value 1 of a field"),

@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager, nullcontext
 import pytest
 from index_samples import (
     SETTINGS,
+    alter,
     commit,
     document,
     dying_at,
@@ -76,11 +77,6 @@ def test_a_reader_cannot_write(index):
         write_setting(session.connection, "key", 1)
 
 
-def of_another_program(folder):
-    with closing(sqlite3.connect(folder / DATABASE_FILE)) as other:
-        other.execute("CREATE TABLE photos (name TEXT)")
-
-
 @pytest.mark.parametrize(
     ("arrange", "message", "is_free"),
     [
@@ -88,7 +84,7 @@ def of_another_program(folder):
         (lambda folder: None, "retriever index", True),
         (lambda folder: (folder.rmdir(), folder.write_text("mine")), "found a file", False),
         (lambda folder: (folder / "thesis.txt").write_text("mine"), "not an index", False),
-        (of_another_program, "not an index", True),
+        (lambda folder: alter(folder, "CREATE TABLE photos (name TEXT)"), "not an index", True),
         *(
             (lambda folder, held=held: (folder / DATABASE_FILE).write_bytes(held), "no", True)
             for held in (b"", b"short", b"no database at all" * 100)
@@ -118,8 +114,7 @@ def test_what_is_no_index_is_refused_and_left_as_it_is(tmp_path, arrange, messag
 
 
 def test_a_newer_format_is_refused_with_both_versions(index):
-    with closing(sqlite3.connect(index / DATABASE_FILE)) as connection:
-        connection.execute(f"PRAGMA user_version={FORMAT_VERSION + 6}")
+    alter(index, f"PRAGMA user_version={FORMAT_VERSION + 6}")
     message = f"version {FORMAT_VERSION + 6}, .* up to {FORMAT_VERSION}; .*pip install -U"
     for opening in WAYS_IN:
         with pytest.raises(FormatVersionError, match=message):

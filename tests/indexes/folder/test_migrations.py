@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import sqlite_utils
 from column_samples import allowed, allowed_by_documents, documents_refused
-from index_samples import commit, document, dying_at, make_index
+from index_samples import alter, commit, document, dying_at, make_index
 
 from indexes.errors import DamagedIndexError
 from indexes.filters.grammar import compile_where
@@ -136,9 +136,7 @@ def test_an_upgrade_cut_short_at_any_statement_leaves_the_format(old_folder, tmp
 @pytest.mark.parametrize("older", range(1, VALUES_SINCE))
 def test_an_upgrade_that_cannot_read_metadata_leaves_the_format(tmp_path, older):
     old_folder = sample(older, tmp_path / "index")
-    with closing(sqlite3.connect(old_folder / "index.sqlite")) as connection:
-        connection.execute("UPDATE documents SET metadata = ? WHERE id = 'a'", (json.dumps([1]),))
-        connection.commit()
+    assert alter(old_folder, "UPDATE documents SET metadata = '[1]' WHERE id = 'a'") == 1
     with (
         pytest.raises(DamagedIndexError, match=r"index\.sqlite: .*restore it"),
         FolderWriter(old_folder),
@@ -207,7 +205,6 @@ def test_read_changed_merged_and_rebuilt_it_answers_as_it_did(tmp_path, made_by)
 @pytest.mark.parametrize("version", [0, -1])
 def test_a_version_that_never_was_is_damage(tmp_path, version):
     folder = make_index(tmp_path / "index")
-    with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
-        connection.execute(f"PRAGMA user_version={version}")
+    alter(folder, f"PRAGMA user_version={version}")
     with pytest.raises(DamagedIndexError, match="expected format version 1 or more"):
         verify(folder)

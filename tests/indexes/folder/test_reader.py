@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from index_samples import (
+    alter,
     commit,
     document,
     found_by,
@@ -133,9 +134,7 @@ def test_rows_that_nobody_wrote_are_damage_of_the_database(index, statement):
         connection.execute("PRAGMA writable_schema=ON")
         connection.execute("UPDATE sqlite_schema SET sql = replace(sql, ' NOT NULL', '')")
         connection.commit()
-    with closing(sqlite3.connect(index / "index.sqlite")) as connection:
-        connection.execute(statement)
-        connection.commit()
+    alter(index, statement)
     with pytest.raises(DamagedIndexError) as caught:
         texts(index)
     assert str(index) in str(caught.value)
@@ -154,12 +153,10 @@ def test_rows_that_nobody_wrote_are_damage_of_the_database(index, statement):
     ],
 )
 def test_an_altered_document_is_never_shown(index, statement):
-    with closing(sqlite3.connect(index / "index.sqlite")) as connection:
-        (first,) = connection.execute("SELECT min(passage) FROM passages").fetchone()
-        statement = statement.replace("passage = 1", f"passage = {first}")
-        assert connection.execute(statement).rowcount == 1
-        connection.commit()
+    # The first passage.
+    assert alter(index, statement) == 1
     with viewing(index) as view:
+        first = live_passages(view)[0]
         others = [passage for passage in live_passages(view) if passage > first + 2]
         assert len(view.passages(others)) == len(others) > 0
         for _ in range(2):

@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import sqlite3
 from contextlib import closing
 from functools import partial
 
@@ -13,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from index_samples import (
     SETTINGS,
+    alter,
     commit,
     document,
     found_by,
@@ -390,6 +390,5 @@ def test_an_outline_is_stored_with_its_document(tmp_path):
     store = FolderStore(tmp_path / "index")
     store.create(SETTINGS)
     check_outlines(store)
-    with closing(sqlite3.connect(tmp_path / "index/index.sqlite")) as connection, connection:
-        connection.execute("UPDATE documents SET outline = '[[0,\"page\",\"9\"]]' WHERE id = 'b'")
+    alter(store.folder, "UPDATE documents SET outline = '[[0,\"page\",\"9\"]]' WHERE id = 'b'")
     assert [line for line in store.verify() if "'b' was altered" in line]
