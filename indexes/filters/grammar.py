@@ -118,13 +118,11 @@ def type_mismatch(
     for comparison in _comparisons(expression):
         name = comparison.field.names[0]
         # The id and the title of a document are strings.
-        own = comparison.field.own
+        has = (lambda _, types: "string" in types) if comparison.field.own else has_type
         for wanted in _types_wanted(comparison):
-            if "string" in wanted if own else has_type(name, wanted):
+            if has(name, wanted):
                 continue
-            held = [type_ for type_ in _PLURALS if not own and has_type(name, [type_])]
-            present: list[FieldType] = ["string"] if own else held
-            if present:
+            if present := [type_ for type_ in _PLURALS if has(name, [type_])]:
                 there = " and ".join(_PLURALS[type_] for type_ in present)
                 missing = " or ".join(_PLURALS[type_] for type_ in wanted)
                 return f"the field {name!r} has {there} and no {missing}"
