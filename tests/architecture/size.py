@@ -21,21 +21,21 @@ import click
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
-    "product modules": 260,
-    "product lines": 60_859,
-    "test lines": 43_562,
-    "documentation lines": 5_670,
+    "product modules": 248,
+    "product lines": 60_245,
+    "test lines": 43_560,
+    "documentation lines": 5_553,
     "benchmark files": 15,
     "benchmark lines": 3_100,
     "option spellings": 126,
-    "options of all commands": 432,
+    "options of all commands": 433,
     "own modules that a BM25 query loads": 60,
     "files that a hybrid query enters": 48,
-    "functions that a hybrid query enters": 360,
+    "functions that a hybrid query enters": 355,
 }
 # Where the limits should go: what is above these is too much.
 AIMS = LIMITS | {
-    "product lines": 60_750,
+    "product lines": 60_000,
     "test lines": 43_400,
     "files that a hybrid query enters": 40,
     "functions that a hybrid query enters": 200,

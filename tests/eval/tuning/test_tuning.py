@@ -18,6 +18,7 @@ from eval.tuning.result import needed_questions
 from eval.tuning.search import Search, divided, is_no_worse
 from retriever import Index, load_reranker
 from retriever.documents import Document
+from retriever.encoders.settings import parse_encoder
 from retriever.errors import BadInputError, ConfigError
 from retriever.search.fusion import FusionSettings
 
@@ -75,8 +76,6 @@ def cross(tiny_models, tmp_path_factory):
     ids=str,
 )
 def test_values_are_those_of_an_index_with_the_same_settings(changes, model, tmp_path, cross):
-    from retriever.encoders.settings import parse_encoder
-
     corpus, asked = made()
     start = Pipeline(parse_encoder(model)).put(**{"search.fusion.alpha": 0.6})
     pipeline = start.put(**changes | ({"rerank": str(cross)} if "rerank" in changes else {}))
@@ -115,8 +114,6 @@ def test_pools_have_the_values_of_eval_qa(model, tmp_path):
     questions = QuestionSet("made", "test", tuple(pooled), {one.id: one.text for one in corpus})
     result = rank_systems(questions, ["hybrid:0.3"], QASettings(model, measures=("AP",)))
     collection = Collection.of("made", corpus, pooled, pooled=True)
-    from retriever.encoders.settings import parse_encoder
-
     pipeline = Pipeline(parse_encoder(model)).put(**{"search.fusion.alpha": 0.3})
     values = Evaluator(collection, "AP", Loading(), silent).values(
         pipeline, np.ones(len(asked), bool)
@@ -127,8 +124,6 @@ def test_pools_have_the_values_of_eval_qa(model, tmp_path):
 def searched(asked, corpus, model, tests):
     collection = Collection.of("made", corpus, asked, pooled=False)
     settings = TuneSettings(encoders=(model,), resampling=QUICK)
-    from retriever.encoders.settings import parse_encoder
-
     defaults = Pipeline(parse_encoder(model)).put(**{"search.fusion.alpha": 0.6})
     full = Evaluator(collection, "nDCG@10", Loading(), silent)
     search = Search(full, None, tests, defaults, settings)
@@ -223,15 +218,9 @@ def test_a_reranker_is_turned_on_if_it_helps(sign, model, tmp_path, monkeypatch,
 
     monkeypatch.setattr(evaluation, "load_reranker", lambda *rest, **more: Oracle())
     files = write_files(tmp_path, corpus, asked)
-    settings = TuneSettings(
-        encoders=(f"{model}::layers=0",),
-        folds=2,
-        queries=files[1],
-        qrels=files[2],
-        rerank=str(cross),
-    )
+    settings = TuneSettings((f"{model}::layers=0",), None, *files[1:], str(cross), resampling=QUICK)
     monkeypatch.setattr("eval.tuning.search.KNOBS", KNOBS[:3] + KNOBS[-1:])
-    result = tune(files[0], replace(settings, resampling=QUICK))
+    result = tune(files[0], replace(settings, folds=2))
     assert (result.best.rerank is not None) == (sign > 0)
     assert ("reranker" in result.without) == (sign > 0)
     if sign > 0:
@@ -244,8 +233,6 @@ def test_a_reranker_is_turned_on_if_it_helps(sign, model, tmp_path, monkeypatch,
 def test_layers_are_chosen_of_a_model_whose_pooling_is_not_named(model):
     corpus, asked = made(30, 24)
     collection = Collection.of("made", corpus, asked, pooled=False)
-    from retriever.encoders.settings import parse_encoder
-
     evaluator = Evaluator(collection, "nDCG@10", Loading(), silent)
     found = evaluator.layer_choices(Pipeline(parse_encoder(model)), np.ones(24, bool), 3)
     assert [fusion for _, fusion in found][:3] == [None] * 3
