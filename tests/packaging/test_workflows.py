@@ -63,9 +63,11 @@ def test_the_pythons_tested_are_those_of_the_classifiers():
 def understood(arguments):
     """Whether the command line has this command with these options."""
     name, *rest = arguments
-    command = cli.get_command(click.Context(cli), name)
+    # The root's settings, since a command keeps the spellings of --help that it first had.
+    root = click.Context(cli, **cli.context_settings)
+    command = cli.get_command(root, name)
     assert command is not None, name
-    command.make_context(name, rest)
+    command.make_context(name, rest, parent=root)
 
 
 def test_the_commands_of_the_containers_exist(monkeypatch):
