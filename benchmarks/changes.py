@@ -25,7 +25,7 @@ import numpy as np
 
 from indexes import Query
 from indexes.folder.writer import FolderWriter
-from indexes.protocol import NewDocument
+from indexes.protocol import NewDocument, no_progress
 from retriever import Document, Index, SearchSettings
 from retriever.search.engine import Engine
 
@@ -67,6 +67,12 @@ def batches(folder: Path, passages: int, size: int) -> Iterator[str]:
     yield "| passages | segments | commit, ms (median) | merging, ms a batch (mean) | written |"
     yield "|---|---|---|---|---|"
     with _writer(folder) as writer:
+
+        def counted(name: str, total: int) -> Callable[[int], object]:
+            # What is merged again in the same run is written too.
+            _count(writer, known)
+            return no_progress(name, total)
+
         for number in range(number_of_batches):
             chance = np.random.default_rng(number)
             words = np.minimum(chance.zipf(1.2, (size, WORDS)), VOCABULARY)
@@ -76,15 +82,11 @@ def batches(folder: Path, passages: int, size: int) -> Iterator[str]:
             ]
             commits.append(_timed(partial(writer.commit, documents, _vectors(chance, size), terms)))
             _count(writer, known)
-            merging, is_settled = 0.0, False
-            while not is_settled:
-                before = time.perf_counter()
-                is_settled = not writer.merge_once()
-                if is_settled:
-                    writer.settle(size)
-                merging += time.perf_counter() - before
-                _count(writer, known)
-            merges.append(merging)
+            before = time.perf_counter()
+            writer.merge(counted)
+            writer.settle(size, counted)
+            merges.append(time.perf_counter() - before)
+            _count(writer, known)
             if (number + 1) % max(1, number_of_batches // 10) == 0:
                 left = [known[one.segment.number] for one in writer.segments()]
                 yield (

@@ -57,7 +57,7 @@ def main() -> None:
             name = asked.format(lists=int(4 * n**0.5), d=d, half=d // 2)
             path = Path(place) / f"{number}"
             started = time.process_time()
-            write_structure(path, vectors, StructureSettings(name).choice(n, d).spec)
+            write_structure(path, vectors, StructureSettings(name).choice(n, d))
             seconds = time.process_time() - started
             structure = open_structure(path, n, d)
             effort, recall = _effort(structure, vectors, queries, exact)
