@@ -93,8 +93,8 @@ def heads(count: int, turns: int) -> Iterator[str]:
                 questions,
                 passages,
                 pools,
-                lambda _: 0.0,
-                lambda _, ends=ends: ends.append(time.perf_counter()),
+                # Of the untrained head, and after each epoch.
+                lambda _, ends=ends: ends.append(time.perf_counter()) or 0.0,
             )
             rates.append(triples / (ends[2] - ends[1]))
             plain.append(PlainHead(settings).rate(questions, passages, pools))
