@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
@@ -214,9 +215,17 @@ def index_command(
     tell(summary, facts, as_json=as_json, quiet=quiet)
     if watch:
         with Index.open(folder, **chosen) as index:
+            stop = Event()
+
+            def end(*_: object) -> None:
+                # What runs may lose the exception, as a callback of a library does.
+                stop.set()
+                raise KeyboardInterrupt
+
+            signal.signal(signal.SIGINT, end)
             say(f"{folder}: follows its sources; Ctrl-C ends")
             with suppress(KeyboardInterrupt):
-                follow(index, Event())
+                follow(index, stop)
 
 
 def merge_note(report: IndexingReport) -> str:

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
     "product modules": 248,
-    "product lines": 60_245,
+    "product lines": 60_254,
     "test lines": 43_560,
     "documentation lines": 5_553,
     "benchmark files": 15,
