@@ -268,6 +268,7 @@ KNOBS: tuple[Knob, ...] = (
         tuple(product((True, False), repeat=2)),
     ),
     Knob("layers", "layers", ("encoder.layers", "encoder.fusion")),
+    Knob("reranker", "reranker", ("rerank",)),
     Knob("prompts", "vectors", ("encoder.query_prompt", "encoder.passage_prompt"), _PROMPTS),
     Knob(
         "window",
@@ -285,7 +286,6 @@ KNOBS: tuple[Knob, ...] = (
     ),
     Knob("pooling", "vectors", ("encoder.pooling",), _singles(None, "mean", "cls", "max")),
     Knob("number format", "vectors", ("encoder.dtype",), _singles(None, "int8")),
-    Knob("reranker", "reranker", ("rerank",)),
 )
 """In the order in which they are tried; the first value of each is the simplest."""
 

@@ -219,7 +219,8 @@ def test_a_reranker_is_turned_on_if_it_helps(sign, model, tmp_path, monkeypatch,
     monkeypatch.setattr(evaluation, "load_reranker", lambda *rest, **more: Oracle())
     files = write_files(tmp_path, corpus, asked)
     settings = TuneSettings((f"{model}::layers=0",), None, *files[1:], str(cross), resampling=QUICK)
-    monkeypatch.setattr("eval.tuning.search.KNOBS", KNOBS[:3] + KNOBS[-1:])
+    knobs = [one for one in KNOBS if one.cost == "reranker"]
+    monkeypatch.setattr("eval.tuning.search.KNOBS", knobs)
     result = tune(files[0], replace(settings, folds=2))
     assert (result.best.rerank is not None) == (sign > 0)
     assert ("reranker" in result.without) == (sign > 0)
