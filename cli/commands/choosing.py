@@ -34,6 +34,14 @@ from eval.settings import (
     TuneSettings,
 )
 
+_qrels_option = option(
+    "--qrels",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Judgments of --queries in TREC's or BEIR's form.",
+    section="Input",
+)
+
 
 @click.command("tune", cls=Command)
 @click.argument("data", metavar="DATA", shell_complete=complete_path)
@@ -45,13 +53,7 @@ from eval.settings import (
     shown_default="made from the documents",
     section="Input",
 )
-@option(
-    "--qrels",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Judgments of --queries in TREC's or BEIR's form.",
-    section="Input",
-)
+@_qrels_option
 @settings(
     "data_settings", QuestionSettings, "variant train_split", leave_out=("depth", "dev_share")
 )
@@ -153,13 +155,7 @@ def tune_command(
     shown_default="made from the documents",
     section="Input",
 )
-@option(
-    "--qrels",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Relevance judgments of --queries in TREC format.",
-    section="Input",
-)
+@_qrels_option
 @option(
     "--made",
     is_flag=True,

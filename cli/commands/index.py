@@ -218,7 +218,7 @@ def index_command(
             stop = Event()
 
             def end(*_: object) -> None:
-                # What runs may lose the exception, as a callback of a library does.
+                # A callback of a library can swallow the exception; the event stays set.
                 stop.set()
                 raise KeyboardInterrupt
 

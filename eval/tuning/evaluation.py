@@ -286,7 +286,10 @@ class Evaluator:
         return [float(score) for score in scores]
 
     def reranker(self, name: str) -> Reranker:
-        """A cross-encoder by its folder or hub id; see `load_reranker`."""
+        """A cross-encoder by its folder or hub id.
+
+        Raises what `load_reranker` does, and ConfigError for a head on vectors.
+        """
         loading = self.loading
         found = self._encoders.get(
             ("reranker", name),
@@ -774,8 +777,9 @@ def ranking_values(candidates: _Candidates, measure: str) -> Floats:
 def _best_passages(
     candidates: _Candidates, mode: str, fusion: FusionSettings
 ) -> tuple[Floats, Rows]:
-    """The score of each document, and the place of the first passage that has it; -inf by BM25 for
-    documents without a term of their question.
+    """(documents,) float64 scores by the best passage, and the places of the first such passages.
+
+    By BM25, documents without a term of their question have -inf.
     """
     components, starts = candidates.components, candidates.starts
     if mode == "hybrid":

@@ -4,7 +4,7 @@ A chooser sees the values of its training questions alone. It turns one knob aft
 order of `KNOBS`, and keeps a value if the mean over its questions rises by more than two standard
 errors of the rise. Values that need new vectors are tried on a part of the documents first, and the
 best third of them on all (successive halving, Jamieson and Talwalkar 2016). A reranker is tried
-on what is best without it so far: the other knobs see rankings before it. All choosers advance
+behind the best pipeline so far: the other knobs see rankings without it. All choosers advance
 together, so that when the budget ends, each has come equally far.
 """
 
