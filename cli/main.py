@@ -145,7 +145,7 @@ def cli() -> None:
 def main() -> None:
     """Run the command line and exit."""
     warnings.formatwarning = _one_line
-    # OpenBLAS computes with lanes past the end of a short row and drops them; NumPy still reports them.
+    # OpenBLAS computes with what lies past the end of a short row and drops it; NumPy reports it.
     warnings.filterwarnings("ignore", ".* encountered in matmul", RuntimeWarning)
     _reopen_closed_streams()
     sys.exit(run(sys.argv[1:]))

@@ -25,7 +25,7 @@ from retriever.documents import Document, content_id, document_fault, document_o
 from retriever.documents.analyzer import Analyzer
 from retriever.documents.outline import outline_json
 from retriever.documents.passages import BLOCK, OnLong, PassageSettings, cut_document, passage_text
-from retriever.errors import DamagedIndexError, SourceError
+from retriever.errors import BadInputError, DamagedIndexError, SourceError
 from retriever.index.fit import Fit, PassageSample, measured_fit
 from retriever.index.ready import ReadyDocument, require_sound, unit_vectors
 from retriever.search.fusion import FIT
@@ -304,7 +304,7 @@ class Indexer:
     def measure_fit(self) -> Fit | None:
         """Measure and keep how encoder and texts fit; None if too few texts are new to matter."""
         known, total = self._writer.setting(FIT, {}).get("passages", 0), self._added
-        if not self.report.pieces:
+        if not self._sample.texts:
             return None
         if total < _FEW and self._view is not None:
             # A few new documents are no sample of the index.
@@ -314,12 +314,17 @@ class Indexer:
                     return None
                 for stored in islice(view.documents(), _FEW) if self._added < total / 2 else ():
                     document = document_of(stored)
-                    for _, *span in stored.passages:
-                        text = passage_text(document, (span[0], span[1]), self._passages.context)
+                    spans = [(start, stop) for _, start, stop in stored.passages]
+                    for text in self._texts(document, spans):
                         self._sample.take(_digest(text), text)
         elif total < known / 2:
             return None
-        fit = measured_fit(self._sample.texts, self._encoder(), self._analyzer, total)
+        try:
+            encoder = self._encoder()
+        except BadInputError:
+            # Ready vectors may come without the encoder that made them.
+            return None
+        fit = measured_fit(self._sample.texts, encoder, self._analyzer, total)
         if fit is not None:
             self._writer.record(FIT, asdict(fit))
         return fit
@@ -410,14 +415,15 @@ class Indexer:
         if self._spec.meaning("normalize"):
             vectors, scaled = unit_vectors(vectors)
             self.report.scaled += scaled
+        texts = self._texts(one.document, one.spans)
+        for text in texts:
+            self._sample.take(_digest(text), text)
         terms = one.terms
         if terms is None or terms.analyzer != self._analyzer.identity:
-            analyzed = self._terms(one.document, one.spans)
+            analyzed = self._terms(texts)
         else:
             analyzed = terms.passages
-            for span in one.spans:
-                text = passage_text(one.document, span, self._passages.context)
-                self._languages.update(self._analyzer.languages(text))
+            self._languages.update(chain.from_iterable(map(self._analyzer.languages, texts)))
         self._enter(entry)
         entry.spans, entry.terms, entry.encoded = one.spans, analyzed, [([], vectors)]
         entry.is_whole = True
@@ -456,17 +462,19 @@ class Indexer:
         self, entry: _Entry, spans: Sequence[tuple[int, int]], pieces: Sequence[Any]
     ) -> None:
         entry.spans += spans
-        entry.terms += self._terms(entry.document, spans)
-        for span, row in zip(spans, pieces, strict=True):
-            text = passage_text(entry.document, span, self._passages.context)
+        texts = self._texts(entry.document, spans)
+        entry.terms += self._terms(texts)
+        for text, row in zip(texts, pieces, strict=True):
             digest = _digest(text)
             self._sample.take(digest, text)
             self._waiting.append(_Passage(entry, digest, row))
             self._waiting_pieces += len(row)
 
-    def _terms(self, document: Document, spans: Sequence[tuple[int, int]]) -> list[list[str]]:
-        context = self._passages.context
-        found = [self._analyzer.analyzed(passage_text(document, span, context)) for span in spans]
+    def _texts(self, document: Document, spans: Iterable[tuple[int, int]]) -> list[str]:
+        return [passage_text(document, span, self._passages.context) for span in spans]
+
+    def _terms(self, texts: Iterable[str]) -> list[list[str]]:
+        found = list(map(self._analyzer.analyzed, texts))
         self._languages.update(chain.from_iterable(languages for _, languages in found))
         return [terms for terms, _ in found]
 

@@ -252,8 +252,8 @@ class ReadableIndex:
                 f"text: expected one query, found {type(text).__name__}; search_many takes several"
                 ", and their vectors as ready=QueryVectors(vectors, index.encoder_spec)"
             )
-        wanted = search_settings(settings, keywords, ("where", "reranker"))
-        return Hits(next(self.search_many([text], wanted, where=where, reranker=reranker)))
+        found = self.search_many([text], settings, where=where, reranker=reranker, **keywords)
+        return Hits(next(found))
 
     def search_many(
         self,

@@ -116,7 +116,6 @@ class Hit:
 def hit_of(
     passage: Passage,
     rank: int,
-    *,
     score: float = 0.0,
     dense: float | None = None,
     dense_rank: int | None = None,
@@ -268,29 +267,20 @@ class Engine:
         return _Ranked(found, scores, list(best.values())[:k])
 
     def _hits(self, ranked: _Ranked) -> list[Hit]:
-        mode, found = self._settings.mode, ranked.candidates
+        found, chosen = ranked.candidates, ranked.chosen
         everyone = np.ones(len(found.passages), np.bool_)
-        dense_ranks = bm25_ranks = np.zeros(len(everyone), np.int64)
-        if mode != "bm25":
-            dense_ranks = ranks(found.dense, everyone)
-        if mode != "dense":
-            bm25_ranks = ranks(found.bm25, found.matches)
-        chosen = ranked.chosen
         numbers = found.passages[chosen].tolist()
+        columns = [numbers, ranked.scores[chosen].tolist()]
+        parts = ("bm25", found.dense, everyone), ("dense", found.bm25, found.matches)
+        for other, scores, among in parts:
+            if self._settings.mode == other:
+                columns += [[None] * len(numbers)] * 2
+            else:
+                # The rank of what is not ranked is 0.
+                own = [rank or None for rank in ranks(scores, among)[chosen].tolist()]
+                columns += [scores[chosen].tolist(), own]
         stored = self._view.passages(numbers)
-        columns = (ranked.scores, found.dense, dense_ranks, found.bm25, bm25_ranks)
-        rows = zip(numbers, *(one[chosen].tolist() for one in columns), strict=True)
-        hits = []
-        for rank, (number, score, dense, dense_rank, bm25, bm25_rank) in enumerate(rows, start=1):
-            hits.append(
-                hit_of(
-                    stored[number],
-                    rank,
-                    score=score,
-                    dense=None if mode == "bm25" else dense,
-                    dense_rank=None if mode == "bm25" else dense_rank,
-                    bm25=None if mode == "dense" else bm25,
-                    bm25_rank=bm25_rank or None if mode != "dense" else None,
-                )
-            )
-        return hits
+        return [
+            hit_of(stored[number], rank, *values)
+            for rank, (number, *values) in enumerate(zip(*columns, strict=True), start=1)
+        ]

@@ -23,7 +23,7 @@ PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
     "product modules": 248,
     "product lines": 60_254,
-    "test lines": 43_560,
+    "test lines": 43_568,
     "documentation lines": 5_553,
     "benchmark files": 15,
     "benchmark lines": 3_100,

@@ -1,1 +1,14 @@
 """Puts the samples in this folder on the path of the tests below it."""
+
+from contextlib import closing
+
+import pytest
+
+from indexes.folder.view import FolderReader
+
+
+@pytest.fixture
+def reader(index):
+    """A reader of the folder that the fixture `index` of a test is."""
+    with closing(FolderReader(index)) as reader:
+        yield reader

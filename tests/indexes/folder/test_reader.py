@@ -42,13 +42,6 @@ def index(tmp_path):
     )
 
 
-@pytest.fixture
-def reader(index):
-    reader = FolderReader(index)
-    yield reader
-    reader.close()
-
-
 def other_index(tmp_path):
     return make_index(tmp_path / "new", [document("z", "zest")])
 

@@ -50,13 +50,6 @@ def index(tmp_path):
     )
 
 
-@pytest.fixture
-def reader(index):
-    reader = FolderReader(index)
-    yield reader
-    reader.close()
-
-
 def generation(reader):
     with reader.view() as view:
         return view.generation

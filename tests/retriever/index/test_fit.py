@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import random
+import shutil
 import warnings
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from retriever import Index
+from retriever import Document, Index, encode_shards
 from retriever.documents.analyzer import Analyzer
 from retriever.index.fit import PassageSample, measured_fit
+from retriever.index.imports import import_documents
 
 WORDS = [first + second for first in "бвгдж" for second in ("лово", "нига", "орога", "ерево")]
 
@@ -96,3 +98,15 @@ def test_documents_that_are_added_one_at_a_time_are_looked_at_together(tmp_path)
         with pytest.warns(UserWarning, match="does not know the language"):
             index.add(texts)
         assert index.info()["fit"]["weight"] == found["weight"]
+
+
+def test_ready_vectors_are_looked_at_where_their_encoder_is_at_hand(tmp_path, tiny_models):
+    model, shards = tmp_path / "model", tmp_path / "shards"
+    shutil.copytree(tiny_models["bert"], model)
+    encode_shards([Document(one, one) for one in russian(80)], shards, f"{model}::max-length=32")
+    with pytest.warns(UserWarning, match="does not know the language"):
+        import_documents(tmp_path / "one", shards)
+    shutil.rmtree(model)
+    import_documents(tmp_path / "two", shards)
+    with Index.open(tmp_path / "one") as one, Index.open(tmp_path / "two") as two:
+        assert (one.info()["fit"]["strange"] > 0.25, two.info()["fit"]) == (True, {})

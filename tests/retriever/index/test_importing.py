@@ -38,11 +38,6 @@ def model(tmp_path):
 
 
 @pytest.fixture
-def choice(model):
-    return choice_of(model)
-
-
-@pytest.fixture
 def corpus(write_jsonl):
     """Two documents, to which vectors belong."""
     return write_jsonl({"id": "x", "text": "w1", "year": 1999}, {"id": "y", "text": "w2"})
@@ -50,8 +45,8 @@ def corpus(write_jsonl):
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("form", ["jsonl", "npy"])
-def test_export_and_import_give_equal_answers_in_every_mode(tmp_path, choice, seed, form):
-    source = make_index(tmp_path / "one", choice, random_documents(80, seed))
+def test_export_and_import_give_equal_answers_in_every_mode(tmp_path, model, seed, form):
+    source = make_index(tmp_path / "one", choice_of(model), random_documents(80, seed))
     with Index.open(source) as index:
         index.delete([f"d{number}" for number in range(0, 80, 7)])
     export_jsonl(source, tmp_path / "out.jsonl", vectors=form == "jsonl")
@@ -196,8 +191,8 @@ def test_other_sources_are_refused_before_an_index_is_made(tmp_path, model, corp
     assert not folder.exists()
 
 
-def test_the_encoder_beside_an_export_is_taken_and_checked(tmp_path, choice, model):
-    source = make_index(tmp_path / "one", choice, random_documents(5))
+def test_the_encoder_beside_an_export_is_taken_and_checked(tmp_path, model):
+    source = make_index(tmp_path / "one", choice_of(model), random_documents(5))
     export = tmp_path / "out.jsonl"
     export_jsonl(source, export, vectors=True)
     other = word_vectors(tmp_path / "others.txt", seed=9)
