@@ -40,7 +40,7 @@ from eval.layers.subsets import layer_subsets, pair_grams
 from eval.metrics.correlation import CORRELATED_DECIMALS, Correlation
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings, sbert_wk
 from retriever.encoders.model_folders import ModelFolder, find_model
-from retriever.encoders.settings import DEFAULT_MODEL, EncoderSettings
+from retriever.encoders.settings import DEFAULT_MODEL, parse_encoder
 from retriever.encoders.transformer.backbone import Backbone
 
 TEXTS, LENGTHS = (1, 32), (20, 64, 128)
@@ -93,7 +93,7 @@ def sbert_wk_tables(texts: Sequence[int], turns: int) -> Iterator[str]:
         for name, found in models.items():
             backbone, plain = Backbone(found, "cpu"), _plain(found)
             for count, length, preset in product(texts, LENGTHS, ("paper", "released")):
-                asked = EncoderSettings(fusion="sbert-wk", wk_preset=preset)
+                asked = parse_encoder(fusion="sbert-wk", wk_preset=preset)
                 settings = SBERTWKSettings.of(asked, backbone.depth)
                 row = _sbert_wk(backbone, plain, count, length, settings, turns)
                 yield f"| {name} | {count} | {length} | {preset} | {row} |"
@@ -155,7 +155,7 @@ def _early_exit(backbone: Backbone, length: int, turns: int) -> Iterator[str]:
         yield f"{','.join(map(str, layers))} | {taken:.1f} | {taken / times[0]:.2f}"
 
 
-def _in_turns(ways: list[Callable[[], Any]], turns: int) -> list[float]:
+def _in_turns(ways: Sequence[Callable[[], Any]], turns: int) -> list[float]:
     """The median milliseconds of each, called one after the other again and again."""
     taken: list[list[float]] = [[] for _ in ways]
     for turn in range(turns + 2):

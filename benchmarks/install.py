@@ -58,8 +58,8 @@ def measure(name: str, dist: Path, corpus: Path, folder: Path) -> list[str]:
     started = time.perf_counter()
     venv.create(folder / "env", with_pip=True)
     programs = folder / "env/bin"
-    pip = [programs / "python", "-m", "pip", "install", "--quiet", "--no-cache-dir"]
-    links = ["--find-links", dist] if name == OURS else []
+    pip: list[str | Path] = [programs / "python", "-m", "pip", "install", "-q", "--no-cache-dir"]
+    links: list[str | Path] = ["--find-links", dist] if name == OURS else []
     run(*pip, *links, *SYSTEMS[name], cwd=folder)
     installed = time.perf_counter() - started
     answered = ""

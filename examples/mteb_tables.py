@@ -26,10 +26,11 @@ from mteb.abstasks.retrieval import AbsTaskRetrieval
 from mteb.abstasks.task_metadata import TaskMetadata
 
 from eval import QuestionSet, compare, read_question_set, write_run
+from indexes import Mode
 from retriever import CorpusReader, SearchSettings
 from retriever.integrations.mteb import IndexSearch
 
-MODES = ("dense", "bm25", "hybrid")
+MODES: tuple[Mode, ...] = ("dense", "bm25", "hybrid")
 MEASURES = ("nDCG@10", "R@2", "R@10", "R@100", "RR")
 # Those of MTEB's LIMIT, which is judged by recall at 2.
 CUTS = (1, 2, 3, 5, 10, 20, 100, 1000)
@@ -102,7 +103,7 @@ def split_of(questions: QuestionSet) -> dict[str, Any]:
 
 def measured(questions: QuestionSet, given: argparse.Namespace, cache: mteb.ResultCache) -> None:
     """Run a task in all modes, write what it gave, and print the comparison."""
-    task, runs = task_of(questions, given.language), {}
+    task, runs = task_of(questions, given.language), dict[str, Any]()
     folder = given.output / "queries"
     folder.mkdir(parents=True, exist_ok=True)
     for mode in MODES:
