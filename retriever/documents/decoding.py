@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from contextlib import suppress
 
 from retriever.errors import ConfigError
 
@@ -16,6 +17,16 @@ _MARKS = {
     codecs.BOM_UTF16_BE: "utf-16",
 }
 WESTERN = "cp1252"
+# What browsers read by these names (https://encoding.spec.whatwg.org/#names-and-labels), and ASCII,
+# which says no more than none.
+_WIDER = {
+    "ascii": None,
+    "euc_kr": "cp949",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "iso8859-1": WESTERN,
+    "shift_jis": "cp932",
+}
 _LETTERS = rb"\xc0-\xd6\xd8-\xf6\xf8-\xff\x8a\x8c\x8e\x9a\x9c\x9e\x9f"
 _LETTER = re.compile(rb"[%s]" % _LETTERS)
 _CHARSET = re.compile(
@@ -72,16 +83,24 @@ def _is_western(head: bytes) -> bool:
     return few and _NONE.search(head) is None
 
 
-def charset_of(content: bytes) -> str | None:
-    """The encoding that a page says it has."""
-    found = _CHARSET.search(content[:4096])
-    # A page in UTF-16 could not say so in ASCII.
-    name = found[1].decode() if found is not None else "utf-16"
-    try:
-        b"".decode(name)
-    except LookupError:
-        return None
-    return None if name.lower().startswith("utf-16") else name
+def page_text(content: bytes, name: str | None = None) -> str:
+    """The text of a page in the encoding of a name, else in the one that it says it has itself."""
+    said = _CHARSET.search(content[:4096])
+    return text_of(content, name or (said[1].decode() if said is not None else None))
+
+
+def text_of(content: bytes, name: str | None) -> str:
+    """A text in the encoding of a name, else in what `decoded` finds; bad bytes are replaced."""
+    encoding, name = None, (name or "").lower().removeprefix("x-")
+    with suppress(LookupError, ValueError):
+        "".encode(name)
+        found = codecs.lookup(name).name
+        # A page in UTF-16 could not say so in ASCII.
+        encoding = None if found.startswith("utf-16") else _WIDER.get(found, found)
+    for one in (encoding, None):
+        with suppress(UnicodeDecodeError):
+            return decoded(content, one)[0]
+    return decoded(content, encoding, "replace")[0]
 
 
 def decoded(

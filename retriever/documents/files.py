@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from retriever.documents import Fields, Record
-from retriever.documents.decoding import charset_of, decoded, not_in
+from retriever.documents.decoding import decoded, not_in, page_text
 from retriever.documents.kinds import Parsed, PassedOverError
 from retriever.documents.kinds.mail import messages
-from retriever.documents.processes import ReadingProcesses, reader_of
+from retriever.documents.processes import ReadingProcesses, parsed
 from retriever.documents.sources import (
     LONGEST,
     NUL_FAULT,
@@ -210,8 +210,7 @@ class _FileReader:
         except MissingExtraError as error:
             raise PassedOverError(str(error)) from error
         if kind == "html":
-            text, _ = decoded(content, self._encoding or charset_of(content), "replace")
-            content = text.encode(errors="replace")
+            content = page_text(content, self._encoding).encode(errors="replace")
         return self._processes.read(reader, content).result
 
     def _parsed_text(self, reader: str, content: bytes, where: str) -> Parsed:
@@ -220,7 +219,7 @@ class _FileReader:
             FieldCount.add(self._meter.recoded, found, where)
         if (place := text.find("\0")) >= 0:
             raise _LineError(text.count("\n", 0, place) + 1, NUL_FAULT)
-        return reader_of(reader)(text)
+        return parsed(reader, text)
 
     def _record(self, file: SourceFile, parser: Callable[[], Parsed]) -> Record:
         try:

@@ -118,6 +118,17 @@ def reader_of(name: str) -> Callable[[Any], Parsed]:
     return cast("Callable[[Any], Parsed]", getattr(import_module(f"{_KINDS}.{module}"), function))
 
 
+def parsed(reader: str, content: bytes | str) -> Parsed:
+    """What a reader finds in a file; whatever else goes wrong is a SourceError too."""
+    try:
+        return reader_of(reader)(content)
+    except (SourceError, MemoryError):
+        raise
+    except Exception as error:
+        found = " ".join(f"{type(error).__name__} {error}".split())
+        raise SourceError(f"a damaged file: {found:.200}") from error
+
+
 def serve() -> None:
     """Answer what stands on standard input until it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -139,13 +150,10 @@ def serve() -> None:
 
 def _read(reader: str, content: bytes) -> dict[str, Any]:
     try:
-        return {"parsed": reader_of(reader)(content)}
+        return {"parsed": parsed(reader, content)}
     except PassedOverError as error:
         return {"passed_over": str(error)}
     except SourceError as error:
         return {"fault": str(error)}
     except MemoryError:
         return {"fault": f"needs more than {_MEMORY >> 30} GiB of memory; split or convert it"}
-    except Exception as error:
-        found = " ".join(f"{type(error).__name__} {error}".split())
-        return {"fault": f"a damaged file: {found:.200}"}

@@ -22,9 +22,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
     "product modules": 248,
-    "product lines": 60_254,
-    "test lines": 43_568,
-    "documentation lines": 5_553,
+    "product lines": 60_343,
+    "test lines": 43_647,
+    "documentation lines": 5_554,
     "benchmark files": 15,
     "benchmark lines": 3_100,
     "option spellings": 126,

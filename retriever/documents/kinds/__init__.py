@@ -39,6 +39,11 @@ class OutlinedText:
     def __len__(self) -> int:
         return self._length
 
+    @property
+    def text(self) -> str:
+        """All blocks."""
+        return "".join(self._parts)
+
     def mark(self, kind: MarkKind, label: str, level: int = 0) -> None:
         """Say what begins with the next block; nothing does if none follows."""
         self._waiting.append((kind, label, level))
@@ -63,7 +68,7 @@ class OutlinedText:
 
         A heading that is the title is not in the text.
         """
-        text, outline = "".join(self._parts), tuple(self._marks)
+        text, outline = self.text, tuple(self._marks)
         tops = [one for one in outline if one.kind == "heading" and one.level == 1]
         if (
             len(tops) == 1

@@ -8,6 +8,7 @@ from copy import deepcopy
 from typing import Any
 
 from retriever.documents.kinds import OutlinedText, Parsed, named, one_line
+from retriever.documents.text import iso_date
 from retriever.errors import SourceError
 
 _SKIPPED = re.compile(
@@ -24,9 +25,11 @@ _HEADING = re.compile("h[1-6]")
 _NAMES = {"list": "ul", "item": "li", "row": "tr", "cell": "td", "quote": "blockquote", "lb": "br"}
 _SPACE = re.compile(r"\s+")
 # The main text is looked for in pages of at most so many bytes: longer ones are books, not pages
-# with menus, and take minutes. What leaves out more than a third of a page has missed its text.
+# with menus, and take minutes. What leaves out more than a third of a page, or of its headings and
+# list items, has missed its text.
 _LONGEST_PAGE = 1 << 19
 _LEAST_SHARE = 2 / 3
+_PARTS = ("h1", "h2", "h3", "h4", "h5", "h6", "li", "dt")
 _DATES = ("article:published_time", "date", "dc.date", "dcterms.created")
 
 
@@ -42,7 +45,7 @@ def read_html(content: bytes) -> Parsed:
     }
     metadata = named(
         author=metas.get("author"),
-        date=next(filter(None, map(metas.get, _DATES)), ""),
+        date=next(filter(None, (iso_date(metas.get(one) or "") for one in _DATES)), ""),
         language=root.get("lang") or root.get("{http://www.w3.org/XML/1998/namespace}lang"),
     )
     title = one_line("".join(titles[0].itertext())) if titles else ""
@@ -86,7 +89,15 @@ def _main(root: Any, size: int) -> OutlinedText:
         one.tag = one.get("rend", "h2") if one.tag == "head" else _NAMES.get(one.tag, one.tag)
     main = written(body)
     links = sum(len(one_line(one.text_content())) for one in root.xpath("//body//a"))
-    return main if len(main) >= _LEAST_SHARE * (len(everything) - links) else everything
+    # Items with links are menus.
+    parts = [
+        one_line(one.text_content()).removesuffix("¶").rstrip()
+        for one in root.iter(*_PARTS)
+        if one.tag[0] == "h" or one.find(".//a") is None
+    ]
+    held = sum(part in one_line(main.text) for part in parts)
+    is_whole = len(main) >= _LEAST_SHARE * (len(everything) - links)
+    return main if is_whole and held >= _LEAST_SHARE * len(parts) else everything
 
 
 def read_blocks(page: str) -> OutlinedText:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from email import message_from_bytes, policy
-from email.message import EmailMessage
+from email.message import EmailMessage, Message
 from email.utils import parseaddr, parsedate_to_datetime
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from retriever.documents import Json
-from retriever.documents.decoding import decoded
+from retriever.documents.decoding import page_text, text_of
 from retriever.documents.kinds import OutlinedText, Parsed, PassedOverError, named, one_line
+from retriever.documents.text import iso_date
 from retriever.errors import SourceError
 
 
@@ -30,16 +31,32 @@ def read_mail(content: bytes) -> Parsed:
     )
     if files:
         metadata["attachments"] = list[Json](files)
-    body = message.get_body(("plain", "html"))
     found = OutlinedText()
     name = parseaddr(sender)
     found.mark("message", one_line(f"{date[:10]} {name[0] or name[1] or sender}: {subject}"))
-    if isinstance(body, EmailMessage):
-        text = _content(body)
-        if body.get_content_subtype() == "html":
-            text = _text_of_page(text)
-        found.add(text.replace("\r\n", "\n").strip())
+    for text in _texts(message):
+        found.add(text)
     return found.parsed(subject or None, metadata)
+
+
+def _texts(part: Message) -> list[str]:
+    """The texts of a part that is no attachment; of alternatives the first that is not blank."""
+    kind = part.get_content_type()
+    if part.get_filename() or part.get_content_disposition() == "attachment":
+        return []
+    if kind in ("text/plain", "text/html"):
+        raw = part.get_payload(decode=True)
+        content, charset = raw if isinstance(raw, bytes) else b"", part.get_content_charset()
+        is_plain = kind == "text/plain"
+        text = text_of(content, charset) if is_plain else _text_of_page(page_text(content, charset))
+        return list(filter(None, [text.replace("\r\n", "\n").strip()]))
+    if not (kind.startswith("multipart/") and part.is_multipart()):
+        return []
+    parts = cast("list[Message]", part.get_payload())
+    if kind == "multipart/alternative":
+        parts = sorted(parts, key=lambda one: one.get_content_type() != "text/plain")
+        return next(filter(None, map(_texts, parts)), [])
+    return [text for one in parts for text in _texts(one)]
 
 
 def _text_of_page(page: str) -> str:
@@ -63,18 +80,9 @@ def _header(message: EmailMessage, name: str) -> str:
 
 def _date(header: str) -> str:
     try:
-        return parsedate_to_datetime(header).isoformat()
+        return iso_date(parsedate_to_datetime(header).isoformat()) or ""
     except (ValueError, TypeError, IndexError):
         return ""
-
-
-def _content(part: EmailMessage) -> str:
-    try:
-        return str(part.get_content())
-    except (LookupError, ValueError):
-        # A character set that there is not, or another than the text is in.
-        raw = part.get_payload(decode=True)
-        return decoded(raw, "cp1252", "replace")[0] if isinstance(raw, bytes) else ""
 
 
 def messages(stream: BinaryIO, longest: int) -> Iterator[bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from retriever.documents.kinds import (
@@ -44,11 +45,10 @@ def read_pdf(content: bytes) -> Parsed:
     for number in range(1, len(document) + 1):
         found.mark("page", document.get_page_label(number - 1) or str(number))
         text = _page_text(document, number - 1)
-        places = [
-            Mark(max(0, text.find(label)), "heading", label, level)
-            for label, level in bookmarks.get(number - 1, ())
-        ]
-        found.add(text, marks=sorted(places))
+        here = _placed(text, bookmarks.get(number - 1, ()))
+        for one in here if not text else ():
+            found.mark(one.kind, one.label, one.level)
+        found.add(text, marks=here)
     given = document.get_metadata_dict()
     date = _DATE.match(given.get("CreationDate", ""))
     title = one_line(given.get("Title")).removeprefix("Microsoft Word - ")
@@ -60,6 +60,24 @@ def read_pdf(content: bytes) -> Parsed:
             "`ocrmypdf` does"
         )
     return parsed
+
+
+def _placed(text: str, bookmarks: Iterable[tuple[str, int]]) -> list[Mark]:
+    """Where in the text of a page its bookmarks are, in their order.
+
+    A label stands at the beginning of a line, perhaps behind the number of its section, or
+    elsewhere; one that is not found, where the one before it does.
+    """
+    marks: list[Mark] = []
+    offset = 0
+    for label, level in bookmarks:
+        words = r"\s+".join(map(re.escape, label.split()))
+        for pattern in (rf"(?m)^(?:(?:[A-Z]|\d+)(?:\.\d+)*\.?\s+)?{words}", words):
+            if (at := re.compile(pattern).search(text, offset)) is not None:
+                offset = at.start()
+                break
+        marks.append(Mark(offset, "heading", label, level))
+    return marks
 
 
 def _page_text(document: PdfDocument, index: int) -> str:

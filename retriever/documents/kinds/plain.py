@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from datetime import date, time
 from itertools import pairwise
@@ -11,11 +12,14 @@ from typing import Any
 from retriever.documents import Json
 from retriever.documents.kinds import OutlinedText, Parsed, one_line
 from retriever.documents.outline import Mark
+from retriever.documents.text import iso_date
 from retriever.errors import SourceError
 
 # Characters of the longest front matter: more is no front matter.
 _LONGEST_FRONT = 1 << 16
 _ADORNMENTS = frozenset("=-`:'\"~^_*+#<>.!$%&,;?@|")
+
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d")
 
 _Headings = Callable[[str], Iterator[Mark]]
 
@@ -30,6 +34,10 @@ def read_markdown(text: str) -> Parsed:
     metadata, body = _front_matter(text)
     title = one_line(metadata.pop("title", None)) or None
     heading, below = split_heading(body)
+    stripped = body.lstrip("\n")
+    first = next(markdown_headings(stripped), None) if heading is None else None
+    if first is not None and (first.offset, first.level) == (0, 1):
+        heading, below = first.label, stripped.split("\n", 2)[2]
     if heading is not None and title in (None, heading):
         title, body = heading, below
     return _lines(text, body, title, metadata, markdown_headings)
@@ -95,9 +103,12 @@ def markdown_headings(text: str) -> Iterator[Mark]:
         is_block = len(line) - len(line.lstrip(" ")) <= 3
         paragraph = ""
         if fence:
-            if body.startswith(fence) and not body.strip(fence[0]):
+            is_last = body.startswith(fence) and not body.strip(fence[0])
+            if is_last or (fence == "-->" and fence in body):
                 fence = ""
-        elif is_block and body[:3] in ("```", "~~~"):
+        elif is_block and body.startswith("<!--"):
+            fence = "" if "-->" in body else "-->"
+        elif is_block and (body[:3] == "~~~" or re.match("```+[^`]*$", body)):
             fence = body[: len(body) - len(body.lstrip(body[0]))]
         elif is_block and body.startswith("#"):
             label = body.lstrip("#")
@@ -178,14 +189,18 @@ def _yaml(front: str) -> object:
 
     try:
         return yaml.load(front, Loader)  # noqa: S506
-    except (yaml.YAMLError, ValueError, RecursionError):
-        return None
+    except (yaml.YAMLError, ValueError, RecursionError, KeyError, AttributeError, TypeError):
+        # A value with a colon, as in a title, is the usual fault: what most lines mean is plain.
+        lines = (line.partition(": ") for line in front.splitlines() if line[:1].isalpha())
+        return {name: value.strip().strip("'\"") for name, _, value in lines if value} or None
 
 
 def _json(value: object) -> Any:
     """A value of front matter as JSON has it; what it does not have is left out later."""
     if isinstance(value, date | time):
-        return value.isoformat()
+        value = value.isoformat()
+    if isinstance(value, str) and _MOMENT.match(value):
+        return iso_date(re.sub(r"\s+(?=[+-]\d)", "", value)) or value
     if isinstance(value, dict):
         return {str(name): _json(one) for name, one in value.items()}
     if isinstance(value, list | tuple | set):

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from retriever.documents import Json
-from retriever.documents.decoding import charset_of, decoded
+from retriever.documents.decoding import page_text
 from retriever.documents.kinds import OutlinedText, Parsed, named, one_line
 from retriever.documents.kinds.html import BlockWriter, read_blocks, tree_of
 from retriever.errors import SourceError
@@ -97,6 +97,9 @@ def read_docx(content: bytes) -> Parsed:
     return read_blocks(page.value).parsed(None, metadata, title)
 
 
+_IS_TITLE = "../*[local-name()='nvSpPr']//*[local-name()='ph'][@type='title' or @type='ctrTitle']"
+
+
 def read_pptx(content: bytes) -> Parsed:
     """The slides of a presentation as pages, with their titles as headings, and their notes."""
     archive = Archive(content, "PPTX")
@@ -106,14 +109,15 @@ def read_pptx(content: bytes) -> Parsed:
     for number, one in enumerate(order, 1):
         path = slides.get(next((v for k, v in one.items() if k.endswith("}id")), ""), "")
         found.mark("page", str(number))
-        slide = archive.xml(path)
-        for shape in slide.xpath("//*[local-name()='txBody']"):
-            kinds = shape.xpath("../*[local-name()='nvSpPr']//*[local-name()='ph']/@type")
-            text = _paragraphs(shape)
-            if text and kinds and kinds[0] in ("title", "ctrTitle"):
-                text = one_line(text)
-                found.mark("heading", text, 1)
-            found.add(text)
+        shapes = archive.xml(path).xpath("//*[local-name()='txBody']")
+        titles = [one for one in shapes if one.xpath(_IS_TITLE) and _paragraphs(one)]
+        title = one_line(" ".join(map(_paragraphs, titles)))
+        # What stands on a slide without a title is not below that of an earlier one.
+        found.mark("heading", title or f"Slide {number}", 1)
+        found.add(title)
+        for shape in shapes:
+            if shape not in titles:
+                found.add(_paragraphs(shape))
         for target in _targets(archive, path).values():
             if "/notesSlides/" in target:
                 body = "//*[local-name()='sp'][.//*[local-name()='ph'][@type='body']]"
@@ -147,9 +151,7 @@ def read_epub(content: bytes) -> Parsed:
             raise SourceError("encrypted (digital rights management); a copy without it is needed")
     found = OutlinedText()
     for chapter in chapters:
-        content = book.read(chapter)
-        page, _ = decoded(content, charset_of(content), "replace")
-        root = tree_of(page.encode(errors="replace"))
+        root = tree_of(page_text(book.read(chapter)).encode(errors="replace"))
         if root is not None:
             BlockWriter(found).write(root)
     given = {

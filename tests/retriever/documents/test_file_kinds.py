@@ -13,8 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retriever import ConfigError, CorpusReader, SourceError
-from retriever.documents.decoding import encoding_of
-from retriever.documents.kinds.plain import markdown_headings
+from retriever.documents.decoding import encoding_of, page_text
+from retriever.documents.kinds.html import read_html
+from retriever.documents.kinds.mail import read_mail
+from retriever.documents.kinds.pdf import _placed
+from retriever.documents.kinds.plain import markdown_headings, read_markdown
 from retriever.documents.outline import Mark
 from retriever.documents.sources import TextForm
 from tests.retriever.documents import file_samples as samples
@@ -28,7 +31,7 @@ DAY = "2024-03-01"
 LETTER = {
     "from": "Ada Löwe <ada@example.org>",
     "to": "bob@example.org",
-    "date": f"{DAY}T10:00:00+01:00",
+    "date": f"{DAY}T09:00:00",
     "message_id": "<1@example.org>",
     "attachments": ["bee.bin"],
 }
@@ -409,7 +412,6 @@ def test_headings_are_those_of_commonmark(lines):
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("a.md", "---\na: &a [x, x]\nb: &b [*a, *a]\n---\ntext"),
         ("a.md", "---\n" + "[" * 10_000 + "\n---\ntext"),
         ("a.md", "---\nnot: closed\n" + "x: y\n" * 100_000),
         ("a.md", "#" * 1_000_000 + "\n" + "a\n-" * 100_000),
@@ -424,3 +426,79 @@ def test_a_hostile_text_is_read_in_little_time(tmp_path, name, content):
     assert document.text.strip()
     assert document.metadata == {}
     assert time.monotonic() - started < 20
+    bomb = "---\na: &a [x, x]\nb: &b [*a, *a]\n---\ntext"
+    assert read_markdown(bomb).metadata == {"a": "&a [x, x]", "b": "&b [*a, *a]"}
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "text"),
+    [
+        ("iso-8859-1", "cp1252", "It’s 5 €"),
+        ("us-ascii", "utf-8", "Grüße"),
+        ("gb2312", "gbk", "朱镕基"),
+        ("x-sjis", "cp932", "①髙㈱"),
+        ("euc-kr", "cp949", "똠방각하"),
+        *((name, "utf-8", "Grüße") for name in ("utf8mb4", "hex", "undefined", "utf-16", "ascii")),
+        ("utf-8", "cp1252", "Grüße an alle"),
+    ],
+)
+def test_pages_and_mails_are_read_in_the_encoding_that_browsers_take_by_its_name(name, codec, text):
+    page = f'<meta charset="{name}"><p>{text}'
+    assert page_text(page.encode(codec)) == page
+    letter = f"From: a\nContent-Type: text/plain; charset={name}\n\n{text}"
+    assert read_mail(letter.encode(codec)).text == text
+
+
+def test_a_mail_has_the_text_of_all_parts_that_are_no_attachments():
+    def part(kind, text, more=""):
+        return f"Content-Type: {kind}\n{more}\n{text}\n"
+
+    def parts(kind, *inner):
+        lines = "".join(f"--{kind}\n{one}" for one in inner)
+        return part(f"multipart/{kind}; boundary={kind}", f"{lines}--{kind}--")
+
+    hidden = part("text/plain", "hidden", "Content-Disposition: attachment\n")
+    page, image = part("text/html", "<p>zebra"), part("image/png", "x")
+    first = parts("alternative", parts("related", page, image), part("text/plain", " "))
+    letter = parts("mixed", first, image, part("text/plain", "giraffe"), hidden)
+    assert read_mail(b"From: a\n" + letter.encode()).text == "zebra\n\ngiraffe"
+
+
+def test_dates_of_files_are_in_the_order_of_time():
+    moment = "2024-03-02 10:00:00 +0200"
+    assert read_markdown(f"---\ndate: {moment}\n---\nx").metadata == {"date": "2024-03-02T08:00:00"}
+    pages = {"2024-03-02T10:00+02:00": {"date": "2024-03-02T08:00:00"}, "March 5, 2019": {}}
+    for date, expected in pages.items():
+        page = f'<meta name="date" content="{date}"><p>{HONEY}'
+        assert read_html(page.encode()).metadata == expected
+    mail = b"Date: Fri, 01 Mar 2024 23:30:00 -0800\n\nx"
+    assert read_mail(mail).metadata == {"date": "2024-03-02T07:30:00"}
+
+
+def test_a_page_keeps_its_headings_and_items():
+    page = f"<title>Wiki</title><h1>Printer</h1><p>{HONEY * 20}<h2>Toner</h2><p>{HONEY * 20}"
+    found = read_html(f"{page}<ul><li>TN-2410<li>TK-1150</ul>".encode())
+    assert found.text.endswith(f"\n\nToner\n\n{HONEY * 20}\nTN-2410\nTK-1150")
+    assert [found.title, *(mark.label for mark in found.outline)] == ["Printer", "Toner"]
+
+
+def test_bookmarks_stand_before_their_sections_in_their_order():
+    page = "of What is\n10.3 What is\nDebian?\nDebian\nWhat is Debian?\nNext"
+    marks = _placed(page, [("What is Debian?", 1), ("Nowhere", 2), ("Next", 1)])
+    assert [page[mark.offset :].split(maxsplit=1)[0] for mark in marks] == ["10.3", "10.3", "Next"]
+
+
+@pytest.mark.parametrize(
+    ("text", "title", "headings"),
+    [
+        ("Title\n=====\nx\n\nSub\n---\ny", "Title", ["Sub"]),
+        ("# I\n```pip install x```\n## Usage\ny", "I", ["Usage"]),
+        ("<!--\n# no\n-->\n## L\ny", None, ["L"]),
+        ("---\ntitle: Foo: Bar\ntags: [a]\n---\n\n# Real\nx", "Foo: Bar", ["Real"]),
+        ("---\nbad: !!bool zz\ntitle: T\n---\n# Real\nx", "T", ["Real"]),
+    ],
+)
+def test_headings_of_markdown(text, title, headings):
+    found = read_markdown(text)
+    labels = [mark.label for mark in found.outline if mark.kind == "heading"]
+    assert (found.title, labels) == (title, headings)
