@@ -86,7 +86,10 @@ def _is_western(head: bytes) -> bool:
 def page_text(content: bytes, name: str | None = None) -> str:
     """The text of a page in the encoding of a name, else in the one that it says it has itself."""
     said = _CHARSET.search(content[:4096])
-    return text_of(content, name or (said[1].decode() if said is not None else None))
+    # A page in UTF-16 could not say so in ASCII.
+    if name is None and said is not None and not said[1].lower().startswith(b"utf-16"):
+        name = said[1].decode()
+    return text_of(content, name)
 
 
 def text_of(content: bytes, name: str | None) -> str:
@@ -95,8 +98,7 @@ def text_of(content: bytes, name: str | None) -> str:
     with suppress(LookupError, ValueError):
         "".encode(name)
         found = codecs.lookup(name).name
-        # A page in UTF-16 could not say so in ASCII.
-        encoding = None if found.startswith("utf-16") else _WIDER.get(found, found)
+        encoding = _WIDER.get(found, found)
     for one in (encoding, None):
         with suppress(UnicodeDecodeError):
             return decoded(content, one)[0]
