@@ -104,7 +104,8 @@ def _side(name: str, what: str) -> Decorator:
         type=IndexLocation(),
         metavar="RUN|INDEX",
         shell_complete=complete_path,
-        help=f"{what}: a TREC run, or an index, which is searched for --queries.",
+        help=f"{what}: a TREC run, or an index, which is searched for --queries; without -k for as "
+        "many hits as a run on the other side has.",
         section="Input",
     )
 
@@ -161,6 +162,7 @@ def gate_command(
             replace(asked, measures=measures, resampling=resampling),
             queries=query_texts(queries),
             search=ranking.settings(),
+            match_depth=not is_given("k"),
             command=command_line(),
         )
     shown.write(result)

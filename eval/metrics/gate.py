@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 from xml.sax.saxutils import escape, quoteattr
 
 from eval.metrics.comparison import Comparison, Qrels, Run, compare, percent, shortened
 from eval.metrics.significance import detectable_drop, holm, noninferiority_test
-from eval.metrics.trec import read_qrels
+from eval.metrics.trec import read_qrels, read_run
 from eval.reports import Report, ReportedResult, Section, Table, environment, markdown_lines
 from eval.settings import GateSettings
 from retriever.errors import BadInputError
@@ -61,7 +61,10 @@ class GatedMeasure:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GateResult(ReportedResult):
-    """The verdict on a candidate; `sides` are names of the rankings, `queries` texts by id."""
+    """The verdict on a candidate; `sides` are names of the rankings, `queries` texts by id.
+
+    `longest` is the number of hits in the longest list of each side that is a run.
+    """
 
     sides: Mapping[str, str]
     comparison: Comparison
@@ -69,6 +72,7 @@ class GateResult(ReportedResult):
     settings: GateSettings
     queries: Mapping[str, str]
     command: str = ""
+    longest: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def verdict(self) -> Verdict:
@@ -142,6 +146,13 @@ class GateResult(ReportedResult):
         for side, missing in self.comparison.missing.items():
             if missing:
                 yield f"{side}: {missing:,} of the questions are missing and count as zero"
+        for side, longest in self.longest.items():
+            deeper = [one for one in self.measures if int(one.partition("@")[2] or 0) > longest]
+            if deeper:
+                yield (
+                    f"{side}: its lists end at hit {longest:,}, before the cutoff of "
+                    f"{', '.join(deeper)}; if they were cut, write the run with a greater -k"
+                )
         if self.verdict == "too few questions":
             least = math.ceil(math.log(level) / math.log1p(-min(self.settings.margin, 99) / 100))
             yield (
@@ -190,6 +201,7 @@ def gate(
     *,
     queries: Mapping[str, str] | None = None,
     search: SearchSettings | None = None,
+    match_depth: bool = False,
     command: str = "",
 ) -> GateResult:
     """Whether a candidate ranks no worse than a baseline, by a margin.
@@ -201,7 +213,9 @@ def gate(
             out, and one that is missing from a run counts as zero.
         settings: margin, measures and tests.
         queries: id to text, to search indexes for and to show.
-        search: how indexes are searched; None for 100 hits with their defaults.
+        search: how indexes are searched; None for their defaults and `match_depth`.
+        match_depth: search for as many hits as the longest list has if one side is a run, else 100,
+            instead of `search.k`.
         command: reproduces the result, for the report.
 
     Raises:
@@ -213,11 +227,24 @@ def gate(
     settings, queries = settings or GateSettings(), queries or {}
     judged = qrels if isinstance(qrels, Mapping) else read_qrels(qrels)
     given = dict(zip(_SIDES, (baseline, candidate), strict=True))
-    runs: dict[str, Run | str | os.PathLike[str]] = {
-        side: _searched(one, judged, queries, search) if isinstance(one, Index) else one
+    runs: dict[str, Run] = {
+        side: one if isinstance(one, Mapping) else read_run(one)
         for side, one in given.items()
+        if not isinstance(one, Index)
     }
-    found = compare(runs, judged, settings.measures, **asdict(settings.resampling))
+    longest = {side: max(map(len, run.values()), default=0) for side, run in runs.items()}
+    if search is None or match_depth:
+        hits = max(1, *longest.values()) if longest else _HITS
+        search = replace(search or SearchSettings(), k=hits)
+    for side, one in given.items():
+        if isinstance(one, Index):
+            runs[side] = _searched(one, judged, queries, search)
+    found = compare(
+        {side: runs[side] for side in _SIDES},
+        judged,
+        settings.measures,
+        **asdict(settings.resampling),
+    )
     sides = {side: _name(one) for side, one in given.items()}
     for side, name in sides.items():
         if found.missing[side] == len(found.queries):
@@ -225,7 +252,8 @@ def gate(
                 f"{name}: expected hits for the judged questions, such as {found.queries[0]!r}, "
                 "found none; check that it names questions as the judgments do"
             )
-    return GateResult(sides, found, gated_measures(found, settings), settings, queries, command)
+    gated = gated_measures(found, settings)
+    return GateResult(sides, found, gated, settings, queries, command, longest)
 
 
 def gated_measures(found: Comparison, settings: GateSettings) -> dict[str, GatedMeasure]:
@@ -259,7 +287,7 @@ def gated_measures(found: Comparison, settings: GateSettings) -> dict[str, Gated
 
 
 def _searched(
-    index: Index, judged: Qrels, queries: Mapping[str, str], search: SearchSettings | None
+    index: Index, judged: Qrels, queries: Mapping[str, str], search: SearchSettings
 ) -> dict[str, dict[str, float]]:
     """The run of an index for the judged queries with a relevant document."""
     asked = [one for one, grades in judged.items() if any(g >= 1 for g in grades.values())]
@@ -269,7 +297,7 @@ def _searched(
             f"{index.store} for, found none of {len(unknown):,}, such as {unknown[0]!r}; give them "
             "with --queries"
         )
-    hits = index.search_many([queries[one] for one in asked], search or SearchSettings(k=_HITS))
+    hits = index.search_many([queries[one] for one in asked], search)
     return {
         query: {hit.id: hit.score for hit in found}
         for query, found in zip(asked, hits, strict=True)

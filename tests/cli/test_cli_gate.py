@@ -55,6 +55,12 @@ def test_an_index_is_searched_for_the_judged_questions(
     assert (done.code, told["candidate"]) == (0, "index")
     assert told["measures"]["nDCG@10"]["candidate"] == 1.0
     assert told["measures"]["nDCG@10"]["lost"] == []
+    # A run that was cut is compared with lists that are as short.
+    assert retriever(*search, "-k", "1", "--run", "main.run").code == 0
+    (tmp_path / "qrels").write_text("".join(f"{a} 0 {b} 1\n" for a in WORDS for b in WORDS))
+    done = retriever(*asked, "--queries", queries, "--mode", "bm25", "--margin", "60")
+    assert done.out.count(" +0.00 ") == 2
+    assert "baseline: its lists end at hit 1, before the cutoff of nDCG@10, R@100" in done.out
     refused(retriever(*asked), "expected the texts of 4 judged questions", "--queries")
     (tmp_path / "few.tsv").write_text("id\ttext\napple\tapple\n")
     refused(retriever(*asked, "--queries", "few.tsv"), "none of 3, such as 'birch'")
