@@ -72,7 +72,7 @@ def tune(
         ConfigError: the measure is unknown, or settings contradict each other.
         SourceError: a file cannot be read.
         BadInputError: there are fewer than 20 questions with a relevant document in the corpus, or
-            the defaults alone exceed the budget.
+            the defaults alone exceed the budget, or nothing is within the limits.
         What `Encoder.load` and `load_reranker` raise.
     """
     start = time.monotonic()
@@ -282,7 +282,7 @@ def _tested(search: Search, read: _Data, measure: str) -> TuneResult:
     simple, remarks = [], list(read.remarks)
     for chooser, best in zip(search.choosers, search.found, strict=True):
         try:
-            simple.append(simplest(full, best, defaults, chooser.training, settings))
+            simple.append(simplest(search, best, chooser.training))
         except OutOfTimeError:
             simple.append(best)
             search.ended = True
@@ -308,6 +308,9 @@ def _tested(search: Search, read: _Data, measure: str) -> TuneResult:
         )
     # What is left describes the choice, and takes no search.
     full.deadline = math.inf
+    search.check_limits()
+    if not search.fits(defaults):
+        remarks.append("the defaults are above the limits; the best settings within may be worse")
     best, least = search.found[-1], simple[-1]
     training = search.choosers[-1].training
     shown = sorted(search.tried.values(), key=lambda one: one.quality, reverse=True)

@@ -25,7 +25,7 @@ from eval.tuning.evaluation import Evaluator, OutOfTimeError, Part
 from eval.tuning.pipeline import KNOBS, RANKING, Knob, Pipeline, turned_knobs
 from eval.tuning.result import Tried
 from retriever.encoders.settings import parse_encoder
-from retriever.errors import ConfigError
+from retriever.errors import BadInputError, ConfigError
 
 # Documents and questions of the part on which dear values are tried first.
 SMALL_DOCUMENTS, SMALL_QUESTIONS = 1_000, 300
@@ -80,6 +80,13 @@ class Search:
         # Knobs turned in all rounds, and what was found before the round.
         self._turned = 0
         self._before: list[Pipeline] = []
+        limits = (
+            ("max-size", self.settings.max_size, self.full.megabytes),
+            ("max-latency", self.settings.max_latency, self.full.milliseconds),
+        )
+        self._limits = [(name, one, of) for name, one, of in limits if one is not None]
+        # Of all pipelines that were measured.
+        self._least: dict[str, float] = {}
 
     def run(self) -> None:
         """Search until no knob helps any chooser, or the budget ends; again to go on after it."""
@@ -138,36 +145,41 @@ class Search:
         assert small is not None
         part = training[small.collection.rows]
         least = small.table(self.found[number], part)[:, part].mean(axis=1).max()
+        fitting = self.fits(self.found[number])
         gains: list[tuple[float, int, Pipeline]] = []
-        for one in filter(self.fits, options):
+        for one in filter(self._fits_ranked, options):
             gain = float(small.table(one, part)[:, part].mean(axis=1).max() - least)
-            if gain > 0:
+            if gain > 0 or not fitting:
                 gains.append((-gain, len(gains), one))
         return [one for _, _, one in sorted(gains)[: max(1, len(options) // 3)]]
 
     def _consider(self, number: int, options: Sequence[Pipeline], *, strict: bool = False) -> None:
         """Let a chooser take the best of some pipelines, with the best ranking of each.
 
-        A strict choice needs a significant rise.
+        A strict choice needs a significant rise. Where what it has is above a limit, it takes the
+        best that is not.
         """
         training = self.choosers[number].training
         rerank = self.found[number].rerank
         current = self.found[number].put(rerank=None)
-        best, best_values = current, self.full.values(current, training)[training]
-        least = best_values
-        for option in options:
-            if not self.fits(option):
-                continue
+        best, least = current, self.full.values(current, training)[training]
+        fitting = self.fits(self.found[number])
+        highest = float(least.mean()) if fitting else -math.inf
+        for option in filter(self._fits_ranked, options):
             table = self.full.table(option, training)[:, training]
-            place = int(table.mean(axis=1).argmax())
+            means = table.mean(axis=1)
             assert RANKING.values is not None
-            ranked = RANKING.turned(option, RANKING.values[place]).put(rerank=None)
+            for place in np.argsort(-means, kind="stable").tolist():
+                ranked = RANKING.turned(option, RANKING.values[place]).put(rerank=None)
+                if self.fits(ranked.put(rerank=rerank)):
+                    break
+            else:
+                continue
+            mean = float(means[place])
             if number == len(self.choosers) - 1:
-                self.tried[ranked] = self.tried_one(ranked, float(table[place].mean()))
-            if table[place].mean() > best_values.mean() and self._rises(
-                table[place] - least, strict=strict
-            ):
-                best, best_values = ranked, table[place]
+                self.tried[ranked] = self.tried_one(ranked, mean)
+            if mean > highest and (not fitting or self._rises(table[place] - least, strict=strict)):
+                best, highest = ranked, mean
         self.found[number] = best.put(rerank=rerank)
 
     def _consider_reranker(self, number: int) -> None:
@@ -198,15 +210,34 @@ class Search:
 
     def fits(self, pipeline: Pipeline) -> bool:
         """Whether a pipeline can be made, within the limits of size and latency."""
-        size, latency = self.settings.max_size, self.settings.max_latency
         try:
             self.full.spec(pipeline)
         except ConfigError:
             # Such as a longer window than the model reads.
             return False
-        if size is not None and self.full.megabytes(pipeline) > size:
-            return False
-        return latency is None or self.full.milliseconds(pipeline) <= latency
+        for name, limit, measure in self._limits:
+            found = measure(pipeline)
+            self._least[name] = min(found, self._least.get(name, found))
+            if found > limit:
+                return False
+        return True
+
+    def _fits_ranked(self, pipeline: Pipeline) -> bool:
+        """Whether it fits in one of the modes."""
+        modes = ("hybrid", "bm25", "dense")
+        return any(self.fits(pipeline.put(**{"search.mode": mode})) for mode in modes)
+
+    def check_limits(self) -> None:
+        """Raise BadInputError if a chooser has come to nothing that fits."""
+        if not all(map(self.fits, self.found)):
+            limits = " and ".join(
+                f"{name} {limit:g} (the least found is {self._least[name]:.3g})"
+                for name, limit, _ in self._limits
+                if name in self._least
+            )
+            raise BadInputError(
+                f"expected settings within {limits}, found none; name a greater limit"
+            )
 
     def _draw(self) -> None:
         """Random search (Bergstra and Bengio 2012): every knob has a random value each time."""
@@ -236,7 +267,7 @@ class Search:
                 new, known = (
                     self.full.values(one, part)[part].mean() for one in (drawn, self.found[number])
                 )
-                if new > known:
+                if new > known or not self.fits(self.found[number]):
                     self.found[number] = drawn
 
 
@@ -247,22 +278,25 @@ def is_no_worse(differences: Floats, margin: float, resampling: Resampling) -> b
     return bool(moved.mean() > 0 and p / 2 < 0.05)
 
 
-def simplest(
-    evaluator: Evaluator, best: Pipeline, defaults: Pipeline, part: Part, settings: TuneSettings
-) -> Pipeline:
+def simplest(search: Search, best: Pipeline, part: Part) -> Pipeline:
     """The pipeline with the fewest knobs turned that is no worse than the best on a part.
 
     Knobs are set back one after the other, each time the one that costs least, as long as the
-    result is no worse by the margin.
+    result is no worse by the margin, and within the limits.
     """
+    evaluator, defaults, settings = search.full, search.defaults, search.settings
     values = evaluator.values(best, part)[part]
     found, margin = best, settings.margin / 100
     while turned := turned_knobs(found, defaults):
         options: list[tuple[float, int, Pipeline]] = []
         for knob in turned:
             option = set_back(knob, found, defaults)
+            if not search.fits(option):
+                continue
             mean = float(evaluator.values(option, part)[part].mean())
             options.append((mean, -len(options), option))
+        if not options:
+            return found
         _, _, option = max(options)
         differences = evaluator.values(option, part)[part] - values
         if not is_no_worse(differences, margin, settings.resampling):

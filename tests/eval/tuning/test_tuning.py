@@ -13,7 +13,7 @@ from eval.progress import silent
 from eval.settings import Loading, Resampling
 from eval.tuning import evaluation
 from eval.tuning.evaluation import Collection, Evaluator
-from eval.tuning.pipeline import KNOBS
+from eval.tuning.pipeline import KNOBS, RANKING
 from eval.tuning.result import needed_questions
 from eval.tuning.search import Search, divided, is_no_worse
 from retriever import Index, load_reranker
@@ -199,8 +199,24 @@ def test_random_settings_are_drawn_until_the_budget_ends(form, tiny_models, tmp_
     assert result.evaluated > 1
     assert "budget of 5 minutes ended" in " ".join(result.remarks)
     # Nothing fits: the draws end all the same.
-    tight = tune(files[0], replace(settings, max_size=1e-6))
-    assert tight.best == tight.defaults
+    with pytest.raises(BadInputError, match=r"max-size 1e-06 \(the least found is 0\.0"):
+        tune(files[0], replace(settings, max_size=1e-6))
+
+
+@pytest.mark.parametrize("strategy", ["guided", "random"])
+def test_defaults_above_a_limit_give_way_to_what_is_within(strategy, model, tmp_path, monkeypatch):
+    modes = {"bm25": 1.0, "dense": 8.0, "hybrid": 9.0}
+    monkeypatch.setattr(Evaluator, "milliseconds", lambda self, one: modes[one.search.mode])
+    monkeypatch.setattr("eval.tuning.search.KNOBS", [RANKING])
+    monkeypatch.setattr(evaluation.time, "monotonic", count(time.monotonic(), 1.0).__next__)
+    files = write_files(tmp_path, *made(30, 24))
+    settings = TuneSettings((model,), None, *files[1:], folds=2, minutes=3.0, resampling=QUICK)
+    found = tune(files[0], replace(settings, max_latency=2.0, strategy=strategy))
+    assert found.defaults.search.mode == "hybrid"
+    assert found.best.search.mode == found.simple.search.mode == "bm25"
+    assert "the defaults are above the limits" in " ".join(found.remarks)
+    with pytest.raises(BadInputError, match=r"max-latency 0.5 \(the least found is 1\)"):
+        tune(files[0], replace(settings, max_latency=0.5, strategy=strategy))
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
