@@ -116,13 +116,10 @@ def tune_command(
     if data == "layers" and not Path(data).exists():
         raise click.UsageError("No such command 'layers'; did you mean `eval layers`?")
     from eval import tune
-    from retriever.errors import ConfigError
+    from retriever.files import check_output
 
-    if shown.report is not None and shown.report.exists() and any(shown.report.iterdir()):
-        raise ConfigError(
-            f"{shown.report}: expected a new name or an empty folder, found files in it; change "
-            "--output"
-        )
+    if shown.report is not None:
+        check_output(shown.report, "that of an earlier `tune`", _not_of_tune)
     wanted = replace(
         asked,
         encoders=encoders,
@@ -143,6 +140,11 @@ def tune_command(
             command=command_line(),
         )
     shown.write(result)
+
+
+def _not_of_tune(names: set[str]) -> str | None:
+    own = "report.json report.md report.tex tuned.toml simplest.toml values.csv figures query-map"
+    return min(names - set(own.split()), default=None if "tuned.toml" in names else min(names))
 
 
 @click.command("calibrate", cls=Command)

@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eval.datasets.question_forms import read_question_set, splits_of
+from eval.datasets.question_forms import FORMS, read_question_set, splits_of
 from eval.datasets.question_set import Question, QuestionSet
 from eval.metrics.measures import canonical_measures
 from eval.metrics.trec import read_qrels
 from eval.progress import Notify, Progress, ignore, silent
 from eval.qa.pools import Floats
-from eval.settings import TuneSettings
+from eval.settings import QuestionSettings, TuneSettings
 from eval.tuning.evaluation import Collection, Evaluator, OutOfTimeError
 from eval.tuning.pipeline import KNOBS, Knob, Pipeline, turned_knobs
 from eval.tuning.result import SavedMap, TuneResult
@@ -148,6 +148,9 @@ def _read(path: Path, settings: TuneSettings, progress: Progress, notify: Notify
         try:
             splits = splits_of(path)
         except SourceError:
+            # A folder of documents may have one file that is called as in a form.
+            if any(len(one.needs) - len(one.missing(path)) > 1 for one in FORMS.values()):
+                raise
             splits = ()
         if splits:
             return _question_set(path, splits, settings)
@@ -195,8 +198,10 @@ def _folded(
 
 
 def _question_set(path: Path, splits: Sequence[str], settings: TuneSettings) -> _Data:
-    data = settings.data
-    chosen = [one for one in (data.train_split, data.dev_split) if one in splits]
+    data, usual = settings.data, QuestionSettings()
+    named = {data.train_split: usual.train_split, data.dev_split: usual.dev_split}
+    # Only the usual names may be absent.
+    chosen = [one for one, default in named.items() if one in splits or one != default]
     tested = [one for one in splits if one not in chosen and not one.startswith("train")]
     sets = {
         split: read_question_set(path, split, form=data.form, variant=data.variant)

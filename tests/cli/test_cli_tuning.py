@@ -34,10 +34,11 @@ def test_settings_are_chosen_written_and_used(data, retriever, tiny_models):
     assert info["long_texts"]["context"] == tuned.passages.context
     assert info["long_texts"]["overlap"] == tuned.passages.overlap
     assert retriever("query", "w1 w2", "--config", "out/tuned.toml", "--json").code == 0
-    refused(
-        retriever("tune", corpus, "--queries", queries, "--qrels", qrels, "-o", "out"),
-        "out: expected a new name or an empty folder",
-    )
+    # The same command again replaces what it wrote, and nothing else.
+    asked = ("tune", corpus, "--queries", queries, "--qrels", "no", "-o", "out")
+    refused(retriever(*asked), "no: no such file")
+    Path("out/notes.md").touch()
+    refused(retriever(*asked), "out: expected a new name, an empty folder", "found notes.md in it")
 
 
 def test_options_win_over_a_file_of_settings(retriever, write_jsonl, fake_encoder):

@@ -10,7 +10,7 @@ import pytest
 from eval import Pipeline, QuestionSet, TuneSettings, evaluate, tune
 from eval.datasets.question_set import Question
 from eval.progress import silent
-from eval.settings import Loading, Resampling
+from eval.settings import Loading, QuestionSettings, Resampling
 from eval.tuning import evaluation
 from eval.tuning.evaluation import Collection, Evaluator
 from eval.tuning.pipeline import KNOBS, RANKING
@@ -19,7 +19,7 @@ from eval.tuning.search import Search, divided, is_no_worse
 from retriever import Index, load_reranker
 from retriever.documents import Document
 from retriever.encoders.settings import parse_encoder
-from retriever.errors import BadInputError, ConfigError
+from retriever.errors import BadInputError, ConfigError, SourceError
 from retriever.search.fusion import FusionSettings
 
 QUICK = Resampling(200, 0)
@@ -291,6 +291,23 @@ def test_too_few_questions_are_refused(count, relevant, expected, tmp_path, mode
         tune(files[0], replace(settings, qrels=None))
     with pytest.raises(ConfigError, match="unknown measure"):
         tune(files[0], replace(settings, measure="nDGC"))
+
+
+def test_an_incomplete_question_set_and_an_unknown_split_are_refused(tmp_path):
+    corpus, asked = made(30, 24)
+    files = write_files(tmp_path, corpus, asked)
+    (tmp_path / "notes.md").write_text("words")
+    files[1].rename(tmp_path / "queries.test.jsonl")
+    with pytest.raises(SourceError, match=r"found only some: .*no qrels\.\*\.tsv"):
+        tune(tmp_path)
+    files[2].rename(tmp_path / "qrels.test.tsv")
+    with pytest.raises(SourceError, match=r"one of the splits test .* found 'other'"):
+        tune(tmp_path, TuneSettings(data=QuestionSettings(train_split="other")))
+    # One name of a form is no question set.
+    for file in ("queries.test.jsonl", "qrels.test.tsv"):
+        (tmp_path / file).unlink()
+    with pytest.raises(BadInputError, match="at least 20"):
+        tune(tmp_path)
 
 
 def test_no_worse_and_needed_questions_follow_the_t_test():
