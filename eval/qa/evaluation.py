@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -23,6 +23,7 @@ from eval.qa.pools import (
     Floats,
     best_weight,
     pair_rows,
+    relevant_ids,
 )
 from eval.qa.rerankers import HeadTrainer, fine_tune, fit_heads, head_scores
 from eval.qa.resources import (
@@ -89,7 +90,8 @@ def rank_systems(
             the index holds other documents.
         SourceError: a split or a run cannot be read.
         ModelError: an encoder or a saved reranker cannot be loaded.
-        BadInputError: there is nothing to rank, to train on or to choose on.
+        BadInputError: there is nothing to rank, to train on or to choose on, or the corpus has no
+            relevant document.
         MissingExtraError: a system needs a package that is not installed.
     """
     settings = settings or QASettings()
@@ -108,12 +110,33 @@ def rank_systems(
             # Before anything is computed that a wrong name would lose.
             find_model(system.encoder or settings.cross.model, download=settings.loading.download)
     with open_resources(questions, settings, progress, notify) as resources:
+        _check_judgments(resources)
         asked = [replace(one, encoder=resources.form(one.encoder)) for one in asked]
         resources.share(one.encoder for one in asked if one.kind in _EMBEDDED)
         found = [_rank(system, resources) for system in asked]
-        split, cuts = resources.questions, tuple(resources.cuts)
+        split, remarks = resources.questions, tuple(resources.remarks)
     usual = ANSWER_MEASURES if split.answers_in_text else MEASURES
-    return QAResult.of(split, found, measures or usual, settings, command, cuts)
+    return QAResult.of(split, found, measures or usual, settings, command, remarks)
+
+
+def _check_judgments(resources: Resources) -> None:
+    """Refuse judgments of documents that the set lacks, if all are; else note how many."""
+    questions = resources.questions
+    known: Container[str] = questions.passages
+    if resources.corpus is not None:
+        known = resources.corpus.index
+    judged = [id_ for one in questions.questions for id_ in relevant_ids(one)]
+    lacking = [id_ for id_ in judged if id_ not in known]
+    if lacking and len(lacking) == len(judged):
+        raise BadInputError(
+            f"{questions.name} {questions.split}: expected relevant documents that are in the "
+            f"corpus, found none, such as {lacking[0]!r}; check that both have the same ids"
+        )
+    if lacking:
+        resources.remarks.append(
+            f"{len(lacking):,} of {len(judged):,} relevant judgments are of documents that the "
+            f"corpus lacks, such as {lacking[0]!r}"
+        )
 
 
 def _rank(system: System, resources: Resources) -> SystemResult:

@@ -257,8 +257,8 @@ class Resources:
     progress: Progress
     notify: Notify
     query_map: QueryMap | None = None
-    # A line on each model that did not read the end of texts of the split to rank.
-    cuts: list[str] = field(default_factory=list)
+    # Lines on the split to rank, such as on models that did not read the end of its texts.
+    remarks: list[str] = field(default_factory=list)
     _together: tuple[str, ...] = ()
     _encoders: dict[str, Encoder] = field(default_factory=dict)
     _indexes: list[tuple[Mapping[str, str], PoolBM25]] = field(default_factory=list)
@@ -433,7 +433,7 @@ class Resources:
         )
         self.notify(f"warning: {line}")
         if questions.split == self.split:
-            self.cuts.append(line)
+            self.remarks.append(line)
 
     @cached_property
     def rank_bm25(self) -> RankBM25:

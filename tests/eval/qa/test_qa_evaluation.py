@@ -146,6 +146,19 @@ class TestPools:
         assert "\n" not in str(caught.value)
 
 
+def test_judgments_of_documents_that_the_corpus_lacks_are_counted(tmp_path):
+    whole = without_pools(made_set(), tmp_path / "corpus.jsonl")
+    data = QuestionSettings(index=tmp_path / "index")
+    said = "1 of 12 relevant judgments are of documents that the corpus lacks"
+    for one, settings in ((made_set(), QASettings()), (whole, QASettings(data=data))):
+        first, *rest = one.questions
+        some = (replace(first, grades={"d-": 1}), *rest)
+        assert said not in rank_systems(one, "bm25", settings).text()
+        assert said in rank_systems(replace(one, questions=some), "bm25", settings).text()
+        with pytest.raises(BadInputError, match="in the corpus, found none, such as 'd"):
+            rank_systems(replace(one, questions=some[:1]), "bm25", settings)
+
+
 def test_a_saved_head_ranks_as_it_did_with_its_encoder_alone(tmp_path, fake_encoder, monkeypatch):
     address = "http://127.0.0.1:9/v1"
     behind = EncoderSettings(model=f"{address}#m", max_length=32)
