@@ -169,12 +169,14 @@ def warn_metadata(reader: CorpusReader) -> None:
 
 def warn_reader(reader: CorpusReader) -> None:
     """Report which ids the reader made, and which records it merged or skipped."""
+    from retriever.documents.decoding import REMEDY
+
     if reader.generated_ids is not None:
         say(f"note: {reader.generated_ids}")
     for encoding, count in reader.recoded.items():
         say(
             f"note: {counted(count.records, 'file')} read as {encoding}, not UTF-8, the first "
-            f"{count.first}; --encoding gives another"
+            f"{count.first}; if that is wrong, {REMEDY}"
         )
     if reader.empty:
         more = reader.empty - len(reader.empty_at)

@@ -27,6 +27,8 @@ _WIDER = {
     "iso8859-1": WESTERN,
     "shift_jis": "cp932",
 }
+# Queries, judgments and data sets have no option.
+REMEDY = "convert it to UTF-8, or give its --encoding if the command has that option"
 _LETTERS = rb"\xc0-\xd6\xd8-\xf6\xf8-\xff\x8a\x8c\x8e\x9a\x9c\x9e\x9f"
 _LETTER = re.compile(rb"[%s]" % _LETTERS)
 _CHARSET = re.compile(
@@ -52,7 +54,7 @@ def check_encoding(name: str | None) -> None:
 
 def not_in(encoding: str, error: UnicodeError) -> str:
     """What is wrong with bytes that are not in the encoding that they should be in."""
-    return f"not {encoding}: {error}; give another --encoding"
+    return f"not {encoding}: {error}; {REMEDY}"
 
 
 def encoding_of(head: bytes) -> str | None:

@@ -26,7 +26,7 @@ from retriever.documents import (
     Fields,
     content_id,
 )
-from retriever.documents.decoding import WESTERN, check_encoding, encoding_of, not_in
+from retriever.documents.decoding import REMEDY, WESTERN, check_encoding, encoding_of, not_in
 from retriever.errors import ConfigError, SourceError, StorageError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 Format = Literal["jsonl", "csv", "tsv", "parquet", "lines", "sqlite"]
 
-NUL_FAULT = "holds a NUL byte; expected text (--encoding utf-16-le if it is that)"
+NUL_FAULT = f"holds a NUL byte; expected text (it may be utf-16-le; {REMEDY})"
 # Bytes of the longest line, row or file of a folder: a small compressed file can hold any length.
 LONGEST = 1 << 26
 TOO_LONG = f"longer than {LONGEST >> 20} MiB; split it into several documents"
@@ -323,10 +323,7 @@ def _detect_text(line: str, name: str, fields: Fields) -> Format:
 def decode_fault(error: UnicodeDecodeError) -> str:
     """What is wrong with bytes that are not UTF-8."""
     byte = error.object[error.start]
-    return (
-        f"invalid UTF-8: byte 0x{byte:02x} ({error.reason}); convert the file to UTF-8, or "
-        "give the --encoding of documents"
-    )
+    return f"invalid UTF-8: byte 0x{byte:02x} ({error.reason}); {REMEDY}"
 
 
 class TextLines:

@@ -357,7 +357,7 @@ def test_texts_in_other_encodings_are_read_and_said(tmp_path):
         read(words)
     assert [one.text for one in read(words, form=TextForm("cp1251"))] == ["Привет"]
     for path in (words, tmp_path / "a.md"):
-        with pytest.raises(SourceError, match=r"not ascii: .* give another --encoding"):
+        with pytest.raises(SourceError, match=r"not ascii: .* give its --encoding"):
             read(path, form=TextForm("ascii"))
     for options in ({"encoding": "no-such"}, {"encoding": "rot13"}, {"delimiter": "||"}):
         with pytest.raises(ConfigError):
