@@ -14,7 +14,7 @@ from eval.metrics.significance import holm, mean_interval, randomization_test
 from eval.metrics.trec import read_qrels, read_run
 from eval.reports import Table, table_lines
 from eval.settings import Resampling
-from retriever.errors import ConfigError
+from retriever.errors import BadInputError, ConfigError
 from retriever.terminal import on_one_line
 
 Floats = NDArray[np.float64]
@@ -207,6 +207,11 @@ def compare(
         for query, grades in judged.items()
         if keep_without_positive or query in answered
     }
+    if judged and not counted:
+        raise BadInputError(
+            f"qrels: expected a query with a grade of at least 1, found none among {len(judged):,}; "
+            "check the grades"
+        )
     values, missing = {}, {}
     for name, given in runs.items():
         run = given if isinstance(given, Mapping) else read_run(given)

@@ -1,7 +1,7 @@
 """Runs and relevance judgments (qrels) in the text formats of TREC and BEIR.
 
 A run has lines `query Q0 document rank score tag`, qrels `query 0 document grade`; BEIR's have a
-header `query-id corpus-id score` and tabs. Files are UTF-8 and may be gzipped.
+header `query-id corpus-id score` and tabs; spaces if it has. Files are UTF-8 and may be gzipped.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ def read_qrels(path: str | os.PathLike[str]) -> dict[str, dict[str, int]]:
             that is not an integer, or a document that its query has already; names file and line.
     """
     qrels: dict[str, dict[str, int]] = {}
-    beir = False
+    beir = tabs = False
     for number, (where, line) in enumerate(numbered_lines(Path(path))):
         if number == 0 and line.split() == _BEIR_HEADER:
-            beir = True
+            beir, tabs = True, "\t" in line
             continue
         # Identifiers in BEIR's tab-separated files may hold spaces.
-        columns = line.split("\t") if beir else line.split()
+        columns = line.split("\t") if tabs else line.split()
         _check_columns(where, line, columns, "query document grade" if beir else _QRELS_COLUMNS)
         query, document, grade = columns if beir else (columns[0], *columns[2:])
         if not _INTEGER.fullmatch(grade.strip()):

@@ -50,7 +50,7 @@ def test_what_cannot_be_compared_is_refused():
     assert compare(RUNS, QRELS, ["AP"]).baseline == "good"
     with pytest.raises(ConfigError, match="expected one of the runs"):
         compare(RUNS, QRELS, ["AP"], baseline="best")
-    with pytest.raises(BadInputError, match="at least one query"):
+    with pytest.raises(BadInputError, match="a grade of at least 1, found none among 1"):
         compare(RUNS, {"3": {"a": 0}}, ["AP"])
 
 

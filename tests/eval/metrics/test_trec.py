@@ -105,8 +105,9 @@ def test_a_ranking_that_is_not_one_is_refused_and_no_file_is_left(tmp_path, rank
             b"query-id\tcorpus-id\tscore\r\nq 1\tdoc 7\t2\r\nq 1\tb\t0\r\n",
             {"q 1": {"doc 7": 2, "b": 0}},
         ),
+        (read_qrels, b"query-id corpus-id score\nq1 a 2\nq1\tb 0\n", {"q1": {"a": 2, "b": 0}}),
     ],
-    ids=["run", "TREC", "BEIR"],
+    ids=["run", "TREC", "BEIR", "BEIR with spaces"],
 )
 def test_files_are_read_gzipped_or_not(tmp_path, reader, content, expected):
     (tmp_path / "plain").write_bytes(content)
