@@ -208,10 +208,8 @@ def compare(
         if keep_without_positive or query in answered
     }
     if judged and not counted:
-        raise BadInputError(
-            f"qrels: expected a query with a grade of at least 1, found none among {len(judged):,}; "
-            "check the grades"
-        )
+        found_none = f"found none among {len(judged):,}; check the grades"
+        raise BadInputError(f"qrels: expected a query with a grade of at least 1, {found_none}")
     values, missing = {}, {}
     for name, given in runs.items():
         run = given if isinstance(given, Mapping) else read_run(given)

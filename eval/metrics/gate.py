@@ -61,9 +61,8 @@ class GatedMeasure:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GateResult(ReportedResult):
-    """The verdict on a candidate; `sides` are names of the rankings, `queries` texts by id.
-
-    `longest` is the number of hits in the longest list of each side that is a run.
+    """The verdict on a candidate; `sides` are names of the rankings, `queries` texts by id,
+    `longest` the numbers of hits in the longest list of each side that is a run.
     """
 
     sides: Mapping[str, str]
@@ -234,8 +233,7 @@ def gate(
     }
     longest = {side: max(map(len, run.values()), default=0) for side, run in runs.items()}
     if search is None or match_depth:
-        hits = max(1, *longest.values()) if longest else _HITS
-        search = replace(search or SearchSettings(), k=hits)
+        search = replace(search or SearchSettings(), k=max(longest.values(), default=_HITS) or 1)
     for side, one in given.items():
         if isinstance(one, Index):
             runs[side] = _searched(one, judged, queries, search)

@@ -122,21 +122,17 @@ def rank_systems(
 def _check_judgments(resources: Resources) -> None:
     """Refuse judgments of documents that the set lacks, if all are; else note how many."""
     questions = resources.questions
-    known: Container[str] = questions.passages
-    if resources.corpus is not None:
-        known = resources.corpus.index
+    corpus = resources.corpus
+    known: Container[str] = questions.passages if corpus is None else corpus.index
     judged = [id_ for one in questions.questions for id_ in relevant_ids(one)]
     lacking = [id_ for id_ in judged if id_ not in known]
-    if lacking and len(lacking) == len(judged):
-        raise BadInputError(
-            f"{questions.name} {questions.split}: expected relevant documents that are in the "
-            f"corpus, found none, such as {lacking[0]!r}; check that both have the same ids"
-        )
     if lacking:
-        resources.remarks.append(
-            f"{len(lacking):,} of {len(judged):,} relevant judgments are of documents that the "
-            f"corpus lacks, such as {lacking[0]!r}"
-        )
+        said = f"{len(lacking):,} of {len(judged):,} relevant judgments are of documents that the "
+        said += f"corpus lacks, such as {lacking[0]!r}"
+        if len(lacking) == len(judged):
+            where = f"{questions.name} {questions.split}"
+            raise BadInputError(f"{where}: {said}; check that both have the same ids")
+        resources.remarks.append(said)
 
 
 def _rank(system: System, resources: Resources) -> SystemResult:

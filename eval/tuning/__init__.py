@@ -148,7 +148,7 @@ def _read(path: Path, settings: TuneSettings, progress: Progress, notify: Notify
         try:
             splits = splits_of(path)
         except SourceError:
-            # A folder of documents may have one file that is called as in a form.
+            # A folder of documents may have one such file.
             if any(len(one.needs) - len(one.missing(path)) > 1 for one in FORMS.values()):
                 raise
             splits = ()
@@ -200,7 +200,6 @@ def _folded(
 def _question_set(path: Path, splits: Sequence[str], settings: TuneSettings) -> _Data:
     data, usual = settings.data, QuestionSettings()
     named = {data.train_split: usual.train_split, data.dev_split: usual.dev_split}
-    # Only the usual names may be absent.
     chosen = [one for one, default in named.items() if one in splits or one != default]
     tested = [one for one in splits if one not in chosen and not one.startswith("train")]
     sets = {

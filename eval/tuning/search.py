@@ -80,12 +80,7 @@ class Search:
         # Knobs turned in all rounds, and what was found before the round.
         self._turned = 0
         self._before: list[Pipeline] = []
-        limits = (
-            ("max-size", self.settings.max_size, self.full.megabytes),
-            ("max-latency", self.settings.max_latency, self.full.milliseconds),
-        )
-        self._limits = [(name, one, of) for name, one, of in limits if one is not None]
-        # Of all pipelines that were measured.
+        # By limit, of all pipelines that were measured.
         self._least: dict[str, float] = {}
 
     def run(self) -> None:
@@ -215,11 +210,15 @@ class Search:
         except ConfigError:
             # Such as a longer window than the model reads.
             return False
-        for name, limit, measure in self._limits:
-            found = measure(pipeline)
-            self._least[name] = min(found, self._least.get(name, found))
-            if found > limit:
-                return False
+        for name, limit, measure in (
+            ("max-size", self.settings.max_size, self.full.megabytes),
+            ("max-latency", self.settings.max_latency, self.full.milliseconds),
+        ):
+            if limit is not None:
+                found, of = measure(pipeline), f"{name} {limit:g}"
+                self._least[of] = min(found, self._least.get(of, found))
+                if found > limit:
+                    return False
         return True
 
     def _fits_ranked(self, pipeline: Pipeline) -> bool:
@@ -230,14 +229,8 @@ class Search:
     def check_limits(self) -> None:
         """Raise BadInputError if a chooser has come to nothing that fits."""
         if not all(map(self.fits, self.found)):
-            limits = " and ".join(
-                f"{name} {limit:g} (the least found is {self._least[name]:.3g})"
-                for name, limit, _ in self._limits
-                if name in self._least
-            )
-            raise BadInputError(
-                f"expected settings within {limits}, found none; name a greater limit"
-            )
+            found = " and ".join(f"{one} (least: {of:.3g})" for one, of in self._least.items())
+            raise BadInputError(f"expected settings within {found}, found none; raise the limit")
 
     def _draw(self) -> None:
         """Random search (Bergstra and Bengio 2012): every knob has a random value each time."""
@@ -291,10 +284,9 @@ def simplest(search: Search, best: Pipeline, part: Part) -> Pipeline:
         options: list[tuple[float, int, Pipeline]] = []
         for knob in turned:
             option = set_back(knob, found, defaults)
-            if not search.fits(option):
-                continue
-            mean = float(evaluator.values(option, part)[part].mean())
-            options.append((mean, -len(options), option))
+            if search.fits(option):
+                mean = float(evaluator.values(option, part)[part].mean())
+                options.append((mean, -len(options), option))
         if not options:
             return found
         _, _, option = max(options)

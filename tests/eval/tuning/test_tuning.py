@@ -199,7 +199,7 @@ def test_random_settings_are_drawn_until_the_budget_ends(form, tiny_models, tmp_
     assert result.evaluated > 1
     assert "budget of 5 minutes ended" in " ".join(result.remarks)
     # Nothing fits: the draws end all the same.
-    with pytest.raises(BadInputError, match=r"max-size 1e-06 \(the least found is 0\.0"):
+    with pytest.raises(BadInputError, match=r"max-size 1e-06 \(least: 0\.0"):
         tune(files[0], replace(settings, max_size=1e-6))
 
 
@@ -215,7 +215,7 @@ def test_defaults_above_a_limit_give_way_to_what_is_within(strategy, model, tmp_
     assert found.defaults.search.mode == "hybrid"
     assert found.best.search.mode == found.simple.search.mode == "bm25"
     assert "the defaults are above the limits" in " ".join(found.remarks)
-    with pytest.raises(BadInputError, match=r"max-latency 0.5 \(the least found is 1\)"):
+    with pytest.raises(BadInputError, match=r"max-latency 0.5 \(least: 1\)"):
         tune(files[0], replace(settings, max_latency=0.5, strategy=strategy))
 
 
