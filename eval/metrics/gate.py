@@ -237,12 +237,8 @@ def gate(
     for side, one in given.items():
         if isinstance(one, Index):
             runs[side] = _searched(one, judged, queries, search)
-    found = compare(
-        {side: runs[side] for side in _SIDES},
-        judged,
-        settings.measures,
-        **asdict(settings.resampling),
-    )
+    runs = {side: runs[side] for side in _SIDES}
+    found = compare(runs, judged, settings.measures, **asdict(settings.resampling))
     sides = {side: _name(one) for side, one in given.items()}
     for side, name in sides.items():
         if found.missing[side] == len(found.queries):

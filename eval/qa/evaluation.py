@@ -121,8 +121,7 @@ def rank_systems(
 
 def _check_judgments(resources: Resources) -> None:
     """Refuse judgments of documents that the set lacks, if all are; else note how many."""
-    questions = resources.questions
-    corpus = resources.corpus
+    questions, corpus = resources.questions, resources.corpus
     known: Container[str] = questions.passages if corpus is None else corpus.index
     judged = [id_ for one in questions.questions for id_ in relevant_ids(one)]
     lacking = [id_ for id_ in judged if id_ not in known]

@@ -162,15 +162,14 @@ class Search:
         highest = float(least.mean()) if fitting else -math.inf
         for option in filter(self._fits_ranked, options):
             table = self.full.table(option, training)[:, training]
-            means = table.mean(axis=1)
             assert RANKING.values is not None
-            for place in np.argsort(-means, kind="stable").tolist():
+            for place in np.argsort(-table.mean(axis=1), kind="stable").tolist():
                 ranked = RANKING.turned(option, RANKING.values[place]).put(rerank=None)
                 if self.fits(ranked.put(rerank=rerank)):
                     break
             else:
                 continue
-            mean = float(means[place])
+            mean = float(table[place].mean())
             if number == len(self.choosers) - 1:
                 self.tried[ranked] = self.tried_one(ranked, mean)
             if mean > highest and (not fitting or self._rises(table[place] - least, strict=strict)):
