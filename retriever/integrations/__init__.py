@@ -43,15 +43,15 @@ def equal_to(fields: Mapping[str, Any]) -> str:
         field = written_field(name.split("."))
         if value is None:
             conditions.append(f"{field} is null")
-        elif isinstance(value, list | tuple | set | frozenset) and value:
-            conditions.append(f"{field} in ({', '.join(map(written_value, value))})")
-        elif isinstance(value, str | bool | int | float):
-            conditions.append(f"{field} = {written_value(value)}")
-        else:
+            continue
+        several = isinstance(value, list | tuple | set | frozenset) and value
+        values = list(value) if several else [value]
+        if not all(isinstance(one, str | bool | int | float) for one in values):
             raise ConfigError(
                 f"filter: {name}: expected a string, number, boolean, None or several of them, "
-                f"found {value!r:.60}"
+                f"found {value!r:.60}; write other conditions as a text: where='year >= 2000'"
             )
+        conditions.append(f"{field} in ({', '.join(map(written_value, values))})")
     return " and ".join(conditions)
 
 

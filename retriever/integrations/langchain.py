@@ -45,6 +45,11 @@ class IndexRetriever(BaseRetriever):
     reranker: Any = None
     k: int | None = None
 
+    def __init__(self, **fields: Any) -> None:
+        if others := fields.keys() - (known := type(self).model_fields).keys():
+            raise unexpected_keyword(min(others), known)
+        super().__init__(**fields)
+
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None
     ) -> list[Document]:
@@ -152,12 +157,13 @@ class IndexVectorStore(VectorStore):
         self.index.add([stored.Document(id_, text, None, fields) for id_, text, fields in rows])
         return names
 
-    def delete(self, ids: list[str] | None = None, **_: Any) -> bool:
-        """Delete documents by id, those that there are; all documents if `ids` is None."""
-        if ids is None:
+    def delete(self, ids: list[str] | None = None, **keywords: Any) -> bool:
+        """Delete documents by id, those that there are, or by `where`; all if nothing is given."""
+        if ids is None and not keywords:
             self.index.clear()
         else:
-            self.index.delete(ids)
+            where = _where(keywords.pop("where", None), keywords, "ids")
+            self.index.delete(ids, where=where)
         return True
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
@@ -279,9 +285,9 @@ def _document(one: stored.Document) -> Document:
     return Document(id=one.id, page_content=one.text, metadata=one.metadata)
 
 
-def _where(where: _Filter, keywords: dict[str, Any]) -> str | None:
+def _where(where: _Filter, keywords: dict[str, Any], beside: str = "k") -> str | None:
     """The filter, which LangChain calls `filter`; TypeError for another keyword."""
     if others := keywords.keys() - {"filter"}:
-        raise unexpected_keyword(min(others), ("k", "where", "filter"))
+        raise unexpected_keyword(min(others), (beside, "where", "filter"))
     given = keywords.get("filter") if where is None else where
     return equal_to(given) or None if isinstance(given, Mapping) else given

@@ -42,6 +42,11 @@ def test_documents_are_the_hits_with_their_scores(retriever, expected):
     assert [len(found) for found in retriever.batch(["pears", "plums"])] == [2, 2]
 
 
+def test_an_unknown_field_is_refused(index):
+    with pytest.raises(TypeError, match="'filter'; did you mean 'where'"):
+        IndexRetriever(index=index, filter={"year": 2021})
+
+
 def test_it_is_a_link_of_a_chain(retriever):
     chain = retriever | RunnableLambda(lambda documents: [one.id for one in documents])
     assert chain.invoke("pears") == ["b", "a"]
@@ -131,7 +136,16 @@ def test_scores_are_cosines_and_vectors_are_searched_for(store):
         store.similarity_search_by_vector([1, 2, 3])
     with pytest.raises(TypeError, match="filters"):
         store.similarity_search("query", filters={})
-    with pytest.raises(ConfigError, match="n: expected a string"):
-        store.similarity_search("query", filter={"n": {"$gt": 1}})
-    assert store.delete() is True
-    assert len(store.index) == 0
+    for condition in ({"n": {"$gt": 1}}, {"$and": [{"n": 1}, {"n": 2}]}):
+        with pytest.raises(ConfigError, match=r"expected a string.*write other .* where='year"):
+            store.similarity_search("query", filter=condition)
+
+
+def test_a_filter_says_what_is_deleted_and_only_a_bare_call_deletes_everything(store):
+    wrong = {"filters": {"n": 1}}, {"filter": {}}, {"where": None}, {"ids": [], "filter": "n"}
+    for given in wrong:
+        with pytest.raises(TypeError, match=r"did you mean 'where'|give either ids or where"):
+            store.delete(**given)
+    for given, left in (({"filter": {"n": 1}}, 2), ({"where": "n = 0"}, 1), ({}, 0)):
+        assert store.delete(**given) is True
+        assert len(store.index) == left
