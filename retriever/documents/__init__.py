@@ -31,7 +31,6 @@ TITLE_NAMES = ("title",)
 OUTLINE_NAME = "outline"
 
 _MAX_DEPTH = 100
-_INT64 = range(-(2**63), 2**63)
 _ID_DIGITS = 16
 _LISTED = 20
 _SHOWN = 60
@@ -192,7 +191,8 @@ def _value_fault(value: object, depth: int) -> str | None:
         return None if math.isfinite(value) else f"holds {value}, expected a finite number"
     if isinstance(value, int):
         # Filters compare metadata inside SQLite, whose integers end at 64 bits.
-        return None if value in _INT64 else "holds an integer beyond 64 bits; write it as a string"
+        fits = -(2**63) <= value < 2**63
+        return None if fits else "holds an integer beyond 64 bits; write it as a string"
     if isinstance(value, Exception):
         return f"holds a value that cannot be converted: {' '.join(str(value).split())}"
     if depth > _MAX_DEPTH:

@@ -10,6 +10,7 @@ import sqlite3
 import tracemalloc
 from contextlib import closing
 from dataclasses import replace
+from http import HTTPStatus
 
 import numpy as np
 import pytest
@@ -205,7 +206,8 @@ def test_nan_of_a_program_is_null_and_what_cannot_be_stored_is_refused(index):
     for value, fault in ((float("inf"), "holds inf"), (b"x", "of type bytes"), (2**63, "64 bits")):
         with pytest.raises(SourceError, match=f"document 'b': the field 'n' .*{fault}"):
             index.add([{"id": "b", "text": "x", "n": value}])
-    assert len(index) == 1
+    index.add([{"id": "a", "text": "x", "n": HTTPStatus.OK}])
+    assert [one.metadata for one in index] == [{"n": 200}]
 
 
 def test_pruning_deletes_what_the_stream_does_not_hold_and_empty_documents(index):
