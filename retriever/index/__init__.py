@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,6 +22,7 @@ from retriever.errors import (
     ConfigError,
     EncoderMismatchError,
     FilterError,
+    IndexLockedError,
     require_several,
 )
 from retriever.index.opened import OpenedIndex
@@ -75,7 +77,8 @@ class Index(ReadableIndex):
     ) -> None:
         super().__init__(store, OpenedIndex(store, asked, encoder))
         self._lock_timeout = lock_timeout
-        self._writing = threading.Lock()
+        # The lock of this process, and the thread that has it.
+        self._writing, self._changer = threading.Lock(), (os.getpid(), 0)
 
     @classmethod
     def open(
@@ -471,7 +474,7 @@ class Index(ReadableIndex):
         """Encode the stored documents again with other settings; see `retriever.reindexed`."""
         from retriever.index.recreation import reindexed
 
-        with self._writing:
+        with self._changing():
             report = reindexed(
                 self.store,
                 model,
@@ -509,8 +512,26 @@ class Index(ReadableIndex):
     def _writer(self) -> Iterator[Writer]:
         # Not after `close`.
         self._opened.state()
-        with self._writing, self.store.writer(self._lock_timeout) as writer:
+        with self._changing(), self.store.writer(self._lock_timeout) as writer:
             yield writer
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        process, thread = os.getpid(), threading.get_ident()
+        if self._changer == (process, thread):
+            raise IndexLockedError(
+                f"{self.store}: this thread is already changing the index, as by an `add` that "
+                "reads its documents; change it again when that has ended"
+            )
+        if self._changer[0] != process:
+            # Forked: the thread that had the lock is in the parent.
+            self._writing, self._changer = threading.Lock(), (process, 0)
+        with self._writing:
+            self._changer = process, thread
+            try:
+                yield
+            finally:
+                self._changer = process, 0
 
 
 def _with_ids(texts: Iterable[Any], ids: Iterable[str]) -> Iterator[Document]:

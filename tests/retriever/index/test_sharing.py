@@ -167,6 +167,35 @@ def test_a_forked_child_sees_commits_made_after_its_parent_closed(folder: Path) 
         assert "of the child" in other
 
 
+def test_a_change_within_a_change_is_refused_and_a_forked_child_makes_its_own(
+    folder: Path,
+) -> None:
+    with Index.open(folder) as index:
+
+        def documents(within: Callable[[], Any]) -> Iterator[Document]:
+            yield document(40)
+            within()
+
+        for change in (index.clear, index.reindex):
+            with pytest.raises(IndexLockedError, match="this thread is already changing"):
+                index.add(documents(change))
+        # The parent's thread still adds when the child begins.
+        reading, forked = threading.Event(), threading.Event()
+
+        def wait() -> None:
+            reading.set()
+            forked.wait()
+
+        with ThreadPoolExecutor(1) as pool:
+            adding = pool.submit(index.add, documents(wait))
+            reading.wait()
+            told = in_child(lambda: index.delete(["d1"]))
+            forked.set()
+            adding.result()
+        assert "another writer holds" in told
+        assert index.delete(["d1"]) == 1
+
+
 def test_a_child_forked_in_the_middle_of_a_search_says_so(folder: Path) -> None:
     with Index.open(folder) as index:
         documents = iter(index)
