@@ -179,7 +179,7 @@ def watched(index: Index, stop: Event) -> Iterator[RefreshReport | BadInputError
     from watchfiles import watch
 
     own = f"{index.store.folder.resolve()}/" if index.store.folder else "\n"
-    told = ""
+    told: str | tuple[str, ...] = ""
     while not stop.is_set():
         sources = remembered_sources(index.store)
         folders = [one.path for one in sources if Path(one.path).is_dir()]
@@ -203,8 +203,9 @@ def watched(index: Index, stop: Event) -> Iterator[RefreshReport | BadInputError
             try:
                 if due or events or len(folders) < len(sources):
                     report = index.refresh()
-                    due, told = False, ""
-                    if report.is_change:
+                    due, before, told = False, told, report.problems
+                    # A file that cannot be read is one with every refresh.
+                    if report.is_change or (told and told != before):
                         yield report
             except IndexLockedError:
                 # Another process writes; the next tick tries again.

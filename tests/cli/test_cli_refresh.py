@@ -109,6 +109,7 @@ def test_a_change_is_found_within_two_seconds(notes, retriever, tmp_path, write_
             for change in (
                 lambda: write(notes / "c.txt", "new"),
                 lambda: (notes / "c.txt").unlink(),
+                lambda: (notes / "damaged.pdf").write_bytes(b"%PDF-1.4 cut off"),
                 lambda: write(records, '{"id": "r", "text": "two"}\n'),
                 lambda: notes.rename(tmp_path / "moved"),
             ):
