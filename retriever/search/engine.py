@@ -151,7 +151,8 @@ class Hits(list[Hit]):
             import pandas  # type: ignore[import-untyped]
         except ModuleNotFoundError as error:
             raise MissingExtraError("to_pandas needs pandas: pip install pandas") from error
-        return pandas.DataFrame([hit.to_json() for hit in self])
+        columns = None if self else [*_IN_JSON, "metadata"]
+        return pandas.DataFrame([hit.to_json() for hit in self], columns=columns)
 
 
 class ScoredPassages(NamedTuple):

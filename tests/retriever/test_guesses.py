@@ -96,6 +96,7 @@ def test_hits_become_a_table(index):
     table = index.search("honey", k=2).to_pandas()
     assert isinstance(table, pandas.DataFrame)
     assert list(table["id"]) == [hit.id for hit in index.search("honey", k=2)]
+    assert list(index.search("zebra", mode="bm25").to_pandas()) == list(table)
 
 
 @pytest.mark.parametrize(
