@@ -41,6 +41,8 @@ from retriever.errors import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from retriever.encoders.fusion.words import WeightedWord
     from retriever.encoders.meta.model import Contributions, MetaModel, MetaParts
     from retriever.encoders.transformer.model import TextStates, TransformerModel
@@ -76,7 +78,7 @@ class Encoder:
     @classmethod
     def load(
         cls,
-        encoder: str | EncoderSettings = "",
+        encoder: str | Path | EncoderSettings = "",
         *,
         device: str | None = None,
         download: bool = False,
@@ -87,7 +89,7 @@ class Encoder:
 
         Args:
             encoder: settings, or their text form such as ``all-MiniLM-L6-v2::lc:0,6`` (see
-                `retriever.encoders.settings`); the bundled model where no model is named.
+                `retriever.encoders.settings`), or a folder; the bundled model where none is named.
             device: torch device; None uses a GPU if there is one.
             download: allow downloads of a hub id that is not in the cache.
             dtype: number format where the settings name none; auto as in docs/computing.md.
@@ -99,8 +101,7 @@ class Encoder:
             MissingExtraError: a bundled model's package is not installed.
             ConfigError: the model cannot do what the settings say, or the device does not exist.
         """
-        asked = parse_encoder(encoder) if isinstance(encoder, str) else encoder
-        asked = asked.computed_in(dtype)
+        asked = parse_encoder(encoder).computed_in(dtype)
         loading = LoadContext(device, download, given=given, dtype=dtype)
         return cls(*load_encoder(asked, loading))
 
@@ -438,10 +439,15 @@ def _halving(
     return np.concatenate([_halving(embed, pieces[:half]), _halving(embed, pieces[half:])])
 
 
-def adopt(encoder: Encoder | TextEncoder) -> Encoder:
-    """An encoder in the form that an index uses."""
-    if hasattr(encoder, "encode_pieces"):
+def adopt(encoder: Encoder | TextEncoder | None) -> Encoder | None:
+    """An encoder in the form that an index uses; None for none."""
+    if encoder is None or hasattr(encoder, "encode_pieces"):
         return encoder  # type: ignore[return-value]
+    if isinstance(encoder, str | type) or not hasattr(encoder, "encode"):
+        raise TypeError(
+            f"encoder: expected an Encoder, or an object with encode(texts), found {encoder!r:.60};"
+            " give the name or the folder of a model as model"
+        )
     from retriever.encoders.given import GivenModel
 
     model = GivenModel(encoder)
@@ -452,7 +458,7 @@ def adopt(encoder: Encoder | TextEncoder) -> Encoder:
 class ModelChoice:
     """Which encoder an index is to use, and how to load it; see `Encoder.load`."""
 
-    encoder: str = ""
+    encoder: Any = ""  # A text, Path or settings; then their text form.
     device: str | None = None
     download: bool = False
     dtype: AskedDtype = "auto"  # Where `encoder` names none.
@@ -460,6 +466,7 @@ class ModelChoice:
 
     def __post_init__(self) -> None:
         settings = parse_encoder(self.encoder).computed_in(self.dtype)
+        object.__setattr__(self, "encoder", str(self.encoder))
         object.__setattr__(self, "settings", settings)
 
     def load(self) -> Encoder:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote, unquote
 
@@ -371,18 +372,25 @@ def section_names(*sections: str) -> tuple[str, ...]:
     return tuple(name for name, one in _DECLARED.items() if one.section in sections)
 
 
-def parse_encoder(text: str = "", preset: str | None = None, **options: Any) -> EncoderSettings:
+def parse_encoder(
+    text: str | Path | EncoderSettings = "", preset: str | None = None, **options: Any
+) -> EncoderSettings:
     """Read the text form, with a preset and single settings beside it.
 
     Args:
-        text: the text form; the model may be left out (``::lc:0,6``).
+        text: the text form, a folder or settings; the model may be left out (``::lc:0,6``).
         preset: a preset's name.
         options: fields of `EncoderSettings`; None leaves a field open.
 
     Raises:
         ConfigError: an unknown key or preset, a value that is impossible, a setting given twice.
     """
-    model, *parts = text.split(_SEPARATOR)
+    if not isinstance(text, str | Path | EncoderSettings):
+        raise TypeError(
+            f"model: expected a name, a folder or EncoderSettings, found {text!r:.60}; leave it "
+            "out for the default, and give an object that encodes as encoder"
+        )
+    model, *parts = str(text).split(_SEPARATOR)
     asked: dict[str, Any] = {"model": unquote(model)} if model else {}
     for part in parts:
         key, equals, value = part.partition("=")

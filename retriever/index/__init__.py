@@ -84,7 +84,7 @@ class Index(ReadableIndex):
     def open(
         cls,
         folder: str | Path | Store,
-        model: str | EncoderSettings = "",
+        model: str | Path | EncoderSettings = "",
         *,
         encoder: Encoder | TextEncoder | None = None,
         device: str | None = None,
@@ -115,14 +115,14 @@ class Index(ReadableIndex):
                 one length.
             MissingExtraError: the library of the store is not installed.
         """
-        asked = ModelChoice(str(model), device, download, dtype)
-        return cls(open_store(folder), asked, _adopted(encoder), lock_timeout)
+        asked = ModelChoice(model, device, download, dtype)
+        return cls(open_store(folder), asked, adopt(encoder), lock_timeout)
 
     @classmethod
     def create(
         cls,
         folder: str | Path | Store,
-        model: str | EncoderSettings = "",
+        model: str | Path | EncoderSettings = "",
         *,
         encoder: Encoder | TextEncoder | None = None,
         device: str | None = None,
@@ -164,10 +164,10 @@ class Index(ReadableIndex):
         from retriever.index import creation
 
         wanted = creation.IndexSettings.of(settings)
-        asked = ModelChoice(str(model), device, download, dtype)
+        asked = ModelChoice(model, device, download, dtype)
         if encoder is not None and asked.encoder:
             raise TypeError("model and encoder are both given: give one of them")
-        store, loaded = open_store(folder), _adopted(encoder)
+        store, loaded = open_store(folder), adopt(encoder)
         if store.exists() and not exist_ok:
             raise ConfigError(f"{store}: the index exists; open it with Index.open")
         if not store.exists():
@@ -465,7 +465,7 @@ class Index(ReadableIndex):
 
     def reindex(
         self,
-        model: str | EncoderSettings = "",
+        model: str | Path | EncoderSettings = "",
         *,
         encoder: Encoder | TextEncoder | None = None,
         progress: Progress | None = None,
@@ -485,7 +485,7 @@ class Index(ReadableIndex):
                 **settings,
             )
             if report is not None:
-                self._opened.expect(_adopted(encoder))
+                self._opened.expect(adopt(encoder))
             return report
 
     def _check_erase(self, erase: bool) -> None:
@@ -543,7 +543,3 @@ def _with_ids(texts: Iterable[Any], ids: Iterable[str]) -> Iterator[Document]:
                 f"{type(text).__name__}"
             )
         yield Document(id_, text)
-
-
-def _adopted(encoder: Encoder | TextEncoder | None) -> Encoder | None:
-    return None if encoder is None else adopt(encoder)

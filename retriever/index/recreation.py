@@ -25,7 +25,7 @@ from retriever.index.creation import IndexKeywords, IndexSettings
 @contextmanager
 def recreated(
     folder: str | Path | Store,
-    model: str | EncoderSettings = "",
+    model: str | Path | EncoderSettings = "",
     *,
     encoder: Encoder | TextEncoder | None = None,
     device: str | None = None,
@@ -46,8 +46,8 @@ def recreated(
         ConfigError: the current folder is, or is inside, the one to be replaced.
     """
     store, asked = open_store(folder), IndexSettings.of(settings)
-    choice = ModelChoice(str(model), device, download)
-    loaded = None if encoder is None else adopt(encoder)
+    choice = ModelChoice(model, device, download)
+    loaded = adopt(encoder)
     begun_with = json.dumps(
         {
             "encoder": str(choice.settings if loaded is None else loaded.spec),
@@ -68,7 +68,7 @@ def recreated(
 
 def reindexed(
     folder: str | Path | Store,
-    model: str | EncoderSettings = "",
+    model: str | Path | EncoderSettings = "",
     *,
     encoder: Encoder | TextEncoder | None = None,
     device: str | None = None,
@@ -99,8 +99,8 @@ def reindexed(
         What `recreated` and `Index.add` raise.
     """
     store, asked = open_store(folder), IndexSettings.of(settings)
-    choice = ModelChoice(str(model), device, download)
-    loaded = None if encoder is None else adopt(encoder)
+    choice = ModelChoice(model, device, download)
+    loaded = adopt(encoder)
     with Index.open(store) as old:
         spec = old.encoder_spec
         own = IndexSettings(old.analyzer.settings, old.passages, old.structures)

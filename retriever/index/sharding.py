@@ -60,7 +60,7 @@ class EncodedShards:
 def encode_shards(
     source: Iterable[AnyDocument],
     folder: str | Path,
-    model: str | EncoderSettings = "",
+    model: str | Path | EncoderSettings = "",
     *,
     device: str | None = None,
     download: bool = False,
@@ -126,7 +126,7 @@ def encode_shards(
         # What a killed process left.
         for left_over in folder.glob(".*.tmp"):
             left_over.unlink(missing_ok=True)
-        choice = ModelChoice(str(model), device, download)
+        choice = ModelChoice(model, device, download)
         passages: dict[str, Any] = {"on_long": None if on_long == "error" else on_long}
         passages["context"] = context
         plan, encoder = _planned(source, folder, choice, analyzer, passages, shard_size)

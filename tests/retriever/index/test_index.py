@@ -278,6 +278,19 @@ class TestWrongArguments:
             (lambda index: index.search_many(["n1"], redy=1), "did you mean 'ready'"),
             (lambda index: index.more_like("1", top_k=3), "rrf_k, start, variant, where)"),
             (lambda index: index.reindex(analyser=None), "did you mean 'analyzer'"),
+            (lambda index: index.reindex(None), "expected a name, a folder or EncoderSettings"),
+            (
+                lambda index: Index.open(index.folder, print),
+                "found <built-in function print>; leav",
+            ),
+            (
+                lambda index: Index.create(index.folder, None),
+                "found None; leave it out for the default",
+            ),
+            *(
+                (lambda index, one=one: Index.open(index.folder, encoder=one), "model as model")
+                for one in ("all-MiniLM-L6-v2", Path("model"), len, Letters)
+            ),
         ],
     )
     def test_they_are_named_with_what_is_expected(self, index, call, message):

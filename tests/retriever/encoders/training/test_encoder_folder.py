@@ -36,7 +36,7 @@ def trained(folder, output, part="lora:2", encoder=""):
 )
 def test_it_is_the_same_encoder_here_and_in_sentence_transformers(tmp_path, folders, name, part):
     output = trained(folders(name), tmp_path / "new", part)
-    found = Encoder.load(str(output), device="cpu").encode(TEXTS)
+    found = Encoder.load(output, device="cpu").encode(TEXTS)
     before = Encoder.load(str(folders(name)), device="cpu").encode(TEXTS)
     assert (found * theirs(output)).sum(axis=1) == pytest.approx(1, abs=1e-5)
     assert (found * before).sum(axis=1).min() < 0.9999
