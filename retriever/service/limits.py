@@ -215,9 +215,13 @@ def answer_errors(app: FastAPI) -> None:
 
 def _described(error: Mapping[str, Any]) -> str:
     """A fault that pydantic found: where, what was expected and what was found."""
+    found = error.get("input")
+    if error["type"] == "json_invalid":
+        return f"body: not JSON: {error['ctx']['error']} at character {error['loc'][1] + 1}"
+    if isinstance(found, bytes):
+        return "body: expected a JSON object; send it with Content-Type: application/json"
     # The first part says whether it is the body, the address or a header.
     place = ".".join(map(str, error["loc"][1:])) or "body"
     text = str(error["msg"]).removeprefix("Value error, ")
-    found = error.get("input")
-    shown = "" if isinstance(found, dict | list | bytes) else f", found {found!r:.60}"
+    shown = "" if isinstance(found, dict | list) else f", found {found!r:.60}"
     return f"{place}: {text[:1].lower()}{text[1:]}{shown}"
