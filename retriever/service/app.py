@@ -181,6 +181,7 @@ def _status(
             "indexes": {name: _described(index) for name, index in catalog.indexes.items()},
         }
 
+    @routes.head("/health", include_in_schema=False)
     @routes.get("/health", summary="Whether the indexes can be read")
     def health() -> Any:
         """Status 200 if all can be read."""

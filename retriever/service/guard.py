@@ -53,7 +53,7 @@ class Guard:
         self._app = app
         self._settings = settings
         self._held: set[_Body] = set()
-        self._token = f"Bearer {settings.token}".encode() if settings.token else None
+        self._token = settings.token.encode()
         self._requests = Counter(
             "retriever_requests",
             "Requests by route, method and HTTP status.",
@@ -151,9 +151,10 @@ class Guard:
         if fault is not None:
             return fault
         asks = scope["method"] == "OPTIONS" and allowed
-        if self._token is not None and scope["path"] not in _PUBLIC and not asks:
-            given = headers.get("authorization", "").encode()
-            if not hmac.compare_digest(given, self._token):
+        if self._token and scope["path"] not in _PUBLIC and not asks:
+            scheme, _, given = headers.get("authorization", "").partition(" ")
+            known = hmac.compare_digest(given.encode(), self._token)
+            if not known or scheme.lower() != "bearer":
                 return ServiceError(401, "a token is needed: send the header Authorization: Bearer")
         if change and not self._settings.writable:
             return ServiceError(403, "the service is read-only: start it with --writable")

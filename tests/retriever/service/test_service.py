@@ -258,6 +258,18 @@ def test_faulty_requests_are_refused_with_one_object(index, asked, status, says)
         assert says in error_of(answer, status)
 
 
+@pytest.mark.parametrize(
+    ("body", "kind", "says"),
+    [
+        ('{"query": "a"}', "application/x-www-form-urlencoded", "Content-Type: application/json"),
+        ('{"query": a}', "application/json", "body: not JSON: Expecting value at character 11"),
+    ],
+)
+def test_a_body_that_is_not_json_or_not_said_to_be_is_named(client, body, kind, says):
+    answer = client.post("/search", content=body, headers={"content-type": kind})
+    assert says in error_of(answer, 422)
+
+
 def test_documents_are_read_with_their_passages(client, index):
     answer = client.get("/documents/d/e")
     assert answer.json() == {
@@ -639,12 +651,15 @@ def test_a_token_opens_everything_but_the_page_and_health(index):
     with client_of(index, token="s3cret") as client:
         for path in ("/", "/page.css", "/page.js", "/health"):
             assert client.get(path).status_code == 200
+        assert client.head("/health").status_code == 200
         for path in ("/search?query=wind", "/info", "/metrics", "/docs", "/openapi.json"):
             assert client.get(path).status_code == 401
-            answer = client.get(path, headers={"authorization": "Bearer s3cre"})
-            assert "token" in error_of(answer, 401)
-            assert answer.headers["www-authenticate"] == "Bearer"
-            assert client.get(path, headers={"authorization": "Bearer s3cret"}).status_code == 200
+            for wrong in ("Bearer s3cre", "Basic s3cret", "s3cret", "Bearer ", "Bearer é"):
+                answer = client.get(path, headers={"authorization": wrong.encode()})
+                assert "token" in error_of(answer, 401)
+                assert answer.headers["www-authenticate"] == "Bearer"
+            for right in ("Bearer s3cret", "bearer s3cret"):
+                assert client.get(path, headers={"authorization": right}).status_code == 200
 
 
 def test_metrics_count_requests_by_route(client):
