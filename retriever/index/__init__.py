@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -364,6 +365,8 @@ class Index(ReadableIndex):
             KeyError: the index holds no such document.
             BadInputError: the metadata cannot be stored.
         """
+        if not isinstance(metadata, Mapping):
+            raise TypeError(f"metadata: expected a mapping, found {type(metadata).__name__}")
         metadata = plain_metadata(metadata)
         fault = metadata_fault(metadata)
         if fault is not None:
@@ -396,7 +399,7 @@ class Index(ReadableIndex):
         `compact`, whose progress `stage` receives. If that is interrupted, the same call ends it.
 
         Raises:
-            TypeError: `ids` is a single string, or not one of `ids` and `where` is given.
+            TypeError: `ids` are not several strings, or not one of `ids` and `where` is given.
             ConfigError: `erase` for an index that is not a folder.
             StorageError: with `erase`, another program reads a state of before for longer than 30
                 seconds.
@@ -406,6 +409,10 @@ class Index(ReadableIndex):
         if ids is None:
             return self.delete_where(where or "", erase=erase, stage=stage)
         require_several("ids", ids)
+        ids = list(ids)
+        for id_ in ids:
+            if not isinstance(id_, str):
+                raise TypeError(f"ids: expected strings, found one {type(id_).__name__}")
         self._check_erase(erase)
         with self._writer() as writer:
             return self._merged(writer, writer.delete(ids), erase, stage)
@@ -536,7 +543,10 @@ class Index(ReadableIndex):
 
 def _with_ids(texts: Iterable[Any], ids: Iterable[str]) -> Iterator[Document]:
     require_several("ids", ids)
-    for number, (text, id_) in enumerate(zip(texts, ids, strict=True), start=1):
+    for number, (text, id_) in enumerate(zip_longest(texts, ids, fillvalue=...), start=1):
+        if text is ... or id_ is ...:
+            found = "more" if text is ... else f"only {number - 1:,}"
+            raise ValueError(f"ids: expected one for each document, found {found}")
         if not isinstance(text, str):
             raise TypeError(
                 f"document {number}: expected a text, since ids are given, found "

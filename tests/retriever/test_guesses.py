@@ -77,7 +77,10 @@ def test_what_works(index, encoder, guess):
         (lambda index: index.get(["a"]), TypeError, "expected one string, found list"),
         (lambda index: index.delete(), TypeError, "either ids or where"),
         (lambda index: index.add([{"text": "a"}], ids=["a"]), TypeError, "expected a text"),
-        (lambda index: index.add(["a", "b"], ids=["a"]), ValueError, "shorter"),
+        (lambda index: index.add(["a", "b"], ids=["a"]), ValueError, "each document, found only 1"),
+        (lambda index: index.add(["a"], ids=["a", "b"]), ValueError, "each document, found more"),
+        (lambda index: index.delete([1]), TypeError, "ids: expected strings, found one int"),
+        (lambda index: index.update("a", metadata=None), TypeError, "expected a mapping, found No"),
         (lambda index: index.encoder.encode(["a"], batch_size=0), ConfigError, "1 or more"),
         (
             lambda index: Index.create(index.folder, encoder=Letters(), exist_ok=False),
