@@ -267,7 +267,7 @@ class IndexEmbeddingRetriever(_StoreRetriever):
         top_k: int | None = None,
     ) -> dict[str, list[Document]]:
         """Search; `filters` and `top_k` are in place of the component's own."""
-        settings = SearchSettings(mode="dense", k=top_k or self.top_k)
+        settings = SearchSettings(mode="dense", k=self.top_k if top_k is None else top_k)
         return self.document_store.ranked(None, query_embedding, settings, filters or self.filters)
 
 
@@ -280,7 +280,7 @@ class IndexBM25Retriever(_StoreRetriever):
         self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
     ) -> dict[str, list[Document]]:
         """Search; `filters` and `top_k` are in place of the component's own."""
-        settings = SearchSettings(mode="bm25", k=top_k or self.top_k)
+        settings = SearchSettings(mode="bm25", k=self.top_k if top_k is None else top_k)
         return self.document_store.ranked(query, None, settings, filters or self.filters)
 
 
@@ -309,7 +309,8 @@ class IndexHybridRetriever(_StoreRetriever):
     ) -> dict[str, list[Document]]:
         """Search; without `query_embedding` the index encodes the query."""
         weight = {} if self.alpha is None else {"alpha": self.alpha}
-        settings = search_settings(None, {"mode": "hybrid", "k": top_k or self.top_k, **weight})
+        k = self.top_k if top_k is None else top_k
+        settings = search_settings(None, {"mode": "hybrid", "k": k, **weight})
         return self.document_store.ranked(query, query_embedding, settings, filters or self.filters)
 
 

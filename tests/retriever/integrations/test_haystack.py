@@ -190,6 +190,9 @@ def test_a_saved_pipeline_of_the_three_retrievers_finds_the_same(filled):
     assert found["embedding"] == ["n", "e"]
     assert found["bm25"] == ["e"]
     assert set(found["hybrid"]) == {"n", "e"}
+    for name, one in question.items():
+        with pytest.raises(ConfigError, match="k: expected at least 1, found 0"):
+            again.get_component(name).run(**one, top_k=0)
     again.get_component("bm25").document_store.index.close()
 
 
