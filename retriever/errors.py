@@ -30,6 +30,7 @@ _ELSEWHERE = {
     "top_k": "k",
     "limit": "k",
     "n_results": "k",
+    "n": "k",
     "filter": "where",
     "filters": "where",
     "rerank": "reranker",

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +57,9 @@ _OTHER_NAMES = {
     "encode_queries": "encode_query",
     "encode_corpus": "encode_document",
     "get_sentence_embedding_dimension": "dimensions",
+    "get_embedding_dimension": "dimensions",
+    "device": "no device to read: Encoder.load(device=...) chooses it",
+    "similarity_pairwise": "similarity, of all pairs",
     "dimension": "dimensions",
     "max_seq_length": "spec.max_length",
     "model_name": "spec.model",
@@ -69,6 +72,13 @@ class Encoder:
 
     Threads may share it: it serves one at a time, with all its cores.
     """
+
+    def __new__(cls, *arguments: object, **_: object) -> Self:
+        """Refuse a call with the name of a model."""
+        if not arguments or not isinstance(arguments[0], EncoderSpec):
+            name = f"{arguments[0]!r:.60}" if arguments else ""
+            raise TypeError(f"Encoder: expected Encoder.load({name}), found a call of the class")
+        return super().__new__(cls)
 
     def __init__(self, spec: EncoderSpec, model: EncoderModel) -> None:
         self.spec = spec
