@@ -408,7 +408,9 @@ class Evaluator:
             if self.collection.pooled:
                 held.clear()
             segment = SearchableSegment(Postings.build(terms))
-            return _Lexicon(segment, [analyzer.query_tokens(one, held) for one in self._texts])
+            count = BM25([segment]).document_frequencies
+            queries = [analyzer.query_tokens(one, held, count) for one in self._texts]
+            return _Lexicon(segment, queries)
 
         return self._kept.get(("terms", pipeline.analyzer, self._division(pipeline)), build)
 

@@ -215,10 +215,17 @@ class Analyzer:
         """The words of a text as written; of scripts without spaces, what stands between others."""
         return self._read(text)[0]
 
-    def query_tokens(self, text: str, held: Mapping[str, int]) -> list[str]:
+    def query_tokens(
+        self,
+        text: str,
+        held: Mapping[str, int],
+        count: Callable[[Iterable[str]], Mapping[str, int]] | None = None,
+    ) -> list[str]:
         """The terms of a query to an index that holds so many passages of each language.
 
-        Where the query does not tell which of them it is in, it has the terms of each.
+        Where the query does not tell which of them it is in, it has the terms of each but rare
+        ones. By the number of passages with each term, a word of which there is no term also has
+        those that there are in any of them.
         """
         if self.settings.language != AUTO or not held:
             return self.tokens(text)
@@ -232,7 +239,19 @@ class Analyzer:
             memo, known = self._memo(languages), frozenset(terms)
             new = chain.from_iterable(map(memo.__getitem__, units))
             terms += [term for term in new if term not in known]
-        return terms
+        if count is None or len(set(map(SCRIPT_OF.get, held))) == len(held):
+            return terms
+        if all((frequencies := count(terms)).values()):
+            return terms
+        every = dict.fromkeys(held, 1)  # None of them is rare.
+        others = {
+            term
+            for unit in self._pattern(ascii_only, ()).findall(text)
+            if (own := self.query_tokens(unit, held)) and not any(map(frequencies.get, own))
+            for term in self.query_tokens(unit, every)
+        }
+        more = sorted(others.difference(terms))
+        return terms + [term for term, number in count(more).items() if number] if more else terms
 
     def forms(self, word: str, held: Iterable[str]) -> frozenset[str]:
         """The terms of which a passage with a word has one, in the languages of an index.

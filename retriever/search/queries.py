@@ -134,7 +134,7 @@ def unknown_fields(view: View, names: Iterable[str]) -> str | None:
 
 def query_terms(analyzer: Analyzer, view: View, text: str) -> list[str]:
     """The terms of a query to an index in the languages that it holds."""
-    return analyzer.query_tokens(text, view.setting("languages", {}))
+    return analyzer.query_tokens(text, view.setting("languages", {}), view.document_frequencies)
 
 
 def check_query(text: str, number: int = 1, raw: bool = True) -> None:

@@ -202,7 +202,8 @@ def suggested(text: str, view: View, analyzer: Analyzer) -> str | None:
     None if nothing is replaced.
     """
     held = view.setting("languages", {})
-    frequencies = view.document_frequencies(analyzer.query_tokens(text, held))
+    count = view.document_frequencies
+    frequencies = count(analyzer.query_tokens(text, held, count))
     if all(frequencies.values()):
         return None
     pieces, end = [], 0
@@ -210,7 +211,7 @@ def suggested(text: str, view: View, analyzer: Analyzer) -> str | None:
         word = text[start:stop].lower()
         if start < end or len(word) < _SHORTEST or _UNSPACED.search(word):
             continue
-        if any(map(frequencies.get, analyzer.query_tokens(word, held))):
+        if any(map(frequencies.get, analyzer.query_tokens(word, held, count))):
             continue
         better = _nearest(word, view, analyzer)
         if better is not None:

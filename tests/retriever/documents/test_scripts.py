@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -129,8 +130,16 @@ def test_a_query_has_the_languages_that_the_index_holds():
     both = {"german": 9, "english": 9}
     assert set(AUTO.query_tokens(query, both)) == {"haus", "running", "häuser", "hauser", "run"}
     assert AUTO.query_tokens("die Häuser und das Haus", both) == ["haus", "haus"]
-    # A few documents are none of its languages.
-    assert AUTO.query_tokens(query, {"german": 99, "english": 1}) == ["haus", "running"]
+    # A few documents are none of its languages, but for words that no other documents have.
+    rare = {"german": 99, "english": 1}
+    assert AUTO.query_tokens(query, rare) == ["haus", "running"]
+    passages = Counter(haus=3, run=1)
+
+    def count(terms):
+        return {term: passages[term] for term in terms}
+
+    assert AUTO.query_tokens(query, rare, count) == ["haus", "running", "run"]
+    assert AUTO.query_tokens("und the Häuser", rare, count) == ["the", "haus"]
 
 
 def test_indexes_of_earlier_releases_keep_their_terms():

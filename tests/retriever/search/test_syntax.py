@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retriever import BadInputError, Index
+from retriever import BadInputError, Document, Index
 from retriever.search.syntax import _edited, _folded, holds, parse_query
 
 WORDS = ["lock", "thread", "threads", "of", "a", "Python", "naïve", "C++", "don't", "x_y"]
@@ -153,6 +153,19 @@ def test_the_nearest_words_are_suggested(tmp_path, fake_encoder):
             "qqqqq": None,
         }.items():
             assert index.suggestion(typed) == better, typed
+
+
+def test_a_word_of_a_language_that_few_passages_are_in_is_found_and_not_corrected(
+    tmp_path, fake_encoder
+):
+    english = [f"The number {i} is what they have done for the customer." for i in range(50)]
+    german = "Die Rechnungen sind in den Wochen zu bezahlen und nicht von den Kunden."
+    with Index.create(tmp_path / "index") as index:
+        index.add([*english, Document("german", german)])
+        assert index.info()["languages"] == {"english": 50, "german": 1}
+        assert [hit.id for hit in index.search("Rechnungen", mode="bm25")] == ["german"]
+        assert index.suggestion("Rechnungen") is None
+        assert index.suggestion("Rechnngen") == "rechnungen"
 
 
 def test_a_sign_at_a_word_counts_in_what_is_left_out(tmp_path, fake_encoder):
