@@ -158,14 +158,18 @@ def _strange_words(encoder: Encoder, analyzer: Analyzer, texts: Sequence[str]) -
         return 0, 0
     words = [word for text in texts for word in analyzer.words(text) if any(map(str.isalpha, word))]
     nothing = set(unknown) - set(empty)
-    strange = 0
+    strange = number = 0
     for word, row in zip(words, encoder.tokenize(words), strict=True):
         pieces, letters = len(row) - len(empty), sum(map(str.isalpha, word))
+        spaceless = _SPACELESS.search(word) is not None
+        # A run without spaces counts as words of two letters.
+        counted = max(letters // 2, 1) if spaceless else 1
+        number += counted
         if pieces <= 0 or not nothing.isdisjoint(row):
-            strange += 1
-        elif letters > 2 and not _SPACELESS.search(word):
+            strange += counted
+        elif letters > 2 and not spaceless:
             strange += letters < _LETTERS * pieces
-    return strange, len(words)
+    return strange, number
 
 
 def _question(text: str) -> tuple[str, str] | None:

@@ -60,6 +60,14 @@ def test_an_encoder_that_does_not_know_the_words_counts_nothing(pieces):
     assert f"{fit.strange:.0%} of {fit.words:,} words" in fit.warning
 
 
+def test_a_run_without_spaces_counts_as_words_of_two_letters():
+    unknown = encoder(lambda text: [2] if text > "z" else whole(text), noise)
+    lines = [f"第{n}次防守丢分很多" for n in "一二三四五六七八九十"]
+    for texts, strange in ((lines, 1.0), ([*lines, "a word " * 60], 0.25)):
+        fit = measured_fit(texts, unknown, Analyzer(), len(texts))
+        assert (fit.strange, fit.weight, fit.words) == (strange, 0.0, 40 / strange)
+
+
 def test_known_words_of_another_language_ask_questions_without_a_warning():
     fit = measured_fit(russian(80), encoder(whole, noise), Analyzer(), 80)
     assert (fit.strange, fit.questions, fit.warning) == (0.0, 80, None)
