@@ -76,6 +76,8 @@ ENGLISH_STOP_WORDS = frozenset(_ENGLISH.split())
 _SAME_STOP_WORDS = {"porter": "english", "dutch_porter": "dutch"}
 _APOSTROPHE_SEPARATES = frozenset({"catalan", "french", "italian", "turkish"})
 _HAS_POSSESSIVE = frozenset({"english", "porter"})
+# Function words that its list lacks and that of Norwegian has.
+_DANISH = ("både", "før", "hver", "kan", "kun", "så", "ved")
 # Lists with hundreds of content words tell a language, but their words are not dropped.
 _TOLD_BUT_KEPT = frozenset({"vietnamese", "persian"})
 
@@ -424,7 +426,6 @@ def _stop_words(language: str, fold: Callable[[str], list[str]]) -> frozenset[st
         return ENGLISH_STOP_WORDS
     from stop_words import get_stop_words
 
+    listed = chain(get_stop_words(language), _DANISH if language == "danish" else ())
     # The lists hold phrases and punctuation too; only an entry that is one word can be met.
-    return frozenset(
-        chain.from_iterable(f for w in get_stop_words(language) if len(f := fold(w)) == 1)
-    )
+    return frozenset(chain.from_iterable(f for w in listed if len(f := fold(w)) == 1))

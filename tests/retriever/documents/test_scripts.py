@@ -120,6 +120,9 @@ def test_a_text_of_several_scripts_has_a_language_in_each():
         "russian",
     )
     assert AUTO.tokens("книги books") == ["книг", "book"]
+    # Words that Danish has as Norwegian has them.
+    danish = "Du kan ved hver start vælge, hvor både lyd og billede kun vises så længe."
+    assert AUTO.languages(danish) == ("danish",)
     assert AUTO.languages("मराठी भाषा महाराष्ट्रात बोलली जाते " * 5) == ("other devanagari",)
 
 
