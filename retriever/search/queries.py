@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -99,7 +100,7 @@ def highlights(
     A term is important if it weighs at least a quarter of the query's heaviest one, by
     `Index.term_weights`, and is not an English function word, such as "how", "do" and "I" in "how
     do I sharpen a chisel". If the query has nothing but function words, their weights decide. The
-    spans are ascending and do not overlap.
+    spans are ascending, do not overlap, and cut no letter off from its marks.
     """
     function_words: frozenset[str] = frozenset()
     if analyzer.settings.language in _ENGLISH:
@@ -114,10 +115,24 @@ def highlights(
         term for term in important if len(term) == 1 and term > "\u3000" and term in whole
     }
     marked: list[tuple[int, int]] = []
-    for start, stop in sorted((a, b) for term, a, b in analyzer.spans(text) if term in important):
+    found = (_whole(text, a, b) for term, a, b in analyzer.spans(text) if term in important)
+    for start, stop in sorted(found):
         first, last = marked.pop() if marked and start < marked[-1][1] else (start, stop)
         marked.append((first, max(last, stop)))
     return marked
+
+
+def _whole(text: str, start: int, stop: int) -> tuple[int, int]:
+    """A span with all marks of its first and last letter, and what stands below them."""
+
+    def joined(place: int) -> bool:
+        return unicodedata.category(text[place])[0] == "M" or text[place - 1] in "\u1039\u17d2"
+
+    while start and joined(start):
+        start -= 1
+    while stop < len(text) and joined(stop):
+        stop += 1
+    return start, stop
 
 
 def unknown_fields(view: View, names: Iterable[str]) -> str | None:
