@@ -63,9 +63,12 @@ class PassageSettings:
 _EARLIER = {"context": "title", "structure": False}
 
 
-# A sentence ends at closing punctuation before white space, at a full-width stop, or at a line
-# break that starts a new paragraph or list item.
-SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]*\s+|[。！？]+|\n\s*\n|\n(?=\s*[-*#>])")
+# A sentence ends at closing punctuation before white space, at a stop of a script that needs none,
+# or at a line break that starts a new paragraph or list item.
+_STOPS = "।॥။។།።"
+SENTENCE_END = re.compile(
+    rf"[.!?…؟۔։．{_STOPS}][\"'”’)\]]*\s+|[。！？{_STOPS}]+|．(?!\d)|\n\s*\n|\n(?=\s*[-*#>])"
+)
 # A sentence that is read by itself ends where the next one may begin too, or at a blank line.
 _ENDING = re.compile(
     r"""(?:(?<=[.!?…])|(?<=[.!?…]["'”’)\]]))\s++(?=["'“‘(\[]*[^\W_a-zß-öø-ÿα-ώа-џ])"""

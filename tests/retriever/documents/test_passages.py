@@ -111,11 +111,19 @@ def test_a_word_longer_than_the_budget_is_cut_between_pieces():
     assert [stop - start for start, stop in spans[:-1]] == [40] * (len(spans) - 1)
 
 
-def test_full_width_stops_end_sentences():
-    text = "敏捷的棕色狐狸跳过了懒狗。" * 10
-    pieces = [(i, i + 1) for i in range(len(text))]
-    for start, stop in split_passages(text, pieces, budget=30, overlap=0):
-        assert text[start:stop] == "敏捷的棕色狐狸跳过了懒狗。" * 2
+STOPPED = (
+    "敏捷的棕色狐狸跳过了懒狗。|円周率は３．１４です．|मैं घर जाता हूँ। |मैं घर जाता हूँ।|ဒါက အိမ်ပါ။|"
+    "کیا یہ گھر ہے؟ |یہ ایک گھر ہے۔ |Սա մեր տունն է։ |ይህ ቤት ነው። |នេះជាផ្ទះ។|འདི་ཁང་པ་ཡིན།"
+)
+
+
+@pytest.mark.parametrize("sentence", STOPPED.split("|"))
+def test_stops_of_other_scripts_end_sentences(sentence):
+    text = sentence * 10
+    pieces = [(i, i + 1) for i in range(len(text)) if not text[i].isspace()]
+    budget = 2 * len(sentence.replace(" ", "")) + 4
+    spans = split_passages(text, pieces, budget, overlap=0)
+    assert {text[start:stop].strip() for start, stop in spans} == {(sentence * 2).strip()}
 
 
 class WordEncoder:
