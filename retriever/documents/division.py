@@ -125,15 +125,12 @@ def _grams(characters: list[Piece], size: int) -> Iterator[Piece]:
 
 
 def _characters(run: str, form: Literal["NFC", "NFKC"]) -> list[Piece]:
-    """The characters of the normal form of a run, with their places in the run."""
-    found = []
-    for match in _clusters().finditer(run):
-        normal = unicodedata.normalize(form, match.group())
-        start, stop = match.span()
-        same = len(normal) == stop - start
-        for place, one in enumerate(normal, start=start):
-            found.append(Piece(one, *((place, place + 1) if same else (start, stop)), False))
-    return found
+    """The characters of the normal form of a run, each with the place of its cluster."""
+    return [
+        Piece(one, *match.span(), False)
+        for match in _clusters().finditer(run)
+        for one in unicodedata.normalize(form, match.group())
+    ]
 
 
 def icu_words(run: str) -> Iterator[str]:
@@ -158,8 +155,8 @@ def without_accents(word: str) -> str:
 
 @cache
 def _clusters() -> re.Pattern[str]:
-    """A character with its marks; a decomposed Hangul syllable."""
-    marks = f"[{mark_ranges()}{LIKE_MARKS}]"
+    """A character with its marks and what stands below it; a decomposed Hangul syllable."""
+    marks = f"(?:[{mark_ranges()}{LIKE_MARKS}]|(?<=[\u1039\u17d2]).)"
     return re.compile(f"(?s:[\u1100-\u115f]+[\u1160-\u11a7]+[\u11a8-\u11ff]*|.){marks}*")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -115,24 +114,10 @@ def highlights(
         term for term in important if len(term) == 1 and term > "\u3000" and term in whole
     }
     marked: list[tuple[int, int]] = []
-    found = (_whole(text, a, b) for term, a, b in analyzer.spans(text) if term in important)
-    for start, stop in sorted(found):
+    for start, stop in sorted((a, b) for term, a, b in analyzer.spans(text) if term in important):
         first, last = marked.pop() if marked and start < marked[-1][1] else (start, stop)
         marked.append((first, max(last, stop)))
     return marked
-
-
-def _whole(text: str, start: int, stop: int) -> tuple[int, int]:
-    """A span with all marks of its first and last letter, and what stands below them."""
-
-    def joined(place: int) -> bool:
-        return unicodedata.category(text[place])[0] == "M" or text[place - 1] in "\u1039\u17d2"
-
-    while start and joined(start):
-        start -= 1
-    while stop < len(text) and joined(stop):
-        stop += 1
-    return start, stop
 
 
 def unknown_fields(view: View, names: Iterable[str]) -> str | None:

@@ -174,7 +174,6 @@ def test_the_words_of_icu_need_it_where_a_text_has_such_a_script(monkeypatch):
         ("server", "an HTTPServer", ["Server"]),
         ("ភាស", "ភាសាខ្មែរ", ["ភាសា"]),
         ("្មែ", "ភាសាខ្មែរ", ["ខ្មែ"]),
-        ("ក្ន", "ក្នុង", ["ក្នុ"]),
         ("က္ခ", "ပက္ခိ", ["က္ခိ"]),
     ],
 )
