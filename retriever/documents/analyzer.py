@@ -86,6 +86,7 @@ _MEMO_WORD_LENGTH = 255
 # Combinations of languages whose words are remembered.
 _MEMOS = 64
 
+_Count = Callable[[Iterable[str]], Mapping[str, int]]
 _INVISIBLE = str.maketrans("’", "'", "\u00ad\u200c\u200d")
 
 
@@ -218,10 +219,7 @@ class Analyzer:
         return self._read(text)[0]
 
     def query_tokens(
-        self,
-        text: str,
-        held: Mapping[str, int],
-        count: Callable[[Iterable[str]], Mapping[str, int]] | None = None,
+        self, text: str, held: Mapping[str, int], count: _Count | None = None
     ) -> list[str]:
         """The terms of a query to an index that holds so many passages of each language.
 
@@ -252,8 +250,8 @@ class Analyzer:
             if (own := self.query_tokens(unit, held)) and not any(map(frequencies.get, own))
             for term in self.query_tokens(unit, every)
         }
-        more = sorted(others.difference(terms))
-        return terms + [term for term, number in count(more).items() if number] if more else terms
+        more = count(sorted(others.difference(terms)))
+        return terms + [term for term in more if more[term]]
 
     def forms(self, word: str, held: Iterable[str]) -> frozenset[str]:
         """The terms of which a passage with a word has one, in the languages of an index.

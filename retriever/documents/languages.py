@@ -41,7 +41,7 @@ _SCRIPTS = {
     "armenian": ("\u0530-\u058f", "armenian"),
     "tamil": ("\u0b80-\u0bff", "tamil"),
 }
-# Scripts of languages that are neither of these nor told apart, such as Serbian, Urdu and Marathi.
+# Scripts of languages that are neither of these nor told apart, such as Kazakh and Marathi.
 _OPEN_SCRIPTS = ("cyrillic", "arabic", "devanagari")
 _LANGUAGES = {script: languages.split() for script, (_, languages) in _SCRIPTS.items()}
 _FIRST_LETTER = re.compile("|".join(f"(?P<{one}>[{row[0]}])" for one, row in _SCRIPTS.items()))
@@ -63,10 +63,9 @@ ENGLISH_FUNCTION_WORDS = frozenset(_ENGLISH.split())
 def language_of(word: str, languages: Sequence[str]) -> str:
     """The language of a word of a text in these languages; empty if its script does not tell."""
     script = _script_of(word)
-    for one in languages if script else ():
-        if SCRIPT_OF[one] == script:
-            return one
-    return _LANGUAGES[script][0] if script else ""
+    if script is None:
+        return ""
+    return next((one for one in languages if SCRIPT_OF[one] == script), _LANGUAGES[script][0])
 
 
 @lru_cache(1 << 14)

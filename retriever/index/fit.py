@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,15 +140,11 @@ def measured_fit(
     # The least one that is within a standard error of the best.
     error = {one: loss.std() / len(pairs) ** 0.5 for one, loss in losses.items()}
     weight = min(one for one, loss in losses.items() if loss.mean() <= error[one])
-    quality = {one: round(float(found.mean()), 4) for one, found in ranks.items()}
-    return replace(
-        fit,
-        questions=len(pairs),
-        weight=weight,
-        bm25=quality[0.0],
-        dense=quality[1.0],
-        hybrid=quality[weight],
-    )
+    sides = {"bm25": 0.0, "dense": 1.0, "hybrid": weight}
+    quality: dict[str, Any] = {
+        name: round(float(ranks[one].mean()), 4) for name, one in sides.items()
+    }
+    return replace(fit, questions=len(pairs), weight=weight, **quality)
 
 
 def _strange_words(encoder: Encoder, analyzer: Analyzer, texts: Sequence[str]) -> tuple[int, int]:
@@ -161,14 +157,13 @@ def _strange_words(encoder: Encoder, analyzer: Analyzer, texts: Sequence[str]) -
     strange = number = 0
     for word, row in zip(words, encoder.tokenize(words), strict=True):
         pieces, letters = len(row) - len(empty), sum(map(str.isalpha, word))
-        spaceless = _SPACELESS.search(word) is not None
+        spaceless = _SPACELESS.search(word)
         # A run without spaces counts as words of two letters.
         counted = max(letters // 2, 1) if spaceless else 1
         number += counted
-        if pieces <= 0 or not nothing.isdisjoint(row):
+        broken = letters > 2 and not spaceless and letters < _LETTERS * pieces
+        if pieces <= 0 or broken or not nothing.isdisjoint(row):
             strange += counted
-        elif letters > 2 and not spaceless:
-            strange += letters < _LETTERS * pieces
     return strange, number
 
 
