@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
     "product modules": 248,
-    "product lines": 60_343,
-    "test lines": 43_647,
+    "product lines": 60_515,
+    "test lines": 43_835,
     "documentation lines": 5_554,
     "benchmark files": 15,
     "benchmark lines": 3_100,
@@ -31,7 +31,7 @@ LIMITS = {
     "options of all commands": 433,
     "own modules that a BM25 query loads": 60,
     "files that a hybrid query enters": 48,
-    "functions that a hybrid query enters": 355,
+    "functions that a hybrid query enters": 359,
 }
 # Where the limits should go: what is above these is too much.
 AIMS = LIMITS | {
