@@ -23,7 +23,7 @@ PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
     "product modules": 248,
     "product lines": 60_515,
-    "test lines": 43_835,
+    "test lines": 43_836,
     "documentation lines": 5_554,
     "benchmark files": 15,
     "benchmark lines": 3_100,
