@@ -183,7 +183,10 @@ def _fit_line(fit: dict[str, Any]) -> str:
             f"; mean reciprocal rank of {fit['questions']} made-up questions: bm25 "
             f"{fit['bm25']:.2f}, dense {fit['dense']:.2f}, hybrid {fit['hybrid']:.2f}"
         )
-    return f"{found}; weight of embeddings {fit['weight']:g}"
+    found += f"; weight of embeddings {fit['weight']:g}"
+    if (other := fit.get("strange_weight")) is not None:
+        found += f", of strange queries {other:g}"
+    return found
 
 
 @click.command("verify", cls=Command)

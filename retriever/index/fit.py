@@ -36,6 +36,9 @@ _LETTERS = 2.0
 # From this share of strange words, or of passages in other languages than English, questions are
 # asked; from this share of strange words, the encoder does not know the language.
 _DOUBTFUL, _STRANGE = 0.1, 0.25
+# From so many passages on, and this share of them, those that are strange and those that are known
+# have weights of their own, if no more are between them: one language has all shares.
+_GROUP, _GROUP_SHARE = 8, 0.05
 # Fewer letters make no question.
 _QUESTION = 20
 # Fewer words say nothing.
@@ -61,6 +64,8 @@ class Fit:
         weight: the default weight of the embeddings in hybrid search.
         bm25, dense, hybrid: mean reciprocal rank of the questions' passages, with that weight.
         passages: number of passages indexed when this was measured.
+        strange_weight: the default weight for queries that are strange to the encoder, in an index
+            of which only some passages are; None in others. Then the figures are of the other ones.
     """
 
     strange: float
@@ -71,21 +76,27 @@ class Fit:
     dense: float | None = None
     hybrid: float | None = None
     passages: int = 0
+    strange_weight: float | None = None
 
     @property
     def warning(self) -> str | None:
         """What to tell a user whose encoder does not know the language; None if it does."""
-        if self.strange < _STRANGE:
+        is_mixed = self.strange_weight is not None
+        if self.strange < _STRANGE and not is_mixed:
             return None
         found = f"{self.strange:.0%} of {self.words:,} words are unknown to it or broken to letters"
-        if self.questions:
+        if self.questions and not is_mixed:
             found += (
                 f"; of {self.questions} sentences as questions it ranks the passage with a mean "
                 f"reciprocal rank of {self.dense:.2f}, BM25 with {self.bm25:.2f}"
             )
+        texts = "some" if is_mixed else "these"
+        weight = f"{self.weight:g} in hybrid search"
+        if is_mixed:
+            weight = f"{self.strange_weight:g} in hybrid search for queries like them"
         return (
-            f"the encoder does not know the language of these texts: {found}. Embeddings count "
-            f"{self.weight:g} in hybrid search unless you say --alpha; use a multilingual model "
+            f"the encoder does not know the language of {texts} texts: {found}. Embeddings count "
+            f"{weight} unless you say --alpha; use a multilingual model "
             f"such as --model {MULTILINGUAL} with --recreate, or --mode bm25"
         )
 
@@ -115,11 +126,41 @@ def measured_fit(
 ) -> Fit | None:
     """The fit of an encoder and a sample of passages; None if it encodes no other texts."""
     try:
-        strange, words = _strange_words(encoder, analyzer, texts)
+        counts = [_strange_words(encoder, analyzer, text) for text in texts]
     except SourceError:
         return None
-    share = strange / words if words >= _WORDS else 0.0
-    fit = Fit(share, words, passages=passages)
+    fit = Fit(*_share(counts), passages=passages)
+    known = [text for text, one in zip(texts, counts, strict=True) if not _is_strange(*one)]
+    other = [text for text, one in zip(texts, counts, strict=True) if _is_strange(*one)]
+    between = sum(_is_strange(*one, _DOUBTFUL) for one in counts) - len(other)
+    least = min(len(known) - between, len(other))
+    if least < max(_GROUP, between, _GROUP_SHARE * len(texts)):
+        return _weighed(fit, texts, encoder, analyzer)
+    found = _weighed(replace(fit, strange=0.0), known, encoder, analyzer)
+    measured = _weighed(replace(fit, strange=1.0), other, encoder, analyzer)
+    # Few questions do not speak for an encoder that does not know the words.
+    weight = measured.weight if measured.questions >= _QUESTIONS else 0.0
+    return replace(found, strange=fit.strange, strange_weight=weight)
+
+
+def is_strange(encoder: Encoder, analyzer: Analyzer, text: str) -> bool:
+    """Whether the encoder does not know the language of a text."""
+    return _is_strange(*_strange_words(encoder, analyzer, text))
+
+
+def _is_strange(strange: int, words: int, share: float = _STRANGE) -> bool:
+    return strange > 0 and strange >= share * words
+
+
+def _share(counts: Sequence[tuple[int, int]]) -> tuple[float, int]:
+    """The share of strange words, 0 among too few to say, and the number of words."""
+    strange, words = (sum(one[place] for one in counts) for place in (0, 1))
+    return (strange / words if words >= _WORDS else 0.0), words
+
+
+def _weighed(fit: Fit, texts: Sequence[str], encoder: Encoder, analyzer: Analyzer) -> Fit:
+    """A fit with the weight that questions made from these texts say, where it is doubtful."""
+    share = fit.strange
     doubtful = _DOUBTFUL * len(texts)
     own = (analyzer.settings.language,)
     foreign = sum(_ENGLISH.isdisjoint(analyzer.languages(text) or own) for text in texts)
@@ -147,12 +188,12 @@ def measured_fit(
     return replace(fit, questions=len(pairs), weight=weight, **quality)
 
 
-def _strange_words(encoder: Encoder, analyzer: Analyzer, texts: Sequence[str]) -> tuple[int, int]:
+def _strange_words(encoder: Encoder, analyzer: Analyzer, text: str) -> tuple[int, int]:
     """The number of words that the encoder does not know or breaks into letters, and of all."""
     empty, unknown = encoder.tokenize(["", _UNKNOWN])
     if not isinstance(empty, list) or not isinstance(unknown, list):
         return 0, 0
-    words = [word for text in texts for word in analyzer.words(text) if any(map(str.isalpha, word))]
+    words = [word for word in analyzer.words(text) if any(map(str.isalpha, word))]
     nothing = set(unknown) - set(empty)
     strange = number = 0
     for word, row in zip(words, encoder.tokenize(words), strict=True):

@@ -19,6 +19,7 @@ from retriever.encoders.spec import EncoderSpec
 from retriever.errors import BadInputError, ConfigError, EncoderMismatchError
 from retriever.search import CALIBRATION, SearchSettings
 from retriever.search.engine import Engine, Hit
+from retriever.search.fusion import FIT
 from retriever.search.syntax import Demands, ParsedQuery, parse_query, within
 
 if TYPE_CHECKING:
@@ -219,12 +220,19 @@ def _ranked(
     where: Where | None,
 ) -> list[list[Hit]]:
     """Hits of queries, only of documents with their phrases and without their excluded words."""
-    if all(one.is_plain for one in asked):
+    weight = view.setting(FIT, {}).get("strange_weight") if settings.mode == "hybrid" else None
+    if weight is None and all(one.is_plain for one in asked):
         return Engine(view, settings, where).search(queries)
-    analyzer, found = index.state_of(view).analyzer, []
+    state, found = index.state_of(view), []
+    analyzer = state.analyzer
     for one, query in zip(asked, queries, strict=True):
-        demands = None if one.is_plain else Demands(one, view, analyzer)
-        engine = Engine(view, settings, within(one, view, analyzer, where), demands)
+        own, demands = settings, None if one.is_plain else Demands(one, view, analyzer)
+        if weight is not None:
+            from retriever.index.fit import is_strange
+
+            if is_strange(index.encoder(state, query=True), analyzer, one.text):
+                own = replace(settings, fusion=settings.fusion.completed(weight))
+        engine = Engine(view, own, within(one, view, analyzer, where), demands)
         found += engine.search([query])
     return found
 

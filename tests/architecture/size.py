@@ -22,9 +22,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
     "product modules": 248,
-    "product lines": 60_515,
-    "test lines": 43_836,
-    "documentation lines": 5_554,
+    "product lines": 60_567,
+    "test lines": 43_857,
+    "documentation lines": 5_555,
     "benchmark files": 15,
     "benchmark lines": 3_100,
     "option spellings": 126,

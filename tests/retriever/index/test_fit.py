@@ -47,6 +47,10 @@ def whole(text):
     return [2] if text > "\U00010000" else [ord(text[0])] if text else []
 
 
+def russian_letters(text):
+    return letters(text) if any("а" <= one <= "я" for one in text) else whole(text)
+
+
 def noise(text):
     return np.random.default_rng(len(text)).normal(size=16)
 
@@ -73,6 +77,23 @@ def test_known_words_of_another_language_ask_questions_without_a_warning():
     assert (fit.strange, fit.questions, fit.warning) == (0.0, 80, None)
     few = measured_fit(russian(8), encoder(whole, noise), Analyzer(), 8)
     assert (few.questions, few.weight) == (0, 0.6)
+
+
+def test_texts_of_two_kinds_have_weights_of_their_own(tmp_path, model):
+    english = [f"The book number {n} is not in the house. It was there before." for n in range(90)]
+    both = encoder(russian_letters, noise)
+    fit = measured_fit([*english, *russian(80)], both, Analyzer(), 170)
+    assert (fit.weight, fit.strange_weight, 0.2 < fit.strange < 0.8) == (0.6, 0.0, True)
+    assert "some texts" in fit.warning
+    assert "count 0 in hybrid search for queries like them" in fit.warning
+    few = measured_fit([*english, *russian(4)], both, Analyzer(), 94)
+    assert (few.weight, few.strange_weight, few.warning) == (0.6, None, None)
+    with Index.create(tmp_path / "index", model) as index:
+        with pytest.warns(UserWarning, match="the language of some texts"):
+            index.add([*(f"w{n % 7} w{n % 5} w{n % 3}" for n in range(90)), *russian(60)])
+        for query, alpha in (("w1 w4", 0.6), (russian(1)[0].partition(".")[0], 0.0)):
+            assert index.search(query) == index.search(query, alpha=alpha)
+            assert index.search(query) != index.search(query, alpha=0.3)
 
 
 def test_an_encoder_that_knows_english_is_asked_nothing():
