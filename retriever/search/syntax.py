@@ -198,8 +198,8 @@ def suggested(text: str, view: View, analyzer: Analyzer) -> str | None:
     """The text with each word that no document has replaced by the nearest word of the index.
 
     Nearest are words at one edit (a letter more, less or other, or two exchanged) and divisions
-    into two words; of these the most frequent, in passages; of equal ones the shortest, then
-    the first by code point. None if nothing is replaced.
+    into two words; of these the most frequent, in passages; of equal ones the first by code point.
+    None if nothing is replaced.
     """
     held = view.setting("languages", {})
     count = view.document_frequencies
@@ -229,7 +229,7 @@ def _nearest(word: str, view: View, analyzer: Analyzer) -> str | None:
         one: min((sum(map(counts.__getitem__, part)) for part in own), default=0)
         for one, own in forms.items()
     }
-    best = min(found, key=lambda one: (-found[one], len(one), one))
+    best = min(found, key=lambda one: (-found[one], one))
     return best if found[best] else None
 
 

@@ -23,7 +23,7 @@ PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
     "product modules": 248,
     "product lines": 60_567,
-    "test lines": 43_857,
+    "test lines": 43_856,
     "documentation lines": 5_555,
     "benchmark files": 15,
     "benchmark lines": 3_100,
