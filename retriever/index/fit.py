@@ -36,8 +36,8 @@ _LETTERS = 2.0
 # From this share of strange words, or of passages in other languages than English, questions are
 # asked; from this share of strange words, the encoder does not know the language.
 _DOUBTFUL, _STRANGE = 0.1, 0.25
-# From so many passages on, and this share of them, those that are strange and those that are known
-# have weights of their own, if no more are between them: one language has all shares.
+# If so many passages, and this share of them, are strange and as many known, both groups have their
+# own weight, unless more lie between them, as in a corpus of one half-known language.
 _GROUP, _GROUP_SHARE = 8, 0.05
 # Fewer letters make no question.
 _QUESTION = 20
@@ -61,11 +61,11 @@ class Fit:
             letters.
         words: number of words of the sample.
         questions: number of made-up questions; 0 where none were needed.
-        weight: the default weight of the embeddings in hybrid search.
+        weight: the default weight of the embeddings in hybrid search, 0 to 0.6.
         bm25, dense, hybrid: mean reciprocal rank of the questions' passages, with that weight.
         passages: number of passages indexed when this was measured.
-        strange_weight: the default weight for queries that are strange to the encoder, in an index
-            of which only some passages are; None in others. Then the figures are of the other ones.
+        strange_weight: the same for queries that are strange to the encoder, where only some
+            passages are; the other figures are then of the passages that it knows. Else None.
     """
 
     strange: float
@@ -133,8 +133,7 @@ def measured_fit(
     known = [text for text, one in zip(texts, counts, strict=True) if not _is_strange(*one)]
     other = [text for text, one in zip(texts, counts, strict=True) if _is_strange(*one)]
     between = sum(_is_strange(*one, _DOUBTFUL) for one in counts) - len(other)
-    least = min(len(known) - between, len(other))
-    if least < max(_GROUP, between, _GROUP_SHARE * len(texts)):
+    if min(len(known) - between, len(other)) < max(_GROUP, between, _GROUP_SHARE * len(texts)):
         return _weighed(fit, texts, encoder, analyzer)
     found = _weighed(replace(fit, strange=0.0), known, encoder, analyzer)
     measured = _weighed(replace(fit, strange=1.0), other, encoder, analyzer)
@@ -161,10 +160,9 @@ def _share(counts: Sequence[tuple[int, int]]) -> tuple[float, int]:
 def _weighed(fit: Fit, texts: Sequence[str], encoder: Encoder, analyzer: Analyzer) -> Fit:
     """A fit with the weight that questions made from these texts say, where it is doubtful."""
     share = fit.strange
-    doubtful = _DOUBTFUL * len(texts)
     own = (analyzer.settings.language,)
     foreign = sum(_ENGLISH.isdisjoint(analyzer.languages(text) or own) for text in texts)
-    if share < _DOUBTFUL and foreign < doubtful:
+    if share < _DOUBTFUL and foreign < _DOUBTFUL * len(texts):
         return fit
     pairs = [pair for text in texts if (pair := _question(text))]
     if len(pairs) < (2 if share >= _STRANGE else _QUESTIONS):

@@ -204,7 +204,7 @@ def watched(index: Index, stop: Event) -> Iterator[RefreshReport | BadInputError
                 if due or events or len(folders) < len(sources):
                     report = index.refresh()
                     due, before, told = False, told, report.problems
-                    # A file that cannot be read is one with every refresh.
+                    # Every refresh reports a file that cannot be read.
                     if report.is_change or (told and told != before):
                         yield report
             except IndexLockedError:

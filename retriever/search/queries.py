@@ -221,17 +221,19 @@ def _ranked(
 ) -> list[list[Hit]]:
     """Hits of queries, only of documents with their phrases and without their excluded words."""
     weight = view.setting(FIT, {}).get("strange_weight") if settings.mode == "hybrid" else None
-    if weight is None and all(one.is_plain for one in asked):
+    fusion = settings.fusion if weight is None else settings.fusion.completed(weight)
+    strange = replace(settings, fusion=fusion)
+    if strange == settings and all(one.is_plain for one in asked):
         return Engine(view, settings, where).search(queries)
     state, found = index.state_of(view), []
     analyzer = state.analyzer
     for one, query in zip(asked, queries, strict=True):
         own, demands = settings, None if one.is_plain else Demands(one, view, analyzer)
-        if weight is not None:
+        if strange != settings:
             from retriever.index.fit import is_strange
 
             if is_strange(index.encoder(state, query=True), analyzer, one.text):
-                own = replace(settings, fusion=settings.fusion.completed(weight))
+                own = strange
         engine = Engine(view, own, within(one, view, analyzer, where), demands)
         found += engine.search([query])
     return found
