@@ -52,6 +52,7 @@ from retriever.documents.division import (
     without_accents,
 )
 from retriever.documents.languages import (
+    ENGLISH_FUNCTION_WORDS,
     SCRIPT_OF,
     LanguageDetector,
     function_words,
@@ -199,6 +200,13 @@ class Analyzer:
         """Equal for analyzers that give every text the same terms."""
         facts = json.dumps([asdict(self.settings), sorted(self.stop_list)])
         return hashlib.sha256(facts.encode()).hexdigest()
+
+    @cached_property
+    def function_terms(self) -> frozenset[str]:
+        """The terms of English function words; none where texts are in another language."""
+        if self.settings.language not in (AUTO, "english", "porter"):
+            return frozenset()
+        return frozenset(chain.from_iterable(map(self.tokens, ENGLISH_FUNCTION_WORDS)))
 
     def tokens(self, text: str) -> list[str]:
         """The terms of `text` in the order of its words, repeated as often as they occur."""

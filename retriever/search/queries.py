@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from indexes import Query
 from retriever.documents import string_fault
-from retriever.documents.languages import ENGLISH_FUNCTION_WORDS
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import BadInputError, ConfigError, EncoderMismatchError
 from retriever.search import CALIBRATION, SearchSettings
@@ -32,9 +31,6 @@ if TYPE_CHECKING:
 _BATCH = 256
 # A term is important to highlights from this share of the weight of the heaviest one.
 _SHARE = 1 / 4
-# In these languages. If texts are not questions, "how" and "I" are rare, and idf alone would take
-# them for important.
-_ENGLISH = frozenset({"auto", "english", "porter"})
 
 
 class QueryVectors(NamedTuple):
@@ -102,11 +98,8 @@ def highlights(
     do I sharpen a chisel". If the query has nothing but function words, their weights decide. The
     spans are ascending, do not overlap, and cut no letter off from its marks.
     """
-    function_words: frozenset[str] = frozenset()
-    if analyzer.settings.language in _ENGLISH:
-        terms = map(analyzer.tokens, ENGLISH_FUNCTION_WORDS)
-        function_words = frozenset(chain.from_iterable(terms))
-    judged = {term: w for term, w in weights.items() if term not in function_words} or weights
+    # If texts are not questions, "how" and "I" are rare: idf alone would take them for important.
+    judged = {term: weights[term] for term in weights.keys() - analyzer.function_terms} or weights
     least = _SHARE * max(judged.values(), default=0.0)
     important = {term for term, weight in judged.items() if weight >= least}
     # Single characters of a script without spaces matter only beside no longer term.
