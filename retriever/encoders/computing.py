@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.encoders.settings import Dtype, EncoderSettings
-from retriever.errors import ConfigError, require_extra
+from retriever.errors import require_extra
 
 Engine = Literal["numpy", "openvino", "torch"]
 # A NumPy array or a torch tensor.
@@ -36,11 +36,6 @@ BATCH_PIECES: dict[Dtype, int] = {
 ACCELERATOR_PIECES = 32768
 # A forward pass in training; a step takes several.
 TRAINING_PIECES = 2048
-_FORMATS: dict[str, tuple[Dtype, ...]] = {
-    "numpy": ("float32",),
-    "openvino": ("float32", "bfloat16", "int8"),
-    "torch": ("float32", "bfloat16", "float16"),
-}
 _PROCESSOR = Path("/proc/cpuinfo")
 # The instructions that OpenVINO multiplies bfloat16 with.
 _BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16"})
@@ -111,16 +106,6 @@ def native_format() -> Dtype:
     except OSError:
         return "float32"
     return "bfloat16" if _BFLOAT16.intersection(flags) else "float32"
-
-
-def check_computing(settings: EncoderSettings) -> None:
-    """Refuse a number format that a backend does not have."""
-    backend, dtype = settings.backend or "auto", settings.number_format
-    if backend != "auto" and dtype not in _FORMATS[backend]:
-        raise ConfigError(
-            f"dtype: the backend {backend} computes in {' or '.join(_FORMATS[backend])}, found "
-            f"{dtype}; leave backend out, or choose another dtype"
-        )
 
 
 def token_batches(

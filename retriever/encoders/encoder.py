@@ -488,7 +488,7 @@ class ModelChoice:
 
     def weights(self) -> str:
         """The identity of the model's files."""
-        return find_weights(self.settings, download=self.download)
+        return find_weights(self.settings, self.download)
 
     def completed(self, spec: EncoderSpec) -> ModelChoice:
         """The given settings; those of `spec` for the rest if no model is named."""
@@ -500,23 +500,19 @@ class ModelChoice:
 
     def check(self, spec: EncoderSpec, folder: object) -> None:
         """Refuse an encoder that is not the one an index was made with."""
-        settings, asked = self.settings, {}
-        outside = ("model", *section_names(COMPUTING))
-        for name, value in settings.named.items():
-            if name not in outside and value != spec.meaning(name):
-                asked[name] = value
+        model, outside = self.settings.model, ("model", *section_names(COMPUTING))
         wanted = [
             format_setting(name, value)
-            for name, value in asked.items()
-            if name not in ("layers", "fusion") or not self._is_meant(spec, **{name: value})
+            for name, value in self.settings.named.items()
+            if name not in outside
+            and value != spec.meaning(name)
+            and not (name in ("layers", "fusion") and self._is_meant(spec, **{name: value}))
         ]
-        if settings.model is not None:
-            weights = find_weights(
-                EncoderSettings(model=settings.model, static=spec.settings.static),
-                download=self.download,
-            )
+        if model is not None:
+            same_kind = EncoderSettings(model=model, static=spec.settings.static)
+            weights = find_weights(same_kind, self.download)
             if weights != spec.weights:
-                wanted.insert(0, f"the model {settings.model} with weights {weights[:12]}")
+                wanted.insert(0, f"the model {model} with weights {weights[:12]}")
         if wanted:
             raise EncoderMismatchError(
                 f"{folder}: the index was made with {spec} with weights {spec.weights[:12]}, but "

@@ -1,6 +1,6 @@
 """The kinds of encoders in one place: which one a model is of, and what each kind offers.
 
-A kind is a module with a `KIND`, which is imported on demand, and one line of `_KINDS`.
+A kind is a module with a `KIND`, which is imported on demand, and two lines of `kind_of`.
 """
 
 from __future__ import annotations
@@ -140,7 +140,6 @@ class Kind(NamedTuple):
     describe: Callable[[EncoderSpec], dict[str, Any]] = lambda spec: {}
     # The settings as a specification has them, the window aside.
     resolve: Callable[[EncoderSettings, bool], EncoderSettings] = lambda asked, download: asked
-    require_asked: Callable[[str, str | None], None] = lambda stored, asked: None
 
 
 def is_url(model: str | None) -> bool:
@@ -158,32 +157,29 @@ def is_static_folder(model: str | os.PathLike[str]) -> bool:
     return os.path.isfile(os.path.join(model, STATIC_FILE))
 
 
-def _is_static(asked: EncoderSettings) -> bool:
+def kind_of(asked: EncoderSettings) -> Kind:
+    """The kind of an encoder, imported now."""
     model = asked.model or DEFAULT_MODEL
-    if asked.static is not None or is_static_folder(model) or os.path.isfile(model):
-        return True
+    if model.endswith(".npy"):
+        module = "given"
+    elif is_url(model):
+        module = "remote"
+    elif is_meta_folder(model):
+        module = "meta.model"
+    elif asked.static is not None or is_static_folder(model) or _has_word_vectors(model):
+        module = "static.model"
+    else:
+        module = "transformer.loading"
+    kind: Kind = import_module(f"retriever.encoders.{module}").KIND
+    return kind
+
+
+def _has_word_vectors(model: str) -> bool:
     if not os.path.isdir(model):
-        return False
+        return os.path.isfile(model)
     from retriever.encoders.model_folders import find_token_table
 
     return find_token_table(Path(model)) is not None
-
-
-# The first kind that matches is an encoder's.
-_KINDS: tuple[tuple[Callable[[EncoderSettings], bool], str], ...] = (
-    (lambda asked: (asked.model or "").endswith(".npy"), "retriever.encoders.given"),
-    (lambda asked: is_url(asked.model), "retriever.encoders.remote"),
-    (lambda asked: is_meta_folder(asked.model or ""), "retriever.encoders.meta.model"),
-    (_is_static, "retriever.encoders.static.model"),
-    (lambda asked: True, "retriever.encoders.transformer.loading"),
-)
-
-
-def kind_of(asked: EncoderSettings) -> Kind:
-    """The kind of an encoder, imported now."""
-    module = next(name for matches, name in _KINDS if matches(asked))
-    kind: Kind = import_module(module).KIND
-    return kind
 
 
 def load_encoder(asked: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpec, EncoderModel]:
@@ -197,12 +193,11 @@ def load_encoder(asked: EncoderSettings, loading: LoadContext) -> tuple[EncoderS
             f"dimensions: the vectors of {spec} have {spec.dimensions}, found {wanted}; name "
             "fewer, or leave it out"
         )
-    return replace(
-        spec, settings=replace(spec.settings, dimensions=wanted), dimensions=wanted
-    ), model
+    settings = replace(spec.settings, dimensions=wanted)
+    return replace(spec, settings=settings, dimensions=wanted), model
 
 
-def find_weights(asked: EncoderSettings, *, download: bool) -> str:
+def find_weights(asked: EncoderSettings, download: bool) -> str:
     """The identity of the files that would be loaded."""
     return kind_of(asked).weights(asked, download)
 
@@ -219,7 +214,7 @@ def require_asked(stored: str, asked: str | None) -> None:
     Whoever made the folder chose it; texts and the key would go there.
     """
     if is_url(stored):
-        kind_of(EncoderSettings(model=stored)).require_asked(stored, asked)
+        import_module("retriever.encoders.remote").require_asked(stored, asked)
 
 
 def refuse_settings(asked: EncoderSettings, own: Collection[str], reason: str) -> None:

@@ -340,8 +340,4 @@ def _load(asked: EncoderSettings, _: LoadContext) -> tuple[EncoderSpec, RemoteMo
     return EncoderSpec(settings, address.identity, model.dimensions), model
 
 
-KIND = Kind(
-    load=_load,
-    weights=lambda asked, download: Address.parse(asked.model or "").identity,
-    require_asked=require_asked,
-)
+KIND = Kind(_load, weights=lambda asked, download: Address.parse(asked.model or "").identity)

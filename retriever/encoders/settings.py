@@ -39,6 +39,12 @@ SpecialTokens = Literal["keep", "drop"]
 Backend = Literal["auto", "torch", "openvino", "numpy"]
 Dtype = Literal["float32", "bfloat16", "float16", "int8"]
 AskedDtype = Literal["auto", Dtype]
+_FORMATS: Mapping[Backend, tuple[Dtype, ...]] = {
+    "auto": ("float32", "bfloat16", "float16", "int8"),
+    "numpy": ("float32",),
+    "openvino": ("float32", "bfloat16", "int8"),
+    "torch": ("float32", "bfloat16", "float16"),
+}
 WKPreset = Literal["paper", "released"]
 WKVariance = Literal["all", "fused"]
 WKWords = Literal["variance", "uniform"]
@@ -289,42 +295,62 @@ class EncoderSettings:
         if self.omega is not None:
             # One form for 1, 1.0 and -0.0, since the text form is compared.
             object.__setattr__(self, "omega", float(self.omega) + 0.0)
-        if self.static is not None:
-            unused = "a static encoder does not run the model: leave it out"
-            self._refuse(unused, *section_names(TRANSFORMER, COMPUTING, SBERT_WK))
-        if self.fusion != "sbert-wk":
-            unused = "it belongs to SBERT-WK: add fusion=sbert-wk or leave it out"
-            self._refuse(unused, *section_names(SBERT_WK))
-        else:
-            self._refuse("SBERT-WK fuses from start-layer up to the last layer", "layers")
-            self._refuse("SBERT-WK weights the words itself: leave pooling out", "pooling")
-        if self.wk_words == "uniform":
-            self._refuse("wk-words=uniform takes no variance: leave it out", "wk_variance")
-        if self.wk_layers in ("uniform", "last"):
-            unused = f"wk-layers={self.wk_layers} does not weight layers: leave it out"
-            self._refuse(unused, "window", "omega")
-        if self.wk_preset == "released":
-            self._refuse(
-                "wk-preset=released keeps [CLS] and drops the last piece", "special_tokens"
-            )
-            if self.wk_variance == "all":
-                raise ConfigError(
-                    "wk-variance: expected fused with wk-preset=released, found all; leave it out"
-                )
-        if self.fusion == "concat" and self.head:
-            raise ConfigError(
-                "head: the head of the model takes the width of one layer, not a concatenation; "
-                "leave it out"
-            )
-        if self.pooling in ("cls", "sep") and self.special_tokens == "drop":
-            raise ConfigError(
-                f"pooling: {self.pooling} reads a special token: add special-tokens=keep"
-            )
-
-    def _refuse(self, reason: str, *names: str) -> None:
-        for name in names:
-            if getattr(self, name) is not None:
-                raise ConfigError(f"{_DECLARED[name].key}: {reason}")
+        backend, pooling = self.backend or "auto", self.pooling
+        sbert_wk, released = self.fusion == "sbert-wk", self.wk_preset == "released"
+        for applies, names, reason in (
+            (
+                self.static is not None,
+                section_names(TRANSFORMER, COMPUTING, SBERT_WK),
+                "a static encoder does not run the model: leave it out",
+            ),
+            (
+                not sbert_wk,
+                section_names(SBERT_WK),
+                "it belongs to SBERT-WK: add fusion=sbert-wk or leave it out",
+            ),
+            (sbert_wk, ["layers"], "SBERT-WK fuses from start-layer up to the last layer"),
+            (sbert_wk, ["pooling"], "SBERT-WK weights the words itself: leave pooling out"),
+            (
+                self.wk_words == "uniform",
+                ["wk_variance"],
+                "wk-words=uniform takes no variance: leave it out",
+            ),
+            (
+                self.wk_layers in ("uniform", "last"),
+                ["window", "omega"],
+                f"wk-layers={self.wk_layers} does not weight layers: leave it out",
+            ),
+            (
+                released,
+                ["special_tokens"],
+                "wk-preset=released keeps [CLS] and drops the last piece",
+            ),
+            (
+                released and self.wk_variance == "all",
+                ["wk_variance"],
+                "expected fused with wk-preset=released, found all; leave it out",
+            ),
+            (
+                self.fusion == "concat" and self.head,
+                ["head"],
+                "the head of the model takes the width of one layer, not a concatenation; leave "
+                "it out",
+            ),
+            (
+                pooling in ("cls", "sep") and self.special_tokens == "drop",
+                ["pooling"],
+                f"{pooling} reads a special token: add special-tokens=keep",
+            ),
+            (
+                self.number_format not in _FORMATS[backend],
+                ["dtype"],
+                f"the backend {backend} computes in {alternatives(_FORMATS[backend])}, found "
+                f"{self.dtype}; leave backend out, or choose another dtype",
+            ),
+        ):
+            for name in names:
+                if applies and getattr(self, name) is not None:
+                    raise ConfigError(f"{_DECLARED[name].key}: {reason}")
 
     def __str__(self) -> str:
         """The canonical text form; `parse_encoder` reads it back to an equal value."""
@@ -367,9 +393,9 @@ def encoder_keys() -> tuple[Setting, ...]:
     return tuple(_BY_KEY.values())
 
 
-def section_names(*sections: str) -> tuple[str, ...]:
+def section_names(*sections: str) -> list[str]:
     """The fields of `EncoderSettings` in some sections."""
-    return tuple(name for name, one in _DECLARED.items() if one.section in sections)
+    return [name for name, one in _DECLARED.items() if one.section in sections]
 
 
 def parse_encoder(
@@ -390,8 +416,11 @@ def parse_encoder(
             f"model: expected a name, a folder or EncoderSettings, found {text!r:.60}; leave it "
             "out for the default, and give an object that encodes as encoder"
         )
-    model, *parts = str(text).split(_SEPARATOR)
-    asked: dict[str, Any] = {"model": unquote(model)} if model else {}
+    if isinstance(text, EncoderSettings):
+        asked, parts = text.named, []
+    else:
+        model, *parts = str(text).split(_SEPARATOR)
+        asked = {"model": unquote(model)} if model else {}
     for part in parts:
         key, equals, value = part.partition("=")
         if not equals:

@@ -104,21 +104,18 @@ class EncoderSpec:
 
     def meaning(self, name: str) -> Any:
         """The value of a setting, by its field's name, named or not; None if it has none."""
-        # What a setting means that is not named never changes: indexes rely on it.
-        if name == "dimensions":
-            return self.dimensions
-        value = getattr(self.settings, name)
-        if value is not None or name in self._unused_settings():
-            return value
-        return _DECLARED[name].meaning
+        return self._meanings[name]
 
-    def _unused_settings(self) -> tuple[str, ...]:
-        """The settings that this kind of encoder does not have."""
+    @cached_property
+    def _meanings(self) -> dict[str, Any]:
+        unused = section_names(SBERT_WK)
         if self.settings.static is not None:
-            return section_names(TRANSFORMER, COMPUTING, SBERT_WK)
-        if self.settings.fusion == "sbert-wk":
-            return ("layers", "pooling")
-        return section_names(SBERT_WK)
+            unused = section_names(TRANSFORMER, COMPUTING, SBERT_WK)
+        elif self.settings.fusion == "sbert-wk":
+            unused = ["layers", "pooling"]
+        # What a setting means that is not named never changes: indexes rely on it.
+        plain = {name: None if name in unused else one.meaning for name, one in _DECLARED.items()}
+        return plain | self.settings.named | {"dimensions": self.dimensions}
 
     @cached_property
     def fingerprint(self) -> str:
@@ -129,7 +126,7 @@ class EncoderSpec:
         """
         # The number of dimensions is in the identity itself.
         outside = ("model", "dimensions", *section_names(COMPUTING))
-        meanings = {name: self.meaning(name) for name in _DECLARED if name not in outside}
+        meanings = {name: one for name, one in self._meanings.items() if name not in outside}
         # As in fingerprints of releases that counted the number format.
         meanings["dtype"] = None if self.settings.static is not None else _DECLARED["dtype"].meaning
         for name in _LATER:

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from indexes import whole_folder
 from retriever.encoders.computing import (
     BATCH_PIECES,
-    check_computing,
     engine_for,
     runs_on_cpu,
     token_batches,
@@ -266,7 +265,6 @@ def with_backend(
     in_torch: Callable[[], CrossEncoder],
 ) -> CrossEncoder | LightCrossEncoder:
     """A cross-encoder without torch where that pays and can be, else in torch."""
-    check_computing(computing)
     backend, dtype = computing.backend, computing.number_format
     reason = "only the processor has it"
     if backend != "torch" and runs_on_cpu(device):

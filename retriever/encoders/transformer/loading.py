@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from retriever.encoders.computing import (
     Engine,
-    check_computing,
     describe_engines,
     engine_for,
     native_format,
@@ -266,7 +265,6 @@ class LightModel(PieceModel):
 def _load(asked: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpec, EncoderModel]:
     folder = _folder(asked, loading.download)
     settings = resolve(asked, folder)
-    check_computing(settings)
     if loading.backbone_of is None and settings.backend != "torch" and runs_on_cpu(loading.device):
         try:
             return _light(settings, folder, loading.dtype)

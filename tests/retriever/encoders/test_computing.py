@@ -15,7 +15,6 @@ from retriever.encoders import computing, registry
 from retriever.encoders.computing import (
     OPENVINO_PAYS,
     TORCH_PAYS,
-    check_computing,
     describe_engines,
     engine_for,
     native_format,
@@ -69,9 +68,9 @@ def test_openvino_that_is_not_installed_is_asked_for_by_its_extra(asked, monkeyp
 )
 def test_a_number_format_that_a_backend_lacks_is_refused_naming_both(backend, dtype):
     with pytest.raises(ConfigError, match=f"{backend} computes in .*, found {dtype}"):
-        check_computing(EncoderSettings(backend=backend, dtype=dtype))
-    check_computing(EncoderSettings(backend=backend))
-    check_computing(EncoderSettings(dtype=dtype))
+        EncoderSettings(backend=backend, dtype=dtype)
+    EncoderSettings(backend=backend)
+    EncoderSettings(dtype=dtype)
 
 
 def test_a_gpu_that_a_driver_has_is_left_to_torch(monkeypatch):
