@@ -176,6 +176,45 @@ def _projection(folder: Path) -> Projection:
     return Projection(folder, activation)
 
 
+def read_projections(folder: ModelFolder, width: int) -> list[tuple[Floats, Floats, str]]:
+    """Weights, bias and activation of the projections that follow vectors of `width` components."""
+    from safetensors import SafetensorError, safe_open
+
+    found = []
+    for projection in folder.settings.projections:
+        file = projection.folder / "model.safetensors"
+        try:
+            weight = read_tensor(file, "linear.weight")
+            with safe_open(file, "numpy") as tensors:
+                named = set(tensors.keys())
+            bias = np.zeros(len(weight), np.float32)
+            if "linear.bias" in named:
+                bias = read_tensor(file, "linear.bias")
+        except (OSError, SafetensorError) as error:
+            raise ModelError(f"{file}: cannot be read ({error}); save the model again") from error
+        if weight.ndim != 2 or weight.shape[1] != width:
+            raise ModelError(
+                f"{file}: expected linear.weight of shape (any, {width}), found {weight.shape}; "
+                "save the model again"
+            )
+        found.append((weight, bias, projection.activation))
+        width = len(weight)
+    return found
+
+
+def read_tensor(file: Path, name: str) -> Floats:
+    """A tensor of a safetensors file in float32."""
+    from safetensors import safe_open
+
+    with safe_open(file, "numpy") as tensors:
+        if tensors.get_slice(name).get_dtype() != "BF16":
+            return np.ascontiguousarray(tensors.get_tensor(name), np.float32)
+    # NumPy has no such type.
+    with safe_open(file, "pt") as tensors:
+        array: Floats = tensors.get_tensor(name).float().numpy()
+        return array
+
+
 def _optional(path: Path) -> Any:
     return read_json(path) if path.is_file() else {}
 

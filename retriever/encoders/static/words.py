@@ -32,6 +32,7 @@ from retriever.encoders.model_folders import (
     find_model,
     find_path,
     find_token_table,
+    read_tensor,
 )
 from retriever.encoders.settings import Static
 from retriever.encoders.static.files import read_word_vectors
@@ -218,7 +219,7 @@ def table_lexicon(name: str, table: TokenTable) -> Lexicon:
             there = set(tensors.keys())
             more = {one: tensors.get_tensor(one) for one in ("mapping", "weights") if one in there}
         own = "embedding.weight" if "embedding.weight" in there else "embeddings"
-        vectors = _tensor(file, own)
+        vectors = _table(file, own)
         if "mapping" in more:
             vectors = vectors[more["mapping"].astype(np.int64)]
         if "weights" in more:
@@ -267,7 +268,7 @@ def _embedding_table(folder: ModelFolder) -> NDArray[np.float32]:
         first = min((_TABLES.index(table) for table, _, _ in found), default=0)
         tables = [(file, name) for table, file, name in found if table == _TABLES[first]]
         if len(tables) == 1:
-            return _tensor(*tables[0])
+            return _table(*tables[0])
     except (OSError, SafetensorError) as error:
         raise ModelError(
             f"{folder.path}: the weights cannot be read ({error}); save the model again"
@@ -279,22 +280,14 @@ def _embedding_table(folder: ModelFolder) -> NDArray[np.float32]:
     )
 
 
-def _tensor(file: Path, name: str) -> NDArray[np.float32]:
-    from safetensors import safe_open
-
-    with safe_open(file, framework="numpy") as tensors:
-        bfloat = tensors.get_slice(name).get_dtype() == "BF16"
-        table: Any = None if bfloat else tensors.get_tensor(name)
-    if bfloat:
-        # NumPy has no such type.
-        with safe_open(file, framework="pt") as tensors:
-            table = tensors.get_tensor(name).float().numpy()
+def _table(file: Path, name: str) -> Floats:
+    table = read_tensor(file, name)
     if table.ndim != 2 or not np.isfinite(table).all():
         raise ModelError(
             f"{file}: {name}: expected a table of finite numbers, found shape {table.shape}; save "
             "the model again"
         )
-    return np.ascontiguousarray(table, np.float32)
+    return table
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from retriever.encoders.computing import (
     way,
 )
 from retriever.encoders.fusion.pooling import Fuser
-from retriever.encoders.model_folders import ModelFolder, Projection, find_model
+from retriever.encoders.model_folders import ModelFolder, find_model, read_projections
 from retriever.encoders.registry import Batches, EncoderModel, Kind, LoadContext
 from retriever.encoders.settings import (
     DEFAULT_MODEL,
@@ -36,7 +36,6 @@ from retriever.encoders.transformer.bert import (
     NumPyEngine,
     UnsupportedModelError,
     erf,
-    map_tensors,
     read_pooler,
     read_weights,
 )
@@ -63,20 +62,6 @@ _FAITHFUL = 0.9995
 _USUAL_WINDOW = 512
 
 
-def _make_head(
-    folder: ModelFolder, settings: EncoderSettings, width: int
-) -> tuple[list[Layer], int]:
-    """The layers after pooling of vectors of `width` components, and the width of the last."""
-    head: list[Layer] = []
-    if settings.head and folder.settings.projections:
-        for projection in folder.settings.projections:
-            layer, width = _dense(projection, width)
-            head.append(layer)
-    elif settings.head:
-        head.append(_affine(*read_pooler(folder, width), np.tanh))
-    return head, width
-
-
 def _gelu(values: Floats) -> Floats:
     half = np.float32(0.5)
     return half * values * (1 + erf(values * np.sqrt(half)))
@@ -95,15 +80,6 @@ ACTIVATION_FUNCTIONS: Mapping[str, Layer] = {
     "GELU": _gelu,
     "Sigmoid": _sigmoid,
 }
-
-
-def _dense(projection: Projection, width: int) -> tuple[Layer, int]:
-    tensors = map_tensors(projection.folder / "model.safetensors")
-    weight, bias = tensors.get("linear.weight"), tensors.get("linear.bias")
-    if weight is None or weight.ndim != 2 or weight.shape[1] != width:
-        raise UnsupportedModelError(f"{projection.folder}: another projection")
-    shift = np.zeros(len(weight), np.float32) if bias is None else bias
-    return _affine(weight, shift, ACTIVATION_FUNCTIONS[projection.activation]), len(weight)
 
 
 def _affine(weight: Floats, bias: Floats, activation: Layer) -> Layer:
@@ -134,8 +110,14 @@ class LightModel(PieceModel):
         # None until the default format is chosen, when OpenVINO is first used.
         self._format: Dtype | None = None if automatic else settings.number_format
         self._fuser = fuser
-        width = fuser.width(self._weights.width)
-        self._head, self.dimensions = _make_head(folder, settings, width)
+        self._head: list[Layer] = []
+        self.dimensions = fuser.width(self._weights.width)
+        if settings.head and folder.settings.projections:
+            for weight, bias, activation in read_projections(folder, self.dimensions):
+                self._head.append(_affine(weight, bias, ACTIVATION_FUNCTIONS[activation]))
+                self.dimensions = len(weight)
+        elif settings.head:
+            self._head.append(_affine(*read_pooler(folder, self.dimensions), np.tanh))
         self._load_torch = load_torch
         self._loading = threading.Lock()
         self._torch: TransformerModel | None = None
@@ -153,28 +135,24 @@ class LightModel(PieceModel):
             return self.in_torch().embed(pieces)
         return self._filled(len(pieces), self._states(pieces, engine))
 
-    def _filled(self, texts: int, batches: Iterator[States]) -> Floats:
+    def _filled(self, texts: int, states: Iterator[States]) -> Floats:
         vectors = np.zeros((texts, self.dimensions), np.float32)
-        for found in batches:
-            vectors[found.rows] = self._vectors(found.states, found.lengths)
+        for rows, found in self._vectors(states):
+            vectors[rows] = found
         return vectors
 
     def embed_batches(self, pieces: Sequence[Sequence[int]]) -> Batches | None:
         """The vectors of any number of texts by NumPy or OpenVINO; None where torch computes."""
         engine = self._choose(sum(map(len, pieces)))
-        if engine == "torch":
-            return None
-        return (
-            (found.rows, self._vectors(found.states, found.lengths))
-            for found in self._states(pieces, engine)
-        )
+        return None if engine == "torch" else self._vectors(self._states(pieces, engine))
 
-    def _vectors(self, states: Sequence[Floats], lengths: NDArray[np.int64]) -> Floats:
-        places = self._fuser.pieces(lengths, states[0].shape[1])
-        vectors: Floats = self._fuser.vectors(states, places)
-        for layer in self._head:
-            vectors = layer(vectors)
-        return vectors
+    def _vectors(self, batches: Iterator[States]) -> Batches:
+        for found in batches:
+            places = self._fuser.pieces(found.lengths, found.states[0].shape[1])
+            vectors: Floats = self._fuser.vectors(found.states, places)
+            for layer in self._head:
+                vectors = layer(vectors)
+            yield found.rows, vectors
 
     def _choose(self, pieces: int) -> Engine:
         """The engine for the next texts, which have this number of word pieces in all."""

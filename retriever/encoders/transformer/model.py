@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from retriever.encoders.computing import ACCELERATOR_PIECES, way
 from retriever.encoders.fusion.pooling import Fuser, Pieces
-from retriever.encoders.model_folders import ModelFolder, Projection
+from retriever.encoders.model_folders import Floats, ModelFolder, read_projections
 from retriever.encoders.registry import Batches, Span, after_prompt
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.transformer.backbone import Backbone, Batch
 from retriever.encoders.transformer.word_pieces import PieceModel
-from retriever.errors import ConfigError, ModelError
+from retriever.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
@@ -29,48 +29,13 @@ Layer = Callable[["torch.Tensor"], "torch.Tensor"]
 _TEXTS = 32
 
 
-def _make_head(
-    backbone: Backbone, folder: ModelFolder, settings: EncoderSettings, width: int
-) -> tuple[list[Layer], int]:
-    """The layers after pooling of vectors of `width` components, and the width of the last."""
-    head: list[Layer] = []
-    if settings.head and folder.settings.projections:
-        for projection in folder.settings.projections:
-            layer, width = _dense(projection, width, backbone.device)
-            head.append(layer)
-    elif settings.head:
-        backbone.require_pooler()
-        head.append(backbone.pooler)
-    return head, width
-
-
-def _dense(projection: Projection, width: int, device: torch.device) -> tuple[Layer, int]:
+def _dense(weight: Floats, bias: Floats, activation: str, device: torch.device) -> Layer:
+    """A projection, which is small, and in float32 in every number format of the backbone."""
     import torch
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
 
-    file = projection.folder / "model.safetensors"
-    try:
-        tensors = load_file(file)
-    except (OSError, SafetensorError) as error:
-        raise ModelError(f"{file}: cannot be read ({error}); save the model again") from error
-    weight, bias = tensors.get("linear.weight"), tensors.get("linear.bias")
-    if weight is None or weight.ndim != 2 or weight.shape[1] != width:
-        found = "none" if weight is None else tuple(weight.shape)
-        raise ModelError(
-            f"{file}: expected linear.weight of shape (any, {width}), found {found}; save the "
-            "model again"
-        )
-    # A projection is small, and float32 in every dtype of the backbone.
-    weight = weight.float().to(device)
-    bias = None if bias is None else bias.float().to(device)
-    activation: torch.nn.Module = getattr(torch.nn, projection.activation)()
-
-    def layer(vectors: torch.Tensor) -> torch.Tensor:
-        output: torch.Tensor = activation(torch.nn.functional.linear(vectors, weight, bias))
-        return output
-
-    return layer, int(weight.shape[0])
+    matrix, shift = (torch.from_numpy(one).to(device) for one in (weight, bias))
+    function = getattr(torch.nn, activation)()
+    return lambda vectors: function(torch.nn.functional.linear(vectors, matrix, shift))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +79,15 @@ class TransformerModel(PieceModel):
                     f"pooling: this model's tokenizer puts no [{name.upper()}] around a text; "
                     "choose mean or max"
                 )
-        width = self._fuser.width(backbone.width)
-        self._head, self.dimensions = _make_head(backbone, folder, settings, width)
+        self._head: list[Layer] = []
+        self.dimensions = fuser.width(backbone.width)
+        if settings.head and folder.settings.projections:
+            for weight, bias, activation in read_projections(folder, self.dimensions):
+                self._head.append(_dense(weight, bias, activation, backbone.device))
+                self.dimensions = len(weight)
+        elif settings.head:
+            backbone.require_pooler()
+            self._head.append(backbone.pooler)
         if str(backbone.device) != "cpu":
             self.batch_pieces = ACCELERATOR_PIECES
         backbone.want(self._layers)
