@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from retriever.encoders.transformer.pretrained import (
     quiet_transformers,
 )
 from retriever.encoders.transformer.resolution import architecture_of
-from retriever.encoders.transformer.word_pieces import PiecePairs, read_pairs
+from retriever.encoders.transformer.word_pieces import PairReader
 from retriever.errors import ConfigError, require_torch
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Batch:
     longest: int
 
 
-class Backbone:
+class Backbone(PairReader):
     """A model on one device, and its tokenizer."""
 
     def __init__(
@@ -159,14 +159,6 @@ class Backbone:
         plain = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
         return self._tokenizer(list(texts), **plain, **options)
 
-    def tokenize_pairs(
-        self, left: Sequence[str], right: Sequence[str], max_length: int
-    ) -> PiecePairs:
-        """Word pieces of pairs of texts; of a pair that is too long the longer text is cut."""
-        pairs = read_pairs(self._read_pairs, left, right, max_length)
-        typed = "token_type_ids" in self._tokenizer.model_input_names
-        return pairs if typed else replace(pairs, types=[])
-
     def _read_pairs(
         self, left: Sequence[str], right: Sequence[str], max_length: int | None
     ) -> tuple[list[list[int]], list[list[int]]]:
@@ -216,7 +208,7 @@ class Backbone:
             inputs["attention_mask"] = (places < sizes[:, None]).long()
         if self.special.types and not types:
             types = [self.special.token_types(length) for length in lengths]
-        if types:
+        if types and "token_type_ids" in self._tokenizer.model_input_names:
             padded = [list(row) + [0] * (longest - len(row)) for row in types]
             inputs["token_type_ids"] = torch.tensor(padded, device=self.device)
         return Batch(inputs, sizes, longest)

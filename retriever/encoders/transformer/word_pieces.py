@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,38 @@ _SPECIAL = ("bos", "eos", "cls", "sep", "pad", "unk", "mask")
 _PROBE = "a"
 
 
-class WordPieces:
+@dataclass(frozen=True, slots=True)
+class PiecePairs:
+    """Pairs of texts as word pieces with token types; `cut` of them lost their end."""
+
+    ids: list[list[int]]
+    types: list[list[int]]
+    cut: int
+
+
+class PairReader(ABC):
+    """A tokenizer that reads pairs of texts."""
+
+    def tokenize_pairs(
+        self, left: Sequence[str], right: Sequence[str], max_length: int
+    ) -> PiecePairs:
+        """Word pieces of pairs of texts; of a pair that is too long the longer text is cut."""
+        ids, types = self._read_pairs(left, right, None)
+        long = [row for row, one in enumerate(ids) if len(one) > max_length]
+        if long:
+            ends = [left[row] for row in long], [right[row] for row in long]
+            for row, one, kinds in zip(long, *self._read_pairs(*ends, max_length), strict=True):
+                ids[row], types[row] = one, kinds
+        return PiecePairs(ids, types, len(long))
+
+    @abstractmethod
+    def _read_pairs(
+        self, left: Sequence[str], right: Sequence[str], max_length: int | None
+    ) -> tuple[list[list[int]], list[list[int]]]:
+        """Ids and token types of each pair, cut at `max_length` ids if given."""
+
+
+class WordPieces(PairReader):
     """Gives exactly the ids that transformers' tokenizer gives. Threads may share it."""
 
     def __init__(self, folder: ModelFolder) -> None:
@@ -55,12 +87,6 @@ class WordPieces:
         with self._cut_at(None):
             found = self._tokenizer.encode_batch(list(texts))
         return [one.ids for one in found], [one.offsets for one in found]
-
-    def tokenize_pairs(
-        self, left: Sequence[str], right: Sequence[str], max_length: int
-    ) -> PiecePairs:
-        """Word pieces of pairs of texts; of a pair that is too long the longer text is cut."""
-        return read_pairs(self._read_pairs, left, right, max_length)
 
     def _read_pairs(
         self, left: Sequence[str], right: Sequence[str], max_length: int | None
@@ -94,33 +120,6 @@ class WordPieces:
         if whole.ids[1:-1] != bare.ids or not bare.ids or any(whole.type_ids):
             raise UnsupportedModelError("special tokens other than [CLS] and [SEP] around a text")
         return whole.ids[0], whole.ids[-1]
-
-
-@dataclass(frozen=True, slots=True)
-class PiecePairs:
-    """Pairs of texts as word pieces with token types; `cut` of them lost their end."""
-
-    ids: list[list[int]]
-    types: list[list[int]]
-    cut: int
-
-
-def read_pairs(
-    read: Callable[
-        [Sequence[str], Sequence[str], int | None], tuple[list[list[int]], list[list[int]]]
-    ],
-    left: Sequence[str],
-    right: Sequence[str],
-    max_length: int,
-) -> PiecePairs:
-    """Pairs as `read` gives them, whole where they fit the window."""
-    ids, types = read(left, right, None)
-    long = [row for row, one in enumerate(ids) if len(one) > max_length]
-    if long:
-        cut = read([left[row] for row in long], [right[row] for row in long], max_length)
-        for row, one, kinds in zip(long, *cut, strict=True):
-            ids[row], types[row] = one, kinds
-    return PiecePairs(ids, types, len(long))
 
 
 class PieceModel(EncoderModel):
