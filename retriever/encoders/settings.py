@@ -333,8 +333,8 @@ class EncoderSettings:
             (
                 self.fusion == "concat" and self.head,
                 ["head"],
-                "the head of the model takes the width of one layer, not a concatenation; leave "
-                "it out",
+                "the head of the model takes the width of one layer, not a concatenation; add "
+                "head=no",
             ),
             (
                 pooling in ("cls", "sep") and self.special_tokens == "drop",

@@ -24,7 +24,6 @@ class Architecture:
 
     layers: str = "encoder.layer"
     depth: str = "num_hidden_layers"
-    width: str = "hidden_size"
     pieces_first: bool = False
 
 
@@ -37,8 +36,8 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "electra": _BERT,
     "mpnet": _BERT,
     "albert": Architecture("encoder.albert_layer_groups"),
-    "distilbert": Architecture("transformer.layer", "n_layers", "dim"),
-    "xlnet": Architecture("layer", "n_layer", "d_model", pieces_first=True),
+    "distilbert": Architecture("transformer.layer", "n_layers"),
+    "xlnet": Architecture("layer", "n_layer", pieces_first=True),
 }
 
 
@@ -59,47 +58,37 @@ def depth_of(config: Mapping[str, Any]) -> int | None:
 
 def resolve(asked: EncoderSettings, folder: ModelFolder) -> EncoderSettings:
     """The settings that decide the vectors of one transformer; the window only if it is given."""
-    own = folder.settings
-    fusion, depth = fuser_of(asked, folder), depth_of(folder.config)
-    layers = None
-    if fusion.sbert_wk is None and depth is not None:
-        layers = format_layers(fusion.fused, depth)
-        layers = None if layers == "last" else layers
-    pooling = None if fusion.sbert_wk else asked.pooling or own.pooling
+    own, fuser, depth = folder.settings, fuser_of(asked, folder), depth_of(folder.config)
+    chosen: dict[str, Any] = {}
+    if fuser.sbert_wk is None:
+        layers = "last" if depth is None else format_layers(fuser.fused, depth)
+        pooling = asked.pooling or own.pooling
+        chosen["layers"] = None if layers == "last" else layers
+        chosen["pooling"] = None if pooling == own.pooling == "mean" else pooling
+    else:
+        sbert_wk = fuser.sbert_wk
+        weighted, by_variance = sbert_wk.layers == "weighted", sbert_wk.words == "variance"
+        chosen = {
+            "wk_preset": sbert_wk.preset,
+            "window": sbert_wk.window if weighted else None,
+            "start_layer": sbert_wk.start_layer,
+            "omega": sbert_wk.omega if weighted else None,
+            "wk_variance": sbert_wk.variance if by_variance else None,
+            "wk_words": None if by_variance else sbert_wk.words,
+            "wk_layers": None if weighted else sbert_wk.layers,
+        }
     head = bool(own.projections) if asked.head is None else asked.head
-    if head and asked.fusion == "concat":
-        raise ConfigError(
-            "head: the head of the model takes the width of one layer, not a concatenation; add "
-            "head=no"
-        )
-    if asked.special_tokens == "drop" and pooling in ("cls", "sep"):
-        raise ConfigError(f"pooling: {pooling} reads a special token: add special-tokens=keep")
-    resolved = replace(
+    return replace(
         asked,
         model=folder.name,
-        layers=layers,
-        fusion=None if asked.fusion == "mean" or len(fusion.fused) == 1 else asked.fusion,
-        pooling=None if pooling == own.pooling == "mean" else pooling,
+        fusion=None if asked.fusion == "mean" or len(fuser.fused) == 1 else asked.fusion,
         special_tokens=None if asked.special_tokens == "keep" else asked.special_tokens,
         head=head if head or own.projections else None,
         normalize=False if asked.normalize is False else None,
         query_prompt=_prompt(asked.query_prompt, own.query_prompt),
         passage_prompt=_prompt(asked.passage_prompt, own.passage_prompt),
         backend=None if asked.backend == "auto" else asked.backend,
-    )
-    if fusion.sbert_wk is None:
-        return resolved
-    weighted = fusion.sbert_wk.layers == "weighted"
-    by_variance = fusion.sbert_wk.words == "variance"
-    return replace(
-        resolved,
-        wk_preset=fusion.sbert_wk.preset,
-        window=fusion.sbert_wk.window if weighted else None,
-        start_layer=fusion.sbert_wk.start_layer,
-        omega=fusion.sbert_wk.omega if weighted else None,
-        wk_variance=fusion.sbert_wk.variance if by_variance else None,
-        wk_words=None if by_variance else fusion.sbert_wk.words,
-        wk_layers=None if weighted else fusion.sbert_wk.layers,
+        **chosen,
     )
 
 
