@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ _HEADER_LENGTH = 8
 # Whatever its configuration says.
 _MPNET_PADDING = 1
 # Where the two architectures keep the parts of a layer.
-_PARTS: Mapping[str, Mapping[str, str]] = {
+_PARTS: dict[str, dict[str, str]] = {
     "bert": {
         "query": "attention.self.query",
         "key": "attention.self.key",
@@ -144,10 +144,14 @@ def read_weights(folder: ModelFolder) -> Weights:
     """Map the weights of a model into memory; nothing is read before it is used."""
     config = folder.config
     kind = str(config.get("model_type"))
-    _require(kind in _PARTS, "architecture")
-    _require(config.get("hidden_act", "gelu") == "gelu", "activation")
-    _require(config.get("position_embedding_type", "absolute") == "absolute", "positions")
-    _require(not config.get("is_decoder") and not config.get("add_cross_attention"), "decoder")
+    if (
+        kind not in _PARTS
+        or config.get("hidden_act", "gelu") != "gelu"
+        or config.get("position_embedding_type", "absolute") != "absolute"
+        or config.get("is_decoder")
+        or config.get("add_cross_attention")
+    ):
+        raise UnsupportedModelError("another architecture than that of a BERT or an MPNet")
     try:
         return _weights(map_tensors(folder.path / _FILE), config, kind)
     except (KeyError, ValueError, TypeError, OSError) as error:
@@ -161,11 +165,6 @@ def read_pooler(folder: ModelFolder, width: int) -> tuple[Floats, Floats]:
     if name is None or tensors[name].shape != (width, width):
         raise UnsupportedModelError(f"{folder.path}: no pooler")
     return tensors[name], tensors[name.removesuffix("weight") + "bias"]
-
-
-def _require(holds: bool, what: str) -> None:
-    if not holds:
-        raise UnsupportedModelError(f"another {what} than that of a BERT or an MPNet")
 
 
 def map_tensors(path: Path) -> dict[str, Floats]:
@@ -199,21 +198,19 @@ def _weights(tensors: dict[str, Floats], config: Mapping[str, Any], kind: str) -
             raise ValueError(f"{name}: expected shape {shape}, found {found.shape}")
         return found
 
-    def linear(name: str, outputs: int, inputs: int) -> Affine:
-        weight = tensor(f"{name}.weight", outputs, inputs)
-        return Affine(name, weight, tensor(f"{name}.bias", outputs))
+    def affine(name: str, *shape: int) -> Affine:
+        return Affine(name, tensor(f"{name}.weight", *shape), tensor(f"{name}.bias", shape[0]))
 
-    def norm(name: str) -> Affine:
-        return Affine(name, tensor(f"{name}.weight", width), tensor(f"{name}.bias", width))
+    shapes: dict[str, tuple[int, ...]] = {"inner": (inner, width), "outer": (width, inner)}
+    shapes |= {"mixed_norm": (width,), "outer_norm": (width,)}
 
     def layer(number: int) -> Layer:
-        shapes = {"inner": (inner, width), "outer": (width, inner)}
-        parts = {}
-        for part, place in (*_PARTS[kind].items(), *_COMMON.items()):
-            name = f"encoder.layer.{number}.{place}"
-            shape = shapes.get(part, (width, width))
-            parts[part] = norm(name) if part.endswith("norm") else linear(name, *shape)
-        return Layer(**parts)
+        return Layer(
+            **{
+                part: affine(f"encoder.layer.{number}.{place}", *shapes.get(part, (width, width)))
+                for part, place in (_PARTS[kind] | _COMMON).items()
+            }
+        )
 
     if width % heads:
         raise ValueError(f"{heads} attention heads do not divide the width {width}")
@@ -222,7 +219,7 @@ def _weights(tensors: dict[str, Floats], config: Mapping[str, Any], kind: str) -
         words=tensor("embeddings.word_embeddings.weight", None, width),
         positions=tensor("embeddings.position_embeddings.weight", None, width),
         types=None if relative else tensor("embeddings.token_type_embeddings.weight", None, width),
-        norm=norm("embeddings.LayerNorm"),
+        norm=affine("embeddings.LayerNorm", width),
         layers=tuple(map(layer, range(depth))),
         heads=heads,
         epsilon=float(config.get("layer_norm_eps", 1e-12)),
@@ -233,29 +230,13 @@ def _weights(tensors: dict[str, Floats], config: Mapping[str, Any], kind: str) -
     )
 
 
-class Operations(Protocol):
-    """What a backend computes with; values are arrays or nodes of a graph, and can be added."""
-
-    def rows(self, table: NDArray[np.float32], places: Any) -> Any:
-        """The rows of a table at (texts, pieces) places."""
-
-    def linear(self, value: Any, layer: Affine) -> Any:
-        """Each vector times the weights, plus the bias."""
-
-    def norm(self, value: Any, layer: Affine, epsilon: float) -> Any:
-        """Layer norm over the last axis; may overwrite `value`."""
-
-    def gelu(self, value: Any) -> Any:
-        """Each x times the normal distribution function at x; may overwrite `value`."""
-
-    def attention(self, query: Any, key: Any, value: Any, heads: int, bias: Any) -> Any:
-        """Softmax of scaled products plus `bias`, times the values: (texts, pieces, width)."""
-
-
 def hidden_states(
-    operations: Operations, weights: Weights, ids: Any, places: Any, types: Any, bias: Any
+    operations: Any, weights: Weights, ids: Any, places: Any, types: Any, bias: Any
 ) -> Iterator[Any]:
-    """Each hidden state, (texts, pieces, width), from the embeddings up."""
+    """Each hidden state, (texts, pieces, width), from the embeddings up.
+
+    The operations of a backend, such as `_Operations`, make arrays or nodes of a graph.
+    """
     states = operations.rows(weights.words, ids) + operations.rows(weights.positions, places)
     if weights.types is not None:
         states = states + operations.rows(weights.types, types)
@@ -333,7 +314,7 @@ def _distance_bias(distances: Floats, pieces: int) -> Floats:
 
 
 class _Operations:
-    """See `Operations`; values are float32 arrays."""
+    """What `hidden_states` computes with, in NumPy; `norm` and `gelu` may overwrite the value."""
 
     def __init__(self, watch: Watch | None) -> None:
         self._watch = watch

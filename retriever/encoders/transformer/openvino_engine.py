@@ -277,7 +277,7 @@ class OpenVINOEngine:
 
 
 class _Graph:
-    """See `bert.Operations`; values are nodes of an OpenVINO graph."""
+    """What `hidden_states` computes with, as nodes of an OpenVINO graph."""
 
     def __init__(self, weights: Weights, ranges: Ranges | None) -> None:
         from openvino import opset13
