@@ -9,7 +9,6 @@ import os
 import random
 import re
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -128,12 +127,11 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 class _PassingError(Exception):
-    """A failure after which another try may succeed."""
+    """A failure after which another try may succeed, after a number of seconds if it has one."""
 
-    def __init__(self, text: str, wait: float | None = None, *, limited: bool = False) -> None:
+    def __init__(self, text: str, wait: float | None = None) -> None:
         super().__init__(text)
         self.wait = wait
-        self.limited = limited
 
 
 def _message(error: urllib.error.HTTPError) -> str:
@@ -164,8 +162,6 @@ class RemoteModel(EncoderModel):
         local = urlsplit(address.url).hostname in ("127.0.0.1", "localhost", "::1")
         proxies = [urllib.request.ProxyHandler({})] if local else []
         self._open = urllib.request.build_opener(_NoRedirect, *proxies).open
-        # When a rate limit ends, for all threads.
-        self._resume_at = 0.0
         # Set when a request fails, so that other threads give up what they wait for.
         self._stopped = threading.Event()
         # 0 until the server has answered once.
@@ -209,28 +205,21 @@ class RemoteModel(EncoderModel):
     def _vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """(texts, dimensions) finite float32, in one request."""
         self._stopped.clear()
-        for attempt in range(_TRIES):
-            self._pause(self._resume_at - time.monotonic())
+        for attempt in range(1, _TRIES + 1):
             try:
                 return self._checked(self._ask(texts), len(texts))
             except _PassingError as error:
                 wait = error.wait
                 if wait is None:
-                    wait = _FIRST_WAIT * 2**attempt * random.uniform(0.75, 1.25)
-                if attempt + 1 == _TRIES or wait > _LONGEST_WAIT:
+                    wait = _FIRST_WAIT * 2 ** (attempt - 1) * random.uniform(0.75, 1.25)
+                if attempt == _TRIES or wait > _LONGEST_WAIT:
                     raise ModelError(
-                        f"{self._address.url}: {error} ({attempt + 1} tries); run the same command "
+                        f"{self._address.url}: {error} ({attempt} tries); run the same command "
                         "again when the server is well"
                     ) from error
-                if error.limited:
-                    self._resume_at = max(self._resume_at, time.monotonic() + wait)
-                else:
-                    self._pause(wait)
+            if self._stopped.wait(wait):
+                raise ModelError(f"{self._address.url}: given up, since another request failed")
         raise AssertionError("unreachable")
-
-    def _pause(self, seconds: float) -> None:
-        if seconds > 0 and self._stopped.wait(seconds):
-            raise ModelError(f"{self._address.url}: given up, since another request failed")
 
     def _ask(self, texts: Sequence[str]) -> Any:
         """The parsed answer to one request."""
@@ -269,7 +258,7 @@ class RemoteModel(EncoderModel):
         if error.code in _PASSING:
             after = error.headers.get("Retry-After", "")
             wait = float(after) if re.fullmatch("[0-9]{1,9}", after) else None
-            return _PassingError(f"answered {error.code}{said}", wait, limited=error.code == 429)
+            return _PassingError(f"answered {error.code}{said}", wait)
         if 300 <= error.code < 400:
             target = error.headers.get("Location", "")
             return ModelError(
@@ -285,37 +274,28 @@ class RemoteModel(EncoderModel):
 
     def _checked(self, answer: Any, texts: int) -> NDArray[np.float32]:
         """(texts, dimensions) float32 from the parsed answer."""
-
-        def refused(found: str) -> ModelError:
-            return ModelError(
-                f"{self._address.url}: expected {texts} vectors of "
-                f"{self.dimensions or 'equally many'} finite numbers from {self._address.name}, "
-                f"found {found}"
-            )
-
-        data = answer.get("data") if isinstance(answer, dict) else None
-        if not isinstance(data, list) or not all(isinstance(one, dict) for one in data):
-            raise refused("no list of objects in the field data")
-        if len(data) != texts:
-            raise refused(f"{len(data)}")
-        places = [one.get("index", place) for place, one in enumerate(data)]
-        if sorted(places, key=str) != sorted(range(texts), key=str):
-            raise refused("other values of index than 0 and up, once each")
-        rows: list[Any] = [None] * texts
-        for place, one in zip(places, data, strict=True):
-            rows[place] = one.get("embedding")
-        widths = {len(row) if isinstance(row, list) else -1 for row in rows}
-        if len(widths) > 1 or widths & {-1, 0}:
-            raise refused("vectors of different lengths, or none")
-        if self.dimensions and widths != {self.dimensions}:
-            raise refused(f"vectors of {min(widths)}: the model behind the name is another one")
-        if not all(type(number) in (int, float) for row in rows for number in row):
-            raise refused("other values than numbers")
-        with np.errstate(over="ignore"):
-            vectors = np.array(rows, np.float64).astype(np.float32)
-        if not np.isfinite(vectors).all():
-            raise refused("NaN or infinity")
-        return vectors
+        found = "another form than that of OpenAI's embeddings"
+        try:
+            places = [one.get("index", place) for place, one in enumerate(answer["data"])]
+            rows = dict(zip(places, [one["embedding"] for one in answer["data"]], strict=True))
+            # Without a type, so that text does not become numbers.
+            vectors = np.array([rows[place] for place in range(len(places))])
+            count, width = vectors.shape if vectors.dtype.kind in "if" else (0, 0)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            count = width = 0
+        if width:
+            found = f"{count} vectors of {width}"
+            if count == texts and width == (self.dimensions or width):
+                with np.errstate(over="ignore"):
+                    vectors = vectors.astype(np.float32)
+                if np.isfinite(vectors).all():
+                    return vectors
+                found = "NaN or infinity"
+        raise ModelError(
+            f"{self._address.url}: expected {texts} vectors of "
+            f"{self.dimensions or 'equally many'} finite numbers from {self._address.name}, found "
+            f"{found}"
+        )
 
 
 def _requests(pieces: Sequence[SizedText]) -> Iterator[list[str]]:

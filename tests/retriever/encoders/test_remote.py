@@ -174,7 +174,7 @@ def test_a_server_with_another_model_under_the_name_is_noticed(service, tmp_path
         encode_shards(["a text", "another"], tmp_path / "shards", service.model)
     encoder = Encoder.load(service.model)
     service.script = [(200, {}, rows_of(WIDTH + 1, 1))]
-    with pytest.raises(ModelError, match=r"vectors of 8 .* found vectors of 9"):
+    with pytest.raises(ModelError, match=r"vectors of 8 .* found 1 vectors of 9"):
         encoder.encode(["a"])
 
 
@@ -193,19 +193,20 @@ def altered(change):
         *(
             (200, {}, body, message)
             for body, message in (
-                (altered(lambda row: row[1:]), "different lengths"),
+                (altered(lambda row: row[1:]), "another form"),
                 (altered(lambda row: [float("nan"), *row[1:]]), "NaN or infinity"),
                 (altered(lambda row: [1e300, *row[1:]]), "NaN or infinity"),
-                (altered(lambda row: ["1", *row[1:]]), "other values than numbers"),
-                (altered(lambda row: "AAAA"), "different lengths"),
-                ({"data": [{"embedding": []}] * 3}, "different lengths, or none"),
-                (lambda texts: {"data": answer(texts)["data"][1:]}, "found 2"),
+                (altered(lambda row: ["1", *row[1:]]), "another form"),
+                (altered(lambda row: "AAAA"), "another form"),
+                ({"data": [{"embedding": []}] * 3}, "another form"),
+                ({"data": [{"embedding": [1, 2]}] * 2}, "found 2 vectors of 2"),
+                (lambda texts: {"data": answer(texts)["data"][:1]}, "another form"),
                 (
                     lambda texts: {"data": [one | {"index": 0} for one in answer(texts)["data"]]},
-                    "other values of index",
+                    "another form",
                 ),
-                ({"data": None}, "field data"),
-                ([], "field data"),
+                ({"data": None}, "another form"),
+                ([], "another form"),
                 (b"<html>", "expected JSON"),
             )
         ),
