@@ -73,15 +73,17 @@ class EncoderSpec:
         """Read what `to_json` wrote, today or before layers could be chosen.
 
         Raises:
-            ConfigError: an unknown or missing key, or a setting that is impossible.
+            ConfigError: a missing key, or a setting that is impossible.
         """
-        if "encoder" not in value and {"model", "max_length"} & set(value):
-            value = _first_form(value)
-        known = {"encoder", "weights", "dimensions"}
-        for what, keys in (("unknown", set(value) - known), ("missing", known - set(value))):
-            if keys:
-                raise ConfigError(f"encoder: {what} setting {min(keys)!r}")
-        return cls(parse_encoder(value["encoder"]), value["weights"], value["dimensions"])
+        try:
+            if "model" in value:
+                # When the mean of the last layer was all there was.
+                settings = EncoderSettings(model=value["model"], max_length=value["max_length"])
+            else:
+                settings = parse_encoder(value["encoder"])
+            return cls(settings, value["weights"], value["dimensions"])
+        except KeyError as error:
+            raise ConfigError(f"encoder: missing setting {error.args[0]!r}") from None
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary of JSON values; `from_json` reads it."""
@@ -138,20 +140,6 @@ class EncoderSpec:
     def __str__(self) -> str:
         """The canonical text form of the settings."""
         return str(self.settings)
-
-
-def _first_form(value: Mapping[str, Any]) -> dict[str, Any]:
-    """The specification of an index made when the last layer's mean was all there was."""
-    rest = dict(value)
-    try:
-        settings = EncoderSettings(model=rest.pop("model"), max_length=rest.pop("max_length"))
-        for name, only in (("layers", "last"), ("pooling", "mean"), ("normalize", True)):
-            found = rest.pop(name)
-            if found != only:
-                raise ConfigError(f"encoder: {name}: expected {only!r}, found {found!r}")
-    except KeyError as error:
-        raise ConfigError(f"encoder: missing setting {error.args[0]!r}") from None
-    return {**rest, "encoder": str(settings)}
 
 
 class TextEncoder(Protocol):
