@@ -27,19 +27,6 @@ _HEADER = re.compile(rb"([0-9]{1,18})[ \t]+([0-9]{1,9})[ \t]*\r?\n")
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 # Lines that show how many numbers a line has, if there is no header.
 _VOTERS = 100
-# What no word vectors begin with, and what to do about it.
-_OTHERS: tuple[tuple[bytes, str], ...] = (
-    (
-        (793712314).to_bytes(4, "little"),
-        "a fastText model (.bin), which holds more than word vectors; use the .vec file beside it, "
-        "or save its words and vectors as text",
-    ),
-    (b"PK\x03\x04", "a zip archive; unzip it and name the file inside"),
-    (b"BZh", "a bzip2 file; decompress it with bunzip2"),
-    (b"\xfd7zXZ", "an xz file; decompress it with unxz"),
-    (b"\x93NUMPY", "a NumPy array, which names no words; save the vectors in word2vec's format"),
-    (b"\x80", "a pickle, which could run code; save the vectors in word2vec's format"),
-)
 _BLOCK = 1 << 20
 _SPACE = b" \t\r\n"
 _LONGEST_WORD = 1 << 16
@@ -59,15 +46,13 @@ class Layout:
 
 def read_layout(head: bytes, name: str) -> Layout:
     """Detect the format."""
-    for magic, what in _OTHERS:
-        if head.startswith(magic):
-            raise SourceError(f"{name}: expected word vectors, found {what}")
     header = _HEADER.match(head)
     if header is None:
         if _CONTROL.search(head):
             raise SourceError(
                 f"{name}: expected word vectors as text (GloVe, word2vec, fastText .vec) or in "
-                "word2vec's binary format, found other binary data; convert the file"
+                "word2vec's binary format, found other binary data; unpack or convert the file, or "
+                "use the .vec file beside fastText's .bin"
             )
         return _headerless(head, name)
     count, dimensions = int(header[1]), int(header[2])
