@@ -85,40 +85,34 @@ class ReadyModel(EncoderModel):
         return found
 
     def _read_texts(self) -> dict[str, int]:
-        rows: dict[str, int] = {}
-        number = 0
+        """The row of each text; a text may repeat with an equal vector."""
         try:
-            with self._texts.open("rb") as file:
-                for number, line in enumerate(file, 1):
-                    self._add(rows, number, line)
+            lines = self._texts.read_bytes().splitlines()
         except OSError as error:
             raise SourceError(
                 f"{self._texts}: cannot be read ({error.strerror}); write the text of each row of "
                 f"{self._path.name} into it, one JSON string per line"
             ) from error
-        if number != len(self._vectors):
+        if len(lines) != len(self._vectors):
             raise SourceError(
                 f"{self._texts}: expected {len(self._vectors):,} lines, one for each row of "
-                f"{self._path.name}, found {number:,}"
+                f"{self._path.name}, found {len(lines):,}"
             )
+        rows: dict[str, int] = {}
+        for row, line in enumerate(lines):
+            where = f"{self._texts}:{row + 1}"
+            try:
+                text = json.loads(line)
+            except (ValueError, RecursionError):
+                text = None
+            if not isinstance(text, str):
+                raise SourceError(f"{where}: expected a text as a JSON string, found {line[:40]!r}")
+            first = rows.setdefault(text, row)
+            if first != row and not np.array_equal(self._vectors[first], self._vectors[row]):
+                raise SourceError(
+                    f"{where}: has the text of line {first + 1} and another vector; leave one out"
+                )
         return rows
-
-    def _add(self, rows: dict[str, int], number: int, line: bytes) -> None:
-        """Note the row of a text; a text may repeat with an equal vector."""
-        where = f"{self._texts}:{number}"
-        try:
-            text = json.loads(line)
-        except (ValueError, RecursionError):
-            text = None
-        if not isinstance(text, str):
-            raise SourceError(f"{where}: expected a text as a JSON string, found {line[:40]!r}")
-        first = rows.setdefault(text, number - 1)
-        if first == number - 1 or number > len(self._vectors):
-            return
-        if not np.array_equal(self._vectors[first], self._vectors[number - 1]):
-            raise SourceError(
-                f"{where}: has the text of line {first + 1} and another vector; leave one out"
-            )
 
 
 def _open_vectors(path: Path) -> NDArray[np.floating]:

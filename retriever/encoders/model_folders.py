@@ -68,7 +68,7 @@ def read_model_settings(path: Path) -> ModelSettings:
         pooling, projections = _modules(path)
         window = _optional(path / "sentence_bert_config.json").get("max_seq_length")
         window = int(window) if window else None
-        return ModelSettings(window, pooling, projections, *_prompts(path))
+        return ModelSettings(window, pooling, projections, *read_prompts(path))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ModelError(
             f"{path}: its modules.json, pooling or sentence_bert_config.json is not of the form "
@@ -76,25 +76,16 @@ def read_model_settings(path: Path) -> ModelSettings:
         ) from error
 
 
-def _prompts(path: Path) -> tuple[str, str]:
-    """Of queries and of passages."""
+def read_prompts(path: Path) -> tuple[str, str]:
+    """The prompts of queries and of passages that a model's files name."""
     named = _optional(path / "config_sentence_transformers.json").get("prompts") or {}
     prompts = {name: text for name, text in named.items() if text}
     passage = next((prompts[name] for name in _PASSAGE_PROMPTS if name in prompts), "")
     return prompts.get("query", ""), passage
 
 
-@dataclass(frozen=True, slots=True)
-class TokenTable:
-    """Where a folder has a table of token vectors, and the prompts that its files name."""
-
-    folder: Path
-    query_prompt: str
-    passage_prompt: str
-
-
-def find_token_table(path: Path) -> TokenTable | None:
-    """The table of a folder of model2vec, or of StaticEmbedding of sentence-transformers, if any.
+def find_token_table(path: Path) -> Path | None:
+    """Where a folder of model2vec, or of StaticEmbedding of sentence-transformers, has its table.
 
     Raises ModelError where other modules follow than Normalize.
     """
@@ -103,8 +94,8 @@ def find_token_table(path: Path) -> TokenTable | None:
         kinds = [str(one["type"]).rsplit(".", 1)[-1] for one in modules]
         if kinds[:1] != ["StaticEmbedding"]:
             of_model2vec = _optional(path / "config.json").get("model_type") == "model2vec"
-            return TokenTable(path, "", "") if of_model2vec and not kinds else None
-        table = TokenTable(path / modules[0]["path"], *_prompts(path))
+            return path if of_model2vec and not kinds else None
+        table: Path = path / modules[0]["path"]
     except (ModelError, AttributeError, KeyError, TypeError):
         # `read_model_settings` says what is wrong.
         return None

@@ -28,10 +28,10 @@ from numpy.typing import NDArray
 from retriever.encoders.computing import reduce_segments
 from retriever.encoders.model_folders import (
     ModelFolder,
-    TokenTable,
     find_model,
     find_path,
     find_token_table,
+    read_prompts,
     read_tensor,
 )
 from retriever.encoders.settings import Static
@@ -168,7 +168,9 @@ def find_lexicon(name: str, download: bool) -> Lexicon:
         return word_lexicon(name, file.words, file.vectors)
     path = find_path(name, download=download)
     table = None if path is None else find_token_table(path)
-    return model_lexicon(find_model(name)) if table is None else table_lexicon(name, table)
+    if path is None or table is None:
+        return model_lexicon(find_model(name))
+    return table_lexicon(name, table, *read_prompts(path))
 
 
 def word_lexicon(name: str, words: Sequence[str], vectors: Floats) -> Lexicon:
@@ -205,7 +207,7 @@ def model_lexicon(folder: ModelFolder) -> Lexicon:
     return Lexicon(folder.name, tokenizer, table, folder.weights)
 
 
-def table_lexicon(name: str, table: TokenTable) -> Lexicon:
+def table_lexicon(name: str, folder: Path, query_prompt: str, passage_prompt: str) -> Lexicon:
     """The tokens of a folder of model2vec or of StaticEmbedding, and a vector for each.
 
     In model2vec, the vector of a token is the row of `embeddings` that `mapping` has for it, times
@@ -213,7 +215,7 @@ def table_lexicon(name: str, table: TokenTable) -> Lexicon:
     """
     from safetensors import SafetensorError, safe_open
 
-    file, words = table.folder / "model.safetensors", table.folder / "tokenizer.json"
+    file, words = folder / "model.safetensors", folder / "tokenizer.json"
     try:
         with safe_open(file, framework="numpy") as tensors:
             there = set(tensors.keys())
@@ -232,14 +234,12 @@ def table_lexicon(name: str, table: TokenTable) -> Lexicon:
     except (OSError, SafetensorError, KeyError, IndexError, ValueError, TypeError) as error:
         reason = " ".join(str(error).split())[:240]
         raise ModelError(
-            f"{table.folder}: expected model.safetensors with embeddings or embedding.weight, and "
+            f"{folder}: expected model.safetensors with embeddings or embedding.weight, and "
             f"tokenizer.json, as model2vec and sentence-transformers write them ({reason}); save "
             "the model again"
         ) from error
     digest = hashlib.sha256(f"{unknown}\n{content}".encode()).hexdigest()
-    return Lexicon(
-        name, tokenizer, vectors, digest, window, table.query_prompt, table.passage_prompt
-    )
+    return Lexicon(name, tokenizer, vectors, digest, window, query_prompt, passage_prompt)
 
 
 def _unknown(model: Mapping[str, Any]) -> int | None:
