@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.encoders.meta.linear import Projection
-from retriever.encoders.meta.settings import UnsupSettings, WordPooling
+from retriever.encoders.meta.settings import MetaSettings, UnsupSettings, WordPooling
 from retriever.encoders.meta.sources import WordBatch
 from retriever.errors import BadInputError, ConfigError
 from retriever.training.checkpoint import Checkpoint
@@ -46,7 +46,7 @@ class Words:
 class AttentionModel:
     """Projections, orthogonal at random, and weights, equal; `tensors` are trained, by name."""
 
-    def __init__(self, widths: Sequence[int], settings: UnsupSettings) -> None:
+    def __init__(self, widths: Sequence[int], settings: MetaSettings) -> None:
         import torch
 
         self._sources = len(widths)
@@ -57,7 +57,7 @@ class AttentionModel:
             matrix = torch.empty(dimensions, width)
             torch.nn.init.orthogonal_(matrix, generator=chance)
             self.tensors[f"matrix {source}"] = matrix
-        if settings.weights:
+        if settings.training.weights:
             self.tensors["weights"] = torch.zeros(self._sources)
         for tensor in self.tensors.values():
             tensor.requires_grad_()
@@ -232,7 +232,7 @@ Batch = WordBatch | ScoredPairs
 def fit_attention(
     epochs: Callable[[int], Iterable[Batch]],
     widths: Sequence[int],
-    settings: UnsupSettings,
+    settings: MetaSettings,
     *,
     held_out: Sequence[WordBatch] = (),
     dev: Sequence[ScoredPairs] = (),
@@ -261,67 +261,65 @@ def fit_attention(
     cosines are constant. `done` is called after each epoch, first for those before a checkpoint.
     The projection is that of the best epoch, the first of equal ones, with weights of sum 1.
     """
-    return _Training(widths, settings, held_out, dev, checkpoint).run(epochs, done)
+    return _Training(AttentionModel(widths, settings), settings, held_out, dev, checkpoint).run(
+        epochs, done
+    )
 
 
+@dataclass
 class _Training:
     """A model, its optimizer and its progress."""
 
-    def __init__(
-        self,
-        widths: Sequence[int],
-        settings: UnsupSettings,
-        held_out: Sequence[WordBatch],
-        dev: Sequence[ScoredPairs],
-        checkpoint: Checkpoint | None,
-    ) -> None:
+    model: AttentionModel
+    settings: MetaSettings
+    held_out: Sequence[WordBatch]
+    dev: Sequence[ScoredPairs]
+    checkpoint: Checkpoint | None
+
+    def __post_init__(self) -> None:
         import torch
 
-        gold = np.concatenate([batch.gold for batch in dev]) if dev else np.arange(2)
+        gold = np.concatenate([batch.gold for batch in self.dev]) if self.dev else np.arange(2)
         if len(np.unique(gold)) < 2:
             raise BadInputError(
                 f"dev: expected pairs of different gold similarities, found {len(gold)} of one"
             )
-        self._model = model = AttentionModel(widths, settings)
-        self._settings = settings
-        self._held_out = held_out
-        self._dev = dev
-        self._checkpoint = checkpoint
+        tensors, training = self.model.tensors, self.settings.training
         self._optimizer = torch.optim.AdamW(
-            list(model.tensors.values()),
-            lr=settings.learning_rate,
-            weight_decay=settings.weight_decay,
+            list(tensors.values()),
+            lr=training.learning_rate,
+            weight_decay=training.weight_decay,
             fused=True,
         )
         self._stopping: EarlyStopping[MetaEpoch] = EarlyStopping(
-            model.tensors,
+            tensors,
             lambda curve: max(curve, key=lambda epoch: epoch.worth),
-            settings.epochs,
-            settings.patience,
+            training.epochs,
+            training.patience,
         )
 
     def _cosines(self, batch: ScoredPairs) -> torch.Tensor:
         import torch
 
-        count, pooling = 2 * len(batch.gold), self._settings.pooling
-        pooled = self._model.sentences(Words(batch.words), count, pooling)
+        count, pooling = 2 * len(batch.gold), self.settings.word_pooling
+        pooled = self.model.sentences(Words(batch.words), count, pooling)
         return torch.nn.functional.cosine_similarity(pooled[0::2], pooled[1::2])
 
     def _loss(self, batch: Batch) -> torch.Tensor:
         import torch
 
         if isinstance(batch, WordBatch):
-            return unsup_loss(self._model, Words(batch), self._settings)
+            return unsup_loss(self.model, Words(batch), self.settings.training)
         return (self._cosines(batch) - torch.from_numpy(batch.gold)).square().mean()
 
     def _evaluate(self) -> tuple[float | None, float | None]:
         """Loss on held-out data and score on dev; None of what there is not."""
-        losses = [float(self._loss(batch)) for batch in self._held_out]
+        losses = [float(self._loss(batch)) for batch in self.held_out]
         error = float(np.mean(losses)) if losses else None
-        if not self._dev:
+        if not self.dev:
             return error, None
-        gold = np.concatenate([batch.gold for batch in self._dev])
-        found = np.concatenate([self._cosines(batch).numpy() for batch in self._dev])
+        gold = np.concatenate([batch.gold for batch in self.dev])
+        found = np.concatenate([self._cosines(batch).numpy() for batch in self.dev])
         return error, 0.0 if np.ptp(found) == 0 else float(np.corrcoef(found, gold)[0, 1])
 
     def run(
@@ -329,7 +327,7 @@ class _Training:
     ) -> tuple[Projection, History]:
         """Train to the end; see `fit_attention`."""
         stopping = self._stopping
-        state = self._checkpoint.read() if self._checkpoint else None
+        state = self.checkpoint.read() if self.checkpoint else None
         if state is None:
             self._end_epoch(None)
         else:
@@ -347,7 +345,7 @@ class _Training:
         if best.epoch == 0 and last.worth < best.worth and best.score is None:
             raise self._diverged("on held-out sentences is never lower than before training")
         stopping.use_kept()
-        return self._model.projection(), History(tuple(stopping.curve), best.epoch)
+        return self.model.projection(), History(tuple(stopping.curve), best.epoch)
 
     def _train(self, batches: Iterable[Batch]) -> float:
         """Mean loss of an epoch, which ends early if it is not finite."""
@@ -366,23 +364,23 @@ class _Training:
         """Record an epoch and save the state."""
         import torch
 
-        finite = all(bool(one.isfinite().all()) for one in self._model.tensors.values())
+        finite = all(bool(one.isfinite().all()) for one in self.model.tensors.values())
         if finite:
             with torch.no_grad():
                 held_out, score = self._evaluate()
-                weights = tuple(self._model.weights.tolist())
+                weights = tuple(self.model.weights.tolist())
             values = (loss, held_out, score)
             finite = all(value is None or math.isfinite(value) for value in values)
         if not finite:
             raise self._diverged("is not finite")
         curve = self._stopping.curve
         self._stopping.record(MetaEpoch(len(curve), loss, held_out, score, weights))
-        if self._checkpoint is not None:
+        if self.checkpoint is not None:
             tensors = self._stopping.tensors(self._optimizer)
-            self._checkpoint.write(tensors, {"curve": [asdict(epoch) for epoch in curve]})
+            self.checkpoint.write(tensors, {"curve": [asdict(epoch) for epoch in curve]})
 
     def _diverged(self, what: str) -> ConfigError:
         return ConfigError(
             f"learning_rate: the training diverged in epoch {len(self._stopping.curve)}, the loss "
-            f"{what}; expected a lower rate, found {self._settings.learning_rate:g}"
+            f"{what}; expected a lower rate, found {self.settings.training.learning_rate:g}"
         )

@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -33,10 +33,8 @@ from retriever.encoders.meta.linear import (
 from retriever.encoders.meta.model import FORM, MetaModel, MetaParts
 from retriever.encoders.meta.settings import (
     SAMPLE,
-    UNFITTED,
     MetaSettings,
     Method,
-    UnsupSettings,
 )
 from retriever.encoders.meta.sources import Source, Sources
 from retriever.encoders.meta.streaming import (
@@ -107,7 +105,7 @@ def fit_meta(
     Args:
         texts: the corpus, read once as a stream; `conc`, `avg` and `sup` do not read it.
         sources: two or more text forms of encoders, or objects with `encode`, which have vectors of
-            texts only. An encoder that `Encoder.load` returned is named by its text form.
+            texts only. An encoder that `Encoder.load` returned is loaded again.
         output: a new folder, or that of another meta-embedding, which is replaced.
         settings: how.
         train: pairs that `sup` is trained on.
@@ -137,17 +135,16 @@ def fit_meta(
     _remark(loaded, settings, notify)
     work = folder.with_name(f".{folder.resolve().name}.fitting")
     fit = _Fit(loaded, settings, work, begin, done, epoch)
-    parameters: dict[str, Any] = {}
-    provenance: dict[str, Any] = {}
-    if settings.method in UNFITTED:
-        make = concatenation if settings.method == "conc" else average
-        projection = make(loaded.widths)
+    found: _Found = average(loaded.widths), {}, {}
+    if settings.method == "conc":
+        found = concatenation(loaded.widths), {}, {}
     elif settings.method == "sup":
         assert train is not None
         assert dev is not None
-        projection, parameters, provenance = fit.supervised(train, dev)
-    else:
-        projection, parameters, provenance = fit.on_corpus(texts, dev)
+        found = fit.supervised(train, dev)
+    elif settings.method != "avg":
+        found = fit.on_corpus(texts, dev)
+    projection, parameters, provenance = found
     if settings.method in ("svd", "gcca") and settings.dimensions is None:
         usual = max(loaded.widths)
         if projection.dimensions < usual:
@@ -229,7 +226,7 @@ class _Fit:
             "stopped_by": "loss on held-out texts" if dev is None else "dev Pearson",
             **_course(history),
         }
-        return projection, _facts(self.settings.training, ()), provenance
+        return projection, asdict(self.settings.training), provenance
 
     def supervised(self, train: GoldPairs, dev: GoldPairs) -> _Found:
         """SUP."""
@@ -251,8 +248,10 @@ class _Fit:
             "dev_pearson": history.curve[history.best].score,
             "seed": self.settings.seed,
         }
-        unused = ("lambda_", "mu", "nu", "xi", "margin")
-        return projection, _facts(self.settings.training, unused), provenance
+        parameters = asdict(self.settings.training)
+        for unused in ("lambda_", "mu", "nu", "xi", "margin"):
+            del parameters[unused]
+        return projection, parameters, provenance
 
     def _trained(
         self,
@@ -262,23 +261,16 @@ class _Fit:
         **judges: Any,
     ) -> tuple[Projection, History]:
         """Train on batches; a checkpoint is in a folder of this training alone."""
-        settings = self.settings
-        training = replace(
-            settings.training,
-            dimensions=settings.dimensions,
-            pooling=settings.word_pooling,
-            seed=settings.seed,
-        )
         read = [text for one in pairs for text in (*one.left, *one.right)]
         gold = [score for one in pairs for score in one.gold.tolist()]
         key = corpus_key(self.sources, [*texts, *read])
-        content = json.dumps([settings.method, asdict(training), key, gold])
+        content = json.dumps([asdict(self.settings), key, gold])
         digest = hashlib.sha256(content.encode()).hexdigest()
         checkpoint = Checkpoint(self.work / f"training-{digest}", {"training": digest})
         return fit_attention(
             epochs,
             self.sources.widths,
-            training,
+            self.settings,
             done=self.epoch,
             checkpoint=checkpoint,
             **judges,
@@ -315,25 +307,14 @@ class _PairWords:
 def _load(sources: Sequence[str | TextEncoder], device: str | None, download: bool) -> list[Source]:
     loading = LoadContext(device, download, sharing())
     found: list[Source] = []
-    seen: dict[str, str] = {}
     for one in sources:
-        if isinstance(one, str):
-            asked = parse_encoder(one)
-            source = Source(*kind_of(asked).load(asked, loading))
-        elif isinstance(one, Encoder):
-            raise ConfigError(
-                f"source: found a loaded encoder; name it by its text form: {one.spec}"
-            )
+        named = str(one.spec) if isinstance(one, Encoder) else one
+        if isinstance(named, str):
+            asked = parse_encoder(named)
+            found.append(Source(*kind_of(asked).load(asked, loading)))
         else:
-            adopted = GivenModel(one)
-            source = Source(adopted.spec, adopted)
-        name = str(source.spec)
-        if source.spec.fingerprint in seen:
-            raise ConfigError(
-                f"source: {name} is {seen[source.spec.fingerprint]} again; name each once"
-            )
-        seen[source.spec.fingerprint] = name
-        found.append(source)
+            given = GivenModel(named)
+            found.append(Source(given.spec, given))
     return found
 
 
@@ -368,8 +349,3 @@ def _batch_size(sentences: int) -> int:
 
 def _course(history: History) -> dict[str, int]:
     return {"epoch": history.best, "epochs": len(history.curve) - 1}
-
-
-def _facts(training: UnsupSettings, unused: Sequence[str]) -> dict[str, Any]:
-    left_out = {"dimensions", "pooling", "seed", *unused}
-    return {name: value for name, value in asdict(training).items() if name not in left_out}

@@ -11,8 +11,6 @@ from retriever.settings import check_settings, setting
 Method = Literal["conc", "avg", "svd", "gcca", "sup", "unsup"]
 Level = Literal["word", "sentence"]
 WordPooling = Literal["mean", "max"]
-UNFITTED = ("conc", "avg")
-"""Methods that need no corpus."""
 # Texts of a corpus that a method reads; words that are trained on are on disk.
 SAMPLE = {"svd": 100_000, "gcca": 100_000, "unsup": 20_000}
 
@@ -49,13 +47,6 @@ class UnsupSettings:
         1e-3, "sup and unsup: learning rate of the optimizer.", low=0, low_open=True
     )
     weight_decay: float = setting(1e-4, "sup and unsup: weight decay of AdamW.", low=0)
-    dimensions: int | None = setting(
-        None, "Width of the meta-embedding.", low=1, shown="that of the widest source"
-    )
-    pooling: WordPooling = setting(
-        "mean", "How word vectors become that of the sentence.", source="Eqs. 4 and 5"
-    )
-    seed: int = setting(0, "Random seed of the projections before training.", low=0)
     lambda_: float = setting(
         1.0, "unsup: coefficient of different words of a sentence.", low=0, source="Eq. 7"
     )
@@ -84,7 +75,7 @@ class MetaSettings:
     """How several encoders become one.
 
     `conc` and `avg` need no corpus, `svd`, `gcca` and `unsup` are fitted on one, `sup` is trained
-    on scored pairs. Dimensions, pooling and seed of `training` are those given here.
+    on scored pairs.
 
     Raises:
         ConfigError: a value that is impossible or that the method does not use.
@@ -127,7 +118,7 @@ class MetaSettings:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        if self.method in UNFITTED and self.dimensions is not None:
+        if self.method in ("conc", "avg") and self.dimensions is not None:
             whose = "the sum of" if self.method == "conc" else "the greatest of"
             raise ConfigError(f"dimensions: {self.method} has {whose} its sources'; leave it out")
         if self.method != "gcca" and self.regularization is not None:

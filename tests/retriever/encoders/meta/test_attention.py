@@ -21,7 +21,7 @@ from retriever.encoders.meta.attention import (
     pool,
     unsup_loss,
 )
-from retriever.encoders.meta.settings import UnsupSettings
+from retriever.encoders.meta.settings import MetaSettings, UnsupSettings
 from retriever.encoders.meta.sources import WordBatch
 from retriever.errors import BadInputError, ConfigError
 from retriever.training.checkpoint import Checkpoint
@@ -100,8 +100,14 @@ def test_pooling(pooling):
 
 SIGNAL, WIDTHS = 8, (20, 16)
 WORDS, LENGTH, BATCH = 480, 6, 10
-TOY = UnsupSettings(dimensions=SIGNAL, learning_rate=1e-2, epochs=30)
-SHORT = replace(TOY, epochs=4)
+
+
+def changed(settings, **training):
+    return replace(settings, training=replace(settings.training, **training))
+
+
+TOY = changed(MetaSettings("unsup", SIGNAL), learning_rate=1e-2, epochs=30)
+SHORT = changed(TOY, epochs=4)
 
 
 @cache
@@ -157,7 +163,7 @@ def agreement(vectors, signal):
 def test_it_finds_what_two_rotated_noisy_sources_share(levels, noisier):
     words = toy(levels)
     projection, history = fitted(TOY, levels)
-    untrained, _ = fit_toy(replace(TOY, epochs=1, learning_rate=1e-12), words)
+    untrained, _ = fit_toy(changed(TOY, epochs=1, learning_rate=1e-12), words)
 
     def measured(one):
         """The share of words that are each other's nearest, and the agreement with the signal."""
@@ -184,16 +190,15 @@ def test_it_finds_what_two_rotated_noisy_sources_share(levels, noisier):
         return
     assert projection.weights[noisier] < 0.45
     # With a small margin it has the shorter projections, all of them of unit vectors.
-    assert fitted(replace(TOY, margin=1.0), levels)[0].weights[noisier] > 0.5
+    assert fitted(changed(TOY, margin=1.0), levels)[0].weights[noisier] > 0.5
 
 
 @pytest.mark.parametrize("trained", [True, False])
 def test_the_loss_is_its_definition(trained):
     """Eqs. 6 to 10 pair by pair, of two sources."""
-    settings = UnsupSettings(
-        weights=trained, dimensions=6, margin=2.0, lambda_=0.5, mu=2.0, nu=3.0, xi=0.25
-    )
-    model, batch = AttentionModel(WIDTHS, settings), toy().held_out[0]
+    settings = UnsupSettings(weights=trained, margin=2.0, lambda_=0.5, mu=2.0, nu=3.0, xi=0.25)
+    meta = MetaSettings("unsup", 6, training=settings)
+    model, batch = AttentionModel(WIDTHS, meta), toy().held_out[0]
     words = Words(batch)
     words.vectors = [one.double() for one in words.vectors]
     chance = torch.Generator().manual_seed(3)
@@ -255,17 +260,17 @@ def test_an_interrupted_training_resumes_to_the_same_bits(tmp_path, place):
 
 
 def test_without_a_score_the_held_out_loss_stops_training():
-    projection, history = fitted(replace(TOY, epochs=200))
+    projection, history = fitted(changed(TOY, epochs=200))
     losses = [epoch.held_out for epoch in history.curve]
     assert len(losses) < 201
-    assert history.best == int(np.argmin(losses)) == len(losses) - 1 - TOY.patience
+    assert history.best == int(np.argmin(losses)) == len(losses) - 1 - TOY.training.patience
     # What is returned has that loss.
     model = AttentionModel(WIDTHS, TOY)
     with torch.no_grad():
         for tensor, matrix in zip(model.matrices, projection.matrices, strict=True):
             tensor.copy_(torch.from_numpy(matrix))
         model.tensors["weights"].copy_(torch.from_numpy(projection.weights).log())
-        held_out = [unsup_loss(model, Words(one), TOY) for one in toy().held_out]
+        held_out = [unsup_loss(model, Words(one), TOY.training) for one in toy().held_out]
     assert float(np.mean(held_out)) == pytest.approx(min(losses), rel=1e-4)
 
 
@@ -277,7 +282,7 @@ def test_more_sources_equal_weights_and_a_meta_space_wider_than_one_source():
     projection, history = fit_attention(
         lambda number: three(toy().epochs(number)),
         (*WIDTHS, 5),
-        replace(SHORT, dimensions=None, margin=1.0, weights=False),
+        changed(replace(SHORT, dimensions=None), margin=1.0, weights=False),
         held_out=list(three(toy().held_out)),
     )
     assert [matrix.shape for matrix in projection.matrices] == [(20, 20), (20, 16), (20, 5)]
@@ -289,13 +294,13 @@ def test_more_sources_equal_weights_and_a_meta_space_wider_than_one_source():
 @pytest.mark.parametrize("rate", [1e3, 1e30])
 def test_a_training_that_diverges_is_an_error(rate):
     with pytest.raises(ConfigError, match="learning_rate: the training diverged"):
-        fit_toy(replace(SHORT, learning_rate=rate), toy())
+        fit_toy(changed(SHORT, learning_rate=rate), toy())
 
 
 # SUP: the first source is a rotated signal with noise in other dimensions, the second is noise.
 
 SUP_SIGNAL, SUP_WIDTHS, SUP_LENGTH = 6, (12, 10), 4
-SUP = UnsupSettings(dimensions=SUP_SIGNAL, learning_rate=1e-2, epochs=6)
+SUP = changed(MetaSettings("sup", SUP_SIGNAL, "mean"), learning_rate=1e-2, epochs=6)
 
 
 def scored_pairs(count, seed):
@@ -345,9 +350,9 @@ def test_the_epoch_of_the_highest_correlation_on_dev_is_kept(pooling):
 
 
 def test_it_learns_and_the_weight_of_a_source_of_noise_falls():
-    projection, history = fit_sup(replace(SUP, epochs=30))
+    projection, history = fit_sup(changed(SUP, epochs=30))
     assert history.curve[0].score < 0.7
-    assert len(history.curve) - 1 in (30, history.best + SUP.patience)
+    assert len(history.curve) - 1 in (30, history.best + SUP.training.patience)
     assert history.curve[history.best].score > 0.9
     assert projection.weights[1] < 0.4
     lengths = [np.linalg.norm(matrix) for matrix in projection.matrices]
@@ -368,7 +373,7 @@ def test_words_that_no_source_has_are_as_if_they_were_not_there():
 
 def test_constant_cosines_have_a_correlation_of_zero_and_constant_scores_are_refused():
     words = replace(DEV[0].words, vectors=tuple(x * 0 for x in DEV[0].words.vectors))
-    _, history = fit_sup(replace(SUP, epochs=1), dev=[replace(DEV[0], words=words)])
+    _, history = fit_sup(changed(SUP, epochs=1), dev=[replace(DEV[0], words=words)])
     assert [epoch.score for epoch in history.curve] == [0, 0]
     with pytest.raises(BadInputError, match="dev: expected pairs of different"):
         fit_sup(SUP, dev=[replace(DEV[0], gold=np.full(60, 0.5, np.float32))])

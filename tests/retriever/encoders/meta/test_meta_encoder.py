@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -271,13 +272,13 @@ class TestFolder:
             combine(folders("bert"), "both2", output="static")
 
 
-def test_sources_are_two_or_more_that_differ_and_no_meta_embeddings(combine, folders, static):
+def test_sources_are_two_or_more_and_no_meta_embeddings(combine, folders, static):
     bert = folders("bert")
     with pytest.raises(ConfigError, match="expected two or more, found 1"):
         combine(bert)
-    with pytest.raises(ConfigError, match="again; name each once"):
-        combine(bert, f"{bert}::layers=3")
-    combine(bert, static)
+    loaded = combine(Encoder.load(bert, device="cpu"), static)
+    assert read_folder(Path("both")).sources[0] == Encoder.load(bert, device="cpu").spec
+    assert not loaded.spec.is_given
     with pytest.raises(ConfigError, match="is a meta-embedding itself"):
         combine("both", static, output="more")
 

@@ -188,8 +188,8 @@ def test_sup_learns_the_scores_of_pairs(make):
 
 def test_numbers_have_ranges():
     unsup = {
-        "at least 0": "weight_decay seed lambda_ mu nu xi margin",
-        "at least 1": "epochs patience dimensions",
+        "at least 0": "weight_decay lambda_ mu nu xi margin",
+        "at least 1": "epochs patience",
         "above 0": "learning_rate",
     }
     check_ranges(UnsupSettings, unsup)
