@@ -11,16 +11,9 @@ from typing import TYPE_CHECKING, Any
 from retriever.encoders.fusion.pooling import SpecialTokens
 from retriever.encoders.model_folders import ModelFolder
 from retriever.encoders.settings import Dtype
-from retriever.encoders.transformer.pretrained import (
-    attention_dropout,
-    has_pooler,
-    load_pretrained,
-    pack_linear,
-    quiet_transformers,
-)
 from retriever.encoders.transformer.resolution import architecture_of
 from retriever.encoders.transformer.word_pieces import PairReader
-from retriever.errors import ConfigError, require_torch
+from retriever.errors import ConfigError, ModelError, require_torch
 
 if TYPE_CHECKING:
     import torch
@@ -29,6 +22,12 @@ _PROBE = "a"
 Visit = Callable[[int, "torch.Tensor"], None]
 # The window of a model whose positions have no end, unless its tokenizer names one.
 NO_LIMIT = 10**9
+# Characters of a library's own message that are shown: some of them fill a screen.
+_REASON = 240
+# What configurations call the dropout of attention weights.
+_ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout")
+# The number of rows that the layout is chosen for; others work as well.
+_ROWS = 1536
 
 
 def read_special_tokens(tokenizer: Any) -> SpecialTokens:
@@ -125,9 +124,9 @@ class Backbone(PairReader):
         # Whether `run` multiplies in bfloat16 although the weights are float32.
         self.autocast = False
         self._trainable = training
-        self._dropout = attention_dropout(folder)
+        self._dropout = _attention_dropout(folder)
         self.device = _device(device)
-        loaded = load_pretrained(folder, dtype, training=training, auto=auto)
+        loaded = _load_pretrained(folder, dtype, training=training, auto=auto)
         self._tokenizer, model, report = loaded
         # Not all parameters follow the requested type (XLNet's attention does not).
         self.model: Any = model.train(training).to(self.device, getattr(torch, dtype))
@@ -137,7 +136,10 @@ class Backbone(PairReader):
         if not training:
             pack_linear(self.model)
         self._architecture = architecture_of(model.config.to_dict())
-        self._has_pooler = has_pooler(model, report)
+        # Whether there is one that the file has weights for.
+        self._has_pooler = getattr(model, "pooler", None) is not None and not any(
+            str(name).startswith("pooler.") for name in report["missing_keys"]
+        )
         self.depth = int(model.config.num_hidden_layers)
         self.width = int(model.config.hidden_size)
         self.positions = _positions(model)
@@ -256,7 +258,7 @@ class Backbone(PairReader):
             raise ConfigError("a model that was not loaded for training cannot be saved")
         model = self.model if model is None else model
         limit = self._tokenizer.model_max_length
-        with quiet_transformers():
+        with _quiet_transformers():
             # As it was before training.
             model.config.update(self._dropout)
             # A tokenizer would save the window of its last call.
@@ -300,6 +302,117 @@ class Backbone(PairReader):
         else:
             pooled = self.model.pooler(vectors.unsqueeze(1))
         return pooled.float()
+
+
+def _load_pretrained(
+    folder: ModelFolder, dtype: Dtype, *, training: bool, auto: str = "AutoModel"
+) -> tuple[Any, Any, dict[str, Any]]:
+    """Load the tokenizer, the module and the report of what its weights lack."""
+    import torch
+    import transformers
+
+    trainable: dict[str, Any] = {}
+    if training:
+        # Attention with a fast gradient, without the dropout that costs a fifth of the time.
+        trainable = {"attn_implementation": "eager"}
+        trainable |= dict.fromkeys(_attention_dropout(folder), 0.0)
+    try:
+        with _quiet_transformers():
+            # Code that comes with a model is never run: a prompt would offer to.
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                folder.path, local_files_only=True, trust_remote_code=False
+            )
+            model, report = getattr(transformers, auto).from_pretrained(
+                folder.path,
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
+                dtype=getattr(torch, dtype),
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+                **trainable,
+            )
+    except MemoryError:
+        raise
+    except Exception as error:
+        # The libraries have an error of their own for each thing that a file can have wrong.
+        reason = " ".join(str(error).split())[:_REASON] or type(error).__name__
+        raise ModelError(f"{folder.path}: the model cannot be loaded: {reason}") from error
+    if model.config.is_encoder_decoder or not hasattr(model.config, "hidden_size"):
+        raise ModelError(
+            f"{folder.path}: expected a text encoder such as BERT or RoBERTa, found "
+            f"{model.config.model_type}; name another model with --model"
+        )
+    _require_weights(folder, report)
+    return tokenizer, model, report
+
+
+def _attention_dropout(folder: ModelFolder) -> dict[str, Any]:
+    """The dropout of attention weights in a model's configuration, by its name there."""
+    return {name: folder.config[name] for name in _ATTENTION_DROPOUT if name in folder.config}
+
+
+def _require_weights(folder: ModelFolder, report: dict[str, Any]) -> None:
+    """Refuse what transformers fills up with random numbers; the pooler's output is not read."""
+    missing = [str(name) for name in report["missing_keys"] if not str(name).startswith("pooler.")]
+    misshapen = [str(name) for name, *_ in report["mismatched_keys"]]
+    for what, names in (("are missing", missing), ("have another shape", misshapen)):
+        if names:
+            raise ModelError(
+                f"{folder.path}: the weights do not fit config.json: {len(names)} tensors {what}, "
+                f"such as {min(names)}; copy, download or save the model again"
+            )
+
+
+@contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """Keep transformers' loading report and progress bar off the caller's terminal."""
+    from transformers.utils import logging
+
+    verbosity = logging.get_verbosity()
+    bars = logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def pack_linear(model: Any) -> None:
+    """Replace the linear layers of a model on the CPU, in place; elsewhere do nothing.
+
+    PyTorch passes a plain weight to oneDNN or MKL, which lay it out again on every call. The
+    operators that torch.compile packs weights with do it once. Results differ by rounding alone.
+    """
+    import torch
+
+    operators: Any = torch.ops.mkldnn
+    names = ("_linear_pointwise", "_reorder_linear_weight", "_is_mkldnn_bf16_supported")
+    if model.device.type != "cpu" or not all(hasattr(operators, name) for name in names):
+        return
+    packed = [torch.float32, *[torch.bfloat16] * operators._is_mkldnn_bf16_supported()]
+    if model.dtype not in packed:
+        return
+
+    class PackedLinear(torch.nn.Module):
+        def __init__(self, linear: torch.nn.Linear) -> None:
+            super().__init__()
+            self.weight = operators._reorder_linear_weight(linear.weight.detach(), _ROWS)
+            self.bias = None if linear.bias is None else linear.bias.detach()
+
+        def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+            output: torch.Tensor = operators._linear_pointwise(
+                vectors, self.weight, self.bias, "none", [], None
+            )
+            return output
+
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) is torch.nn.Linear:
+                setattr(parent, name, PackedLinear(child))
 
 
 def _device(name: str | None) -> torch.device:

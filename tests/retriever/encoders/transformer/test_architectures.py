@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.transformer.pretrained import pack_linear
+from retriever.encoders.transformer.backbone import pack_linear
 from retriever.errors import ConfigError
 from tests.retriever.encoders.architectures import (
     CLOSE,
