@@ -74,29 +74,23 @@ def resolve_layers(text: str, depth: int) -> tuple[int, ...]:
     """The hidden states that an expression names, in its order, in a model of `depth` layers."""
     found: list[int] = []
     for item in check_layers(text).split(","):
-        found += _item_layers(item, depth)
+        match = _ITEM.fullmatch(item)
+        assert match is not None
+        low, high = 0, depth
+        if item.startswith("last"):
+            low = depth + 1 - int(match["count"] or 1)
+            if low < 0:
+                raise ConfigError(f"layers: {item!r}, but this model has {depth + 1} hidden states")
+        elif item != "all":
+            low = _layer_number(match["low"], depth)
+            high = low if match["high"] is None else _layer_number(match["high"], depth)
+        if high < low:
+            raise ConfigError(f"layers: {item!r} runs backwards; write the lower layer first")
+        found += range(low, high + 1)
     twice = sorted({layer for layer in found if found.count(layer) > 1})
     if twice:
         raise ConfigError(f"layers: {text!r} names hidden state {twice[0]} twice; name it once")
     return tuple(found)
-
-
-def _item_layers(item: str, depth: int) -> Sequence[int]:
-    match = _ITEM.fullmatch(item)
-    if item == "all":
-        return range(depth + 1)
-    if match is None or match["low"] is None:
-        count = int(match["count"] or 1) if match else 1
-        if count > depth + 1:
-            raise ConfigError(f"layers: {item!r}, but this model has {depth + 1} hidden states")
-        return range(depth + 1 - count, depth + 1)
-    low = _layer_number(match["low"], depth)
-    if match["high"] is None:
-        return [low]
-    high = _layer_number(match["high"], depth)
-    if high < low:
-        raise ConfigError(f"layers: {item!r} runs backwards; write the lower layer first")
-    return range(low, high + 1)
 
 
 def _layer_number(number: str, depth: int) -> int:
