@@ -407,9 +407,7 @@ class Encoder:
 def _fill(
     vectors: NDArray[np.float32], batches: Batches, pieces: Sequence[Any], done: Done
 ) -> None:
-    """Write each batch into its rows, cut to their width; the row of a text without pieces stays
-    zero.
-    """
+    """Write batches into their rows, cut to their width; rows of texts without pieces stay zero."""
     filled = 0
     for rows, found in batches:
         vectors[rows] = found[..., : vectors.shape[-1]]

@@ -238,7 +238,7 @@ BUNDLED = {
     )
 }
 
-_TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "merges.txt")
+_TOKENIZER_FILES = ("vocab.txt", "vocab.json", "merges.txt")
 _TOKENIZER_MODELS = ("*.model", "*.spm")
 _WANTED = ("*.json", "*.safetensors", "*.txt", *_TOKENIZER_MODELS)
 
@@ -321,7 +321,11 @@ def _inspect(name: str, path: Path, known: dict[str, str] | None = None) -> Mode
             f"{path}: no *.safetensors weights; other formats are not loaded because they can run "
             "code: save the model again with safetensors"
         )
-    tokenizer = _tokenizer_files(path)
+    # tokenizer.json holds everything; the others matter only if it is missing.
+    tokenizer = [path / "tokenizer.json"]
+    if not tokenizer[0].is_file():
+        tokenizer = [path / name for name in _TOKENIZER_FILES if (path / name).is_file()]
+        tokenizer += [file for one in _TOKENIZER_MODELS for file in sorted(path.glob(one))]
     if not tokenizer:
         raise ModelError(f"{path}: no tokenizer: expected a tokenizer.json or vocabulary file")
     settings = read_model_settings(path)
@@ -334,14 +338,6 @@ def _inspect(name: str, path: Path, known: dict[str, str] | None = None) -> Mode
         digests += [_sha256(dense.folder / "model.safetensors"), dense.activation]
     digest = hashlib.sha256("\n".join(digests).encode()).hexdigest()
     return ModelFolder(name, path, digest, settings, config)
-
-
-def _tokenizer_files(path: Path) -> list[Path]:
-    # tokenizer.json holds everything; the others matter only if it is missing.
-    if (path / "tokenizer.json").is_file():
-        return [path / "tokenizer.json"]
-    named = [path / name for name in _TOKENIZER_FILES if (path / name).is_file()]
-    return named + [file for pattern in _TOKENIZER_MODELS for file in sorted(path.glob(pattern))]
 
 
 def _sha256(path: Path) -> str:

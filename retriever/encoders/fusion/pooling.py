@@ -108,11 +108,9 @@ class Fuser:
         if padded or before or after or self.sbert_wk is not None:
             places = array_functions(lengths).arange(longest, device=lengths.device)
             kept = (places >= before) & (places < lengths[:, None] - after)
-
-        def at(place: int) -> Array:
-            return lengths * 0 + place if place >= 0 else lengths + place
-
-        return Pieces(kept, at(self.special.cls or 0), at(self.special.sep or -1))
+        ends = self.special.cls or 0, self.special.sep or -1
+        cls, sep = (lengths * (place < 0) + place for place in ends)
+        return Pieces(kept, cls, sep)
 
     def pool(self, state: Array, pieces: Pieces) -> Array:
         """The pooled vectors of one hidden state, (texts, width) float32."""

@@ -101,11 +101,6 @@ class Layer:
     outer: Affine
     outer_norm: Affine
 
-    @property
-    def linears(self) -> tuple[Affine, ...]:
-        """The linear layers in the order of their computation."""
-        return self.query, self.key, self.value, self.mixed, self.inner, self.outer
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weights:
@@ -203,15 +198,13 @@ def _weights(tensors: dict[str, Floats], config: Mapping[str, Any], kind: str) -
 
     shapes: dict[str, tuple[int, ...]] = {"inner": (inner, width), "outer": (width, inner)}
     shapes |= {"mixed_norm": (width,), "outer_norm": (width,)}
-
-    def layer(number: int) -> Layer:
-        return Layer(
-            **{
-                part: affine(f"encoder.layer.{number}.{place}", *shapes.get(part, (width, width)))
-                for part, place in (_PARTS[kind] | _COMMON).items()
-            }
-        )
-
+    layers = []
+    for number in range(depth):
+        parts = {
+            part: affine(f"encoder.layer.{number}.{place}", *shapes.get(part, (width, width)))
+            for part, place in (_PARTS[kind] | _COMMON).items()
+        }
+        layers.append(Layer(**parts))
     if width % heads:
         raise ValueError(f"{heads} attention heads do not divide the width {width}")
     relative = kind == "mpnet"
@@ -220,7 +213,7 @@ def _weights(tensors: dict[str, Floats], config: Mapping[str, Any], kind: str) -
         positions=tensor("embeddings.position_embeddings.weight", None, width),
         types=None if relative else tensor("embeddings.token_type_embeddings.weight", None, width),
         norm=affine("embeddings.LayerNorm", width),
-        layers=tuple(map(layer, range(depth))),
+        layers=tuple(layers),
         heads=heads,
         epsilon=float(config.get("layer_norm_eps", 1e-12)),
         padding=_MPNET_PADDING if relative else None,

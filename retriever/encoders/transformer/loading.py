@@ -21,7 +21,6 @@ from retriever.encoders.computing import (
     runs_on_cpu,
     way,
 )
-from retriever.encoders.fusion.pooling import Fuser
 from retriever.encoders.model_folders import ModelFolder, find_model, read_projections
 from retriever.encoders.registry import Batches, EncoderModel, Kind, LoadContext
 from retriever.encoders.settings import (
@@ -97,8 +96,6 @@ class LightModel(PieceModel):
         self,
         folder: ModelFolder,
         settings: EncoderSettings,
-        fuser: Fuser,
-        load_torch: Callable[[], TransformerModel],
         *,
         automatic: bool = False,
     ) -> None:
@@ -109,21 +106,20 @@ class LightModel(PieceModel):
         self._settings = settings
         # None until the default format is chosen, when OpenVINO is first used.
         self._format: Dtype | None = None if automatic else settings.number_format
-        self._fuser = fuser
+        self._fuser = fuser_of(settings, folder)
         self._head: list[Layer] = []
-        self.dimensions = fuser.width(self._weights.width)
+        self.dimensions = self._fuser.width(self._weights.width)
         if settings.head and folder.settings.projections:
             for weight, bias, activation in read_projections(folder, self.dimensions):
                 self._head.append(_affine(weight, bias, ACTIVATION_FUNCTIONS[activation]))
                 self.dimensions = len(weight)
         elif settings.head:
             self._head.append(_affine(*read_pooler(folder, self.dimensions), np.tanh))
-        self._load_torch = load_torch
+        self._folder = folder
         self._loading = threading.Lock()
         self._torch: TransformerModel | None = None
         self._openvino: tuple[int, OpenVINOEngine] | None = None
         self._inherited: tuple[int, OpenVINOEngine] | None = None
-        self._identity = folder.weights
         self._encoded = 0
         self.computed: set[str] = set()
         self.max_length = min(self._weights.longest, self._tokenizer.max_length)
@@ -193,7 +189,9 @@ class LightModel(PieceModel):
         """The same model in torch, loaded on first use."""
         with self._loading:
             if self._torch is None:
-                self._torch = self._load_torch()
+                own = "float32" if self._settings.dtype == "int8" else self._settings.dtype
+                settings = replace(self._settings, dtype=own)
+                self._torch = _in_torch(settings, self._folder, "cpu", None)[1]
             return self._torch
 
     def _compiled(self) -> OpenVINOEngine:
@@ -206,9 +204,8 @@ class LightModel(PieceModel):
                 if self._format is None:
                     self._format = self._faithful_format(native_format())
                 if self._format == "int8":
-                    ranges = calibrated(
-                        self._weights, self._identity, self._tokenizer, self.max_length
-                    )
+                    identity = self._folder.weights
+                    ranges = calibrated(self._weights, identity, self._tokenizer, self.max_length)
                 engine = OpenVINOEngine(self._weights, self._fuser.layers, self._format, ranges)
                 self._openvino = os.getpid(), engine
             return self._openvino[1]
@@ -228,7 +225,7 @@ class LightModel(PieceModel):
             return [self._filled(len(pieces), batches) for batches in each]
 
         settings = replace(self._settings, model=None)
-        cosine = least_cosine(both, f"{self._identity} {settings} {way(dtype, 'openvino')}")
+        cosine = least_cosine(both, f"{self._folder.weights} {settings} {way(dtype, 'openvino')}")
         if cosine >= _FAITHFUL:
             return dtype
         warnings.warn(
@@ -243,13 +240,12 @@ class LightModel(PieceModel):
 def _load(asked: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpec, EncoderModel]:
     folder = _folder(asked, loading.download)
     settings = resolve(asked, folder)
+    reason = "it runs in torch alone here"
     if loading.backbone_of is None and settings.backend != "torch" and runs_on_cpu(loading.device):
         try:
             return _light(settings, folder, loading.dtype)
         except UnsupportedModelError as error:
             reason = str(error)
-    else:
-        reason = "it runs in torch alone here"
     if settings.dtype == "int8" or settings.backend not in (None, "torch"):
         asked_for = "int8" if settings.dtype == "int8" else f"the backend {settings.backend}"
         raise ConfigError(
@@ -262,13 +258,7 @@ def _load(asked: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpec, En
 def _light(
     settings: EncoderSettings, folder: ModelFolder, dtype: AskedDtype = "float32"
 ) -> tuple[EncoderSpec, LightModel]:
-    def load_torch() -> TransformerModel:
-        own = "float32" if settings.dtype == "int8" else settings.dtype
-        return _in_torch(replace(settings, dtype=own), folder, "cpu", None)[1]
-
-    automatic = (settings.dtype or dtype) == "auto"
-    fuser = fuser_of(settings, folder)
-    model = LightModel(folder, settings, fuser, load_torch, automatic=automatic)
+    model = LightModel(folder, settings, automatic=(settings.dtype or dtype) == "auto")
     settings = _windowed(settings, folder, model.max_length)
     return EncoderSpec(settings, folder.weights, model.dimensions), model
 

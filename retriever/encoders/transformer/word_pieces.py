@@ -72,7 +72,10 @@ class WordPieces(PairReader):
         self._tokenizer = _load(folder.path, settings)
         self._busy = threading.Lock()
         self.max_length = int(min(settings.get("model_max_length") or 1e9, 1e9))
-        self.cls, self.sep = self._ends()
+        whole = self._tokenizer.encode(_PROBE)
+        bare = self._tokenizer.encode(_PROBE, add_special_tokens=False)
+        if whole.ids[1:-1] != bare.ids or not bare.ids or any(whole.type_ids):
+            raise UnsupportedModelError("special tokens other than [CLS] and [SEP] around a text")
 
     def tokenize(self, texts: Sequence[str], max_length: int | None = None) -> list[list[int]]:
         """Word-piece ids of each text with special tokens; cut at `max_length` ids if given."""
@@ -112,14 +115,6 @@ class WordPieces(PairReader):
             else:
                 self._tokenizer.enable_truncation(max_length)
             yield
-
-    def _ends(self) -> tuple[int, int]:
-        """The ids of [CLS] and [SEP], one at each end of every text."""
-        whole = self._tokenizer.encode(_PROBE)
-        bare = self._tokenizer.encode(_PROBE, add_special_tokens=False)
-        if whole.ids[1:-1] != bare.ids or not bare.ids or any(whole.type_ids):
-            raise UnsupportedModelError("special tokens other than [CLS] and [SEP] around a text")
-        return whole.ids[0], whole.ids[-1]
 
 
 class PieceModel(EncoderModel):
