@@ -313,26 +313,6 @@ class Encoder:
         """Transformer layers L of the model; its hidden states are 0 (embeddings) to L."""
         return self._transformer().backbone.depth
 
-    def layer_vectors(
-        self, texts: Sequence[str], done: Done = lambda texts, pieces: None, *, query: bool = False
-    ) -> NDArray[np.float32]:
-        """The pooled vector of every hidden state, before fusion and normalization.
-
-        Texts are cut at the window, with a warning; `done` as of `encode_pieces`.
-
-        Returns:
-            (texts, depth + 1, width) float32, rows in the order of `texts`.
-
-        Raises:
-            ConfigError: it is no transformer.
-        """
-        model = self._transformer()
-        width = model.backbone.width
-        vectors = np.zeros((len(texts), model.backbone.depth + 1, width), np.float32)
-        pieces = self._cut(texts, query)
-        _fill(vectors, self._batches(model.layer_vectors, pieces), pieces, done)
-        return vectors
-
     def project(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
         """The model's head, which the settings have on, applied to (texts, width) vectors."""
         with self._busy:

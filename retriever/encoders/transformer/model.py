@@ -137,16 +137,6 @@ class TransformerModel(PieceModel):
             fused = self._fuser.fuse({layer: one.float() for layer, one in states.items()})
             yield np.arange(len(pieces)), fused.cpu().numpy()
 
-    def layer_vectors(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """The pooled vector of every hidden state, 0 to the last: (texts, layers, width)."""
-        import torch
-
-        with torch.inference_mode():
-            batch = self.backbone.batch(pieces)
-            pooled = self._pooled(batch, self._pieces(batch), range(self.backbone.depth + 1))
-            result: NDArray[np.float32] = torch.stack(list(pooled.values()), dim=1).cpu().numpy()
-        return result
-
     def project(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
         """The head applied to (texts, width) vectors; the same vectors if there is no head."""
         import torch

@@ -83,7 +83,7 @@ def test_vectors_depend_neither_on_order_nor_on_batches(minilm, reference, monke
     np.testing.assert_allclose(vectors, reference[order], atol=1e-5)
 
 
-@pytest.mark.parametrize("method", ["encode", "tokenize", "truncate", "layer_vectors"])
+@pytest.mark.parametrize("method", ["encode", "tokenize", "truncate", "hidden_states"])
 def test_texts_that_no_tokenizer_takes_are_refused_and_counted(minilm, method):
     with pytest.raises(BadInputError, match=r"text 2 holds the lone surrogate \\ud800"):
         getattr(minilm, method)(["a cat", "a \ud800"])

@@ -207,7 +207,7 @@ def test_settings_that_belong_to_the_sources_are_refused(combine, folders, stati
     raw = Encoder.load("both::normalize=no", device="cpu").encode(TEXTS)
     np.testing.assert_allclose(unit(raw), Encoder.load("both", device="cpu").encode(TEXTS), **CLOSE)
     with pytest.raises(ConfigError, match="has no layers of its own"):
-        Encoder.load("both").layer_vectors(TEXTS)
+        Encoder.load("both").hidden_states(TEXTS)
 
 
 class TestFolder:

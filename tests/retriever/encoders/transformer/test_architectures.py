@@ -64,9 +64,10 @@ def test_hidden_states_with_their_pieces_and_places_are_those_of_transformers(na
 @architectures
 def test_every_pooling_of_every_layer_is_that_of_transformers(name, load, plain):
     for pooling in POOLINGS:
-        found = load(name, pooling).layer_vectors(TEXTS)
-        assert found.dtype == np.float32
-        np.testing.assert_allclose(found, plain(name).pooled(pooling), **CLOSE, err_msg=pooling)
+        expected = plain(name).pooled(pooling)
+        encoder = load(name, f"layers=all::fusion=concat::normalize=no::{pooling}")
+        found = encoder.encode(TEXTS).reshape(expected.shape)
+        np.testing.assert_allclose(found, expected, **CLOSE, err_msg=pooling)
 
 
 @architectures
@@ -143,9 +144,8 @@ def test_an_architecture_that_is_not_known_refuses_layers_in_one_line(name, load
     for settings in ("layers=0,2", "sbert-wk", "top-bottom", "last4", "lc:1"):
         with pytest.raises(ConfigError, match=f"^layers: the layers of a {name} model cannot .*$"):
             load(name, settings)
-    for look in (load(name).layer_vectors, load(name).hidden_states):
-        with pytest.raises(ConfigError, match=name):
-            list(look(["w1 w2"]))
+    with pytest.raises(ConfigError, match=name):
+        load(name).hidden_states(["w1 w2"])
 
 
 def test_a_model_whose_depth_is_not_named_as_in_bert_gives_its_last_layer(tmp_path, plain, folders):
