@@ -106,7 +106,6 @@ def pair_means(
     sentences: torch.Tensor,
     types: torch.Tensor,
     margin: float,
-    block: int = BLOCK,
 ) -> list[torch.Tensor]:
     """What the pairs of all i < j of sources cost: d² of the same word, else max(0, margin - d²).
 
@@ -120,7 +119,7 @@ def pair_means(
     factors of the two vectors, so that the weights of the sources would not be trained.
 
     Per source, `projected` is (words, d_meta) and `present` (words,) bool; `types` is the form of
-    each word. Pairs are among `block` consecutive words. The four means, 0 without a pair, are of
+    each word. Pairs are among `BLOCK` consecutive words. The four means, 0 without a pair, are of
     the same word (Eq. 6), different words of a sentence (Eq. 7), a word in different sentences
     (Eq. 8) and different words of different ones (Eq. 9).
     """
@@ -133,8 +132,8 @@ def pair_means(
         sums[term] = sums[term] + costs.masked_fill(~selected, 0).sum()
         counts[term] += int(selected.sum())
 
-    for start in range(0, len(sentences), block):
-        rows = slice(start, start + block)
+    for start in range(0, len(sentences), BLOCK):
+        rows = slice(start, start + BLOCK)
         same_sentence = sentences[rows, None] == sentences[None, rows]
         same_form = types[rows, None] == types[None, rows]
         pushed = (

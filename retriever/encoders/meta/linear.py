@@ -195,7 +195,7 @@ def _plain(matrices: Sequence[Floats], widths: Sequence[int]) -> Projection:
     return Projection(tuple(matrices), means, np.ones(len(widths), np.float32))
 
 
-def svd(moments: Moments, dimensions: int | None = None) -> Projection:
+def svd(moments: Moments, dimensions: int | None) -> Projection:
     """SVD: the first right singular vectors of the centered concatenation.
 
     Rows have the most variance first; the component of each with the greatest amount is positive.
@@ -210,10 +210,7 @@ def svd(moments: Moments, dimensions: int | None = None) -> Projection:
 
 
 def gcca(
-    moments: Moments,
-    dimensions: int | None = None,
-    regularization: float = 10.0,
-    names: Sequence[str] = (),
+    moments: Moments, dimensions: int | None, regularization: float, names: Sequence[str]
 ) -> Projection:
     """GCCA: directions in which the sources agree.
 
@@ -230,9 +227,8 @@ def gcca(
     covariance = moments.covariance(means)
     edges = np.cumsum([0, *moments.widths]).tolist()
     within = []
-    for number, (start, stop) in enumerate(pairwise(edges)):
+    for name, (start, stop) in zip(names, pairwise(edges), strict=True):
         block = covariance[start:stop, start:stop]
-        name = names[number] if names else f"source {number + 1}"
         spread = float(np.trace(block)) / len(block)
         if spread <= _RANK:
             raise ConfigError(

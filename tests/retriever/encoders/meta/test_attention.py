@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from retriever.encoders.meta import attention
 from retriever.encoders.meta.attention import (
     AttentionModel,
     ScoredPairs,
@@ -42,7 +43,8 @@ def drawn(sources=3):
 
 @pytest.mark.parametrize("block", [1024, 3])
 @pytest.mark.parametrize("margin", [6.0, 1.5])
-def test_means_are_those_over_the_pairs(margin, block):
+def test_means_are_those_over_the_pairs(margin, block, monkeypatch):
+    monkeypatch.setattr(attention, "BLOCK", block)
     projected, present = drawn()
     costs = [[], [], [], []]
     for (i, j), a, b in product([(0, 1), (0, 2), (1, 2)], range(8), range(8)):
@@ -56,7 +58,7 @@ def test_means_are_those_over_the_pairs(margin, block):
         elif term:
             costs[term].append(max(0.0, margin - gap))
     expected = [float(np.mean(one)) if one else 0.0 for one in costs]
-    found = pair_means(projected, present, SENTENCES, TYPES, margin, block)
+    found = pair_means(projected, present, SENTENCES, TYPES, margin)
     np.testing.assert_allclose([float(term) for term in found], expected, rtol=1e-12)
 
 
