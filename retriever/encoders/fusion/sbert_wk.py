@@ -42,6 +42,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from retriever.encoders.computing import Array, array_functions, in_double, in_single
 from retriever.encoders.settings import (
@@ -112,36 +113,19 @@ class SBERTWKSettings:
         return 0 if self.variance == "all" else self.start_layer
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PieceWeights:
-    """How SBERT-WK weights the pieces that are kept, text by text in order of place.
+class PieceWeights(NamedTuple):
+    """How SBERT-WK weights the pieces that are kept, text by text in order of place, float64."""
 
-    Attributes:
-        layers: (fused layers, pieces) float64, each column sums to 1.
-        words: (pieces,) float64, sums to 1 over each text.
-        beta: (fused layers, pieces) float64, the alignment: the mean cosine, for ``released`` that
-            of the projection times twice the window's size plus one; the weight is proportional
-            to its inverse. Infinite for a zero vector.
-        nu: (fused layers, pieces) float64 in [0, 1], the novelty.
-    """
-
-    layers: Array
-    words: Array
-    beta: Array
-    nu: Array
+    layers: Array  # (fused layers, pieces), each column sums to 1.
+    words: Array  # (pieces,), sums to 1 over each text.
 
 
 def sbert_wk(states: Sequence[Array], kept: Array, settings: SBERTWKSettings) -> Array:
-    """The vector of each text.
+    """The vector of each text, (texts, d) float32, not normalized.
 
-    Args:
-        states: the hidden states of a batch from `settings.first_state` up, each (texts, pieces,
-            d) of any floating type, on one device. What is not kept is not read.
-        kept: (texts, pieces) bool, the pieces that count, on the same device.
-        settings: for the model's depth.
-
-    Returns:
-        (texts, d) float32, not normalized; gradients flow through the states, not the weights.
+    `states` are the hidden states of a batch from `settings.first_state` up, each (texts, pieces,
+    d) of any floating type; `kept` is (texts, pieces) bool, the pieces that count. What is not kept
+    is not read. Gradients flow through the states, not the weights.
     """
     pieces = _kept_pieces(states, kept)
     weights = _weigh(pieces, kept, settings)
@@ -202,7 +186,7 @@ def _weigh(pieces: Sequence[Array], kept: Array, settings: SBERTWKSettings) -> P
         layers = xp.zeros_like(nu)
         layers[-1 if settings.layers == "last" else slice(None)] = 1
         layers = layers / layers.sum(axis=0)
-    return PieceWeights(layers, _word_weights(variance, kept, settings), beta, nu)
+    return PieceWeights(layers, _word_weights(variance, kept, settings))
 
 
 def _shares(amounts: Array, fallback: Array) -> Array:

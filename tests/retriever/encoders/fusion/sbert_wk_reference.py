@@ -22,8 +22,6 @@ class Reference(NamedTuple):
     vector: Array
     layers: Array
     words: Array
-    beta: Array
-    nu: Array
 
 
 def reference(
@@ -41,7 +39,7 @@ def reference(
     """One text; `hidden` is (hidden states, pieces, d), the embedding output first."""
     hidden = np.asarray(hidden, dtype=np.float64)
     pieces = np.flatnonzero(kept)
-    layers, betas, nus, variances, unified = [], [], [], [], []
+    layers, variances, unified = [], [], []
     for piece in pieces:
         vectors = hidden[start:, piece]
         beta, nu = [], []
@@ -57,8 +55,6 @@ def reference(
         elif layer_weights == "last":
             weights = np.eye(len(vectors))[-1]
         layers.append(weights)
-        betas.append(beta)
-        nus.append(nu)
         unified.append(sum(w * v for w, v in zip(weights, vectors, strict=True)))
         variances.append(_variance(hidden[:, piece] if variance == "all" else vectors))
     total = sum(variances)
@@ -67,7 +63,7 @@ def reference(
     vector = np.zeros(hidden.shape[2])
     for word, one in zip(words, unified, strict=True):
         vector += word * one
-    return Reference(vector, np.array(layers), np.array(words), np.array(betas), np.array(nus))
+    return Reference(vector, np.array(layers), np.array(words))
 
 
 def _window(layer: int, count: int, window: int, preset: str) -> list[int]:

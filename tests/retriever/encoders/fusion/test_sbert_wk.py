@@ -48,9 +48,8 @@ def ours(hidden, settings, kept=None):
         states = [made(one) for one in hidden[settings.first_state :, None]]
         vector = sbert_wk(states, made(places), settings)[0]
         one = sbert_wk_weights(states, made(places), settings)
-        parts = (vector, one.layers.T, one.words, one.beta.T, one.nu.T)
-        found.append(Reference(*map(np.asarray, parts)))
-        assert [part.dtype for part in found[-1]] == [np.float32, *[np.float64] * 4]
+        found.append(Reference(*map(np.asarray, (vector, one.layers.T, one.words))))
+        assert [part.dtype for part in found[-1]] == [np.float32, np.float64, np.float64]
     scale = np.abs(hidden).max()
     np.testing.assert_allclose(found[0].vector, found[1].vector, rtol=1e-5, atol=1e-6 * scale)
     for one, other in zip(found[0][1:], found[1][1:], strict=True):
@@ -80,7 +79,7 @@ def check(hidden, settings, kept=None, rtol=1e-7):
     """Vector and weights are those of the reference."""
     found, expected = ours(hidden, settings, kept), expect(hidden, settings, kept)
     assert_same(found.vector, expected.vector)
-    for name in ("layers", "words", "beta", "nu"):
+    for name in ("layers", "words"):
         one, other = getattr(found, name), getattr(expected, name)
         np.testing.assert_allclose(one, other, rtol=rtol, atol=1e-9, err_msg=name)
 
@@ -290,8 +289,6 @@ def test_the_golden_vectors_and_weights_come_out(goldens, preset, start):
         assert_same(expect(hidden, settings, kept).vector, expected, 1e-12)
     settings = settings_of(12, (preset, None), start_layer=start)
     found = ours(golden["hidden"], settings)
-    measures = np.stack([found.beta, found.nu], axis=1)
-    np.testing.assert_allclose(measures, golden[f"{name}_m2_beta_nu"], rtol=1e-12)
     np.testing.assert_allclose(found.layers, golden[f"{name}_m2_layer_weights"], rtol=1e-12)
     if start == 4:
         words = ours(golden["hidden"], settings, kept).words
@@ -320,22 +317,6 @@ def hidden_states():
             return torch.cat(out.hidden_states).numpy()
 
     return run
-
-
-@pytest.mark.parametrize(
-    ("text", "kept"),
-    [
-        ("cat", None),
-        ("cat", [False, True, False]),
-        ("A man is playing a guitar.", None),
-        ("Le café coûte 3,50 €; 北京 is far & \u200bwide!", None),
-        ("word word word word word word word word", None),
-    ],
-)
-def test_equals_the_slow_reference_on_real_sentences(hidden_states, text, kept):
-    hidden = hidden_states(text)
-    for settings in variants(6):
-        assert_same(ours(hidden, settings, kept).vector, expect(hidden, settings, kept).vector)
 
 
 @pytest.mark.parametrize(
