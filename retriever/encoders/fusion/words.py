@@ -57,21 +57,15 @@ def word_vectors(
 
 @dataclass(frozen=True, slots=True)
 class WeightedWord:
-    """A word, a word piece, a punctuation mark or a special token of a text.
+    """A word, a word piece, a punctuation mark or a special token of a text."""
 
-    Attributes:
-        text: as it is written in the text; pieces and special tokens as the tokenizer writes them.
-        start, stop: character offsets in the text; None for special tokens and pieces of the
-            prompt.
-        weight: in [0, 1]; the weights of a text sum to 1.
-        layers: weights of the fused layers, from the start layer on, which sum to 1; for a word of
-            several pieces their mean, weighted by the pieces' weights.
-    """
-
-    text: str
+    text: str  # As in the text; pieces and special tokens as the tokenizer writes them.
+    # Character offsets in the text; None for special tokens and pieces of the prompt.
     start: int | None
     stop: int | None
-    weight: float
+    weight: float  # In [0, 1]; the weights of a text sum to 1.
+    # Weights of the fused layers, from the start layer on, which sum to 1; for a word of several
+    # pieces their mean, weighted by the pieces' weights.
     layers: tuple[float, ...]
 
 

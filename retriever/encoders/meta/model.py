@@ -166,18 +166,12 @@ def _tensors(projection: Projection) -> dict[str, Floats]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Contributions:
-    """What each source gives to the words of one text.
+    """What each source gives to the words of one text."""
 
-    Attributes:
-        spans: (start, stop) of each word; at the level of sentences of the text.
-        lengths: (words, sources) float32, the length of each source's part of the meta-vector; 0 if
-            the source lacks the word.
-        cut: whether the text was longer than the window and lost its end.
-    """
-
-    spans: tuple[Span, ...]
+    spans: tuple[Span, ...]  # Of each word; at the level of sentences of the text.
+    # (words, sources) The length of each source's part; 0 if the source lacks the word.
     lengths: NDArray[np.float32]
-    cut: bool
+    cut: bool  # Whether the text was longer than the window and lost its end.
 
 
 class MetaModel(EncoderModel):

@@ -28,7 +28,7 @@ from retriever.encoders.computing import in_parts, scale_to_unit
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.model_folders import ModelFolder, find_model, read_json
 from retriever.encoders.registry import LoadContext, kind_of
-from retriever.encoders.settings import Dtype, EncoderSettings, parse_encoder
+from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.transformer.backbone import Backbone
 from retriever.encoders.transformer.model import TransformerModel
@@ -152,19 +152,14 @@ class TrainableEncoder:
         download: bool = False,
     ) -> TrainableEncoder:
         """Load an encoder to train."""
-        asked = parse_encoder(encoder) if isinstance(encoder, str) else encoder
-        bases: list[ModelFolder] = []
-
-        def trainable(folder: ModelFolder, device: str | None, dtype: Dtype) -> Backbone:
-            bases.append(folder)
-            return Backbone(folder, device, dtype, training=True)
-
+        asked = parse_encoder(encoder)
+        trainable = partial(Backbone, training=True)
         spec, loaded = kind_of(asked).load(asked, LoadContext(device, download, trainable))
         model = loaded.in_torch()
         if model is None:
             raise ConfigError(f"{spec}: a static encoder has no weights to train; name another")
         _require_plain(spec.settings)
-        return cls(spec, model, bases[0])
+        return cls(spec, model, find_model(spec.model))
 
     def tokenize(self, texts: Sequence[str], window: int, *, query: bool) -> list[list[int]]:
         """Word-piece ids with prompt and special tokens, cut to `window` pieces."""

@@ -40,19 +40,12 @@ def _dense(weight: Floats, bias: Floats, activation: str, device: torch.device) 
 
 @dataclass(frozen=True, slots=True)
 class TextStates:
-    """All hidden states of one text.
+    """All hidden states of one text."""
 
-    Attributes:
-        pieces: its word pieces as the tokenizer writes them, special tokens included.
-        spans: (start, stop) character offsets of each in the text; (0, 0) for special tokens.
-        states: (layers, pieces, width) float32, the embedding output first.
-        kept: (pieces,) bool, which of them the encoder pools.
-    """
-
-    pieces: list[str]
-    spans: list[tuple[int, int]]
-    states: NDArray[np.float32]
-    kept: NDArray[np.bool_]
+    pieces: list[str]  # As the tokenizer writes them, special tokens included.
+    spans: list[Span]  # Character offsets of each in the text; (0, 0) for special tokens.
+    states: NDArray[np.float32]  # (layers, pieces, width), the embedding output first.
+    kept: NDArray[np.bool_]  # (pieces,) Which of them the encoder pools.
 
 
 class TransformerModel(PieceModel):
