@@ -122,6 +122,11 @@ def format_layers(layers: Sequence[int], depth: int) -> str:
     return ",".join(parts)
 
 
+def open_setting(description: str, **known: Any) -> Any:
+    """A setting that is None by default."""
+    return setting(None, description, **known)
+
+
 @dataclass(frozen=True, slots=True)
 class EncoderSettings:
     """Settings of an encoder; None leaves a setting open.
@@ -133,64 +138,52 @@ class EncoderSettings:
         ConfigError: a value, or a combination of values, is impossible for any model.
     """
 
-    model: str | None = setting(
-        None,
+    model: str | None = open_setting(
         "Model folder, name of a bundled model, hub id, file of word vectors or of ready vectors "
         "(.npy), or URL#NAME of an embeddings service.",
         shown=DEFAULT_MODEL,
     )
-    static: Static | None = setting(
-        None,
+    static: Static | None = open_setting(
         "Combine word vectors this way instead of running a model, whose input embeddings are "
         "the word vectors.",
         shown="run the model",
         source="SIF: Arora et al. 2017; uSIF: Ethayarajh 2018; p-mean: Rücklé et al. 2018",
     )
-    layers: str | None = setting(
-        None,
+    layers: str | None = open_setting(
         "Hidden states to use: last, last4, all, 0,6 or 1..4; 0 is the embedding output, -1 the "
         "last layer.",
         meaning="last",
         source="Hosseini et al. 2023",
         section=TRANSFORMER,
     )
-    fusion: Fusion | None = setting(
-        None,
+    fusion: Fusion | None = open_setting(
         "How the vectors of the layers become one: their mean, the maximum of each component, "
         "their concatenation in the order of layers, or SBERT-WK, which weights layers and words.",
         meaning="mean",
         source="concat: Ma et al. 2019; sbert-wk: Wang and Kuo 2020",
         section=TRANSFORMER,
     )
-    pooling: Pooling | None = setting(
-        None,
+    pooling: Pooling | None = open_setting(
         "How the vectors of the word pieces become one.",
         meaning="mean",
         shown="the model's own",
         source="Ma et al. 2019",
         section=TRANSFORMER,
     )
-    special_tokens: SpecialTokens | None = setting(
-        None,
-        "Include [CLS] and [SEP] in pooling, or not.",
-        meaning="keep",
-        section=TRANSFORMER,
+    special_tokens: SpecialTokens | None = open_setting(
+        "Include [CLS] and [SEP] in pooling, or not.", meaning="keep", section=TRANSFORMER
     )
-    head: bool | None = setting(
-        None,
+    head: bool | None = open_setting(
         "Apply the model's own pooler or projection after pooling.",
         meaning=False,
         shown="if the model's files name a projection",
         source="Hosseini et al. 2023",
         section=TRANSFORMER,
     )
-    normalize: bool | None = setting(
-        None,
-        "Scale vectors to length 1; without it search ranks by inner product.",
-        meaning=True,
+    normalize: bool | None = open_setting(
+        "Scale vectors to length 1; without it search ranks by inner product.", meaning=True
     )
-    dimensions: int | None = setting(
-        None,
+    dimensions: int | None = open_setting(
         "Number of first components of each vector to keep, before it is scaled to length 1; for "
         "models that were trained for it.",
         low=1,
@@ -198,41 +191,36 @@ class EncoderSettings:
         shown="all of them",
         source="Kusupati et al. 2022, Matryoshka",
     )
-    query_prompt: str | None = setting(
-        None, "Text put before each query.", meaning="", shown="the model's own"
+    query_prompt: str | None = open_setting(
+        "Text put before each query.", meaning="", shown="the model's own"
     )
-    passage_prompt: str | None = setting(
-        None, "Text put before each passage.", meaning="", shown="the model's own"
+    passage_prompt: str | None = open_setting(
+        "Text put before each passage.", meaning="", shown="the model's own"
     )
-    max_length: int | None = setting(
-        None,
+    max_length: int | None = open_setting(
         "Window in word pieces, special tokens and prompt included.",
         low=SHORTEST_WINDOW,
         high=GREATEST,
         shown="the model's own",
     )
-    backend: Backend | None = setting(
-        None,
+    backend: Backend | None = open_setting(
         "What runs the model; auto takes the fastest that is installed.",
         meaning="auto",
         section=COMPUTING,
     )
-    dtype: AskedDtype | None = setting(
-        None,
+    dtype: AskedDtype | None = open_setting(
         "Number format of the computation; auto is bfloat16 where the processor multiplies it; "
         "int8 needs OpenVINO.",
         meaning="float32",
         section=COMPUTING,
     )
-    wk_preset: WKPreset | None = setting(
-        None,
+    wk_preset: WKPreset | None = open_setting(
         "SBERT-WK: as in the paper or as in the released code.",
         shown="paper",
         source="Wang and Kuo 2020",
         section=SBERT_WK,
     )
-    window: int | None = setting(
-        None,
+    window: int | None = open_setting(
         "SBERT-WK: number of neighboring layers on each side.",
         low=1,
         high=GREATEST,
@@ -240,8 +228,7 @@ class EncoderSettings:
         source=_WK + "Eqs. 5 and 7",
         section=SBERT_WK,
     )
-    start_layer: int | None = setting(
-        None,
+    start_layer: int | None = open_setting(
         "SBERT-WK: lowest hidden state that is fused.",
         low=0,
         high=GREATEST,
@@ -249,8 +236,7 @@ class EncoderSettings:
         source=_WK + "Sec. IV-B",
         section=SBERT_WK,
     )
-    omega: float | None = setting(
-        None,
+    omega: float | None = open_setting(
         "SBERT-WK: weight of alignment against novelty.",
         low=0,
         high=1,
@@ -258,22 +244,19 @@ class EncoderSettings:
         source=_WK + "Eq. 9",
         section=SBERT_WK,
     )
-    wk_variance: WKVariance | None = setting(
-        None,
+    wk_variance: WKVariance | None = open_setting(
         "SBERT-WK: hidden states whose variance weights a word.",
         shown="the preset's",
         source=_WK + "Eq. 12",
         section=SBERT_WK,
     )
-    wk_words: WKWords | None = setting(
-        None,
+    wk_words: WKWords | None = open_setting(
         "SBERT-WK: weights of words.",
         meaning="variance",
         source=_WK + "Table VII",
         section=SBERT_WK,
     )
-    wk_layers: WKLayers | None = setting(
-        None,
+    wk_layers: WKLayers | None = open_setting(
         "SBERT-WK: weights of layers; last reads the last layer alone.",
         meaning="weighted",
         source=_WK + "Table VII",
