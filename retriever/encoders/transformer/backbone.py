@@ -41,10 +41,9 @@ def read_special_tokens(tokenizer: Any) -> SpecialTokens:
     after = max(0, len(ids) - before - len(bare))
     ends = [(place, ids[place]) for place in range(before)]
     ends += [(place, ids[place]) for place in range(-after, 0)]
-    types = list(encoded.get("token_type_ids", []))
-    kinds = [types[place] for place, _ in ends] if types else []
-    if "token_type_ids" not in tokenizer.model_input_names:
-        kinds = []
+    kinds = []
+    if "token_type_ids" in tokenizer.model_input_names:
+        kinds = [encoded["token_type_ids"][place] for place, _ in ends]
     return SpecialTokens(
         before,
         after,

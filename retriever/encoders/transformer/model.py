@@ -5,7 +5,7 @@ Hosseini et al. 2023 feed the mean of the layers through the head that SimCSE tr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -105,14 +105,16 @@ class TransformerModel(PieceModel):
     def forward(self, pieces: Sequence[Sequence[int]]) -> torch.Tensor:
         """As `embed`, on the backbone's device, with gradients if they are needed."""
         batch = self.backbone.batch(pieces)
-        places = self._pieces(batch)
-        if self._settings.fusion == "sbert-wk":
-            states: list[torch.Tensor] = []
-            self.backbone.run(batch, self._layers, lambda _, state: states.append(state))
-            vectors = self._fuser.vectors(states, places)
-        else:
-            vectors = self._fuser.fuse(self._pooled(batch, places, self._layers))
-        return self._headed(vectors)
+        places, fuser = self._pieces(batch), self._fuser
+        found: dict[int, torch.Tensor] = {}
+
+        def visit(layer: int, state: torch.Tensor) -> None:
+            found[layer] = state if fuser.sbert_wk else fuser.pool(state, places)
+
+        self.backbone.run(batch, self._layers, visit)
+        if fuser.sbert_wk:
+            return self._headed(fuser.vectors(list(found.values()), places))
+        return self._headed(fuser.fuse(found))
 
     def _headed(self, vectors: torch.Tensor) -> torch.Tensor:
         for layer in self._head:
@@ -175,18 +177,6 @@ class TransformerModel(PieceModel):
         room = pieces - special.before - (0 if cut and released else special.after)
         spans = [(0, 0)] * special.before + after_prompt(offsets[:room], prompt)
         return spans + [(0, 0)] * (pieces - len(spans))
-
-    def _pooled(
-        self, batch: Batch, places: Pieces, layers: Collection[int]
-    ) -> dict[int, torch.Tensor]:
-        """The pooled vector of each layer, in ascending order."""
-        found: dict[int, torch.Tensor] = {}
-
-        def visit(layer: int, state: torch.Tensor) -> None:
-            found[layer] = self._fuser.pool(state, places)
-
-        self.backbone.run(batch, layers, visit)
-        return found
 
     def _pieces(self, batch: Batch) -> Pieces:
         padded = "attention_mask" in batch.inputs
