@@ -197,11 +197,27 @@ class MetaModel(EncoderModel):
         weights = Counter(spec.weights for spec in parts.sources)
         found: list[Source] = []
         for spec, place in zip(parts.sources, parts.places, strict=True):
-            if spec.is_given:
-                found.append(_given(spec, objects, folder))
-            else:
+            source: EncoderSpec
+            model: EncoderModel
+            if not spec.is_given:
                 how = alone if weights[spec.weights] == 1 else shared
-                found.append(_loaded(spec, place, Path(folder), how))
+                source, model = _loaded(spec, place, Path(folder), how)
+            elif spec.model in objects:
+                model = objects[spec.model]
+                source = objects[spec.model].spec
+            else:
+                raise EncoderMismatchError(
+                    f"{folder}: its source {spec.model!r} is an object that a program passes; "
+                    "load the folder in Python with Encoder.load(folder, given=[...])"
+                )
+            if source.fingerprint != spec.fingerprint:
+                raise EncoderMismatchError(
+                    f"{folder}: its source {spec.model} has changed: expected encoder "
+                    f"{spec.fingerprint}, found {source.fingerprint}; install, or pass, the source "
+                    "that the folder was made with, or train again"
+                )
+            # The name by which the folder knows it, wherever it is now.
+            found.append(Source(replace(source, settings=spec.settings), model))
         return cls(Sources(found, parts.level), parts)
 
     def save(self, folder: Path) -> None:
@@ -271,39 +287,18 @@ class MetaModel(EncoderModel):
         )
 
 
-def _given(spec: EncoderSpec, objects: dict[str, GivenModel], folder: str) -> Source:
-    found = objects.get(spec.model)
-    if found is None:
-        raise EncoderMismatchError(
-            f"{folder}: its source {spec.model!r} is an object that a program passes; load the "
-            "folder in Python with Encoder.load(folder, given=[...])"
-        )
-    if found.spec.fingerprint != spec.fingerprint:
-        raise EncoderMismatchError(
-            f"{folder}: expected the source {spec.model!r} with fingerprint {spec.fingerprint}, "
-            f"found {found.spec.fingerprint}; pass the object that the folder was made with"
-        )
-    return Source(found.spec, found)
-
-
-def _loaded(spec: EncoderSpec, place: str | None, folder: Path, loading: LoadContext) -> Source:
+def _loaded(
+    spec: EncoderSpec, place: str | None, folder: Path, loading: LoadContext
+) -> tuple[EncoderSpec, EncoderModel]:
     beside = os.path.join(folder.resolve().parent, place) if place else ""
     name = beside if os.path.exists(beside) else spec.model
     if is_url(name):
         raise ConfigError(f"{folder}: expected sources on this machine, found a URL")
     try:
         asked = replace(spec.settings, model=name)
-        found, model = kind_of(asked).load(asked, loading)
+        return kind_of(asked).load(asked, loading)
     except ModelError as error:
         raise ModelError(f"{folder}: its source {spec.model} cannot be loaded: {error}") from error
-    if found.fingerprint != spec.fingerprint:
-        raise EncoderMismatchError(
-            f"{folder}: its source {spec.model} has changed: expected encoder {spec.fingerprint}, "
-            f"found {found.fingerprint}; install the source that the folder was made with, or "
-            "train again"
-        )
-    # The name by which the folder knows it, wherever it is now.
-    return Source(replace(found, settings=spec.settings), model)
 
 
 def _load(asked: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpec, MetaModel]:

@@ -92,13 +92,7 @@ class LightModel(PieceModel):
     share it, and a forked child process can use it.
     """
 
-    def __init__(
-        self,
-        folder: ModelFolder,
-        settings: EncoderSettings,
-        *,
-        automatic: bool = False,
-    ) -> None:
+    def __init__(self, folder: ModelFolder, settings: EncoderSettings, *, automatic: bool) -> None:
         if settings.dtype == "float16":
             raise UnsupportedModelError("float16, which torch has for GPUs")
         self._weights = read_weights(folder)
@@ -126,14 +120,14 @@ class LightModel(PieceModel):
 
     def embed(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """One vector per text, (texts, dimensions) float32, not normalized."""
-        engine = self._choose(sum(map(len, pieces)))
-        if engine == "torch":
+        batches = self.embed_batches(pieces)
+        if batches is None:
             return self.in_torch().embed(pieces)
-        return self._filled(len(pieces), self._states(pieces, engine))
+        return self._filled(len(pieces), batches)
 
-    def _filled(self, texts: int, states: Iterator[States]) -> Floats:
+    def _filled(self, texts: int, batches: Batches) -> Floats:
         vectors = np.zeros((texts, self.dimensions), np.float32)
-        for rows, found in self._vectors(states):
+        for rows, found in batches:
             vectors[rows] = found
         return vectors
 
@@ -222,7 +216,7 @@ class LightModel(PieceModel):
         def both(texts: Sequence[str]) -> list[Floats]:
             pieces = self._tokenizer.tokenize(texts, self.max_length)
             each = self._states(pieces, "numpy"), engine.run(pieces)
-            return [self._filled(len(pieces), batches) for batches in each]
+            return [self._filled(len(pieces), self._vectors(states)) for states in each]
 
         settings = replace(self._settings, model=None)
         cosine = least_cosine(both, f"{self._folder.weights} {settings} {way(dtype, 'openvino')}")

@@ -157,7 +157,9 @@ def test_an_object_of_a_program_can_be_a_source(combine, static):
     loaded = Encoder.load("both", given=[Doubled()])
     np.testing.assert_array_equal(loaded.encode(TEXTS), made.encode(TEXTS))
     other = type("Other", (Doubled,), {"encode": lambda _, texts: [[1.0, 2, 3] for _ in texts]})
-    with pytest.raises(EncoderMismatchError, match="pass the object that the folder was made with"):
+    with pytest.raises(
+        EncoderMismatchError, match="pass, the source that the folder was made with"
+    ):
         Encoder.load("both", given=[other()])
 
 
