@@ -47,9 +47,9 @@ _WORD = re.compile(r"\w+")
 Done = Callable[[int, int], None]
 DEFAULT_A = 1e-3
 DEFAULT_COMPONENTS: Mapping[str, int] = {"sif": 1, "usif": 5}
-# Texts that are read together, and words whose vectors are in memory together.
+# Texts that are read together, and those whose words' vectors are in memory together.
 _TEXTS = 1024
-_WORDS = 16384
+_SENTENCES = 64
 DEFAULT_LSA = LSASettings()
 DEFAULT_SETTINGS = FitSettings()
 
@@ -242,15 +242,12 @@ def _gram(
     """The inner products of the dimensions over the sample's sentence vectors."""
     width = lexicon.vectors.shape[1]
     gram = np.zeros((width, width))
-    sizes = np.array([len(ids) for ids in sample], np.int64)
-    # A step ends with the text that fills it.
-    steps = (np.cumsum(sizes) - sizes) // _WORDS
-    first = 0
-    for last in [*(np.flatnonzero(np.diff(steps)) + 1), len(sample)]:
-        ids = np.concatenate(sample[first:last]).astype(np.int64)
-        plain = before_removal(method, lexicon.vectors, ids, sizes[first:last], weights)
+    for first in range(0, len(sample), _SENTENCES):
+        part = sample[first : first + _SENTENCES]
+        counts = np.array([len(ids) for ids in part], np.int64)
+        ids = np.concatenate(part).astype(np.int64)
+        plain = before_removal(method, lexicon.vectors, ids, counts, weights)
         gram += plain.T.astype(np.float64) @ plain.astype(np.float64)
-        first = last
     return gram
 
 

@@ -129,12 +129,9 @@ class StaticModel(EncoderModel):
             model = cls(lexicon, settings["method"], fitted, settings["provenance"])
         except (KeyError, ValueError, OSError) as error:
             raise FORM.altered(folder, str(error)) from error
-        for path, same in (
-            (content_file, whole),
-            (folder / FORM.arrays, model.weights == settings["weights"]),
-        ):
-            if not same:
-                raise FORM.altered(path, "another SHA-256 than static.json says")
+        if not whole or model.weights != settings["weights"]:
+            altered = folder / FORM.arrays if whole else content_file
+            raise FORM.altered(altered, "another SHA-256 than static.json says")
         return model
 
     def save(self, folder: str | Path) -> None:

@@ -308,7 +308,10 @@ def sentence_vectors(
     if fitted is None:
         return before_removal(method, vectors, ids, counts)
     plain = before_removal(method, vectors, ids, counts, fitted.weights)
-    return remove_components(plain, fitted.components, fitted.shares)
+    # A share of the projection on each component is taken away.
+    projections: Floats = (plain @ fitted.components.T) * fitted.shares
+    plain -= projections @ fitted.components
+    return plain
 
 
 def before_removal(
@@ -397,10 +400,3 @@ def component_shares(method: Static, squares: NDArray[np.float64]) -> Floats:
     """
     shares = squares / squares.sum() if method == "usif" else np.ones(len(squares))
     return shares.astype(np.float32, copy=False)
-
-
-def remove_components(sentences: Floats, components: Floats, shares: Floats) -> Floats:
-    """Take from each vector a share of its projection on each component."""
-    projections: Floats = (sentences @ components.T) * shares
-    removed: Floats = sentences - projections @ components
-    return removed
