@@ -5,8 +5,8 @@
 STS-B test (Spearman, 1,379 pairs) and SciFact test (nDCG@10 over the whole corpus, exact cosine
 ranking, each abstract cut at the window). The best set of layers is searched for on STS-B dev.
 Fitted static encoders are fitted on the texts that they then encode, without labels. Each encoder
-runs in its own process, whose peak memory is shown; that of importing torch alone is shown too.
-The rate is over SciFact's abstracts, including tokenization, without loading.
+runs in its own process, whose peak memory is shown. The rate is over SciFact's abstracts, including
+tokenization, without loading.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def main() -> None:
 
 def table(data: Path, model: str, names: Sequence[str]) -> Iterator[str]:
     """The lines of the table, each as soon as it is measured."""
-    yield "| | encoder | dimensions | STS-B | SciFact | texts/s | peak MB | of which torch |"
-    yield "|---|---|---|---|---|---|---|---|"
+    yield "| | encoder | dimensions | STS-B | SciFact | texts/s | peak MB |"
+    yield "|---|---|---|---|---|---|---|"
     with tempfile.TemporaryDirectory() as folder:
         for name in names:
             sts, scifact = _encoders(FORMS[name], model, data, Path(folder))
@@ -75,8 +75,7 @@ def table(data: Path, model: str, names: Sequence[str]) -> Iterator[str]:
             shown = scifact if folder not in scifact else f"{model}, {FORMS[name]}"
             yield (
                 f"| {name} | `{shown}` | {found['dimensions']} | {100 * found['sts']:.2f} | "
-                f"{100 * found['scifact']:.2f} | {found['rate']:.0f} | {found['peak']:.0f} | "
-                f"{found['imports']:.0f} |"
+                f"{100 * found['scifact']:.2f} | {found['rate']:.0f} | {found['peak']:.0f} |"
             )
 
 
@@ -105,12 +104,9 @@ def _encoders(form: str, model: str, data: Path, work: Path) -> tuple[str, str]:
 
 def measure(data: Path, sts: str, scifact: str) -> dict[str, Any]:
     """What one encoder reaches; in this process, for the sake of its memory."""
-    import torch  # noqa: F401  (its memory is counted apart)
-
     from retriever import Encoder
 
     warnings.simplefilter("ignore")
-    imports = _peak()
     encoder = Encoder.load(scifact, device="cpu")
     texts, ids, queries, qrels = _scifact(data)
     encoder.encode(texts[:8])
@@ -126,8 +122,8 @@ def measure(data: Path, sts: str, scifact: str) -> dict[str, Any]:
         "scifact": quality,
         "sts": _spearman(encoder, data),
         "rate": rate,
-        "peak": _peak(),
-        "imports": imports,
+        # The most memory this process has held, in megabytes.
+        "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
 
 
@@ -166,11 +162,6 @@ def _ndcg(scores: Any, queries: Sequence[str], ids: Sequence[str], qrels: Any) -
         best = np.argsort(-row, kind="stable")[:100]
         run[query] = {ids[i]: float(row[i]) for i in best}
     return evaluate(run, qrels, ["nDCG@10"]).means["nDCG@10"]
-
-
-def _peak() -> float:
-    """The most memory this process has held, in megabytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def _output(command: Sequence[object]) -> str:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import json
 import os
 import platform
@@ -267,8 +268,11 @@ def main() -> None:
     pythons = dict(given.split("=", 1) for given in arguments.python)
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
-        corpus = _limited(arguments.corpus, arguments.limit, work)
-        texts = [_text(json.loads(line)) for line in corpus.open(encoding="utf-8")]
+        corpus = work / "corpus.jsonl"
+        with arguments.corpus.open(encoding="utf-8") as source:
+            lines = list(itertools.islice(source, arguments.limit))
+        corpus.write_text("".join(lines), encoding="utf-8")
+        texts = [_text(json.loads(line)) for line in lines]
         (work / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
         # Of up to eight words, each from a document of the corpus.
         chosen = random.Random(0).sample(texts, min(arguments.queries, len(texts)))
@@ -278,7 +282,7 @@ def main() -> None:
         systems = [*ours, *_prepared(work, pythons, arguments.systems)]
         built = _built(systems, corpus, work, pythons, arguments.rounds)
         asked = _asked(systems, work, pythons, arguments.rounds)
-        lines = [
+        report = [
             f"{len(texts):,} documents; {platform.processor() or platform.machine()}, "
             f"{os.cpu_count()} cores; Python {platform.python_version()}",
             "",
@@ -286,7 +290,7 @@ def main() -> None:
             *_section("Warm queries by part, milliseconds", _parts(work, queries)),
             *_section("BM25 queries, milliseconds, including the first", _bm25(work, pythons)),
         ]
-    print("\n".join(lines))
+    print("\n".join(report))
 
 
 def _arguments() -> argparse.Namespace:
@@ -302,19 +306,7 @@ def _arguments() -> argparse.Namespace:
     names = [*OURS, *HYBRID]
     parser.add_argument("--systems", nargs="+", choices=names, default=names)
     parser.add_argument("--python", nargs="+", default=[], metavar="SYSTEM=PYTHON")
-    arguments = parser.parse_args()
-    if arguments.queries <= WARM_UP:
-        parser.error(f"--queries: expected more than {WARM_UP}, found {arguments.queries}")
-    return arguments
-
-
-def _limited(corpus: Path, limit: int | None, work: Path) -> Path:
-    if limit is None:
-        return corpus
-    target = work / "corpus.jsonl"
-    with corpus.open(encoding="utf-8") as source, target.open("w", encoding="utf-8") as copy:
-        copy.writelines(line for _, line in zip(range(limit), source, strict=False))
-    return target
+    return parser.parse_args()
 
 
 def _text(document: dict[str, Any]) -> str:

@@ -54,8 +54,6 @@ class Load:
 
     def row(self) -> str:
         """Throughput and percentiles as cells of a table."""
-        if len(self.seconds) < 2:
-            return f"{len(self.seconds)} answers | | | | | {self.errors}"
         cuts = statistics.quantiles(self.seconds, n=100, method="inclusive")
         rate = len(self.seconds) / self.elapsed
         times = " | ".join(f"{1000 * cuts[place]:.1f}" for place in (49, 94, 98))
@@ -129,7 +127,7 @@ def main() -> None:
             for system, load in zip(systems, loads, strict=True):
                 print(f"| {clients} | {system.name} | {load.row()} |", flush=True)
         for system in (systems[0], systems[2]):
-            print(f"\n{system.name}: {_resident(system.process):.0f} MiB")
+            print(f"\n{system.name}: {system.process.memory_info().rss / 2**20:.0f} MiB")
 
 
 def _texts(corpus: Path | None, documents: int) -> list[str]:
@@ -210,10 +208,6 @@ async def _client(
 def _cpu(process: psutil.Process) -> float:
     times = process.cpu_times()
     return float(times.user + times.system)
-
-
-def _resident(process: psutil.Process) -> float:
-    return float(process.memory_info().rss) / 2**20
 
 
 def _peer(vectors: Path) -> None:

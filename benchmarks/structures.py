@@ -15,7 +15,6 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +66,11 @@ def main() -> None:
         for _ in range(_ROUNDS):
             for name, (structure, effort, *_) in built.items():
                 for k in (10, 100):
-                    took.setdefault((name, k), []).extend(
-                        _times(structure, vectors, queries, k, effort)
-                    )
+                    for query in queries:
+                        started = time.process_time()
+                        structure.searcher.search(vectors, query[None], k, effort=effort)
+                        seconds = time.process_time() - started
+                        took.setdefault((name, k), []).append(seconds)
         print("| structure | size | share | recall@10 | effort | 10, ms | 100, ms | build, s |")
         print("|---|---|---|---|---|---|---|---|")
         for name, (structure, effort, recall, seconds) in built.items():
@@ -94,19 +95,6 @@ def _effort(
         if recall >= RECALL:
             break
     return best
-
-
-def _times(
-    structure: Structure,
-    vectors: NDArray[np.float32],
-    queries: NDArray[np.float32],
-    k: int,
-    effort: int,
-) -> Iterator[float]:
-    for query in queries:
-        started = time.process_time()
-        structure.searcher.search(vectors, query[None], k, effort=effort)
-        yield time.process_time() - started
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ import json
 import os
 import shutil
 import sys
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from synthetic import DIMENSIONS, blocks, memory, percentiles, queries, size_of, timed
+from synthetic import DIMENSIONS, blocks, percentiles, queries, size_of, timed
 
 TOP = 10
 DEPTH = 100
@@ -31,14 +30,7 @@ EFFORTS = (16, 32, 64, 128, 256, 512, 1024)
 
 @dataclass(frozen=True)
 class Task:
-    """What every library gets.
-
-    Attributes:
-        folder: for its files; does not exist.
-        passages: how many.
-        texts, vectors: of the queries.
-        truth: (queries, 10) the best passages of the first queries.
-    """
+    """A folder that does not exist, the passages, the queries, and the best of the first ones."""
 
     folder: Path
     passages: int
@@ -181,7 +173,6 @@ def lancedb(task: Task) -> dict[str, Any]:
         kind = pa.schema(
             [
                 ("number", pa.int64()),
-                ("n", pa.int64()),
                 ("text", pa.string()),
                 ("vector", pa.list_(pa.float32(), DIMENSIONS)),
             ]
@@ -191,9 +182,7 @@ def lancedb(task: Task) -> dict[str, Any]:
             for start, texts, vectors in task.blocks():
                 numbers = np.arange(start, start + len(texts))
                 column = pa.FixedSizeListArray.from_arrays(vectors.ravel(), DIMENSIONS)
-                yield pa.record_batch(
-                    [pa.array(numbers), pa.array(numbers % 1000), pa.array(texts), column], kind
-                )
+                yield pa.record_batch([pa.array(numbers), pa.array(texts), column], kind)
 
         table = database.create_table("passages", batches(), schema=kind)
         table.create_index(metric="dot", index_type="IVF_PQ", num_sub_vectors=96)
@@ -210,23 +199,15 @@ def lancedb(task: Task) -> dict[str, Any]:
         nonlocal probes
         probes = effort
 
-    def search(vector: NDArray[np.float32], where: str | None = None) -> list[int]:
+    def search(vector: NDArray[np.float32]) -> list[int]:
         asked = table.search(vector).distance_type("dot").nprobes(probes).refine_factor(10)
-        if where:
-            asked = asked.where(where, prefilter=True)
         return asked.limit(TOP).select(["number"]).to_arrow()["number"].to_pylist()
 
     found = task.least_effort(search, use)
-    filtered = {
-        f"dense, {share}": percentiles(
-            [timed(lambda v=vector, w=where: search(v, w))[0] for vector in task.vectors]
-        )
-        for share, where in (("50%", "n < 500"), ("5%", "n < 50"), ("0.1%", "n = 0"))
-    }
     words = task.bm25(
         lambda text: table.search(text, query_type="fts").limit(DEPTH).select(["number"]).to_arrow()
     )
-    return {"build_s": seconds, "open_ms": 1000 * opened, **found, **words, **filtered}
+    return {"build_s": seconds, "open_ms": 1000 * opened, **found, **words}
 
 
 def as_they_are(rows: Any) -> Any:
@@ -281,13 +262,10 @@ def main() -> None:
     shutil.rmtree(folder, ignore_errors=True)
     texts, vectors = queries(int(count))
     task = Task(folder, passages, texts, vectors, np.load(work / "truth.npy"))
-    started = time.perf_counter()
     found = LIBRARIES[name](task)
     if folder.exists():
         found["bytes"] = size_of(folder)
         shutil.rmtree(folder)
-    found["total_s"] = time.perf_counter() - started
-    found["peak"] = memory()["peak"]
     print(json.dumps(found), flush=True)
     # Threads of some libraries outlive their work.
     os._exit(0)

@@ -2,11 +2,9 @@
 
     python benchmarks/scale/run.py --output DIR [--sizes 10000,100000] [--type auto] [--peers all]
 
-Each step runs in its own process, and queries are timed on one thread unless the report says
-otherwise. DIR gets `results.json` and `report.md`; earlier measurements there at
-other sizes stay in the report. Libraries that are not installed are skipped with a note. With
-`--keep` the index stays in `--work`, and the next run with both skips the steps that
-`results.json` holds.
+Each step runs in its own process, and queries are timed on one thread. DIR gets `results.json` and
+`report.md`; earlier measurements there at other sizes stay in the report. Libraries that are not
+installed are skipped with a note.
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +39,7 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--limit", type=int, default=1800, help="seconds for a peer")
     parser.add_argument("--work", type=Path, help="where indexes are made; needs much space")
-    parser.add_argument("--keep", action="store_true", help="leave them there and go on with them")
     arguments = parser.parse_args()
-    if arguments.keep and arguments.work is None:
-        parser.error("--keep needs --work")
     known: dict[str, tuple[str, ...]] = {"all": PEERS, "none": ()}
     peers = known.get(arguments.peers, tuple(arguments.peers.split(";")))
     for folder in (arguments.output, arguments.work):
@@ -54,24 +48,18 @@ def main() -> None:
     path = arguments.output / "results.json"
     results: Results = json.loads(path.read_text()) if path.exists() else {}
     for size in map(int, arguments.sizes.split(",")):
-        with ExitStack() as stack:
-            if arguments.keep:
-                work = arguments.work / str(size)
-                work.mkdir(exist_ok=True)
-            else:
-                made = stack.enter_context(tempfile.TemporaryDirectory(dir=arguments.work))
-                work = Path(made)
-            here = results.setdefault(str(size), {})
+        with tempfile.TemporaryDirectory(dir=arguments.work) as made:
+            work = Path(made)
+            here: Results = {}
+            results[str(size)] = here
             here["environment"] = (
                 f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
             )
-            if not (work / "index").exists():
-                here["retriever"] = {}
-            for name, found in _ours(work / "index", size, arguments, here["retriever"]):
+            here["retriever"] = {}
+            for name, found in _ours(work / "index", size, arguments):
                 here["retriever"][name] = found
                 path.write_text(json.dumps(results, indent=1))
-            if not arguments.keep:
-                shutil.rmtree(work / "index")
+            shutil.rmtree(work / "index")
             for name in peers:
                 asked = ("peers.py", name, work, size, arguments.queries)
                 here[name] = _step(1, arguments.limit, *asked)
@@ -80,20 +68,13 @@ def main() -> None:
     print(table(results))
 
 
-def _ours(
-    folder: Path, size: int, asked: argparse.Namespace, done: dict[str, Any]
-) -> Iterator[tuple[str, Any]]:
-    """Each step that is not done: its name and what it found."""
-    steps: list[tuple[str, int | None, tuple[object, ...]]] = [
-        ("build", None, ("build", folder, size, asked.type)),
-        ("1 threads", 1, ("search", folder, 1, asked.queries)),
-        ("2 threads", 2, ("search", folder, 2, asked.queries)),
-        ("change", None, ("change", folder, size)),
-        ("changed", 1, ("search", folder, 1, asked.queries)),
-    ]
-    for name, threads, arguments in steps:
-        if name not in done or "failed" in done[name]:
-            yield name, _step(threads, None, "ours.py", *arguments)
+def _ours(folder: Path, size: int, asked: argparse.Namespace) -> Iterator[tuple[str, Any]]:
+    """The name of each step and what it found."""
+    search = ("ours.py", "search", folder, asked.queries)
+    yield "build", _step(None, None, "ours.py", "build", folder, size, asked.type)
+    yield "search", _step(1, None, *search)
+    yield "change", _step(None, None, "ours.py", "change", folder, size)
+    yield "changed", _step(1, None, *search)
 
 
 def _step(threads: int | None, limit: float | None, script: str, *arguments: object) -> Any:
@@ -128,58 +109,19 @@ def table(results: Results) -> str:
 
 
 def _costs(ours: Results) -> Iterator[str]:
-    def of(*path: str, form: Callable[[Any], str] = str) -> Callable[[str], str]:
-        def value(size: str) -> str:
-            found = ours[size]
-            for name in path:
-                if not isinstance(found, dict) or name not in found:
-                    return ""
-                found = found[name]
-            return form(found)
-
-        return value
-
-    rows: list[tuple[str, Callable[[str], str]]] = [
-        ("structure", of("1 threads", "structure", form=", ".join)),
-        ("adding, s", of("build", "add_s", form=_seconds)),
-        ("structure, s", of("build", "structure_s", form=_seconds)),
-        ("size", of("build", "bytes", form=_bytes)),
-        ("peak of own memory, building", of("build", "peak", form=_bytes)),
-        ("opening, ms", of("1 threads", "open_ms", form=_milliseconds)),
-        ("own memory, open", of("1 threads", "memory_open", "anonymous", form=_bytes)),
-        ("own memory, at the end", of("1 threads", "memory_end", "anonymous", form=_bytes)),
-        ("with mapped files, at the end", of("1 threads", "memory_end", "resident", form=_bytes)),
-        ("first BM25 query, ms", of("1 threads", "first_bm25_ms", form=_milliseconds)),
-        *(
-            (name, of("1 threads", name, form=lambda value: f"{value:.3f}"))
-            for name in ("recall@10", *(f"recall@10, {share}" for share in SHARES))
-        ),
-    ]
-    for threads in ("1 threads", "2 threads"):
-        label = threads.replace("1 threads", "1 thread")
-        for mode in ("dense", "bm25"):
-            ranking = f"{mode} ranking"
-            rows.append((f"{ranking}, {label}, ms", of(threads, ranking, form=_both)))
-            again = of(threads, f"{ranking} again", form=_both)
-            rows.append((f"{ranking} again, {label}, ms", again))
-        for mode in MODES:
-            rows.append((f"{mode}, {label}, ms", of(threads, mode, form=_both)))
-    for new in ("", "new, "):
-        for mode in MODES:
-            for share in SHARES:
-                allowed = f"{share} allowed by a new filter" if new else f"{share} allowed"
-                value = of("1 threads", f"{mode}, {new}{share}", form=_both)
-                rows.append((f"{mode}, {allowed}, ms", value))
-    rows += [
-        ("adding 1,000, ms", of("change", "add_1000_ms", form=_milliseconds)),
-        ("deleting 1,000, ms", of("change", "delete_1000_ms", form=_milliseconds)),
-        ("dense after both, ms", of("changed", "dense", form=_both)),
-        ("bm25 after both, ms", of("changed", "bm25", form=_both)),
-    ]
     yield "| cost | " + " | ".join(f"{int(size):,}" for size in ours) + " |"
     yield "|---" * (len(ours) + 1) + "|"
-    for name, value in rows:
-        yield f"| {name} | " + " | ".join(map(value, ours)) + " |"
+    for name, path, form in _COSTS:
+        cells = [_cell(found, path, form) for found in ours.values()]
+        yield f"| {name} | " + " | ".join(cells) + " |"
+    columns: dict[str, Callable[[Any], str]] = {"recall@10": _three, **dict.fromkeys(MODES, _both)}
+    for size, found in ours.items():
+        yield f"\n| filter, {int(size):,} passages | " + " | ".join(columns) + " |"
+        yield "|---" * (len(columns) + 1) + "|"
+        for share in ("", *SHARES, *(f"new, {share}" for share in SHARES)):
+            name = f", {share}" if share else ""
+            cells = [_cell(found, f"search/{one}{name}", form) for one, form in columns.items()]
+            yield f"| {share or 'none'} | " + " | ".join(cells) + " |"
 
 
 def _peers(results: Results) -> Iterator[str]:
@@ -197,7 +139,7 @@ def _peers(results: Results) -> Iterator[str]:
             _cell(found, "bytes", _bytes),
             _cell(found, "open_ms", _milliseconds),
             _cell(found, "dense", _both),
-            _cell(found, "recall@10", lambda value: f"{value:.3f}"),
+            _cell(found, "recall@10", _three),
             _cell(found, "bm25", _both),
             _cell(found, "first_bm25_ms", _milliseconds),
         ]
@@ -206,7 +148,7 @@ def _peers(results: Results) -> Iterator[str]:
 
 def _as_peer(found: Results) -> Results:
     """Ranking alone, which is what is measured of the peers."""
-    search, build = found["1 threads"], found["build"]
+    search, build = found["search"], found["build"]
     return {
         **{name: search[name] for name in ("open_ms", "first_bm25_ms", "recall@10")},
         "dense": search["dense ranking"],
@@ -216,8 +158,14 @@ def _as_peer(found: Results) -> Results:
     }
 
 
-def _cell(found: Results, name: str, form: Callable[[Any], str]) -> str:
-    return form(found[name]) if name in found else ""
+def _cell(found: Results, path: str, form: Callable[[Any], str]) -> str:
+    """What is found at a path, or nothing."""
+    value: Any = found
+    for name in path.split("/"):
+        if name not in value:
+            return ""
+        value = value[name]
+    return form(value)
 
 
 def _seconds(value: float) -> str:
@@ -232,8 +180,34 @@ def _both(value: dict[str, float]) -> str:
     return f"{_milliseconds(value['p50'])} / {_milliseconds(value['p95'])}"
 
 
+def _three(value: float) -> str:
+    return f"{value:.3f}"
+
+
 def _bytes(value: float) -> str:
     return f"{value / 1e6:,.0f} MB" if value < 1e9 else f"{value / 1e9:,.1f} GB"
+
+
+_COSTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+    ("structure", "search/structure", ", ".join),
+    ("adding, s", "build/add_s", _seconds),
+    ("structure, s", "build/structure_s", _seconds),
+    ("size", "build/bytes", _bytes),
+    ("peak of own memory, building", "build/peak", _bytes),
+    ("opening, ms", "search/open_ms", _milliseconds),
+    ("own memory, open", "search/memory_open/anonymous", _bytes),
+    ("own memory, at the end", "search/memory_end/anonymous", _bytes),
+    ("with mapped files, at the end", "search/memory_end/resident", _bytes),
+    ("first BM25 query, ms", "search/first_bm25_ms", _milliseconds),
+    ("dense ranking, ms", "search/dense ranking", _both),
+    ("dense ranking again, ms", "search/dense ranking again", _both),
+    ("bm25 ranking, ms", "search/bm25 ranking", _both),
+    ("bm25 ranking again, ms", "search/bm25 ranking again", _both),
+    ("adding 1,000, ms", "change/add_1000_ms", _milliseconds),
+    ("deleting 1,000, ms", "change/delete_1000_ms", _milliseconds),
+    ("dense after both, ms", "changed/dense", _both),
+    ("bm25 after both, ms", "changed/bm25", _both),
+)
 
 
 if __name__ == "__main__":
