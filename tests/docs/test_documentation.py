@@ -273,7 +273,6 @@ def session(page, heading):
         ("integrations.md", "A vector store of LlamaIndex", "llama_index.core"),
         ("integrations.md", "Haystack", "haystack"),
         ("integrations.md", "A document store of Haystack", "haystack"),
-        ("integrations.md", "MTEB", "mteb"),
         ("moving.md", "A session with Chroma", "chromadb"),
         ("moving.md", "A session with FAISS", "faiss"),
         ("gate.md", "In continuous integration", "eval"),
