@@ -58,7 +58,9 @@ def measured() -> dict[str, int]:
         "documentation lines": _lines((ROOT / "docs").rglob("*.md")),
         "benchmark files": len(benchmarks),
         "benchmark lines": _lines(benchmarks),
-        "option spellings": len({name for option in options for name in _long_names(option)}),
+        "option spellings": len(
+            {name for option in options for name in option.opts if name.startswith("--")}
+        ),
         "options of all commands": len(options),
         "own modules that a BM25 query loads": bm25["modules"],
         "files that a hybrid query enters": hybrid["files"],
@@ -89,16 +91,8 @@ def entered(mode: str) -> dict[str, int]:
     """Own modules that a query loads, and the files and named functions that it enters."""
     with tempfile.TemporaryDirectory() as folder:
         index = _small_index(Path(folder))
-        command = [
-            sys.executable,
-            __file__,
-            "query",
-            "honey bees",
-            "-i",
-            str(index),
-            "--mode",
-            mode,
-        ]
+        query = ["query", "honey bees", "-i", str(index), "--mode", mode]
+        command = [sys.executable, __file__, *query]
         done = subprocess.run(
             command, cwd=ROOT, check=True, capture_output=True, text=True, env=_environment()
         )
@@ -123,10 +117,6 @@ def _options() -> Iterator[click.Option]:
             yield from (one for one in command.params if isinstance(one, click.Option))
 
     return below(cli, click.Context(cli))
-
-
-def _long_names(option: click.Option) -> list[str]:
-    return [name for name in option.opts if name.startswith("--")]
 
 
 def _small_index(folder: Path) -> Path:
@@ -184,9 +174,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
     if len(sys.argv) > 1:
-        sys.path.insert(0, str(ROOT))
         _profiled(sys.argv[1:])
     else:
-        sys.path.insert(0, str(ROOT))
         main()

@@ -168,90 +168,72 @@ def test_the_example_of_moving_an_index_runs(tmp_path, monkeypatch):
     namespace["index"].close()
 
 
-@pytest.mark.soak
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-@pytest.mark.parametrize("page", ["serving.md", "encoders.md"])
-def test_the_session_with_the_service_answers_what_the_page_says(page, tmp_path):
+@pytest.fixture
+def shell(tmp_path):
+    """Runs the commands of a page, `retriever serve` until the test ends and on `shell.port`."""
     pytest.importorskip("layer_retriever_minilm")
     pytest.importorskip("fastapi")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    caches = dict.fromkeys(("XDG_CACHE_HOME", "RETRIEVER_CACHE"), str(tmp_path / "cache"))
+    options = {"cwd": tmp_path, "env": {**os.environ, "PATH": path, **caches}, "text": True}
+    services = []
+
+    def run(asked):
+        if asked[:2] != ["retriever", "serve"]:
+            return subprocess.run(asked, capture_output=True, **options)
+        asked = [*asked, "--port", run.port]
+        services.append(subprocess.Popen(asked, stdout=subprocess.PIPE, **options))
+        return subprocess.CompletedProcess(asked, 0, services[0].stdout.readline(), "")
+
+    # Other programs may use the port of the page.
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        run.port = str(free.getsockname()[1])
+    yield run
+    for service in services:
+        service.terminate()
+        service.communicate(timeout=60)
+
+
+needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+
+
+@pytest.mark.soak
+@needs_curl
+@pytest.mark.parametrize("page", ["serving.md", "encoders.md"])
+def test_the_session_with_the_service_answers_what_the_page_says(page, shell, tmp_path):
     (session,) = re.findall(
         r"^```console\n(.*?)^```", (ROOT / "docs" / page).read_text(), re.MULTILINE | re.DOTALL
     )
-    steps = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", session, re.MULTILINE)
-    corpus = steps.pop(0)
+    corpus, *steps = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", session, re.MULTILINE)
     (tmp_path / "ships.jsonl").write_text(corpus[1])
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
-    service = None
-    try:
-        for command, expected in steps:
-            # Other programs may use the port of the page.
-            asked = shlex.split(command.replace("8765", port).removesuffix(" &"))
-            assert asked[0] in ("retriever", "curl")
-            if asked[:2] == ["retriever", "serve"]:
-                service = subprocess.Popen(
-                    [*asked, "--port", port],
-                    cwd=tmp_path,
-                    env=environment,
-                    stdout=subprocess.PIPE,
-                    text=True,
-                )
-                printed = service.stdout.readline()
-            else:
-                done = subprocess.run(
-                    asked, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
-                )
-                printed = done.stdout
-            assert printed.replace(port, "8765").strip() == expected.strip(), command
-    finally:
-        if service is not None:
-            service.terminate()
-            service.communicate(timeout=60)
+    for command, expected in steps:
+        asked = shlex.split(command.replace("8765", shell.port).removesuffix(" &"))
+        assert asked[0] in ("retriever", "curl")
+        done = shell(asked)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.replace(shell.port, "8765").strip() == expected.strip(), command
 
 
 @pytest.mark.soak
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_the_tutorials_run(tmp_path, postgres_url):
-    pytest.importorskip("layer_retriever_minilm")
+@needs_curl
+def test_the_tutorials_run(shell, tmp_path, postgres_url):
     (tmp_path / "notes").mkdir()
     for page in sorted((ROOT / "docs").glob("*.md"))[::2]:
         sections = re.split(r"^(?=## )", page.read_text(), flags=re.MULTILINE)
         for number, section in enumerate(sections):
             (tmp_path / "notes" / f"{page.stem}-{number}.md").write_text(section)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
-    environment = {
-        **os.environ,
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
-        "RETRIEVER_CACHE": str(tmp_path / "cache"),
-    }
     text = (ROOT / "docs/tutorials.md").read_text().replace("--minutes 30", "--minutes 2")
-    text = text.replace("8765", port).replace("postgresql:///search?index=notes", postgres_url)
-    service, ran = None, 0
-    try:
-        for block in re.findall(r"^```\n(.*?)^```", text, re.M | re.S):
-            for asked in map(shlex.split, block.splitlines()):
-                if asked[:2] == ["retriever", "serve"]:
-                    asked += ["--port", port]
-                    service = subprocess.Popen(
-                        asked, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
-                    )
-                    assert port in service.stdout.readline()
-                    continue
-                done = subprocess.run(
-                    asked, cwd=tmp_path, env=environment, capture_output=True, text=True
-                )
-                # The candidate is the baseline; there may be too few questions to tell.
-                assert done.returncode in ((0, 4) if asked[1] == "gate" else (0,)), done.stderr
-                assert done.stdout or "--run" in asked or asked[1] in ("index", "refresh"), asked
-                ran += 1
-    finally:
-        if service is not None:
-            service.terminate()
-            service.communicate(timeout=60)
-    assert ran > 15
+    text = text.replace("8765", shell.port).replace(
+        "postgresql:///search?index=notes", postgres_url
+    )
+    blocks = re.findall(r"^```\n(.*?)^```", text, re.M | re.S)
+    commands = [shlex.split(line) for block in blocks for line in block.splitlines()]
+    assert len(commands) > 15
+    for asked in commands:
+        done = shell(asked)
+        # The candidate is the baseline; there may be too few questions to tell.
+        assert done.returncode in ((0, 4) if asked[1] == "gate" else (0,)), done.stderr
+        assert done.stdout or "--run" in asked or asked[1] in ("index", "refresh"), asked
 
 
 def session(page, heading):
