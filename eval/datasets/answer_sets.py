@@ -9,14 +9,18 @@ import json
 import re
 import string
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from eval.datasets.files import (
     AGAIN,
+    are_texts,
     existing,
     fault,
+    has_texts,
     json_lines,
     matching,
     pool_of,
@@ -120,7 +124,12 @@ def _wikiqa_questions(path: Path, passages: dict[str, str]) -> tuple[Question, .
 
 def read_wikipassageqa(folder: Path, split: str, variant: str | None) -> QuestionSet:
     """WikiPassageQA (Cohen et al. 2018); a pool is an article, an id "document_passage"."""
-    documents = _wiki_documents(required(folder / WIKI_PASSAGES, split))
+    file = required(folder / WIKI_PASSAGES, split)
+    text, documents = text_of(file), None
+    with suppress(ValueError, RecursionError):
+        documents = json.loads(text)
+    if not isinstance(documents, dict) or not all(map(_is_article, documents.values())):
+        raise fault(file, _WIKI_FORM, shown(text), AGAIN)
     questions: dict[str, Question] = {}
     path = files_by_split(folder, WIKI_QUESTIONS)[split]
     for where, (id_, text, document, _, relevant) in table(path, _WIKI_HEADER):
@@ -143,16 +152,8 @@ def read_wikipassageqa(folder: Path, split: str, variant: str | None) -> Questio
     return QuestionSet("WikiPassageQA", split, tuple(questions.values()), texts)
 
 
-def _wiki_documents(path: Path) -> dict[str, dict[str, str]]:
-    try:
-        value: Any = json.loads(text_of(path))
-    except (ValueError, RecursionError) as error:
-        raise fault(path, _WIKI_FORM, f"something else ({error})", AGAIN) from error
-    documents = value.values() if isinstance(value, dict) else [value]
-    for passages in documents:
-        if not isinstance(passages, dict) or not passages or not _are_texts([*passages.values()]):
-            raise fault(path, _WIKI_FORM, shown(passages), AGAIN)
-    return dict(value)
+def _is_article(passages: Any) -> bool:
+    return isinstance(passages, dict) and bool(passages) and are_texts([*passages.values()])
 
 
 def read_trecqa(folder: Path, split: str, variant: str | None) -> QuestionSet:
@@ -204,10 +205,8 @@ def _trecqa_questions(path: Path) -> dict[str, tuple[str, list[tuple[str, int]]]
 
 def read_insuranceqa_1(folder: Path, split: str, variant: str | None) -> QuestionSet:
     """InsuranceQA v1 (Feng et al. 2015); training questions have their answers alone as a pool."""
-    columns: tuple[str, ...] = ("question", "ground truth")
-    if split != "train":
-        columns = ("ground truth", "question", "pool")
     path = files_by_split(folder, QUESTIONS_1)[split]
+    columns = ("question", "correct") if split == "train" else ("correct", "question", "pool")
     return _insuranceqa("InsuranceQA v1", split, folder / ANSWERS_1, path, columns)
 
 
@@ -228,8 +227,8 @@ def read_insuranceqa_2(folder: Path, split: str, variant: str | None) -> Questio
     size = variant or insuranceqa_2_variants(folder)[0]
     name = QUESTIONS_2.replace("*", size, 1).replace("*", _OFFICIAL_2[split])
     path = required(folder / name, split, insuranceqa_2_splits(folder))
-    columns = ("domain", "question", "ground truth", "pool")
     title = f"InsuranceQA v2, pools of {size}"
+    columns = ("domain", "question", "correct", "pool")
     return _insuranceqa(title, split, folder / ANSWERS_2, path, columns)
 
 
@@ -248,12 +247,10 @@ def _insuranceqa(
         put_new(words, where, index, word, "word")
 
     def text(where: str, indices: str) -> str:
-        try:
-            return " ".join(words[index] for index in indices.split())
-        except KeyError as error:
-            expected = f"indices of words in the file {VOCABULARY}"
-            remedy = "correct the line, or take both files from one version"
-            raise fault(where, expected, repr(error.args[0]), remedy) from error
+        unknown = [index for index in indices.split() if index not in words]
+        if unknown:
+            raise fault(where, f"indices of words in the file {VOCABULARY}", repr(unknown[0]))
+        return " ".join(words[index] for index in indices.split())
 
     answers: dict[str, str] = {}
     for where, (label, indices) in rows(required(answers_file, split), ("label", "answer")):
@@ -261,8 +258,8 @@ def _insuranceqa(
     questions = []
     for number, (where, cells) in enumerate(rows(path, columns), 1):
         values = dict(zip(columns, cells, strict=True))
-        correct = values["ground truth"].split()
-        pool = values.get("pool", values["ground truth"]).split()
+        correct = values["correct"].split()
+        pool = values.get("pool", values["correct"]).split()
         unknown = [label for label in (*correct, *pool) if label not in answers]
         if unknown or not correct or not pool:
             found = repr(unknown[0]) if unknown else "none"
@@ -280,19 +277,22 @@ def read_openqa(folder: Path, split: str, variant: str | None) -> QuestionSet:
     lists = required(folder / f"{split}.json", split)
     questions = []
     passages: dict[str, str] = {}
-    pairs = zip_longest(json_lines(texts, _OPENQA_QUESTION), json_lines(lists, _OPENQA_PARAGRAPHS))
-    for number, (asked, found) in enumerate(pairs, 1):
-        if asked is None or found is None:
-            short, longer = (texts, lists) if asked is None else (lists, texts)
+    asked = json_lines(
+        texts, _OPENQA_QUESTION, partial(has_texts, name="question", list_name="answers")
+    )
+    found = json_lines(lists, _OPENQA_PARAGRAPHS, _are_paragraphs)
+    for number, (question, paragraphs) in enumerate(zip_longest(asked, found), 1):
+        if question is None or paragraphs is None:
+            short, longer = (texts, lists) if question is None else (lists, texts)
             expected = f"a line for each of {longer.name}"
             raise fault(short, expected, str(number - 1), "download both again")
-        text, answers = _openqa_question(*asked)
         grades = {}
-        for rank, paragraph in enumerate(_openqa_paragraphs(*found), 1):
-            id_ = f"{number}-{rank}"
-            passages[id_] = paragraph
-            grades[id_] = int(contains_answer(paragraph, answers))
+        for rank, paragraph in enumerate(paragraphs[1], 1):
+            id_, text = f"{number}-{rank}", " ".join(paragraph["document"])
+            passages[id_] = text
+            grades[id_] = int(contains_answer(text, question[1]["answers"]))
         if grades:
+            text = question[1]["question"]
             questions.append(Question(str(number), text, pool_of(grades), grades))
     plain = re.sub("[^a-z]", "", folder.resolve().name.lower())
     name = _OPENQA_TITLES.get(plain, folder.resolve().name)
@@ -310,23 +310,7 @@ def _normalized(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
 
 
-def _openqa_question(where: str, value: Any) -> tuple[str, list[str]]:
-    match value:
-        case {"question": str(text), "answers": [*answers]} if _are_texts(answers):
-            return text, answers
-    raise fault(where, _OPENQA_QUESTION, shown(value))
-
-
-def _openqa_paragraphs(where: str, value: Any) -> list[str]:
-    texts = []
-    for paragraph in value if isinstance(value, list) else [None]:
-        match paragraph:
-            case {"document": [*tokens]} if _are_texts(tokens):
-                texts.append(" ".join(tokens))
-            case _:
-                raise fault(where, _OPENQA_PARAGRAPHS, shown(value))
-    return texts
-
-
-def _are_texts(values: list[Any]) -> bool:
-    return all(isinstance(text, str) for text in values)
+def _are_paragraphs(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(one, dict) and are_texts(one.get("document")) for one in value
+    )

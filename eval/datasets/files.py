@@ -1,13 +1,10 @@
-"""The files of data sets: lines, cells, JSON, and the checks that all readers share.
-
-A file may be gzipped, with `.gz` after its name. A SourceError names the file and the line.
-"""
+"""The files of data sets, gzipped or not: lines, cells, JSON, and checks that readers share."""
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -111,26 +108,35 @@ def table(path: Path, header: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     yield from lines
 
 
-def json_lines(path: Path, form: str) -> Iterator[tuple[str, Any]]:
-    """`file:line` and the JSON value of each line; `form` describes it in messages."""
+def json_lines(path: Path, form: str, fits: Callable[[Any], bool]) -> Iterator[tuple[str, Any]]:
+    """`file:line` and the JSON value of each line; `form` describes in messages what fits."""
     for where, line in numbered_lines(path):
         try:
             value = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise fault(where, form, shown(line)) from error
+        if not fits(value):
+            raise fault(where, form, shown(value))
         yield where, value
 
 
+def are_texts(value: Any) -> bool:
+    """Whether a JSON value is a list of texts."""
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+def has_texts(value: Any, name: str, list_name: str) -> bool:
+    """Whether a JSON value is an object with a text and a list of texts by these names."""
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get(name), str)
+        and are_texts(value.get(list_name))
+    )
+
+
 def text_of(path: Path) -> str:
-    """A whole file as UTF-8 text, without a byte order mark and with LF alone as line ends."""
-    with bytes_of(path, str(path), Meter()) as stream:
-        content = stream.read()
-    try:
-        return content.decode("utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        number = content.count(b"\n", 0, error.start) + 1
-        byte = f"byte {content[error.start]:#04x}"
-        raise fault(f"{path}:{number}", "UTF-8 text", byte, "convert the file to UTF-8") from error
+    """A whole file with LF alone as line ends."""
+    return "".join(f"{line}\n" for _, line in numbered_lines(path, blank=True))
 
 
 def put_new(values: dict[str, _T], where: str, id_: str, value: _T, kind: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from xml.sax.saxutils import unescape
 
@@ -18,6 +19,7 @@ from eval.datasets.files import (
     between,
     existing,
     fault,
+    has_texts,
     json_lines,
     matching,
     numbered_lines,
@@ -77,25 +79,17 @@ def _texts(path: Path, id_field: str) -> dict[str, str]:
     return {document.id: document.text for document in documents}
 
 
-def _judged(
-    queries: Path,
-    texts: Mapping[str, str],
-    qrels: Path,
-    judged: Mapping[str, Mapping[str, int]] | None = None,
-) -> tuple[Question, ...]:
+def _judged(queries: Path, texts: Mapping[str, str], qrels: Path) -> tuple[Question, ...]:
     """The questions of a file without pools, of which one or more have a relevant passage."""
-    judged = read_qrels(qrels) if judged is None else judged
+    judged = read_qrels(qrels)
     unknown = next((query for query in judged if query not in texts), None)
     if unknown is not None:
         remedy = "add it there or remove its lines"
         raise fault(qrels, f"judgments of the questions in {queries.name}", unknown, remedy)
-    questions = tuple(
-        Question(query, text, (), judged.get(query, {})) for query, text in texts.items()
-    )
-    if not any(one.answered for one in questions):
+    if not any(grade >= 1 for grades in judged.values() for grade in grades.values()):
         expected = f"a question of {queries.name} with a grade of at least 1"
         raise fault(qrels, expected, "none", "check the file")
-    return questions
+    return tuple(Question(query, text, (), judged.get(query, {})) for query, text in texts.items())
 
 
 def _pooled(
@@ -116,14 +110,10 @@ def _own_pools(
 ) -> dict[str, list[str]]:
     """Question to its candidates, of those that have any."""
     pools: dict[str, list[str]] = {}
-    for where, value in json_lines(path, _CANDIDATES):
-        match value:
-            case {"qid": str(query), "candidates": [*pool]} if all(
-                isinstance(passage, str) for passage in pool
-            ):
-                put_new(pools, where, query, pool, "pool")
-            case _:
-                raise fault(where, _CANDIDATES, shown(value))
+    fits = partial(has_texts, name="qid", list_name="candidates")
+    for where, value in json_lines(path, _CANDIDATES, fits):
+        query, pool = value["qid"], value["candidates"]
+        put_new(pools, where, query, pool, "pool")
         if query not in questions:
             raise fault(where, "a question of the queries file", query, "remove the line")
         unknown = [passage for passage in pool if passage not in passages]
@@ -177,8 +167,7 @@ def _read_trec(folder: Path, split: str, variant: str | None) -> QuestionSet:
     topics = _only_file(folder, "topics.*")
     qrels = _only_file(folder, "qrels.*")
     corpus = _only_file(folder, "corpus.*", "corpus")
-    judged = read_qrels(qrels)
-    questions = _judged(topics, _topics(topics, judged), qrels, judged)
+    questions = _judged(topics, _topics(topics, read_qrels(qrels)), qrels)
     return QuestionSet(folder.resolve().name, split, questions, {}, (corpus,))
 
 
