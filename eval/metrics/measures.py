@@ -23,6 +23,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,18 +83,7 @@ def run_values(
     """Measure to (queries,) values of a run, in the order of the qrels; see `evaluate`."""
     if not qrels:
         raise BadInputError("expected qrels of at least one query, found none; check the file")
-    parts = [
-        PoolMeasures(pools, measures)(np.array(scores, np.float64))
-        for pools, scores in _run_pools(run, qrels)
-    ]
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def _run_pools(
-    run: Mapping[str, Scores], qrels: Mapping[str, Grades]
-) -> Iterator[tuple[list[Question], list[float]]]:
-    pools: list[Question] = []
-    scores: list[float] = []
+    pools, scores = [], []
     for query, grades in qrels.items():
         found = run.get(query, {})
         # Sorting ids is slow, and where no scores are equal, their order does not count.
@@ -101,11 +91,7 @@ def _run_pools(
         candidates = list(found) if len(distinct) == len(found) else sorted(found, reverse=True)
         pools.append(Question(query, "", tuple(candidates), grades))
         scores += [found[one] for one in candidates]
-        if len(scores) >= _CELLS:
-            yield pools, scores
-            pools, scores = [], []
-    if pools:
-        yield pools, scores
+    return PoolMeasures(pools, measures)(np.array(scores, np.float64))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,13 +130,7 @@ class PoolMeasures:
 
     def __call__(self, scores: NDArray[np.floating]) -> dict[str, Values]:
         """Measure to (..., queries) float64 in [0, 1], from (..., pairs) scores, maybe infinite."""
-        pairs = int(self._ends[-1])
-        if scores.shape[-1:] != (pairs,):
-            raise BadInputError(
-                f"expected scores of shape ({pairs},), one for each candidate of the questions, "
-                f"found {scores.shape}"
-            )
-        rows = scores.reshape(math.prod(scores.shape[:-1]), pairs)
+        rows = scores.reshape(math.prod(scores.shape[:-1]), int(self._ends[-1]))
         wrong = np.isnan(rows).any(axis=0)
         if wrong.any():
             query = self._ids[int(np.searchsorted(self._ends, wrong.argmax(), side="right"))]
@@ -159,9 +139,10 @@ class PoolMeasures:
         values = {name: np.empty((len(rows), len(self._ids))) for name in self._measures}
         for group in self._groups:
             gains = group.ranked(rounded)
-            for name, measure in self._measures.items():
+            for name, one in self._measures.items():
                 divisors = np.tile(group.divisors[name], len(rows))
-                found = measure.values(gains, divisors)
+                found = np.zeros(len(gains))
+                np.divide(one.total(gains, one.cutoff), divisors, out=found, where=divisors > 0)
                 values[name][:, group.queries] = found.reshape(len(rows), -1)
         shape = (*scores.shape[:-1], len(self._ids))
         return {name: found.reshape(shape) for name, found in values.items()}
@@ -199,19 +180,12 @@ def _alike(sizes: NDArray[np.int64], judged: NDArray[np.int64]) -> Iterator[NDAr
             yield members[start : start + rows]
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
+class _Measure(NamedTuple):
     """A sum over the first `cutoff` ranks, divided by what depends on the judgments alone."""
 
     total: _Total
     divisor: _Total
-    cutoff: int | None = None
-
-    def values(self, gains: Gains, divisors: Values) -> Values:
-        """(queries, ranks) gains to (queries,) values in [0, 1]; 0 where the divisor is 0."""
-        values = np.zeros(len(gains))
-        np.divide(self.total(gains, self.cutoff), divisors, out=values, where=divisors > 0)
-        return values
+    cutoff: int | None
 
 
 def canonical_measures(names: Sequence[str]) -> tuple[str, ...]:
@@ -224,7 +198,7 @@ def canonical_measures(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(_parsed_measures(names))
 
 
-def _parsed_measures(names: Sequence[str]) -> dict[str, Measure]:
+def _parsed_measures(names: Sequence[str]) -> dict[str, _Measure]:
     require_several("measures", names)
     return dict(map(_parse, names))
 
@@ -232,11 +206,6 @@ def _parsed_measures(names: Sequence[str]) -> dict[str, Measure]:
 def relevant(gains: Gains, cutoff: int | None = None) -> Values:
     """(queries,) relevant documents in the first ranks: the total of P@k and R@k."""
     return np.asarray(np.count_nonzero(gains[:, :cutoff] > 0, axis=1), np.float64)
-
-
-def success(gains: Gains, cutoff: int | None = None) -> Values:
-    """(queries,) 1 where one of the first documents is relevant, else 0."""
-    return np.asarray((gains[:, :cutoff] > 0).any(axis=1), np.float64)
 
 
 def reciprocal_ranks(gains: Gains, cutoff: int | None = None) -> Values:
@@ -300,7 +269,10 @@ _MEASURES: dict[str, tuple[_Total, _Total]] = {
     "RR": (reciprocal_ranks, lambda ideal, cutoff: np.ones(len(ideal))),
     "P": (relevant, lambda ideal, cutoff: np.full(len(ideal), cutoff, np.float64)),
     "R": (relevant, lambda ideal, cutoff: relevant(ideal)),
-    "Success": (success, lambda ideal, cutoff: np.ones(len(ideal))),
+    "Success": (
+        lambda gains, cutoff: np.minimum(relevant(gains, cutoff), 1),
+        lambda ideal, cutoff: np.ones(len(ideal)),
+    ),
 }
 _NEED_CUTOFF = ("P", "R", "Success")
 _CANONICAL = {
@@ -313,12 +285,12 @@ _CANONICAL = {
 _NAME = re.compile(r"(?P<measure>[A-Za-z]+)(?:@(?P<cutoff>[1-9][0-9]{0,8}))?")
 
 
-def _parse(name: str) -> tuple[str, Measure]:
+def _parse(name: str) -> tuple[str, _Measure]:
     match = _NAME.fullmatch(name)
     canonical = _CANONICAL.get(match["measure"].lower()) if match else None
     if match and canonical and (match["cutoff"] or canonical not in _NEED_CUTOFF):
         cutoff = int(match["cutoff"]) if match["cutoff"] else None
         full = canonical if cutoff is None else f"{canonical}@{cutoff}"
-        return full, Measure(*_MEASURES[canonical], cutoff)
+        return full, _Measure(*_MEASURES[canonical], cutoff)
     known = "nDCG, AP or RR, with or without @k; P@k, R@k or Success@k, for any k from 1 (nDCG@10)"
     raise ConfigError(f"unknown measure {name!r}: expected {known}")
