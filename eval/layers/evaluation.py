@@ -16,15 +16,18 @@ from eval.datasets.pairs import ScoredPairs, contained, read_pairs, read_sts
 from eval.datasets.question_forms import read_question_set
 from eval.datasets.question_set import QuestionSet
 from eval.figures import new_figure
-from eval.layers.protocol import (
+from eval.layers.search import (
     Baseline,
+    FusedPairs,
     Gain,
+    LayerFusion,
     LayerReport,
-    check_division,
+    PoolObjective,
+    Task,
+    layer_fusion,
     search_given,
     search_shuffled,
 )
-from eval.layers.search import FusedPairs, LayerFusion, PoolObjective, Task, layer_fusion
 from eval.layers.subsets import PairGrams, layer_subsets, pair_grams
 from eval.metrics.comparison import interval
 from eval.metrics.correlation import CORRELATIONS, Correlation, pair_correlation
@@ -207,8 +210,12 @@ def search_layers(
     if held_out is not None:
         # Raises what the data to test on lack before anything is encoded.
         sources.append((held_out, held_out.objective(objective.name)))
-    if settings.protocol == "paper":
-        check_division(objective.units, settings.dev_size)
+    dev_size, pairs = settings.dev_size, objective.units
+    if settings.protocol == "paper" and not 2 <= dev_size <= pairs - 2:
+        raise ConfigError(
+            f"dev-size: expected 2 to {max(pairs - 2, 2)} of the {pairs} pairs, found {dev_size}; "
+            "give more pairs or another size"
+        )
     encoder = settings.loading.load(
         replace(asked, layers="all", fusion="concat", head=False, normalize=False)
     )

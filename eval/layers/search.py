@@ -1,4 +1,4 @@
-"""The exhaustive layer search of BERT-LC (Hosseini et al. 2023).
+"""The exhaustive layer search of BERT-LC (Hosseini et al. 2023), and the test of its choice.
 
 The search over means of layers is exact and needs no vectors. A maximum over layers, or a head
 after the mean, is no function of the products between layers: each set costs a pass over all texts.
@@ -7,20 +7,29 @@ after the mean, is no function of the products between layers: each set costs a 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eval.datasets.question_set import Question
-from eval.layers.subsets import LayerSubsets, Masks, PairGrams, SubsetCosines
+from eval.layers.subsets import (
+    LayerSubsets,
+    Masks,
+    PairGrams,
+    SubsetCosines,
+    baseline_layers,
+    layer_mask,
+)
 from eval.metrics.correlation import RANKED_DECIMALS, Correlation, cosines
 from eval.metrics.measures import PoolMeasures
-from eval.progress import Done, ignore
-from eval.settings import Loading
+from eval.metrics.significance import percentile_interval, resampling_weights
+from eval.progress import Done, Progress, ignore, silent
+from eval.settings import LayerSearchSettings, Loading
 from retriever.encoders.settings import EncoderSettings
 
 Vectors = NDArray[np.float32]
@@ -31,6 +40,10 @@ _THREADS = min(os.cpu_count() or 1, 8)
 _TABLE_BYTES = 8 * 2**20
 # Fits into the cache of a core, including sorted keys and ranks.
 _RANKED_AT_ONCE = 2**15
+# Up to this many cosines every set is tried on the held-out data too, to rank the chosen one.
+_RANKED_COSINES = 10**9
+# Where a vector is made for each set, a cosine costs some thousand times as much.
+_FUSED_COST = 1000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,22 +140,15 @@ class Task:
         return self.objective(self.grams.cosines(masks))
 
 
-def subset_values(
-    task: Task,
-    subsets: LayerSubsets,
-    done: Done = ignore,
-    *,
-    table_bytes: int = _TABLE_BYTES,
-    threads: int = _THREADS,
-) -> Floats:
-    """(subsets,) the objective of every set of layers; a thread takes twice `table_bytes`."""
+def subset_values(task: Task, subsets: LayerSubsets, done: Done = ignore) -> Floats:
+    """(subsets,) the objective of every set of layers; a thread takes twice `_TABLE_BYTES`."""
     values = np.empty(len(subsets))
     if isinstance(task.grams, FusedPairs):
         for position in range(len(subsets)):
             values[position] = task.values(subsets.masks[position : position + 1])[0]
             done(1)
         return values
-    blocks = SubsetCosines(task.grams, subsets, table_bytes)
+    blocks = SubsetCosines(task.grams, subsets, _TABLE_BYTES)
     rows = max(1, _RANKED_AT_ONCE // task.grams.pairs)
 
     def fill(number: int) -> int:
@@ -152,12 +158,9 @@ def subset_values(
             values[positions[part]] = task.objective(block[part])
         return len(block)
 
-    pool = ThreadPoolExecutor(threads)
-    try:
+    with ThreadPoolExecutor(_THREADS) as pool:
         for finished in pool.map(fill, range(len(blocks))):
             done(finished)
-    finally:
-        pool.shutdown(cancel_futures=True)
     return values
 
 
@@ -171,3 +174,286 @@ def best_first(values: Floats, count: int) -> NDArray[np.int64]:
 def comparable(values: Floats) -> Floats:
     """Values without rounding noise, so that the order of a summation does not decide."""
     return np.round(values, _OBJECTIVE_DECIMALS)
+
+
+@dataclass(frozen=True, slots=True)
+class SetScore:
+    """A set of layers and its objectives; its rank on the held-out data if all sets were tried."""
+
+    layers: tuple[int, ...]
+    search: float
+    held_out: float | None
+    held_out_rank: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """The best set against a baseline, with the 95% interval of a paired bootstrap over units; over
+    shuffles the means, with the standard deviation of the gain in place of an interval.
+    """
+
+    held_out: bool
+    best: float
+    baseline: float
+    gain: float
+    low: float | None
+    high: float | None
+    resamples: int | None
+    spread: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """A set that the best one is compared with beside the last layer (Tables 3 and 4)."""
+
+    name: str
+    # None over shuffles, each of which draws its own random layers.
+    score: SetScore | None
+    gain: Gain
+
+
+@dataclass(frozen=True, slots=True)
+class SizeEffect:
+    """Sets of one number of layers (Figs. 2 and 3), with the held-out objective of the best one."""
+
+    size: int
+    sets: int
+    best: float
+    mean: float
+    held_out: float | None
+    best_layers: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class LayerEffect:
+    """The best objectives of sets with one layer, and of those without it, if any (Fig. 4)."""
+
+    layer: int
+    with_layer: float
+    without: float | None
+    held_out_with: float | None
+    held_out_without: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class LayerReport:
+    """A search, or a search per shuffle and means over all; the best sets are by the search data.
+
+    Over shuffles they have no held-out objective: pairs that one searches on, another tests on. The
+    baseline is the last layer.
+    """
+
+    search_units: int
+    held_out_units: int | None
+    subsets: int
+    best: SetScore
+    baseline: SetScore
+    top: tuple[SetScore, ...]
+    gain: Gain
+    others: tuple[Baseline, ...]
+    sizes: tuple[SizeEffect, ...]
+    layers: tuple[LayerEffect, ...]
+    shuffles: tuple[LayerReport, ...] = ()
+    # The sets that were best in a shuffle and their numbers of shuffles, most frequent first.
+    wins: tuple[tuple[tuple[int, ...], int], ...] = ()
+
+
+def search_given(
+    search: Task,
+    held_out: Task | None,
+    subsets: LayerSubsets,
+    settings: LayerSearchSettings,
+    progress: Progress = silent,
+) -> LayerReport:
+    """Choose layers on one task, and test the best sets on another, if there is one."""
+    values = subset_values(search, subsets, progress("scoring sets of layers", len(subsets)))
+    return _report(search, held_out, subsets, values, settings, [settings.seed], progress)
+
+
+def search_shuffled(
+    everything: Task,
+    subsets: LayerSubsets,
+    settings: LayerSearchSettings,
+    progress: Progress = silent,
+) -> LayerReport:
+    """The protocol of the paper's STS tables: a search on `dev_size` pairs in each shuffle."""
+    grams, objective, dev_size = everything.grams, everything.objective, settings.dev_size
+    assert isinstance(objective, Correlation)
+    total = np.zeros(len(subsets))
+    reports = []
+    for shuffle in range(settings.shuffles):
+        order = np.random.default_rng([settings.seed, shuffle]).permutation(grams.pairs)
+        sides = (order[:dev_size], order[dev_size:])
+        search, held_out = (Task(grams.take(side), objective.take(side)) for side in sides)
+        label = f"shuffle {shuffle + 1} of {settings.shuffles}"
+        values = subset_values(search, subsets, progress(label, len(subsets)))
+        drawn = [settings.seed, shuffle, 1]
+        reports.append(_report(search, held_out, subsets, values, settings, drawn, progress))
+        total += values
+    mean = total / settings.shuffles
+
+    def score(place: int) -> SetScore:
+        return SetScore(subsets.layers(place), float(mean[place]), None, None)
+
+    best = tuple(map(score, best_first(mean, settings.top).tolist()))
+    return replace(
+        reports[0],
+        best=best[0],
+        baseline=score(subsets.last),
+        top=best,
+        gain=_mean_gain([report.gain for report in reports]),
+        others=tuple(
+            Baseline(same[0].name, None, _mean_gain([one.gain for one in same]))
+            for same in zip(*(report.others for report in reports), strict=True)
+        ),
+        sizes=tuple(
+            replace(same[0], best_layers=None, **_means(same, "best", "mean", "held_out"))
+            for same in zip(*(report.sizes for report in reports), strict=True)
+        ),
+        layers=tuple(
+            replace(
+                same[0],
+                **_means(same, "with_layer", "without", "held_out_with", "held_out_without"),
+            )
+            for same in zip(*(report.layers for report in reports), strict=True)
+        ),
+        shuffles=tuple(reports),
+        wins=tuple(Counter(report.best.layers for report in reports).most_common()),
+    )
+
+
+def _means(effects: Sequence[SizeEffect | LayerEffect], *names: str) -> dict[str, Any]:
+    """The mean of each field over the searches that have a value; None if none has."""
+    means: dict[str, Any] = {}
+    for name in names:
+        known = [value for one in effects if (value := getattr(one, name)) is not None]
+        means[name] = float(np.mean(known)) if known else None
+    return means
+
+
+def _mean_gain(gains: Sequence[Gain]) -> Gain:
+    best, baseline, gain = np.mean([(one.best, one.baseline, one.gain) for one in gains], axis=0)
+    spread = float(np.std([one.gain for one in gains], ddof=1)) if len(gains) > 1 else 0.0
+    return Gain(True, float(best), float(baseline), float(gain), None, None, None, spread)
+
+
+def _report(
+    search: Task,
+    held_out: Task | None,
+    subsets: LayerSubsets,
+    values: Floats,
+    settings: LayerSearchSettings,
+    seed: list[int],
+    progress: Progress,
+) -> LayerReport:
+    everywhere = None
+    if held_out is not None:
+        cost = held_out.grams.pairs * (_FUSED_COST if isinstance(held_out.grams, FusedPairs) else 1)
+        if cost * len(subsets) <= _RANKED_COSINES:
+            done = progress("scoring sets of layers on held-out data", len(subsets))
+            everywhere = subset_values(held_out, subsets, done)
+    ordered = None if everywhere is None else comparable(everywhere)
+
+    def tested(place: int) -> float | None:
+        if everywhere is not None:
+            return float(everywhere[place])
+        return None if held_out is None else _value(held_out, int(subsets.masks[place]))
+
+    def scored(layers: tuple[int, ...], value: float, held_out_value: float | None) -> SetScore:
+        rank = None
+        if ordered is not None and held_out_value is not None:
+            rank = 1 + int((ordered > comparable(np.array(held_out_value))).sum())
+        return SetScore(layers, value, held_out_value, rank)
+
+    def score(place: int) -> SetScore:
+        return scored(subsets.layers(place), float(values[place]), tested(place))
+
+    order = best_first(values, settings.top).tolist()
+    best, baseline = score(order[0]), score(subsets.last)
+
+    def gain_over(other: SetScore) -> Gain:
+        ours = best.search if best.held_out is None else best.held_out
+        theirs = other.search if other.held_out is None else other.held_out
+        masks, count = (layer_mask(best.layers), layer_mask(other.layers)), settings.resamples
+        low, high = bootstrap_gain(held_out or search, *masks, count, seed)
+        return Gain(held_out is not None, ours, theirs, ours - theirs, low, high, count)
+
+    others = []
+    random = np.random.default_rng([*seed, 4])
+    drawn = baseline_layers(subsets.hidden_states, len(best.layers), random)
+    for name, layers in zip(("last 4 layers", "random layers"), drawn, strict=True):
+        mask = layer_mask(layers)
+        held_out_value = None if held_out is None else _value(held_out, mask)
+        other = scored(layers, _value(search, mask), held_out_value)
+        others.append(Baseline(name, other, gain_over(other)))
+    return LayerReport(
+        search_units=search.objective.units,
+        held_out_units=None if held_out is None else held_out.objective.units,
+        subsets=len(subsets),
+        best=best,
+        baseline=baseline,
+        top=tuple(map(score, order)),
+        gain=gain_over(baseline),
+        others=tuple(others),
+        sizes=_size_effects(subsets, values, tested),
+        layers=_layer_effects(subsets, values, tested),
+    )
+
+
+def _value(task: Task, mask: int) -> float:
+    return float(task.values(np.array([mask]))[0])
+
+
+def _size_effects(
+    subsets: LayerSubsets, values: Floats, tested: Callable[[int], float | None]
+) -> tuple[SizeEffect, ...]:
+    effects = []
+    for size in np.unique(subsets.sizes).tolist():
+        same = subsets.sizes == size
+        best, chosen = _best(values, same), values[same]
+        layers = subsets.layers(best)
+        highest, mean = float(values[best]), float(chosen.mean())
+        effects.append(SizeEffect(size, len(chosen), highest, mean, tested(best), layers))
+    return tuple(effects)
+
+
+def _layer_effects(
+    subsets: LayerSubsets, values: Floats, tested: Callable[[int], float | None]
+) -> tuple[LayerEffect, ...]:
+    effects = []
+    for layer in range(subsets.hidden_states):
+        has = (subsets.masks >> layer & 1).astype(np.bool_)
+        best = _best(values, has)
+        other = None if has.all() else _best(values, ~has)
+        effects.append(
+            LayerEffect(
+                layer=layer,
+                with_layer=float(values[best]),
+                without=None if other is None else float(values[other]),
+                held_out_with=tested(best),
+                held_out_without=None if other is None else tested(other),
+            )
+        )
+    return tuple(effects)
+
+
+def _best(values: Floats, chosen: NDArray[np.bool_]) -> int:
+    # Positions ascend, so ties are broken as for the best of all sets.
+    places = np.flatnonzero(chosen)
+    return int(places[np.argmax(comparable(values[places]))])
+
+
+def bootstrap_gain(
+    task: Task, best: int, baseline: int, resamples: int, seed: int | Sequence[int]
+) -> tuple[float, float]:
+    """The 95% interval of the objective of one set, a bit mask, minus that of another."""
+    units = task.objective.units
+    if units == 1:
+        # One question says nothing of others.
+        return -1.0, 1.0
+    cosines = task.grams.cosines(np.array([best, baseline]))
+    gains = []
+    for weights in resampling_weights(units, resamples, np.random.default_rng(seed)):
+        values = task.objective.resampled(cosines, weights)
+        gains.append(values[:, 0] - values[:, 1])
+    return percentile_interval(np.concatenate(gains), units)

@@ -134,6 +134,8 @@ def test_loaded_questions_are_searched_and_tested(model):
         ("questions", "pairs", {}, "test: it names a file of scored pairs"),
         ("pairs", None, {"protocol": "paper", "test_split": "x"}, "test-split: it names a split"),
         ("pairs", "pairs", {"protocol": "paper"}, "paper merges and divides scored pairs"),
+        ("pairs", None, {"protocol": "paper", "dev_size": 39}, "2 to 38 of the 40 pairs, found 39"),
+        ("pairs", None, {"protocol": "paper"}, "2 to 38 of the 40 pairs, found 350"),
         ("questions", None, {"objective": "pearson"}, "expected a measure of rankings"),
         ("questions", None, {"protocol": "paper"}, "paper merges and divides scored pairs"),
     ],

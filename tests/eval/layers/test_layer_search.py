@@ -195,12 +195,14 @@ def test_a_resample_is_the_mean_over_the_questions_drawn():
 @pytest.mark.parametrize(
     ("table_bytes", "threads"), [(1, 1), (1, 2), (30_000, 3), (10**9, 1), (10**9, 4)]
 )
-def test_blocks_and_threads_do_not_change_the_result(table_bytes, threads):
+def test_blocks_and_threads_do_not_change_the_result(monkeypatch, table_bytes, threads):
     left, right = made_vectors(80, 7, 8)
     task = Task(pair_grams(left, right), Correlation(np.arange(80.0) % 7))
     subsets, done = layer_subsets(7, 5), []
-    values = subset_values(task, subsets, done.append, table_bytes=table_bytes, threads=threads)
-    np.testing.assert_array_equal(values, subset_values(task, subsets))
+    expected = subset_values(task, subsets)
+    monkeypatch.setattr("eval.layers.search._TABLE_BYTES", table_bytes)
+    monkeypatch.setattr("eval.layers.search._THREADS", threads)
+    np.testing.assert_array_equal(subset_values(task, subsets, done.append), expected)
     assert sum(done) == len(subsets)
     assert (len(done) > 1) == (table_bytes < 10**9)
 
