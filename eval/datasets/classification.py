@@ -277,9 +277,7 @@ def read_probing(path: Path) -> ClassificationTask:
         SourceError: it is not a file, a line is malformed, or a split has no sentence.
     """
     if path.is_dir():
-        known = [name for name in PROBING_FILES.values() if (path / name).is_file()]
-        remedy = f"name one of its files: {', '.join(known)}" if known else "name a file"
-        raise fault(path, "the file of a probing task", "a folder", remedy)
+        raise fault(path, "the file of a probing task", "a folder", "name one of its files")
     rows: dict[str, list[Row]] = {split: [] for split in _PROBING_SPLITS}
     for where, line in numbered_lines(path):
         cells = line.split("\t")

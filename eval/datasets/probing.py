@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 from eval.datasets.classification import PROBING_FILES
 from eval.settings import ProbingSettings
-from retriever.errors import ConfigError, SourceError, StorageError
-from retriever.files import whole_files
+from retriever.errors import SourceError, StorageError
+from retriever.files import check_output, write_lines
 
 SHORTEST, LONGEST = 5, 28
 """Minimum and maximum number of tokens of a sentence, as in SentEval's probing sets."""
@@ -335,7 +335,11 @@ def make_probing(
     """
     settings = settings or ProbingSettings()
     files = [folder / PROBING_FILES[task] for task in settings.tasks]
-    _check_folder(folder, files)
+    check_output(
+        folder,
+        "a folder without this file, which may be SentEval's own",
+        lambda there: next((file.name for file in files if file.name in there), None),
+    )
     counts = Counter[str]()
 
     def sentences() -> Iterator[Sentence]:
@@ -353,38 +357,13 @@ def make_probing(
             )
 
     sets = tuple(MAKERS[task](sentences, settings) for task in settings.tasks)
-    _write_sets(folder, files, sets)
-    return ProbingFiles(settings, counts["texts"], counts["sentences"], sets, tuple(files))
-
-
-def _check_folder(folder: Path, files: Iterable[Path]) -> None:
-    if not folder.absolute().parent.is_dir():
-        raise ConfigError(
-            f"{folder}: expected its parent folder to exist; make the parent or change --output"
-        )
-    if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{folder}: expected a folder, found a file; change --output")
-    there = next((file.name for file in files if file.exists()), None)
-    if there is not None:
-        raise ConfigError(
-            f"{folder}: expected a folder without {there}, found one, which may be SentEval's own; "
-            "remove it or change --output"
-        )
-
-
-def _write_sets(folder: Path, files: Sequence[Path], sets: Iterable[ProbingSet]) -> None:
-    """Write each set to a file; the files get their names when all of them are written."""
     try:
         folder.mkdir(exist_ok=True)
-        with whole_files(*files) as new:
-            for path, made in zip(new, sets, strict=True):
-                with path.open("w", encoding="utf-8", newline="") as file:
-                    file.writelines(
-                        f"{split}\t{one.label}\t{one.text}\n"
-                        for split, instances in made.splits.items()
-                        for one in instances
-                    )
     except OSError as error:
-        raise StorageError(
-            f"{folder}: cannot write the probing sets ({error.strerror}); choose a writable folder"
-        ) from error
+        message = f"{folder}: cannot make it ({error.strerror}); choose a writable folder"
+        raise StorageError(message) from error
+    for file, made in zip(files, sets, strict=True):
+        instances = ((split, one) for split, some in made.splits.items() for one in some)
+        lines = (f"{split}\t{one.label}\t{one.text}\n" for split, one in instances)
+        write_lines(file, lines, "a probing set")
+    return ProbingFiles(settings, counts["texts"], counts["sentences"], sets, tuple(files))

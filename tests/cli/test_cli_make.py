@@ -46,7 +46,7 @@ def test_the_same_command_writes_the_same_bytes_and_replaces_none(make, tmp_path
         path.rename(tmp_path / "before.txt")
     assert contents[0] == contents[1] != contents[2]
     path.write_text("SentEval's")
-    refused(make("--words", 10), "expected a folder without bigram_shift.txt")
+    refused(make("--words", 10), "own, found bigram_shift.txt in it")
     assert path.read_text() == "SentEval's"
 
 

@@ -85,7 +85,7 @@ REFUSED = [
     ("inspect weights w1 --model MODEL::last", "fusion: expected sbert-wk, found mean"),
     ("make probing set/corpus.jsonl -o p --task sentlen --words 5", "--words belongs to wc; found"),
     ("make probing - -o p", "read SOURCE twice, and standard input can be read only once"),
-    ("make probing set/corpus.jsonl -o a/b", "expected its parent folder to exist"),
+    ("make probing set/corpus.jsonl -o a/b", "expected a name in a folder that exists"),
     (
         "make probing set/corpus.jsonl -o p --task wc",
         "wc: expected 1,000 words of 4 letters or more",
