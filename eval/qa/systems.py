@@ -17,11 +17,7 @@ from retriever.encoders.settings import Dtype, parse_encoder
 from retriever.errors import ConfigError
 from retriever.search import BM25Settings
 from retriever.search.fusion import FusionSettings
-from retriever.training.settings import (
-    HeadSettings,
-    HeadTrainingSettings,
-    Loss,
-)
+from retriever.training.settings import HeadSettings, HeadTrainingSettings, Loss
 
 MEASURES = ("AP", "RR", "P@1", "P@5", "P@10", "R@1", "R@5", "R@10", "R@100", "nDCG@10")
 # What Ma et al. (2019, Table 3) call R@k on Quasar-T and SearchQA, first.
@@ -182,19 +178,9 @@ def _parse_system(text: str) -> System:
             "reranker or a TREC run, found none of them"
         )
     if at:
-        if re.search(rf",\s*({'|'.join(_NAMES)})([:@,]|$)", encoder):
-            raise ConfigError(
-                f"system {text!r}: expected one system beside an encoder (@), found several; give "
-                "each a --systems of its own"
-            )
         if name in _LEXICAL:
             raise ConfigError(f"system {text!r}: {name} has no encoder; leave out what follows @")
         parse_encoder(encoder)
-        if name == "cross-encoder" and "::" in encoder:
-            raise ConfigError(
-                f"system {text!r}: a cross-encoder reads the last layer of a transformer; expected "
-                "a model without settings after @"
-            )
     pattern, expected = _VARIANTS.get(name, ("()", "nothing"))
     found = re.fullmatch(pattern, colon + variants)
     if found is None:

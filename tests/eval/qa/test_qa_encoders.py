@@ -112,6 +112,7 @@ def test_encoders_beside_that_of_an_index_leave_its_systems_as_they_are(
     np.testing.assert_allclose(scores(together)[1], expected, atol=1e-5)
 
 
-def test_a_cross_encoder_takes_a_model_that_is_there(settings):
-    with pytest.raises(ModelError, match="no model 'nowhere'"):
-        rank_systems({}, ["cosine", "cross-encoder@nowhere"], settings)
+@pytest.mark.parametrize("name", ["nowhere", "nowhere::last"])
+def test_a_cross_encoder_takes_a_model_that_is_there(settings, name):
+    with pytest.raises(ModelError, match=f"no model '{name}'"):
+        rank_systems({}, ["cosine", f"cross-encoder@{name}"], settings)
