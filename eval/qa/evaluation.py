@@ -17,13 +17,11 @@ from eval.metrics.trec import read_run
 from eval.progress import Notify, Progress, ignore, silent
 from eval.qa.pools import (
     DEV_MEASURE,
-    Components,
-    DevScore,
     EmbeddedPairs,
     Floats,
-    best_weight,
     pair_rows,
     relevant_ids,
+    tuned,
 )
 from eval.qa.rerankers import HeadTrainer, fine_tune, fit_heads, head_scores
 from eval.qa.resources import (
@@ -62,8 +60,6 @@ _LAYER_MEASURES = ("AP", "RR")
 # Systems that rank by vectors.
 _EMBEDDED = ("cosine", "hybrid", *INTERACTIONS)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-
-Quality = Callable[[FusionSettings], float]
 
 
 def rank_systems(
@@ -183,7 +179,7 @@ def _hybrid(system: System, resources: Resources) -> SystemResult:
     corpus, questions = resources.corpus, resources.questions
     fusion, note = resources.settings.fusion, ""
     if system.variant == "tuned":
-        fusion = _tuned(fusion, _quality_on_dev(system, resources))
+        fusion = _tuned_on_dev(system, resources)
         note = f"alpha {fusion.alpha:g}, chosen on {resources.dev_questions.split}"
     elif system.variant == "rrf":
         fusion = fusion.reciprocal()
@@ -196,26 +192,17 @@ def _hybrid(system: System, resources: Resources) -> SystemResult:
     return _pooled(system, questions, [components.fused(fusion)], note)
 
 
-def _quality_on_dev(system: System, resources: Resources) -> Quality:
-    corpus = resources.corpus
+def _tuned_on_dev(system: System, resources: Resources) -> FusionSettings:
+    fusion, corpus = resources.settings.fusion, resources.corpus
     if corpus is None:
         components = resources.components(resources.dev.questions, system.encoder)
-        return _quality(components, resources.dev)
+        return resources.dev.tuned(components, fusion)
 
-    def quality(fusion: FusionSettings) -> float:
-        pools, scores = corpus.fused(resources.dev_questions, fusion)
+    def quality(tried: FusionSettings) -> float:
+        pools, scores = corpus.fused(resources.dev_questions, tried)
         return float(PoolMeasures(pools, [DEV_MEASURE])(scores)[DEV_MEASURE].mean())
 
-    return quality
-
-
-def _tuned(fusion: FusionSettings, quality: Quality) -> FusionSettings:
-    """The convex fusion with the best weight."""
-    return fusion.convex(best_weight(lambda weight: quality(fusion.convex(weight))))
-
-
-def _quality(components: Components, dev: DevScore) -> Quality:
-    return lambda fusion: dev(components.fused(fusion))
+    return tuned(fusion, quality)
 
 
 def _heads(system: System, resources: Resources) -> SystemResult:
@@ -272,11 +259,8 @@ def _cross_encoders(system: System, resources: Resources) -> SystemResult:
     if system.fused:
         scores, weights = _with_hybrid(scores, dev_scores, resources)
         notes.append(weights)
-    # Folders of earlier releases have no epoch 0.
-    first = max(curve[0].epoch for curve in curves)
-    shown = tuple(tuple(one.dev for one in curve if one.epoch >= first) for curve in curves)
     found = _pooled(system, pools, scores, "; ".join(notes))
-    return replace(found, curves=shown, first_epoch=first)
+    return replace(found, curves=tuple(tuple(one.dev for one in curve) for curve in curves))
 
 
 def _with_hybrid(
@@ -285,13 +269,13 @@ def _with_hybrid(
     """Scores fused with the hybrid of cosine and BM25, both weights chosen on dev; the weights."""
     dev, fusion = resources.dev, resources.settings.fusion
     tried = resources.components(dev.questions, "")
-    below = _tuned(fusion, _quality(tried, dev))
+    below = dev.tuned(tried, fusion)
     components = resources.components(resources.pools(resources.questions), "")
     on_dev, on_split = tried.fused(below), components.fused(below)
     fused, weights = [], []
     for ours, ours_dev in zip(scores, dev_scores, strict=True):
         # The cross-encoder in place of the cosine, the hybrid in place of BM25.
-        best = _tuned(fusion, _quality(replace(tried, dense=ours_dev, bm25=on_dev), dev))
+        best = dev.tuned(replace(tried, dense=ours_dev, bm25=on_dev), fusion)
         fused.append(replace(components, dense=ours, bm25=on_split).fused(best))
         weights.append(f"{best.alpha:g}")
     return fused, (
@@ -366,13 +350,7 @@ def rank_layers(
             "one that has, or index its corpus with the layers of your choice"
         )
     check_index(found, settings.data)
-    answered = found.answered()
-    if not len(answered):
-        raise BadInputError(
-            f"{found.name} {found.split}: expected a question with a relevant passage, found none; "
-            "check the judgments"
-        )
-    counted = answered if settings.without_positive == "exclude" else found
+    counted = found.answered() if settings.without_positive == "exclude" else found
     usual = ANSWER_MEASURES if found.answers_in_text else _LAYER_MEASURES
     measures = canonical_measures(settings.measures or usual)
     model = settings.encoder or DEFAULT_MODEL

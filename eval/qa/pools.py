@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from eval.datasets.question_set import Question, QuestionSet
 from eval.metrics.correlation import RANKED_DECIMALS, cosines
 from eval.metrics.measures import PoolMeasures
-from eval.progress import Done, ignore
+from eval.progress import Progress, silent
 from eval.vectors import distinct, embed_all
 from retriever.documents.analyzer import Analyzer
 from retriever.documents.reader import CorpusReader
@@ -29,9 +28,6 @@ from retriever.search import BM25, BM25Settings, Postings, SearchableSegment
 from retriever.search.fusion import FusionSettings, fuse
 from retriever.training.sampling import JudgedPools, TrainingSet
 from retriever.training.settings import NegativeSource
-
-if TYPE_CHECKING:
-    from rank_bm25 import BM25Okapi
 
 Floats = NDArray[np.float64]
 
@@ -82,30 +78,21 @@ class RankBM25:
         self._ids = list(texts)
         self._row = {id_: row for row, id_ in enumerate(self._ids)}
         self._analyzer = analyzer
-        tokens = [analyzer.tokens(text) for text in texts.values()]
-        # It divides by the number of terms.
-        self._bm25: BM25Okapi | None = BM25Okapi(tokens) if any(tokens) else None
-        self.note = "BM25Okapi of rank-bm25"
-        if (bm25 := self._bm25) is not None:
-            self.note += f" with k1 {bm25.k1:g}, b {bm25.b:g}, epsilon {bm25.epsilon:g}"
+        self._bm25 = bm25 = BM25Okapi([analyzer.tokens(text) for text in texts.values()])
+        constants = f"k1 {bm25.k1:g}, b {bm25.b:g}, epsilon {bm25.epsilon:g}"
+        self.note = f"BM25Okapi of rank-bm25 with {constants}"
 
     def scores(self, questions: Sequence[Question]) -> Floats:
         """(pairs,) scores."""
-        found = [np.zeros(0)]
+        found: list[float] = []
         for question in questions:
             rows = [self._row[one] for one in question.candidates]
-            scores = np.zeros(len(rows))
-            if self._bm25 is not None and rows:
-                terms = self._analyzer.tokens(question.text)
-                scores = np.asarray(self._bm25.get_batch_scores(terms, rows), np.float64)
-            found.append(scores)
-        return np.concatenate(found)
+            found += self._bm25.get_batch_scores(self._analyzer.tokens(question.text), rows)
+        return np.array(found, np.float64)
 
     def best(self, question: str, count: int) -> list[tuple[str, float]]:
         """The `count` best texts by descending score, then id: ids and scores."""
-        scores = np.zeros(len(self._ids))
-        if self._bm25 is not None:
-            scores = self._bm25.get_scores(self._analyzer.tokens(question))
+        scores = self._bm25.get_scores(self._analyzer.tokens(question))
         order = sorted(range(len(self._ids)), key=lambda row: (-scores[row], self._ids[row]))
         return [(self._ids[row], float(scores[row])) for row in order[:count]]
 
@@ -135,12 +122,13 @@ def embed_pairs(
     encoders: Sequence[Encoder],
     questions: QuestionSet,
     cache: Path | None,
-    begin: Callable[[int], Done] = lambda vectors: ignore,
+    progress: Progress = silent,
 ) -> list[EmbeddedPairs]:
-    """Encode questions and passages with each encoder; `begin` gets the number of vectors."""
+    """Encode questions and passages with each encoder."""
     passages, question_rows, passage_rows = pair_rows(questions)
     texts = [one.text for one in questions.questions]
-    done = begin((len(texts) + len(passages)) * len(encoders))
+    vectors = (len(texts) + len(passages)) * len(encoders)
+    done = progress(f"encoding {questions.split}", vectors)
     asked = embed_all(encoders, texts, cache, query=True, done=done)
     found = embed_all(encoders, passages, cache, done=done)
     return [
@@ -177,9 +165,9 @@ class Components:
         return found
 
 
-def best_weight(quality: Callable[[float], float]) -> float:
-    """The weight of the cosine, of `WEIGHTS`, with the best quality; the greatest of equal ones."""
-    return max(WEIGHTS, key=lambda weight: (quality(weight), weight))
+def tuned(fusion: FusionSettings, quality: Callable[[FusionSettings], float]) -> FusionSettings:
+    """The convex fusion with the best of `WEIGHTS`, the greatest of equally good ones."""
+    return fusion.convex(max(WEIGHTS, key=lambda one: (quality(fusion.convex(one)), one)))
 
 
 def training_set(
@@ -295,3 +283,7 @@ class DevScore:
     def __call__(self, scores: NDArray[np.floating]) -> float:
         """Mean AP of (pairs,) scores, in [0, 1]."""
         return float(self._measures(scores)[DEV_MEASURE].mean())
+
+    def tuned(self, components: Components, fusion: FusionSettings) -> FusionSettings:
+        """The convex fusion of components on these questions with the best AP."""
+        return tuned(fusion, lambda one: self(components.fused(one)))

@@ -362,9 +362,8 @@ class Resources:
             forms = [text]
         if text not in self._encoders:
             loading = self.settings.loading
-            loaded: Sequence[Encoder] = (
-                loading.load_together(forms) if len(forms) > 1 else [loading.load(text)]
-            )
+            several = len(forms) > 1
+            loaded = loading.load_together(forms) if several else [loading.load(text)]
             self._encoders |= zip(forms, loaded, strict=True)
         return {one: self._encoders[one] for one in forms}
 
@@ -373,12 +372,8 @@ class Resources:
         key, encoder = _key(questions), encoder or self.settings.encoder
         if ("pairs", key, encoder) not in self._kept:
             group = self._group(encoder)
-            found = embed_pairs(
-                list(group.values()),
-                questions,
-                self.settings.loading.cache,
-                lambda total: self.progress(f"encoding {questions.split}", total),
-            )
+            cache = self.settings.loading.cache
+            found = embed_pairs(list(group.values()), questions, cache, self.progress)
             for (form, model), pairs in zip(group.items(), found, strict=True):
                 self._kept["pairs", key, form] = pairs
                 if pairs.cut:

@@ -56,8 +56,6 @@ TIES = (
 _LONGEST_QUESTION = 80
 _DEEPEST = 100
 _BINS = 40
-# A range smaller than this part of the greatest score cannot be divided into bins.
-_SMALLEST_RANGE = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,8 +67,8 @@ class SystemResult:
         pools: the questions, each with what was ranked for it as candidates.
         scores: for each seed (pairs,) float64, pool after pool; higher is better.
         note: what a reader should know, such as "alpha 0.7, chosen on dev"; may be empty.
-        curves: for each seed the dev AP after each epoch; empty for a system that is not trained.
-        first_epoch: of the curves; 0 is before training.
+        curves: for each seed the dev AP before training and after each epoch; empty for a system
+            that is not trained.
         seconds: to train and to rank; what systems share counts for the first of them.
     """
 
@@ -79,7 +77,6 @@ class SystemResult:
     scores: tuple[Floats, ...]
     note: str = ""
     curves: tuple[tuple[float, ...], ...] = ()
-    first_epoch: int = 0
     seconds: float = 0.0
 
     def run(self, seed: int = 0) -> dict[str, list[tuple[str, float]]]:
@@ -287,7 +284,6 @@ def _data(result: QAResult) -> Mapping[str, object]:
                 "missing": found.missing[system.name],
                 "note": system.note,
                 "seconds": system.seconds,
-                "first_epoch": system.first_epoch,
                 "curves": [list(curve) for curve in system.curves],
                 "scores": {
                     measure: asdict(scores[system.name]) for measure, scores in found.scores.items()
@@ -346,11 +342,7 @@ def _figures(result: QAResult) -> dict[str, Callable[[], Figure]]:
     }
     if len(systems) > 1:
         found["differences"] = lambda: _differences_figure(result.comparison, result.measures[0])
-    curves = {
-        one.name: [(*[np.nan] * one.first_epoch, *curve) for curve in one.curves]
-        for one in systems
-        if one.curves
-    }
+    curves = {one.name: one.curves for one in systems if one.curves}
     if curves:
         found["learning"] = lambda: learning_figure(curves)
     return found
@@ -411,8 +403,9 @@ def scores_figure(systems: Sequence[SystemResult], counted: set[str]) -> Figure:
         pairs = [(pool, id_) for pool in one.pools for id_ in pool.candidates]
         kept = np.array([pool.id in counted for pool, _ in pairs], np.bool_)
         relevant = np.array([pool.grades.get(id_, 0) >= 1 for pool, id_ in pairs], np.bool_)[kept]
-        scores = one.scores[0][kept]
-        edges = _edges(scores)
+        # As they are ranked: where none differ, the bins are around them.
+        scores = one.scores[0][kept].astype(np.float32).astype(np.float64)
+        edges = np.histogram_bin_edges(scores, _BINS)
         for chosen, color, name in ((~relevant, "C7", "others"), (relevant, "C2", "relevant")):
             if chosen.any():
                 counts, _ = np.histogram(scores[chosen], edges)
@@ -430,13 +423,3 @@ def scores_figure(systems: Sequence[SystemResult], counted: set[str]) -> Figure:
 def _grid(count: int) -> Figure:
     columns = min(4, count)
     return new_figure(max(2.9 * columns, 5.0), 2.4 * -(-count // columns) + 0.5)
-
-
-def _edges(scores: Floats) -> Floats:
-    """The edges of the bins of a histogram, even where all scores are equal."""
-    low, high = (float(scores.min()), float(scores.max())) if len(scores) else (0.0, 1.0)
-    size = max(abs(low), abs(high))
-    if high - low <= _SMALLEST_RANGE * size or size == 0:
-        low, high = low - max(size, 1) / 2, high + max(size, 1) / 2
-    edges: Floats = np.linspace(low, high, _BINS + 1)
-    return edges

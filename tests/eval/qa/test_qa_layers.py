@@ -68,5 +68,5 @@ def test_what_cannot_be_ranked_by_layers_is_refused(model, questions, poolings, 
 
 
 def test_questions_without_any_relevant_passage_are_refused(model):
-    with pytest.raises(BadInputError, match="found none; check the judgments"):
+    with pytest.raises(BadInputError, match="at least one question to rank for, found none"):
         rank_layers({"test": made_set(answered=0.0)}, ("mean",), QASettings(encoder=model))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from rank_bm25 import BM25Okapi
 
+from eval.datasets.question_set import Question
 from eval.metrics.correlation import cosines
 from eval.metrics.measures import evaluate
 from eval.qa.pools import (
@@ -14,11 +15,11 @@ from eval.qa.pools import (
     DevScore,
     PoolBM25,
     RankBM25,
-    best_weight,
     embed_pairs,
     hold_out,
     pair_rows,
     training_set,
+    tuned,
     without_overlap,
 )
 from eval.qa.result import SystemResult
@@ -76,12 +77,12 @@ class TestRankBM25:
         assert [id_ for id_, _ in best] == ["a", "b", "c", "d"]
         assert best[0][1] == best[1][1] > best[2][1] == 0
 
-    @pytest.mark.parametrize("passages", [{"a": "?"}, {"a": "", "b": "!"}])
-    def test_texts_without_a_term_score_zero(self, passages):
-        question = replace(made_set().questions[0], candidates=tuple(passages))
-        bm25 = RankBM25(passages, PLAIN)
-        assert bm25.scores([question]).tolist() == [0] * len(passages)
-        assert bm25.best("x", 1) == [("a", 0)]
+    def test_texts_without_a_term_score_zero(self):
+        bm25 = RankBM25({"a": "?", "b": "", "c": "x"}, PLAIN)
+        questions = [Question("q", text, ("b", "a"), {}) for text in ("x", "?")]
+        assert bm25.scores(questions).tolist() == [0] * 4
+        assert bm25.scores([replace(questions[0], candidates=())]).tolist() == []
+        assert bm25.best("y", 1) == [("a", 0)]
 
 
 def test_cosines_are_those_of_the_vectors_in_the_order_of_the_pairs(fake_encoder):
@@ -111,13 +112,13 @@ class TestFusion:
     def test_the_best_weight_is_tried_among_all_and_the_greatest_of_equal_ones(self):
         asked = []
 
-        def quality(weight):
-            asked.append(weight)
-            return -abs(weight - 0.325)
+        def quality(fusion):
+            asked.append(fusion.alpha)
+            return -abs(fusion.alpha - 0.325)
 
-        assert best_weight(quality) == 0.35
+        assert tuned(FusionSettings("rrf"), quality) == FusionSettings(alpha=0.35)
         assert tuple(asked) == WEIGHTS
-        assert best_weight(lambda weight: 1.0) == 1.0
+        assert tuned(FusionSettings(), lambda fusion: 1.0).alpha == 1.0
 
 
 def rows(train, question, what):
