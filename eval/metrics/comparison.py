@@ -122,30 +122,26 @@ class Comparison:
             queries: id to text.
             top: maximum number of queries to list per system and measure.
         """
-        return "\n".join(self._lines(queries or {}, top))
-
-    def _lines(self, queries: Mapping[str, str], top: int) -> Iterator[str]:
         treatment = "left out" if self.excluded else "counted as zero"
-        yield (
+        lines = [
             f"{len(self.queries):,} queries; {self.without_positive:,} without a relevant "
-            f"document, {treatment}; 95% intervals"
-        )
-        yield from few_remark(len(self.queries), "queries")
+            f"document, {treatment}; 95% intervals",
+            *few_remark(len(self.queries), "queries"),
+        ]
         for run, missing in self.missing.items():
             if missing:
-                are = "query is missing and counts"
-                are = are if missing == 1 else "queries are missing and count"
-                yield f"{on_one_line(run)}: {missing:,} {are} as zero"
+                lines.append(f"{on_one_line(run)}: missing queries that count as zero: {missing:,}")
         for measure, scores in self.scores.items():
-            yield ""
-            yield from table_lines(comparison_table("", measure, scores, scale=1, digits=4))
+            table = comparison_table("", measure, scores, scale=1, digits=4)
+            lines += ["", *table_lines(table)]
             for run in scores:
                 different = self.most_different(measure, run, top)
                 if different:
-                    yield f"greatest differences in {measure}, {on_one_line(run)}:"
+                    lines.append(f"greatest differences in {measure}, {on_one_line(run)}:")
                 for query, difference in different:
-                    text = shortened(on_one_line(queries.get(query, "")), _LONGEST_QUERY)
-                    yield f"  {difference:+.4f}  {on_one_line(query)}  {text}".rstrip()
+                    text = shortened(on_one_line((queries or {}).get(query, "")), _LONGEST_QUERY)
+                    lines.append(f"  {difference:+.4f}  {on_one_line(query)}  {text}".rstrip())
+        return "\n".join(lines)
 
     def to_json(self, queries: Mapping[str, str] | None = None, top: int = 5) -> dict[str, object]:
         """Everything but the values of all queries, as JSON values; the arguments are of `text`."""

@@ -27,7 +27,7 @@ def test_runs_are_compared_with_the_first_and_queries_shown_with_their_texts(ret
     assert (done.code, done.err) == (0, "")
     lines = done.out.splitlines()
     assert lines[0].startswith("20 queries; 0 without a relevant document, left out")
-    assert lines[1] == "poor.run: 1 query is missing and counts as zero"
+    assert lines[1] == "poor.run: missing queries that count as zero: 1"
     assert lines[4].split() == ["良い検索.run", "1.0000", "1.0000", "to", "1.0000", "baseline"]
     assert lines[5].split()[:2] == ["poor.run", "0.4750"]
     assert lines[5].split()[-2:] == ["0", "20"]
