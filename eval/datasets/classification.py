@@ -17,6 +17,7 @@ from eval.datasets.files import (
     SHOWN,
     existing,
     fault,
+    listed,
     matching,
     numbered_lines,
     required,
@@ -233,13 +234,8 @@ def _own(folder: Path) -> ClassificationTask:
             return _checked(folder, ClassificationTask(f"{name}-e" if prefix else name, splits))
     tables = matching(folder, "*.tsv")
     if len(tables) != 1:
-        below = ", ".join(sorted(one.name for one in folder.iterdir() if one.is_dir()))
-        raise fault(
-            folder,
-            "the files of a classification task, or one .tsv",
-            ", ".join(one.name for one in tables)[:SHOWN] or "none",
-            f"name one of its folders: {below}" if below and not tables else "name the file",
-        )
+        expected = "the files of a classification task, or one .tsv"
+        raise fault(folder, expected, listed(folder), "name a file or another folder")
     return _own_file(tables[0], name)
 
 

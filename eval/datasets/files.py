@@ -51,6 +51,11 @@ def matching(folder: Path, pattern: str) -> list[Path]:
     return sorted({*folder.glob(pattern), *folder.glob(pattern + ".gz")})
 
 
+def listed(folder: Path) -> str:
+    """The names in a folder, for a message."""
+    return ", ".join(sorted(path.name for path in folder.iterdir()))[:SHOWN] or "none"
+
+
 def between(folder: Path, prefix: str, suffix: str) -> tuple[str, ...]:
     """The parts of file names between prefix and suffix, in alphabetical order."""
     names = {path.name.removesuffix(".gz") for path in matching(folder, f"{prefix}*{suffix}")}

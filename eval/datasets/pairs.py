@@ -24,6 +24,7 @@ from eval.datasets.files import (
     existing,
     fault,
     json_lines,
+    listed,
     matching,
     numbered_lines,
     required,
@@ -265,8 +266,7 @@ def read_sts(path: Path) -> STSTask:
         return STSTask(name, (PairSubset(name, _pairs_of_file(path)),))
     if not path.is_dir():
         raise SourceError(f"{path}: no such file or folder")
-    below = sorted(one for one in path.iterdir() if one.is_dir())
-    nested = [one for one in below if _semeval_files(one, "input")]
+    nested = [one for one in path.iterdir() if one.is_dir() and _semeval_files(one, "input")]
     task = (
         _semeval(path, path)
         or _splits(path, _BENCHMARK_FILES)
@@ -276,11 +276,8 @@ def read_sts(path: Path) -> STSTask:
     )
     if task is not None:
         return task
-    remedy = "check the path, or add the test"
-    if below:
-        remedy = f"name one of its folders: {', '.join(one.name for one in below)}"
     expected = f"the test files of a similarity data set ({_TESTS})"
-    raise fault(path, expected, "none of them", remedy)
+    raise fault(path, expected, listed(path), "name another folder, or add the test")
 
 
 def _pairs_of_file(path: Path) -> ScoredPairs:

@@ -135,9 +135,9 @@ TREC = {"TREC_10.label": "NUM:d a\n"}
         ("own", SCORED, "train.tsv:1: expected the header label, sentence1, sentence2, found "),
         ("own", {"train.tsv": PAIRS + "1\ta\t \n"}, "train.tsv:2: expected a text after the lab"),
         ("own", {"train.tsv": PAIRS + "1\ta\tb\n"}, "or all alone, found train; add"),
-        ("two", {"a.tsv": OWN, "b.tsv": OWN}, "or one .tsv, found a.tsv, b.tsv; name the file"),
-        ("up", {"x/a.tsv": OWN, "y/b.tsv": OWN}, "found none; name one of its folders: x, y"),
-        ("up", {"x.md": ""}, "found none; name the file"),
+        ("two", {"a.tsv": OWN, "b.tsv": OWN}, "or one .tsv, found a.tsv, b.tsv; name a file"),
+        ("up", {"x/a.tsv": OWN, "y/b.tsv": OWN}, "found x, y; name a file or another folder"),
+        ("up", {"x.md": ""}, "found x.md; name a file"),
         *(
             ("any", {one: "a\n"}, f"{other}: expected this file of the split 'all', found none")
             for one, other in BY_CLASS.values()

@@ -224,8 +224,11 @@ def test_the_usual_name_of_a_test_comes_from_its_folder(tmp_path, folder, name):
         ({"sts-dev.csv": "x"}, "sts-test.csv: expected the test beside sts-dev.csv, found none"),
         ({"sts-test.csv": "genre\tfile\n"}, "sts-test.csv:1: expected 7 cells"),
         ({"SICK_test_annotated.txt": "1\tE\tF\t1\tNEUTRAL\n"}, ".txt:1: expected the header pair"),
-        ({"note.txt": "x"}, "found none of them; check the path, or add the test"),
-        ({f"STS1{n}/{name}": text for n in "23" for name, text in PAIR.items()}, "STS12, STS13"),
+        ({"note.txt": "x"}, "found note.txt; name another folder, or add the test"),
+        (
+            {f"STS1{n}/{name}": text for n in "23" for name, text in PAIR.items()},
+            "found STS12, STS13; name",
+        ),
     ],
 )
 def test_a_folder_of_files_that_do_not_fit_is_refused(tmp_path, files, message):
