@@ -247,7 +247,7 @@ def _read(
     split, test_split, paper = settings.split, settings.test_split, settings.protocol == "paper"
     searched = _loaded(data, split, divided=paper)
     pairs = isinstance(searched.content, ScoredPairs)
-    of_folder = "it names a split of a folder"
+    of_folder = not pairs and not isinstance(data, QuestionSet)
     for wrong, message in (
         (
             paper and (not pairs or test is not None),
@@ -255,19 +255,14 @@ def _read(
             "a similarity test, and no data to test on (--test)",
         ),
         (
-            pairs and (split or test_split),
-            f"{'split' if split else 'test-split'}: {of_folder}; for scored pairs name the file to "
-            "test on (--test)",
+            (split or test_split) and not of_folder,
+            f"{'split' if split else 'test-split'}: it names a split of a folder of questions; for "
+            "scored pairs name the file to test on (--test), and load questions to test on",
         ),
         (
             not pairs and not isinstance(test, QuestionSet | None),
             "test: it names a file of scored pairs; for a folder of questions name the split to "
             "test on (--test-split)",
-        ),
-        (
-            test_split and isinstance(data, QuestionSet),
-            f"test-split: {of_folder}, but the questions are loaded; load those to test on too "
-            "(test)",
         ),
         (
             test_split == (split or "dev"),
@@ -310,13 +305,7 @@ def _loaded(data: LayerData, split: str | None, *, divided: bool = False) -> Dat
             "or files only"
         )
     if divided and split is None:
-        try:
-            return DataSource(names, read_sts(paths[0]).everything())
-        except SourceError as error:
-            raise ConfigError(
-                "protocol: paper merges and divides scored pairs; name files of pairs or the "
-                f"folder of a similarity test ({error})"
-            ) from error
+        return DataSource(names, read_sts(paths[0]).everything())
     return _pools(read_question_set(paths[0], split or "dev"), names)
 
 

@@ -130,7 +130,7 @@ def test_loaded_questions_are_searched_and_tested(model):
         ("pairs", None, {"split": "dev"}, "split: it names a split of a folder"),
         ("pairs", None, {"test_split": "test"}, "test-split: it names a split of a folder"),
         ("pairs", None, {"objective": "AP"}, "expected spearman or pearson"),
-        ("questions", None, {"test_split": "test"}, "the questions are loaded"),
+        ("questions", None, {"test_split": "test"}, "load questions to test on"),
         ("questions", "pairs", {}, "test: it names a file of scored pairs"),
         ("pairs", None, {"protocol": "paper", "test_split": "x"}, "test-split: it names a split"),
         ("pairs", "pairs", {"protocol": "paper"}, "paper merges and divides scored pairs"),
