@@ -273,39 +273,35 @@ def _labeled(path: Path) -> _Pairs:
 
 
 def _read_folder(folder: Path, objective: Objective | None) -> tuple[_Pairs, _Pairs | None]:
-    readers = {"sts": _scored_folder, "nli": _labeled_folder}
+    readers = {"sts": _scored_splits, "nli": _labeled_splits}
+    splits: dict[str, _Pairs] = {}
     if objective in readers:
-        return readers[objective](folder)
-    for read in readers.values():
-        with suppress(SourceError):
-            return read(folder)
-    raise SourceError(
-        f"{folder}: expected a set of questions with passages, of scored pairs or of labeled "
-        "pairs, found files of none of them; name files of pairs, or the pairs to make of a corpus "
-        "with --pairs"
-    )
+        splits = readers[objective](folder)
+    else:
+        for read in readers.values():
+            with suppress(SourceError):
+                splits = splits if "train" in splits else read(folder)
+    if "train" not in splits:
+        raise SourceError(
+            f"{folder}: expected a set of questions with passages, or a training split of scored "
+            "or of labeled pairs, found none; name files of pairs, or the pairs to make of a "
+            "corpus with --pairs"
+        )
+    return splits["train"], splits.get("dev")
 
 
-def _scored_folder(folder: Path) -> tuple[_Pairs, _Pairs | None]:
+def _scored_splits(folder: Path) -> dict[str, _Pairs]:
     task = read_sts(folder)
-    if task.train is not None:
-        return _scored(task.train), None if task.dev is None else _scored(task.dev)
-    raise SourceError(
-        f"{folder}: expected a training split of scored pairs, found none; name a file"
-    )
+    splits = {"train": task.train, "dev": task.dev}
+    return {split: _scored(pairs) for split, pairs in splits.items() if pairs is not None}
 
 
-def _labeled_folder(folder: Path) -> tuple[_Pairs, _Pairs | None]:
-    found = {
+def _labeled_splits(folder: Path) -> dict[str, _Pairs]:
+    return {
         split: _Pairs("labels", list(map(TextPair, one.left, one.right, one.labels)))
         for split, one in read_classification(folder).splits.items()
         if one.right is not None
     }
-    if "train" in found:
-        return found["train"], found.get("dev")
-    raise SourceError(
-        f"{folder}: expected a training split of labeled pairs, found none; name a file"
-    )
 
 
 def _divided(data: _Pairs, share: float | None) -> tuple[_Pairs, _Pairs]:
