@@ -98,8 +98,7 @@ def open_resources(
 ) -> Iterator[Resources]:
     """What systems share; the index of a set without pools is open and complete meanwhile."""
     read = split_reader(questions, settings.data)
-    split = questions.split if isinstance(questions, QuestionSet) else settings.split
-    first = read(split)
+    first = read(questions.split if isinstance(questions, QuestionSet) else settings.split)
     check_index(first, settings.data)
     query_map = None if settings.query_map is None else load_query_map(settings.query_map)
     with ExitStack() as stack:
@@ -121,7 +120,7 @@ def open_resources(
             )
             corpus = CorpusSearch(index, found)
         models = settings.models or Path(stack.enter_context(TemporaryDirectory()))
-        yield Resources(read, split, settings, corpus, models, progress, notify, query_map)
+        yield Resources(read, first, settings, corpus, models, progress, notify, query_map)
 
 
 def _complete(index: Index, questions: QuestionSet, progress: Progress, notify: Notify) -> None:
@@ -250,7 +249,8 @@ class Resources:
     """What is read, computed or loaded when a system first needs it, and kept."""
 
     read: Callable[[str], QuestionSet]
-    split: str
+    # The split to rank, as it was read: without pools where the whole corpus is ranked.
+    questions: QuestionSet
     settings: QASettings
     corpus: CorpusSearch | None
     models: Path
@@ -269,11 +269,6 @@ class Resources:
             self._kept[key] = make()
         found: _T = self._kept[key]
         return found
-
-    @cached_property
-    def questions(self) -> QuestionSet:
-        """The split to rank, as it was read: without pools where the whole corpus is ranked."""
-        return self.read(self.split)
 
     def pools(self, questions: QuestionSet) -> QuestionSet:
         """The questions with pools, which are the hits of an index where the set has none."""
@@ -427,7 +422,7 @@ class Resources:
             f"{window} word pieces"
         )
         self.notify(f"warning: {line}")
-        if questions.split == self.split:
+        if questions.split == self.questions.split:
             self.remarks.append(line)
 
     @cached_property
