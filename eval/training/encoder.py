@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import platform
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 
 from eval.progress import Notify, Progress, ignore, silent
 from eval.qa.rerankers import FittedTransformer, epoch_line, kept_of, steps_shown
+from eval.reports import environment
 from eval.training.data import EncoderData, EncoderFitSettings, read_examples
 from retriever.encoders.training.model import (
     TrainableEncoder,
@@ -125,10 +124,7 @@ def fit_encoder(
         "kept_epoch": kept.epoch,
         "curve": [asdict(one) for one in curve],
         "bfloat16": encoder.backbone.autocast,
-        "versions": {
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("layer-retriever", "torch", "transformers")},
-        },
+        "versions": environment(settings.loading.device),
     }
     write_encoder(folder, encoder, provenance)
     checkpoint.remove()
