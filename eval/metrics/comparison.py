@@ -247,7 +247,7 @@ def compare_systems(
     means, scores = {}, {}
     for measure in values[baseline]:
         seeds = {name: found[measure] for name, found in values.items()}
-        spreads = {name: _spread(table) for name, table in seeds.items()}
+        spreads = {name: mean_and_spread(one.mean(axis=1))[1] for name, one in seeds.items()}
         # Where all seeds are equal, the mean is that value exactly.
         found = {name: one[0] + (one - one[0]).mean(axis=0) for name, one in seeds.items()}
         scores[measure] = compare_values(found, baseline, resampling, spreads)
@@ -290,20 +290,15 @@ def compare_values(
     return scores
 
 
-def _spread(table: Floats) -> float | None:
-    if len(table) == 1:
-        return None
-    means = table.mean(axis=1)
-    return float((means - means[0]).std(ddof=1))
-
-
 # The value of a measure, and its standard deviation over seeds if there are several.
 Value = tuple[float, float | None]
 
 
-def mean_and_spread(values: Sequence[float]) -> Value:
+def mean_and_spread(values: Sequence[float] | Floats) -> Value:
     """The mean, and the standard deviation (n - 1), or None for a single value."""
-    spread = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    # The deviation from the first value is exactly 0 where all are equal.
+    differences = np.subtract(values, values[0])
+    spread = float(differences.std(ddof=1)) if len(values) > 1 else None
     return float(np.mean(values)), spread
 
 
