@@ -31,18 +31,6 @@ from retriever.errors import SourceError
 _ALL = ("all",)
 _TWO = ("train", "test")
 _THREE = ("train", "dev", "test")
-SPLITS: Mapping[str, tuple[str, ...]] = {
-    "mr": _ALL,
-    "cr": _ALL,
-    "subj": _ALL,
-    "mpqa": _ALL,
-    "sst2": _THREE,
-    "sst5": _THREE,
-    "trec": _TWO,
-    "mrpc": _TWO,
-    "sick-e": _THREE,
-}
-"""Task to the splits that its published protocol needs; "all" is cross-validated."""
 
 # The file of the class that SentEval labels 1, and the file of the other one.
 _BY_CLASS = {
@@ -250,15 +238,10 @@ def _own_file(path: Path, name: str) -> ClassificationTask:
 
 
 def _checked(path: Path, task: ClassificationTask) -> ClassificationTask:
-    """The task, if its splits are those that its published protocol, or any protocol, needs."""
-    found, known = tuple(task.splits), SPLITS.get(task.name)
-    if known is None:
-        fits = found in (_ALL, _TWO, _THREE)
+    """The task, if its splits are those that a protocol needs."""
+    found = tuple(task.splits)
+    if found not in (_ALL, _TWO, _THREE):
         expected = "the splits train and test, or train, dev and test, or all alone"
-    else:
-        fits = found == known or (known, found) == (_TWO, _THREE)
-        expected = f"the splits {', '.join(known)} of {task.name}"
-    if not fits:
         raise fault(path, expected, ", ".join(found) or "none", "add what is missing")
     return task
 

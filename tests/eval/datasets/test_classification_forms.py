@@ -124,9 +124,7 @@ TREC = {"TREC_10.label": "NUM:d a\n"}
     [
         ("own", "train\tx\ta\n", "own.tsv: expected the splits train and test, or train, dev"),
         ("own", "all\tx\ta\ntest\tx\ta\n", "or all alone, found all, test; add what is missing"),
-        ("trec", "test\tx\ta\n", "expected the splits train, test of trec, found test"),
-        ("sst2", "test\tx\ta\ntrain\tx\ta\n", "splits train, dev, test of sst2, found train, "),
-        ("mr", "test\tx\ta\ntrain\tx\ta\n", "expected the splits all of mr, found train, test"),
+        ("own", "test\tx\ta\n", "or all alone, found test; add"),
         ("own", "valid\tx\ta\n", "own.tsv:2: expected the split all, train, dev, test, found"),
         ("own", "test\t \ta\n", "own.tsv:2: expected a label, found 'nothing'"),
         ("own", "test\tx\t \n", "own.tsv:2: expected a text after the label x, found none"),
