@@ -86,7 +86,6 @@ _USUAL_POOL = "500"
 
 _OPENQA_QUESTION = '{"question": "...", "answers": ["...", ...]}'
 _OPENQA_PARAGRAPHS = '[{"question": [...], "document": ["...", ...]}, ...]'
-_OPENQA_TITLES = {"quasart": "Quasar-T", "searchqa": "SearchQA"}
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
@@ -294,8 +293,7 @@ def read_openqa(folder: Path, split: str, variant: str | None) -> QuestionSet:
         if grades:
             text = question[1]["question"]
             questions.append(Question(str(number), text, pool_of(grades), grades))
-    plain = re.sub("[^a-z]", "", folder.resolve().name.lower())
-    name = _OPENQA_TITLES.get(plain, folder.resolve().name)
+    name = folder.resolve().name
     return QuestionSet(name, split, tuple(questions), passages, answers_in_text=True)
 
 

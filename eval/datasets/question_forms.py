@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from html import unescape
 from pathlib import Path
-from xml.sax.saxutils import unescape
 
 from eval.datasets import answer_sets
 from eval.datasets.answer_sets import Files, files_by_split
@@ -45,7 +45,6 @@ _TOPIC = re.compile(r"<(top|topic)\b([^>]*)>", re.IGNORECASE)
 _TOPIC_NUMBER = re.compile(r"<num>\s*(?:Number\s*:)?\s*([^\s<]+)", re.IGNORECASE)
 _TOPIC_ATTRIBUTE = re.compile(r"""\b(?:number|id)\s*=\s*["']([^"']*)["']""", re.IGNORECASE)
 _TOPIC_FIELD = r"<{0}>\s*(?:(?:Topic|Description)\s*:)?([^<]*)"
-_QUOTES = {"&quot;": '"', "&apos;": "'"}
 
 
 def _read_own(folder: Path, split: str, variant: str | None) -> QuestionSet:
@@ -208,12 +207,8 @@ def _topic_question(body: str, *, classic: bool) -> str:
     for name in ("title", "desc") if classic else ("query", "title"):
         field = re.search(_TOPIC_FIELD.format(name), body, re.IGNORECASE)
         if field and field[1].strip():
-            return _plain(field[1])
-    return "" if classic else _plain(body.partition("<")[0])
-
-
-def _plain(text: str) -> str:
-    return " ".join(unescape(text, _QUOTES).split())
+            return " ".join(unescape(field[1]).split())
+    return "" if classic else " ".join(unescape(body.partition("<")[0]).split())
 
 
 @dataclass(frozen=True, slots=True)
