@@ -15,14 +15,7 @@ from eval.metrics.comparison import check_baseline, mean_and_spread, percent
 from eval.metrics.measures import PoolMeasures, canonical_measures
 from eval.metrics.trec import read_run
 from eval.progress import Notify, Progress, ignore, silent
-from eval.qa.pools import (
-    DEV_MEASURE,
-    EmbeddedPairs,
-    Floats,
-    pair_rows,
-    relevant_ids,
-    tuned,
-)
+from eval.qa.pools import DEV_MEASURE, EmbeddedPairs, Floats, pair_rows, relevant_ids, tuned
 from eval.qa.rerankers import HeadTrainer, fine_tune, fit_heads, head_scores
 from eval.qa.resources import (
     Questions,
@@ -94,12 +87,6 @@ def rank_systems(
     asked = parse_systems([systems] if isinstance(systems, str) else systems)
     measures = canonical_measures(settings.measures or ())
     names = [system.text for system in asked]
-    for system in asked:
-        if system.ensemble and settings.cross_seeds == 1:
-            raise ConfigError(
-                f"system {system.text!r}: an ensemble averages the scores of several seeds; "
-                "expected --cross-seeds 2 or more, found 1"
-            )
     check_baseline(settings.baseline, names, "systems")
     for system in asked:
         if system.kind == "cross-encoder":

@@ -380,8 +380,7 @@ class Resources:
     def lexical(self, questions: QuestionSet) -> tuple[Floats, NDArray[np.bool_]]:
         """(pairs,) BM25 of questions with pools, and (pairs,) which pairs share a term."""
         return self._once(
-            ("lexical", _key(questions)),
-            lambda: self._bm25(questions).scores(questions.questions),
+            ("lexical", _key(questions)), lambda: self._bm25(questions).scores(questions.questions)
         )
 
     def cosines(self, questions: QuestionSet, encoder: str) -> Floats:

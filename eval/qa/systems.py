@@ -27,16 +27,8 @@ _LEXICAL = ("bm25", "rank-bm25")
 _NAMES = (*_LEXICAL, "cosine", "hybrid", *INTERACTIONS, "cross-encoder")
 # In the order of Table 3 of Ma et al. (2019), from the cheapest to the most expensive.
 ALL = (
-    "bm25",
-    "cosine",
-    "hybrid",
-    "hybrid:tuned",
-    "bilinear:linear",
-    "bilinear:mlp",
-    "concat:linear",
-    "concat:mlp",
-    "uv:linear",
-    "uv:mlp",
+    *("bm25", "cosine", "hybrid", "hybrid:tuned"),
+    *(f"{name}:{head}" for name in INTERACTIONS for head in ("linear", "mlp")),
     "cross-encoder",
 )
 # Each head from either start; concat cannot start as the cosine.

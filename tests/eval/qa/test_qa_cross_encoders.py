@@ -145,11 +145,6 @@ def test_a_margin_belongs_to_the_systems_with_a_hinge_loss(plan):
     assert plan.of("softmax").training == replace(TRAINING, loss="softmax")
 
 
-def test_an_ensemble_of_one_is_refused_before_anything_is_trained(settings):
-    with pytest.raises(ConfigError, match="--cross-seeds 2 or more, found 1"):
-        rank_systems(SPLITS, ["cross-encoder:ensemble"], replace(settings, cross_seeds=1))
-
-
 def test_the_result_of_another_loss_is_not_replaced(plan, tmp_path, monkeypatch):
     train = training_set(SPLITS["train"], "pool", lambda: None)
     dev, folder = DevScore(SPLITS["dev"]), tmp_path / "cross"
