@@ -60,11 +60,6 @@ class QuestionSet:
     def __len__(self) -> int:
         return len(self.questions)
 
-    @property
-    def without_answer(self) -> int:
-        """Number of questions without a relevant passage."""
-        return sum(not question.answered for question in self.questions)
-
     def answered(self) -> QuestionSet:
         """The questions with a relevant passage."""
         return replace(self, questions=tuple(one for one in self.questions if one.answered))

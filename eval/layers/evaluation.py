@@ -56,7 +56,6 @@ class DataSource(NamedTuple):
 
     name: str
     content: ScoredPairs | QuestionSet
-    left_out: int = 0
 
     @property
     def units(self) -> int:
@@ -77,7 +76,7 @@ class DataSource(NamedTuple):
 
     def to_json(self) -> dict[str, object]:
         """JSON values."""
-        return {"from": self.name, "units": self.units, "left_out": self.left_out}
+        return {"from": self.name, "units": self.units}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -175,11 +174,8 @@ class LayerSearchResult(ReportedResult):
         yield "objective", f"{self.objective} over {count} of {searched.name}"
         if held_out is not None:
             yield "held-out data", f"{held_out.units:,} {self.unit} of {held_out.name}"
-        for data in (searched, held_out):
-            if data is not None and data.left_out:
-                questions = "question" if data.left_out == 1 else "questions"
-                left_out = f"{data.left_out:,} {questions} without a relevant passage"
-                yield f"left out of {data.name}", left_out
+        if self.unit == "questions":
+            yield "left out", "questions without a relevant passage"
 
 
 def search_layers(
@@ -316,7 +312,7 @@ def _pools(questions: QuestionSet, folder: str = "") -> DataSource:
             f"{name}: expected questions with candidates, found a whole corpus to rank; add a "
             f"file candidates.{questions.split}.jsonl, or take another set"
         )
-    return DataSource(f"{name} ({questions.split})", questions.answered(), questions.without_answer)
+    return DataSource(f"{name} ({questions.split})", questions.answered())
 
 
 def _task(
