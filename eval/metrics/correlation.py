@@ -140,11 +140,7 @@ def _whole(cosines: Floats) -> NDArray[np.int64]:
 
 
 def _average_ties(
-    tied: NDArray[np.bool_],
-    gold: Floats,
-    positions: Floats,
-    products: Floats,
-    spread: Floats,
+    tied: NDArray[np.bool_], gold: Floats, positions: Floats, products: Floats, spread: Floats
 ) -> None:
     """Give tied cosines, which equal the next, the average of their ranks, by correcting `products`
     and `spread`; the positions are doubled centered ranks without ties.

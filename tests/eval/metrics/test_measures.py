@@ -8,11 +8,7 @@ from hypothesis import strategies as st
 
 from eval.datasets.question_set import Question
 from eval.metrics import measures
-from eval.metrics.measures import (
-    PoolMeasures,
-    canonical_measures,
-    evaluate,
-)
+from eval.metrics.measures import PoolMeasures, canonical_measures, evaluate
 from retriever.errors import BadInputError, ConfigError
 
 # Our name → trec_eval's family with cutoffs, and the key of its result.

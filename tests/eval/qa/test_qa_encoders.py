@@ -5,14 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eval import (
-    HeadPlan,
-    Loading,
-    QASettings,
-    QuestionSettings,
-    fit_reranker,
-    rank_systems,
-)
+from eval import HeadPlan, Loading, QASettings, QuestionSettings, fit_reranker, rank_systems
 from retriever import CorpusReader, Index
 from retriever.errors import ModelError
 from retriever.rerankers.head import HeadReranker

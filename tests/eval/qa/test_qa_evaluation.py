@@ -22,8 +22,7 @@ from retriever.errors import BadInputError, ConfigError, EncoderMismatchError, M
 from retriever.search import SearchSettings
 from retriever.search.fusion import FusionSettings
 from retriever.training.settings import HeadSettings, HeadTrainingSettings
-from tests.eval.qa.results import runs_of
-from tests.eval.qa.samples import made_set, without_pools
+from tests.eval.qa.samples import made_set, runs_of, without_pools
 
 QUICK = QASettings(head=HeadPlan(training=HeadTrainingSettings(epochs=3)), seeds=2)
 SPLITS = {split: made_set(split, answered=0.8) for split in ("train", "dev", "test")}

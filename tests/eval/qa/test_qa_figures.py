@@ -10,8 +10,7 @@ from eval.datasets.question_set import Question
 from eval.figures import learning_figure
 from eval.qa.result import SystemResult, recall_curve, recall_figure, scores_figure
 from tests.eval.conftest import texts_of
-from tests.eval.qa.results import ODD, noise, qrels_of, result, runs_of, system
-from tests.eval.qa.samples import made_set
+from tests.eval.qa.samples import ODD, made_set, noise, qrels_of, result, runs_of, system
 
 pytest.importorskip("matplotlib")
 

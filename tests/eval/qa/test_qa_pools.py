@@ -27,8 +27,7 @@ from retriever.documents.analyzer import Analyzer, AnalyzerSettings
 from retriever.errors import BadInputError, ConfigError
 from retriever.search import BM25Settings
 from retriever.search.fusion import FusionSettings, fuse
-from tests.eval.qa.results import runs_of
-from tests.eval.qa.samples import made_set, without_pools
+from tests.eval.qa.samples import made_set, runs_of, without_pools
 
 PLAIN = Analyzer(AnalyzerSettings(language="none"))
 

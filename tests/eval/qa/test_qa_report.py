@@ -12,8 +12,7 @@ from eval.datasets.question_set import Question, QuestionSet
 from eval.metrics.measures import evaluate
 from eval.metrics.trec import read_run
 from eval.qa.result import SystemResult
-from tests.eval.qa.results import MEASURES, ODD, noise, qrels_of, result, runs_of, system
-from tests.eval.qa.samples import made_set
+from tests.eval.qa.samples import MEASURES, ODD, made_set, noise, qrels_of, result, runs_of, system
 
 NAMES = ("bm25", "uv:mlp@x/y", "uv-mlp-x-y", "UV:MLP@x/y", "x" * 300, "...", ODD, "_hidden")
 SYSTEMS = ("bm25", "uv:mlp")
