@@ -1,7 +1,7 @@
 """The forms in which question sets come, which of them a folder has, and how they are read.
 
 Those with a pool of answers for each question are read by `answer_sets`; those whose whole corpus
-may be ranked are read here. Each reader takes a folder, a split, and a variant or None.
+may be ranked are read here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import partial
 from html import unescape
 from pathlib import Path
 
-from eval.datasets import answer_sets
+from eval.datasets import answer_sets as sets
 from eval.datasets.answer_sets import Files, files_by_split
 from eval.datasets.files import (
     between,
@@ -36,6 +36,9 @@ from eval.metrics.trec import read_qrels
 from retriever.documents import Fields
 from retriever.documents.reader import CorpusReader
 from retriever.errors import ConfigError
+
+Reader = Callable[[Path, str, str | None], QuestionSet]
+"""Reads one split of a folder, in a variant of the set or None."""
 
 _COLLECTION = "collection.tsv"
 _CANDIDATES = '{"qid": "...", "candidates": ["...", ...]}'
@@ -213,97 +216,88 @@ def _topic_question(body: str, *, classic: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A form of question sets; a folder has one file of each group of `needs` (* is anything)."""
+    """A form of question sets; a folder has all files of `needs`, where * is anything."""
 
     name: str
-    needs: tuple[tuple[str, ...], ...]
+    needs: tuple[str, ...]
     splits: Callable[[Path], tuple[str, ...]]
-    read: Callable[[Path, str, str | None], QuestionSet]
+    read: Reader
     # The default comes first.
     variants: Callable[[Path], tuple[str, ...]] = lambda folder: ()
 
     def missing(self, folder: Path) -> tuple[str, ...]:
-        """The files of `needs` that a folder lacks; alternatives in one text."""
+        """What of `needs` a folder lacks."""
         return tuple(
-            " or ".join(group)
-            for group in self.needs
-            if not any(matching(folder, pattern) for pattern in group)
+            names
+            for names in self.needs
+            if not any(matching(folder, one) for one in names.split(" or "))
         )
 
 
-def _splits_of(files: Files) -> Callable[[Path], tuple[str, ...]]:
-    return lambda folder: tuple(files_by_split(folder, files))
+def _form_by_split(
+    name: str, files: Files, read: Reader, *needs: str, variants: tuple[str, ...] = ()
+) -> Form:
+    """A form with a file for each split beside those of `needs`."""
+    any_split = " or ".join(name for names in files.values() for name in names)
 
+    def splits(folder: Path) -> tuple[str, ...]:
+        return tuple(files_by_split(folder, files))
 
-def _names(files: Files) -> tuple[str, ...]:
-    return tuple(name for names in files.values() for name in names)
+    return Form(name, (*needs, any_split), splits, read, lambda folder: variants)
 
 
 _FORMS = (
     Form(
         "own",
-        (("corpus.jsonl",), ("queries.*.jsonl",), ("qrels.*.tsv",)),
+        ("corpus.jsonl", "queries.*.jsonl", "qrels.*.tsv"),
         lambda folder: between(folder, "queries.", ".jsonl"),
         _read_own,
         lambda folder: ("raw", "clean") if matching(folder, "clean.*.txt") else (),
     ),
-    Form(
-        "wikipassageqa",
-        ((answer_sets.WIKI_PASSAGES,), _names(answer_sets.WIKI_QUESTIONS)),
-        _splits_of(answer_sets.WIKI_QUESTIONS),
-        answer_sets.read_wikipassageqa,
+    _form_by_split(
+        "wikipassageqa", sets.WIKI_QUESTIONS, sets.read_wikipassageqa, sets.WIKI_PASSAGES
     ),
-    Form(
+    _form_by_split(
         "insuranceqa-v1",
-        ((answer_sets.VOCABULARY,), (answer_sets.ANSWERS_1,), ("question.*.token_idx.*",)),
-        _splits_of(answer_sets.QUESTIONS_1),
-        answer_sets.read_insuranceqa_1,
+        sets.QUESTIONS_1,
+        sets.read_insuranceqa_1,
+        sets.VOCABULARY,
+        sets.ANSWERS_1,
     ),
     Form(
         "insuranceqa-v2",
-        ((answer_sets.VOCABULARY,), (answer_sets.ANSWERS_2,), (answer_sets.QUESTIONS_2,)),
-        answer_sets.insuranceqa_2_splits,
-        answer_sets.read_insuranceqa_2,
-        answer_sets.insuranceqa_2_variants,
+        (sets.VOCABULARY, sets.ANSWERS_2, sets.QUESTIONS_2),
+        sets.insuranceqa_2_splits,
+        sets.read_insuranceqa_2,
+        sets.insuranceqa_2_variants,
     ),
-    Form(
-        "wikiqa",
-        (_names(answer_sets.WIKIQA),),
-        _splits_of(answer_sets.WIKIQA),
-        answer_sets.read_wikiqa,
-    ),
-    Form(
-        "trecqa",
-        (_names(answer_sets.TRECQA),),
-        _splits_of(answer_sets.TRECQA),
-        answer_sets.read_trecqa,
-        lambda folder: ("raw", "clean"),
-    ),
+    _form_by_split("wikiqa", sets.WIKIQA, sets.read_wikiqa),
+    _form_by_split("trecqa", sets.TRECQA, sets.read_trecqa, variants=("raw", "clean")),
     Form(
         "beir",
-        (("corpus.jsonl",), ("queries.jsonl",), ("qrels/*.tsv",)),
+        ("corpus.jsonl", "queries.jsonl", "qrels/*.tsv"),
         lambda folder: between(folder / "qrels", "", ".tsv"),
         _read_beir,
     ),
     Form(
         "msmarco",
-        ((_COLLECTION, "top1000.*"), ("queries.*.tsv",), ("qrels.*.tsv",)),
+        (f"{_COLLECTION} or top1000.*", "queries.*.tsv", "qrels.*.tsv"),
         _msmarco_splits,
         _read_msmarco,
     ),
     Form(
         "trec",
-        (("topics.*",), ("qrels.*",), ("corpus.*", "corpus")),
+        ("topics.*", "qrels.*", "corpus.* or corpus"),
         lambda folder: ("test",),
         _read_trec,
     ),
     Form(
         "openqa",
-        (("train.txt", "dev.txt", "test.txt"), ("train.json", "dev.json", "test.json")),
+        ("train.txt or dev.txt or test.txt", "train.json or dev.json or test.json"),
         lambda folder: tuple(
             split for split in between(folder, "", ".txt") if split in between(folder, "", ".json")
         ),
-        answer_sets.read_openqa,
+        sets.read_openqa,
     ),
 )
 FORMS: Mapping[str, Form] = {form.name: form for form in _FORMS}

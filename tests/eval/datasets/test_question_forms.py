@@ -203,8 +203,8 @@ def test_an_empty_file_and_bytes_that_are_not_utf8_are_named(tmp_path, form, nam
 def test_a_split_a_variant_or_a_file_that_is_not_there_is_told_from_those_that_are(tmp_path, form):
     with pytest.raises(SourceError) as caught:
         read_question_set(tmp_path, "test", form=form)
-    for group in FORMS[form].needs:
-        assert f"no {' or '.join(group)}" in str(caught.value)
+    for names in FORMS[form].needs:
+        assert f"no {names}" in str(caught.value)
     write(tmp_path, SAMPLES[form])
     with pytest.raises(SourceError, match=f"one of the splits .*{SPLITS[form]}.*, found 'fold9'"):
         read_question_set(tmp_path, "fold9")
