@@ -43,26 +43,6 @@ def run_of(found, name):
 
 
 class TestPools:
-    def test_cosine_ranks_by_the_vectors_of_the_encoder(self, fake_encoder):
-        run = run_of(rank("cosine"), "cosine")
-        questions = SPLITS["test"]
-        for question in questions.questions:
-            texts = [questions.passages[one] for one in question.candidates]
-            expected = fake_encoder.encode(texts) @ fake_encoder.encode([question.text])[0]
-            found = [run[question.id][one] for one in question.candidates]
-            assert found == pytest.approx(expected, abs=1e-6)
-
-    def test_a_tuned_hybrid_has_the_best_of_all_weights_on_dev(self):
-        (found,) = rank("hybrid:tuned").systems
-        weights = [number / 20 for number in range(21)]
-        names = [f"hybrid:{weight:g}" for weight in weights]
-        tried = rank(names, settings=replace(QUICK, split="dev", measures=("AP",)))
-        means = [tried.comparison.scores["AP"][name].value for name in names]
-        best = max(zip(means, weights, strict=True))[1]
-        assert found.note == f"alpha {best:g}, chosen on dev"
-        expected = rank(f"hybrid:{best:g}").systems[0].scores[0]
-        np.testing.assert_array_equal(found.scores[0], expected)
-
     @pytest.mark.parametrize("text", ["bilinear", "bilinear:mlp", "uv", "uv:mlp", "concat:mlp"])
     def test_heads_are_trained_once_for_each_seed(self, text):
         (found,) = rank(text).systems
