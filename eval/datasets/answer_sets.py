@@ -280,19 +280,20 @@ def read_openqa(folder: Path, split: str, variant: str | None) -> QuestionSet:
         texts, _OPENQA_QUESTION, partial(has_texts, name="question", list_name="answers")
     )
     found = json_lines(lists, _OPENQA_PARAGRAPHS, _are_paragraphs)
-    for number, (question, paragraphs) in enumerate(zip_longest(asked, found), 1):
-        if question is None or paragraphs is None:
-            short, longer = (texts, lists) if question is None else (lists, texts)
+    for number, lines in enumerate(zip_longest(asked, found), 1):
+        if None in lines:
+            short, longer = (texts, lists) if lines[0] is None else (lists, texts)
             expected = f"a line for each of {longer.name}"
             raise fault(short, expected, str(number - 1), "download both again")
+        (_, question), (_, paragraphs) = lines
         grades = {}
-        for rank, paragraph in enumerate(paragraphs[1], 1):
-            id_, text = f"{number}-{rank}", " ".join(paragraph["document"])
-            passages[id_] = text
-            grades[id_] = int(contains_answer(text, question[1]["answers"]))
+        for rank, paragraph in enumerate(paragraphs, 1):
+            id_, passage = f"{number}-{rank}", " ".join(paragraph["document"])
+            passages[id_] = passage
+            grades[id_] = int(contains_answer(passage, question["answers"]))
         if grades:
-            text = question[1]["question"]
-            questions.append(Question(str(number), text, pool_of(grades), grades))
+            pool = pool_of(grades)
+            questions.append(Question(str(number), question["question"], pool, grades))
     name = folder.resolve().name
     return QuestionSet(name, split, tuple(questions), passages, answers_in_text=True)
 

@@ -105,10 +105,8 @@ def _pairs(path: Path) -> ScoredPairs:
 def contained(parts: Sequence[ScoredPairs]) -> tuple[int, int] | None:
     """The places of the first part whose pairs are all in another part, and of that part."""
     texts = [set(zip(part.left, part.right, strict=True)) for part in parts]
-    for part, whole in permutations(range(len(parts)), 2):
-        if texts[part] <= texts[whole]:
-            return part, whole
-    return None
+    places = permutations(range(len(parts)), 2)
+    return next((found for found in places if texts[found[0]] <= texts[found[1]]), None)
 
 
 def _scored(path: Path, rows: Iterable[tuple[object, ...]]) -> ScoredPairs:
@@ -185,11 +183,7 @@ def _table(rows: Iterator[tuple[str, list[str]]], fields: Sequence[str]) -> Iter
     header = [cell.strip() for cell in cells]
     for field in fields if where else ():
         if header.count(field) != 1:
-            remedy = (
-                "name its column so, or leave the file out"
-                if field not in header and {*header} & {*fields}
-                else "begin the file with the names of its columns"
-            )
+            remedy = "begin the file with the names of its columns, or leave it out"
             expected = f"a header with one column {field!r}"
             raise fault(where, expected, ", ".join(header)[:SHOWN], remedy)
     for where, cells in rows:
