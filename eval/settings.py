@@ -320,19 +320,6 @@ class RelatednessSettings(_Checked):
     """How a softmax layer is trained over the vectors of pairs, see `score_relatedness`."""
 
     seeds: int = setting(5, "Number of times that --supervised trains the layer.", low=1)
-    loss: Literal["kl", "mse"] = setting(
-        "kl", "Divergence of Tai et al. (2015), or SentEval's squared error."
-    )
-    batch: int = setting(64, "Number of pairs per step.", low=1)
-    look: int = setting(50, "Number of epochs between two evaluations on dev.", low=1)
-    patience: int = setting(
-        3,
-        "Maximum number of dev evaluations without a gain, counted over the whole training; the "
-        "next one ends it.",
-        low=0,
-    )
-    epochs: int = setting(1000, "Maximum number of epochs.", low=1)
-    rate: float = setting(0.001, "Learning rate of Adam.", low=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,12 +373,6 @@ class LayerTransferSettings(_Checked):
     )
     outer: int = setting(10, "Number of divisions that bert-lc tests on.", low=1)
     inner: int = setting(10, "Number of divisions that --layers-search chooses layers on.", low=1)
-    strength: float = setting(
-        0.01,
-        "Penalty of the ridge classifier, as a share of the mean variance of features.",
-        low=0,
-        low_open=True,
-    )
     finalists: int = setting(
         1,
         "Number of best sets from which the tested classifier makes the choice of --layers-search.",

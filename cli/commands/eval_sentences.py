@@ -143,11 +143,7 @@ def _score(
     "set.",
     section="Training",
 )
-@settings(
-    "training",
-    RelatednessSettings,
-    leave_out=("loss", "batch", "look", "patience", "epochs", "rate"),
-)
+@settings("training", RelatednessSettings)
 @resampling_options
 @result_options("the report, values by pair and figures")
 def sts_command(
@@ -223,7 +219,7 @@ class ProtocolOptions:
     "protocol layers_search train_share",
     metavars={"train_share": "SHARE[,SHARE...]"},
 )
-@settings("search", LayerTransferSettings, "max_layers", leave_out=("strength", "seed"))
+@settings("search", LayerTransferSettings, "max_layers", leave_out=("seed",))
 @settings("tested", TransferProtocol, leave_out=("name",))
 @resampling_options
 @result_options("the report, values by example and figures")

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     import torch
 
 
+# Of the training: pairs of a step, rate of Adam, epochs, and epochs between two looks at dev. One
+# look more without a gain than `_PATIENCE` ends it.
+_BATCH, _RATE, _EPOCHS, _LOOK, _PATIENCE = 64, 0.001, 1000, 50, 3
 # A feature whose deviation is below this share of the largest one is constant up to rounding.
 _CONSTANT = 1e-6
 
@@ -42,7 +45,7 @@ def score_relatedness(
     )
     scaling = scaling_of(train)
     predictions, best = _train(
-        scaling(train), scaling(dev), scaling(test), parts[0].gold, parts[1].gold, settings
+        scaling(train), scaling(dev), scaling(test), parts[0].gold, parts[1].gold, settings.seeds
     )
     seeds = [correlations(row, parts[2].gold) for row in predictions]
     values: dict[str, Value] = {
@@ -94,7 +97,7 @@ def _train(
     test: NDArray[np.float32],
     gold: NDArray[np.float64],
     dev_gold: NDArray[np.float64],
-    settings: RelatednessSettings,
+    seeds: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """(seeds, test pairs) predictions, and (seeds,) the best Pearson correlation on dev."""
     import torch
@@ -102,15 +105,15 @@ def _train(
     low, targets = soft_targets(gold)
     inputs, count = train.shape[1], targets.shape[1]
     x, y = torch.from_numpy(train), torch.from_numpy(targets)
-    randoms = [np.random.default_rng([seed, 0]) for seed in range(settings.seeds)]
+    randoms = [np.random.default_rng([seed, 0]) for seed in range(seeds)]
     weight, bias = (
         torch.from_numpy(
             np.stack([first_weights(inputs, (height, count), one) for one in randoms])
         ).requires_grad_()
         for height in (inputs, 1)
     )
-    optimizer = torch.optim.Adam([weight, bias], lr=settings.rate)
-    rows = [np.arange(len(train))] * settings.seeds
+    optimizer = torch.optim.Adam([weight, bias], lr=_RATE)
+    rows = [np.arange(len(train))] * seeds
     numbers = np.arange(low, low + count, dtype=np.float64)
 
     def predict(features: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -119,31 +122,28 @@ def _train(
         means: NDArray[np.float64] = shares.double().numpy() @ numbers
         return means
 
-    best = np.full(settings.seeds, -np.inf)
-    predictions = np.zeros((settings.seeds, len(test)))
-    fruitless = np.zeros(settings.seeds, np.int64)
-    for _ in range(0, settings.epochs, settings.look):
-        for _ in range(settings.look):
-            for places, real in epoch_batches(rows, settings.batch, randoms):
+    best = np.full(seeds, -np.inf)
+    predictions = np.zeros((seeds, len(test)))
+    fruitless = np.zeros(seeds, np.int64)
+    for _ in range(0, _EPOCHS, _LOOK):
+        for _ in range(_LOOK):
+            for places, real in epoch_batches(rows, _BATCH, randoms):
                 logits = torch.baddbmm(bias, x[places], weight)
-                if settings.loss == "mse":
-                    losses = ((torch.softmax(logits, dim=-1) - y[places]) ** 2).mean(dim=-1)
-                else:
-                    # The entropy of the target, which no weight changes, is left out.
-                    losses = -(y[places] * torch.log_softmax(logits, dim=-1)).sum(dim=-1)
+                # The entropy of the target, which no weight changes, is left out.
+                losses = -(y[places] * torch.log_softmax(logits, dim=-1)).sum(dim=-1)
                 optimizer.zero_grad()
                 torch.autograd.backward(((losses * real).sum(dim=1) / real.sum(dim=1)).sum())
                 optimizer.step()
         on_test = predict(test)
         for seed, row in enumerate(predict(dev)):
-            if fruitless[seed] > settings.patience:
+            if fruitless[seed] > _PATIENCE:
                 continue
             found = correlations(row, dev_gold)["pearson"]
             if found > best[seed]:
                 best[seed], predictions[seed] = found, on_test[seed]
             else:
                 fruitless[seed] += 1
-        if (fruitless > settings.patience).all():
+        if (fruitless > _PATIENCE).all():
             break
     return predictions, best
 

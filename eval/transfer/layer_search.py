@@ -38,6 +38,8 @@ from retriever.errors import BadInputError, ConfigError
 Floats = NDArray[np.float64]
 
 _DEV_SHARE = 0.18
+# Penalty of the ridge classifier, as a share of the mean variance of the features.
+STRENGTH = 0.01
 
 
 class LayerDivision(NamedTuple):
@@ -64,7 +66,7 @@ def search_transfer(
     outcomes: dict[str, list[Outcome]] = {name: [] for name in layers}
     choice = []
     for number, one in enumerate(layer_divisions(data.data, settings, train_share)):
-        inner = inner_accuracies(data, one.inner, subsets, settings.strength, done).mean(axis=0)
+        inner = inner_accuracies(data, one.inner, subsets, done).mean(axis=0)
         best = best_first(inner, settings.finalists).tolist()
         scores = inner[best]
         if len(best) > 1:
@@ -143,27 +145,24 @@ def inner_accuracies(
     data: LayerData,
     divisions: Sequence[tuple[Rows, Rows]],
     subsets: LayerSubsets,
-    strength: float,
     done: Done = ignore,
 ) -> Floats:
-    """The (divisions, subsets) accuracy of every set of layers, by ridge regression, exact.
+    """The exact (divisions, subsets) accuracies by ridge regression; divisions are of equal rows.
 
-    The penalty is `strength` times the mean variance of the features. Those of a single text are a
-    mean of layers, so their scatter matrix follows from that of a smaller set by adding a few
-    blocks; that of pairs, maxima and heads is computed from the features of each set. All divisions
-    are of the same rows.
+    The features of a single text are a mean of layers, so their scatter matrix follows from that of
+    a smaller set by adding a few blocks; that of pairs, maxima and heads is computed for each set.
     """
     place = {int(mask): number for number, mask in enumerate(subsets.masks)}
     values = np.zeros((len(divisions), len(subsets)))
     search = _by_blocks if data.right is None and data.fusion.is_linear else _by_features
-    for division, mask, accuracy in search(data, divisions, subsets, strength):
+    for division, mask, accuracy in search(data, divisions, subsets):
         values[division, place[mask]] = accuracy
         done(1)
     return values
 
 
 def _by_blocks(
-    data: LayerData, divisions: Sequence[tuple[Rows, Rows]], subsets: LayerSubsets, strength: float
+    data: LayerData, divisions: Sequence[tuple[Rows, Rows]], subsets: LayerSubsets
 ) -> Iterator[tuple[int, int, float]]:
     largest = int(subsets.sizes[-1])
     labels, classes = data.data.labels, len(data.data.classes)
@@ -175,7 +174,7 @@ def _by_blocks(
         tested = data.left[test] - whole.center
         # Rows that are not tested are trained on.
         blocks = _Blocks(whole, tested, _targets(labels[test], classes), targets)
-        for chosen, outputs in blocks.outputs(largest, strength):
+        for chosen, outputs in blocks.outputs(largest):
             yield number, layer_mask(chosen), _share_correct(outputs + intercept, labels[test])
 
 
@@ -223,14 +222,14 @@ class _Blocks:
             for (i, j), both in whole.scatter.items()
         }
 
-    def outputs(self, largest: int, strength: float) -> Iterator[tuple[tuple[int, ...], Floats]]:
+    def outputs(self, largest: int) -> Iterator[tuple[tuple[int, ...], Floats]]:
         """Every set of up to `largest` layers, and (test rows, classes) without the intercept."""
         width, classes = self._products.shape[1:]
         shapes = (width, width), (width, classes), (len(self._test), width)
-        yield from self._grown((), [np.zeros(shape) for shape in shapes], largest, strength)
+        yield from self._grown((), [np.zeros(shape) for shape in shapes], largest)
 
     def _grown(
-        self, chosen: tuple[int, ...], sums: Sequence[Floats], largest: int, strength: float
+        self, chosen: tuple[int, ...], sums: Sequence[Floats], largest: int
     ) -> Iterator[tuple[tuple[int, ...], Floats]]:
         """The sets that add layers above those of this set, whose sums are given."""
         scatter, products, tested = sums
@@ -241,15 +240,15 @@ class _Blocks:
                 joined += self._scatter[lower, layer]
             added = products + self._products[layer]
             seen = tested + self._test[:, layer]
-            weights = _solve(joined / size**2, added / size, strength, self._rows)
+            weights = _solve(joined / size**2, added / size, self._rows)
             both = (*chosen, layer)
             yield both, seen @ weights / size
             if size < largest:
-                yield from self._grown(both, (joined, added, seen), largest, strength)
+                yield from self._grown(both, (joined, added, seen), largest)
 
 
 def _by_features(
-    data: LayerData, divisions: Sequence[tuple[Rows, Rows]], subsets: LayerSubsets, strength: float
+    data: LayerData, divisions: Sequence[tuple[Rows, Rows]], subsets: LayerSubsets
 ) -> Iterator[tuple[int, int, float]]:
     labels, classes = data.data.labels, len(data.data.classes)
     rows = np.concatenate(divisions[0])
@@ -264,7 +263,7 @@ def _by_features(
             products -= np.outer(mean, targets.sum(axis=0))
             scatter = total - _scatter(features[test])
             scatter -= len(train) * np.outer(mean, mean)
-            weights = _solve(scatter, products, strength, len(train))
+            weights = _solve(scatter, products, len(train))
             outputs = (features[test] - mean) @ weights + targets.mean(axis=0)
             yield number, mask, _share_correct(outputs, labels[test])
 
@@ -287,14 +286,14 @@ def _scatter(first: Floats, second: Floats | None = None) -> Floats:
     return products + products.T
 
 
-def _solve(scatter: Floats, products: Floats, strength: float, rows: int) -> Floats:
+def _solve(scatter: Floats, products: Floats, rows: int) -> Floats:
     """(features, classes) weights of the ridge regression; the scatter is overwritten."""
     from scipy.linalg import cho_factor, cho_solve
 
     size = len(scatter)
     mean_variance = float(np.trace(scatter)) / size
     # Where no feature varies, any penalty gives weights of zero.
-    scatter[np.diag_indices(size)] += strength * mean_variance if mean_variance > 0 else rows
+    scatter[np.diag_indices(size)] += STRENGTH * mean_variance if mean_variance > 0 else rows
     # The matrix is symmetric, and its transpose is in the order of Fortran: nothing is copied.
     factor = cho_factor(scatter.T, overwrite_a=True, check_finite=False)
     weights: Floats = cho_solve(factor, products, check_finite=False)

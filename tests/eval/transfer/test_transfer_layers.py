@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from eval.layers.search import LayerFusion
 from eval.layers.subsets import layer_subsets
 from eval.settings import LayerTransferSettings
-from eval.transfer.layer_search import inner_accuracies, layer_divisions, search_transfer
+from eval.transfer.layer_search import STRENGTH, inner_accuracies, layer_divisions, search_transfer
 from eval.transfer.protocols import LayerData, outer_divisions
 from retriever.errors import BadInputError, ConfigError
 from tests.eval.transfer.classification_samples import clouds, layered
@@ -25,14 +25,14 @@ def divisions(rows, count, seed=0):
     return [(order[len(order) // 4 :], order[: len(order) // 4]) for order in orders]
 
 
-def brute_force(data, parts, layers, strength):
+def brute_force(data, parts, layers):
     """scikit-learn's ridge regression on the indicators of the classes."""
     x = data.features(layers).astype(np.float64)
     y = data.data.labels
     accuracies = []
     for train, test in parts:
         targets = 2.0 * np.eye(len(data.data.classes))[y[train]] - 1
-        penalty = strength * x[train].var(axis=0).mean() * len(train)
+        penalty = STRENGTH * x[train].var(axis=0).mean() * len(train)
         outputs = Ridge(alpha=penalty).fit(x[train], targets).predict(x[test])
         accuracies.append((outputs.argmax(axis=1) == y[test]).mean())
     return accuracies
@@ -49,9 +49,9 @@ def test_the_accuracy_of_every_set_is_that_of_brute_force(pairs, classes, most, 
     parts = divisions(np.arange(20, 160), 3)
     subsets = layer_subsets(4, most)
     done = []
-    found = inner_accuracies(data, parts, subsets, 0.05, done.append)
+    found = inner_accuracies(data, parts, subsets, done.append)
     for place in range(len(subsets)):
-        expected = brute_force(data, parts, subsets.layers(place), 0.05)
+        expected = brute_force(data, parts, subsets.layers(place))
         np.testing.assert_allclose(found[:, place], expected, atol=1e-12)
     assert sum(done) == 3 * len(subsets)
 
@@ -64,12 +64,12 @@ def test_large_means_and_dead_features_do_no_harm():
     dead[:, :, 2] = 0
     parts = divisions(np.arange(120), 2)
     subsets = layer_subsets(4, 2)
-    found = inner_accuracies(replace(data, left=shifted), parts, subsets, 0.1)
-    expected = inner_accuracies(replace(data, left=dead), parts, subsets, 0.1)
+    found = inner_accuracies(replace(data, left=shifted), parts, subsets)
+    expected = inner_accuracies(replace(data, left=dead), parts, subsets)
     # Adding 1000 costs three decimal digits of float32.
     np.testing.assert_allclose(found, expected, atol=0.04)
     nothing = replace(data, left=np.zeros_like(data.left))
-    assert np.isfinite(inner_accuracies(nothing, parts, subsets, 0.1)).all()
+    assert np.isfinite(inner_accuracies(nothing, parts, subsets)).all()
 
 
 def regression(data, layers, train, test):
@@ -157,7 +157,7 @@ def test_finalists_are_decided_by_the_logistic_regression():
     (found,) = search_transfer(data, settings)["chosen"].details["divisions"]
     (division,) = layer_divisions(data.data, settings)
     subsets = layer_subsets(4, 2)
-    ridge = inner_accuracies(data, division.inner, subsets, settings.strength).mean(axis=0)
+    ridge = inner_accuracies(data, division.inner, subsets).mean(axis=0)
     finalists = [subsets.layers(place) for place in np.argsort(-ridge.round(12), kind="stable")[:4]]
     scores = [
         np.mean([regression(data, layers, *part) for part in division.inner])
