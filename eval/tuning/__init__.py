@@ -20,7 +20,7 @@ from eval.qa.pools import Floats
 from eval.settings import QuestionSettings, TuneSettings
 from eval.tuning.evaluation import Collection, Evaluator, OutOfTimeError
 from eval.tuning.pipeline import KNOBS, Knob, Pipeline, turned_knobs
-from eval.tuning.result import SavedMap, TuneResult
+from eval.tuning.result import TuneResult
 from eval.tuning.search import (
     SMALL_DOCUMENTS,
     SMALL_QUESTIONS,
@@ -101,7 +101,8 @@ def tune(
 
     until(_WHOLE)
     try:
-        defaults = _defaults(full, encoders[0])
+        defaults = Pipeline(parse_encoder(encoders[0]))
+        defaults = defaults.put(**{"search.fusion.alpha": full.default_weight(defaults)})
         full.table(defaults, read.choosers[-1].training)
     except OutOfTimeError:
         raise BadInputError(
@@ -124,18 +125,14 @@ def tune(
             return replace(result, seconds=seconds, settings=settings, command=command)
 
 
-def _defaults(evaluator: Evaluator, encoder: str) -> Pipeline:
-    defaults = Pipeline(parse_encoder(encoder))
-    return defaults.put(**{"search.fusion.alpha": evaluator.default_weight(defaults)})
-
-
 def _read(path: Path, settings: TuneSettings, progress: Progress, notify: Notify) -> _Data:
     if (settings.queries is None) != (settings.qrels is None):
         raise ConfigError(
             "queries and qrels: expected both or neither, found one; questions need judgments"
         )
     if settings.queries is not None and settings.qrels is not None:
-        asked, judged = _texts(settings.queries), read_qrels(settings.qrels)
+        reader = CorpusReader([settings.queries], number_ids=True, on_empty="fail")
+        asked, judged = {one.id: one.text for one in reader}, read_qrels(settings.qrels)
         unknown = next((one for one in judged if one not in asked), None)
         if unknown is not None:
             raise SourceError(
@@ -163,11 +160,6 @@ def _read(path: Path, settings: TuneSettings, progress: Progress, notify: Notify
         "from the documents"
     )
     return found._replace(remarks=(lead, *made.remarks, *found.remarks))
-
-
-def _texts(path: Path) -> dict[str, str]:
-    reader = CorpusReader([path], number_ids=True, on_empty="fail")
-    return {one.id: one.text for one in reader}
 
 
 def _is_index(path: Path) -> bool:
@@ -204,7 +196,7 @@ def _question_set(path: Path, splits: Sequence[str], settings: TuneSettings) -> 
     tested = [one for one in splits if one not in chosen and not one.startswith("train")]
     sets = {
         split: read_question_set(path, split, form=data.form, variant=data.variant)
-        for split in [*chosen, *(tested or [])]
+        for split in [*chosen, *tested]
     }
     first = next(iter(sets.values()))
     documents, renamed = _passages(sets)
@@ -323,10 +315,15 @@ def _tested(search: Search, read: _Data, measure: str) -> TuneResult:
         search.tried_one(one, float(full.values(one, training)[training].mean())) for one in named
     ]
     tried += [one for one in shown[:_SHOWN] if one.pipeline not in named]
-    saved = None
+    query_map = None
     if best.query_map:
-        saved = SavedMap(
-            full.spec(best), full.trained_map(best, np.flatnonzero(training)), read.collection.name
+        from retriever.rerankers.head import HeadReranker
+
+        # It was chosen for being better.
+        said = {"data": read.collection.name, "system": "bilinear:linear"}
+        trained = full.trained_map(best, np.flatnonzero(training))
+        query_map = HeadReranker.of(
+            full.spec(best), trained, {**said, "query_map": {"better": True}}
         )
     return TuneResult(
         name=read.collection.name,
@@ -337,7 +334,7 @@ def _tested(search: Search, read: _Data, measure: str) -> TuneResult:
         values=values,
         without=without,
         tried=tuple(tried),
-        query_map=saved,
+        query_map=query_map,
         evaluated=full.evaluated,
         remarks=tuple(remarks),
     )

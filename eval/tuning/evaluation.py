@@ -27,7 +27,7 @@ from eval.metrics.measures import PoolMeasures
 from eval.progress import Done, Progress
 from eval.qa.pools import HARD, Components, Floats
 from eval.settings import Loading
-from eval.tuning.pipeline import RANKING, Pipeline
+from eval.tuning.pipeline import RANKING, RANKINGS, Pipeline
 from eval.vectors import embed, layer_form, split_layers
 from retriever.documents import Document
 from retriever.documents.analyzer import Analyzer
@@ -35,7 +35,13 @@ from retriever.documents.passages import cut_document, passage_text
 from retriever.encoders.computing import scale_to_unit
 from retriever.encoders.encoder import Encoder, ModelChoice
 from retriever.encoders.model_folders import find_path
-from retriever.encoders.settings import EncoderSettings, Pooling, format_layers, resolve_layers
+from retriever.encoders.settings import (
+    EncoderSettings,
+    Pooling,
+    format_layers,
+    parse_encoder,
+    resolve_layers,
+)
 from retriever.errors import ConfigError
 from retriever.files import whole_file
 from retriever.index.fit import PassageSample, measured_fit
@@ -93,9 +99,9 @@ class Collection:
         ordered = tuple(sorted(documents, key=lambda one: one.id, reverse=True))
         return cls(name, ordered, tuple(questions), pooled, np.arange(len(questions)))
 
-    def sample(self, documents: int, questions: int, seed: int = 0) -> Collection:
+    def sample(self, documents: int, questions: int) -> Collection:
         """A part: some questions, and the documents that are relevant to them with random ones."""
-        random = np.random.default_rng(seed)
+        random = np.random.default_rng(0)
         rows = np.sort(random.permutation(len(self.questions))[:questions])
         asked = tuple(self.questions[row] for row in rows)
         if self.pooled:
@@ -112,40 +118,26 @@ class Collection:
         for document in self.documents:
             found.update(repr((document.id, document.title, document.text)).encode())
         for one in self.questions:
-            found.update(
-                repr((one.id, one.text, one.candidates, sorted(one.grades.items()))).encode()
-            )
+            grades = sorted(one.grades.items())
+            found.update(repr((one.id, one.text, one.candidates, grades)).encode())
         return found.hexdigest()
 
 
 class _Passages(NamedTuple):
-    """Texts of passages as they are encoded, the (n,) ascending numbers of their documents, and
-    where they are in these.
-    """
+    """Texts of passages as they are encoded."""
 
     texts: list[str]
-    documents: Rows
-    spans: list[tuple[int, int]]
-
-
-class _Lexicon(NamedTuple):
-    """Postings of all passages, and the terms of each question."""
-
-    segment: SearchableSegment
-    queries: list[list[str]]
+    documents: Rows  # (n,) ascending numbers of their documents
+    spans: list[tuple[int, int]]  # in these
 
 
 class _Candidates(NamedTuple):
-    """Candidate passages of all questions, by question, then document by descending id.
-
-    `starts` are the places where another document begins, `pools` the questions with these
-    documents; `rows` are numbers of passages.
-    """
+    """Candidate passages of all questions, by question, then document by descending id."""
 
     components: Components
-    rows: Rows
-    starts: Rows
-    pools: list[Question]
+    rows: Rows  # numbers of passages
+    starts: Rows  # places where another document begins
+    pools: list[Question]  # the questions with these documents
 
 
 class _Recent:
@@ -208,7 +200,7 @@ class Evaluator:
         name = f"{_VERSION}-{measure}-{collection.digest()[:32]}"
         self._arrays = ArrayCache(loading.cache and loading.cache / "tune" / name)
         # Vectors of all layers are the largest, facts are single numbers.
-        self._states, self._dense, self._kept = _Recent(2), _Recent(6), _Recent(24)
+        self._layers, self._dense, self._kept = _Recent(2), _Recent(6), _Recent(24)
         self._encoders, self._facts = _Recent(6), _Recent(1_000)
         self._texts = [one.text for one in collection.questions]
 
@@ -220,16 +212,11 @@ class Evaluator:
         ranking = RANKING.value(pipeline)
         if pipeline.search.mode != "hybrid":
             ranking = pipeline.search.mode, FusionSettings()
-        assert RANKING.values is not None
-        found: Floats = self.table(pipeline, training)[RANKING.values.index(ranking)]
+        found: Floats = self.table(pipeline, training)[RANKINGS.index(ranking)]
         return found
 
     def table(self, pipeline: Pipeline, training: Part) -> Floats:
-        """(rankings, questions) values of the candidates of a pipeline, ranked in every way.
-
-        Of the (questions,) in `training` a query map is learned: for each of these from others of
-        them, for all others from all of them.
-        """
+        """(rankings, questions) values of the candidates of a pipeline, ranked in every way."""
         pipeline = pipeline.candidates
 
         def rank() -> Floats:
@@ -286,10 +273,7 @@ class Evaluator:
         return [float(score) for score in scores]
 
     def reranker(self, name: str) -> Reranker:
-        """A cross-encoder by its folder or hub id.
-
-        Raises what `load_reranker` does, and ConfigError for a head on vectors.
-        """
+        """A cross-encoder by its folder or hub id; a head on vectors is refused."""
         loading = self.loading
         found = self._encoders.get(
             ("reranker", name),
@@ -302,7 +286,7 @@ class Evaluator:
             )
         return found
 
-    def check_time(self, _: object = None) -> None:
+    def check_time(self) -> None:
         """Raise OutOfTimeError if the budget is used up."""
         if time.monotonic() > self.deadline:
             raise OutOfTimeError
@@ -313,7 +297,7 @@ class Evaluator:
         vectors, queries = self.vectors(pipeline)
         if pipeline.query_map:
             queries = self._mapped(pipeline, training)
-        lexicon = self._lexicon(pipeline)
+        segment, asked = self._lexicon(pipeline)
         depth, pooled = self._depth(pipeline), self.collection.pooled
         numbers = {one.id: place for place, one in enumerate(self.collection.documents)}
         nearest: list[Rows] = []
@@ -322,8 +306,8 @@ class Evaluator:
             of_map = pipeline.query_map and training.tobytes()
             nearest = self._kept.get((*key, of_map), lambda: nearest_rows(vectors, queries, depth))
         rows, sizes, dense, bm25, matches = [], [], [], [], []
-        search = BM25([lexicon.segment], pipeline.search.bm25)
-        for number, terms in enumerate(lexicon.queries):
+        search = BM25([segment], pipeline.search.bm25)
+        for number, terms in enumerate(asked):
             query = search.query(terms)
             if pooled:
                 pool = self.collection.questions[number].candidates
@@ -395,10 +379,11 @@ class Evaluator:
         asked = pipeline.encoder
         return asked.model, asked.static, asked.max_length, asked.passage_prompt, pipeline.passages
 
-    def _lexicon(self, pipeline: Pipeline) -> _Lexicon:
+    def _lexicon(self, pipeline: Pipeline) -> tuple[SearchableSegment, list[list[str]]]:
+        """Postings of all passages, and the terms of each question."""
         passages = self.passages(pipeline)
 
-        def build() -> _Lexicon:
+        def build() -> tuple[SearchableSegment, list[list[str]]]:
             analyzer, held = Analyzer(pipeline.analyzer), Counter[str]()
             terms = []
             for text in passages.texts:
@@ -409,32 +394,26 @@ class Evaluator:
                 held.clear()
             segment = SearchableSegment(Postings.build(terms))
             count = BM25([segment]).document_frequencies
-            queries = [analyzer.query_tokens(one, held, count) for one in self._texts]
-            return _Lexicon(segment, queries)
+            return segment, [analyzer.query_tokens(one, held, count) for one in self._texts]
 
         return self._kept.get(("terms", pipeline.analyzer, self._division(pipeline)), build)
 
     def vectors(self, pipeline: Pipeline) -> tuple[Vectors, Vectors]:
         """(n, d) of passages, and (q, d) of questions."""
-        return self._dense.get(
-            (str(pipeline.encoder), pipeline.passages),
-            lambda: self._computed_vectors(pipeline),
-        )
-
-    def _computed_vectors(self, pipeline: Pipeline) -> tuple[Vectors, Vectors]:
         asked = pipeline.encoder
-        layered = self.layered(asked)
-        if layered is None:
-            return self._embedded(pipeline, asked)
-        states = self.states(pipeline)
-        layers = resolve_layers(asked.layers or "last", states[0].shape[1] - 1)
-        return tuple(  # type: ignore[return-value]
-            fused_layers(one, layers, asked.fusion or "mean", asked.normalize is not False)
-            for one in states
-        )
+
+        def compute() -> tuple[Vectors, Vectors]:
+            if self.layered(asked) is None:
+                return self._embedded(pipeline, asked)
+            passages, questions = self._states(pipeline)
+            return fused_layers(passages, asked), fused_layers(questions, asked)
+
+        return self._dense.get((str(asked), pipeline.passages), compute)
 
     def _mapped(self, pipeline: Pipeline, training: Part) -> Vectors:
-        """(q, d) vectors of questions, each by a map that was not trained on it."""
+        """(q, d) vectors of questions, each by a map that was not trained on it: for those in
+        `training` it is learned from others of them, for all others from all of them.
+        """
         from retriever.rerankers.head import QueryMap
 
         _, queries = self.vectors(pipeline)
@@ -510,15 +489,15 @@ class Evaluator:
         """The specification of its encoder."""
         return self._encoder(str(pipeline.encoder)).spec
 
-    def states(self, pipeline: Pipeline) -> tuple[Vectors, Vectors]:
+    def _states(self, pipeline: Pipeline) -> tuple[Vectors, Vectors]:
         """(n, layers, width) pooled hidden states of passages, and (q, layers, width)."""
         layered = self.layered(pipeline.encoder)
         assert layered is not None
-        found = self._states.get(
-            ("states", str(layered), pipeline.passages), lambda: self._embedded(pipeline, layered)
+        passages, questions = self._layers.get(
+            (str(layered), pipeline.passages), lambda: self._embedded(pipeline, layered)
         )
         depth = self.depth(pipeline.encoder)
-        return split_layers(found[0], depth), split_layers(found[1], depth)
+        return split_layers(passages, depth), split_layers(questions, depth)
 
     def layered(self, asked: EncoderSettings) -> EncoderSettings | None:
         """The encoder of every hidden state of the same model; None if it has no such states."""
@@ -537,18 +516,13 @@ class Evaluator:
                 self._encoder(found)
             except ConfigError:
                 return None
-            from retriever.encoders.settings import parse_encoder
-
             return parse_encoder(found)
 
         return self._facts.get(("layered", str(plain)), find)
 
     def depth(self, asked: EncoderSettings) -> int:
         """Transformer layers of a model with hidden states."""
-        layered = self.layered(asked)
-        plain = self._encoder(str(replace(asked, layers=None, fusion=None, normalize=None)))
-        width = plain.spec.dimensions
-        return self._encoder(str(layered)).spec.dimensions // width - 1
+        return self._encoder(str(self.layered(asked))).depth
 
     def _embedded(self, pipeline: Pipeline, asked: EncoderSettings) -> tuple[Vectors, Vectors]:
         texts = self.passages(pipeline).texts
@@ -613,16 +587,11 @@ class Evaluator:
         return self._fact("time", pipeline, self._milliseconds)
 
     def _megabytes(self, pipeline: Pipeline) -> float:
-        passages = self.passages(pipeline)
-        asked, layered = pipeline.encoder, self.layered(pipeline.encoder)
-        width = self._encoder(str(asked)).spec.dimensions
-        if layered is not None and asked.fusion == "concat":
-            width = self._encoder(str(replace(asked, layers=None, fusion=None))).spec.dimensions
-            width *= len(resolve_layers(asked.layers or "last", self.depth(asked)))
-        postings = self._lexicon(pipeline).segment.postings
-        held = int(postings.document_frequencies().sum())
+        width, passages = self.spec(pipeline).dimensions, len(self.passages(pipeline).texts)
+        segment, _ = self._lexicon(pipeline)
+        held = int(segment.postings.document_frequencies().sum())
         text = sum(len(one.text.encode()) for one in self.collection.documents)
-        return (4 * width * len(passages.texts) + 5 * held + text) / 1e6
+        return (4 * width * passages + 5 * held + text) / 1e6
 
     def _milliseconds(self, pipeline: Pipeline) -> float:
         asked, mode = self._texts[:_TIMED], pipeline.search.mode
@@ -640,14 +609,13 @@ class Evaluator:
                 lambda: _median_ms(lambda one: encoder.encode([one], query=True), asked),
             )
         vectors, embedded = self.vectors(pipeline)
-        lexicon, depth = self._lexicon(pipeline), self._depth(pipeline)
+        (segment, queries), depth = self._lexicon(pipeline), self._depth(pipeline)
 
         def search(number: int) -> None:
             if mode != "bm25":
                 nearest_rows(vectors, embedded[number : number + 1], depth)
             if mode != "dense":
-                query = BM25([lexicon.segment], pipeline.search.bm25).query(lexicon.queries[number])
-                query.search(depth)
+                BM25([segment], pipeline.search.bm25).query(queries[number]).search(depth)
 
         key = ("search", vectors.shape, pipeline.analyzer, depth, mode, pipeline.passages)
         total += self._facts.get(key, lambda: _median_ms(search, range(len(asked))))
@@ -680,7 +648,7 @@ class Evaluator:
 
     def _layer_values(self, pipeline: Pipeline, training: Part) -> tuple[Rows, Floats]:
         """Some questions, and (sets of layers, questions) values of the candidates by cosine."""
-        states, queries = self.states(pipeline)
+        states, queries = self._states(pipeline)
         candidates = self.candidates(pipeline, training)
         documents = self.passages(pipeline).documents
         ends = np.cumsum(candidates.components.sizes)
@@ -730,26 +698,19 @@ def nearest_rows(vectors: Vectors, queries: Vectors, depth: int) -> list[Rows]:
     return found
 
 
-def fused_layers(states: Vectors, layers: Sequence[int], fusion: str, normalize: bool) -> Vectors:
+def fused_layers(states: Vectors, asked: EncoderSettings) -> Vectors:
     """(n, layers, width) hidden states to (n, d) vectors of an encoder with these settings."""
-    chosen = states[:, list(layers)]
-    match fusion:
-        case "concat":
-            fused = chosen.reshape(len(chosen), -1)
-        case "max":
-            fused = chosen.max(axis=1)
-        case _:
-            fused = chosen.mean(axis=1)
-    found = np.ascontiguousarray(fused, np.float32)
-    if normalize:
-        found = found.copy() if found.base is not None else found
-        scale_to_unit(found)
-    return found
+    chosen = states[:, list(resolve_layers(asked.layers or "last", states.shape[1] - 1))]
+    if asked.fusion == "concat":
+        fused = chosen.reshape(len(chosen), -1)
+    else:
+        fused = chosen.max(axis=1) if asked.fusion == "max" else chosen.mean(axis=1)
+    found: Vectors = np.ascontiguousarray(fused, np.float32)
+    return found if asked.normalize is False else scale_to_unit(found)
 
 
 def ranking_values(candidates: _Candidates, measure: str) -> Floats:
-    """(rankings, questions) values of every value of the knob `RANKING`."""
-    assert RANKING.values is not None
+    """(rankings, questions) values of all `RANKINGS`."""
     components, starts = candidates.components, candidates.starts
     normalized = {
         (name, weight): components.fused(FusionSettings(alpha=weight, normalization=name))
@@ -760,7 +721,7 @@ def ranking_values(candidates: _Candidates, measure: str) -> Floats:
     matched, pools = _matched(candidates)
     of_words = PoolMeasures(pools, [measure])
     found = []
-    for mode, fusion in RANKING.values:
+    for mode, fusion in RANKINGS:
         if mode == "bm25":
             scores = np.maximum.reduceat(components.bm25, starts)[matched]
             found.append(of_words(scores)[measure])

@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -47,15 +48,10 @@ class Pipeline:
     query_map: bool = False
     rerank: str | None = None
 
-    def get(self, path: str) -> Any:
-        """A field by its path, such as ``search.bm25.k1``."""
-        value: Any = self
-        for name in path.split("."):
-            value = getattr(value, name)
-        return value
-
     def put(self, **values: Any) -> Pipeline:
-        """The same with other values of fields, by path; ConfigError if they go with no other."""
+        """The same with other values of fields, by path such as ``search.bm25.k1``; ConfigError if
+        they go with no other.
+        """
         changed: Pipeline = _changed(self, values)
         return changed
 
@@ -75,16 +71,14 @@ class Pipeline:
             ranking |= {name: getattr(fusion, name) for name in used}
         if search.mode != "dense":
             ranking |= {name: getattr(bm25, name) for name in ("variant", "k1", "b")}
-        passages = {
-            name: getattr(self.passages, name) for name in ("on_long", "overlap", "context")
-        }
+        passages = {name: getattr(self.passages, name) for name in _PASSAGES}
         analyzer = {name: getattr(self.analyzer, name) for name in _ANALYZER}
         if self.query_map and search.mode != "bm25":
             ranking["query_map"] = QUERY_MAP
         ranking["rerank"] = self.rerank
         tables = {"index": passages | analyzer, "search": ranking}
         return {"model": str(self.encoder)} | {
-            name: {key.replace("_", "-"): one for key, one in table.items() if one is not None}
+            name: {_key(key): one for key, one in table.items() if one is not None}
             for name, table in tables.items()
         }
 
@@ -100,9 +94,9 @@ class Pipeline:
 
 # The folder of a query map, beside the file of settings.
 QUERY_MAP = "query-map"
-_ANALYZER = ("language", "stemming", "stop_words")
+_PASSAGES, _ANALYZER = ("on_long", "overlap", "context"), ("language", "stemming", "stop_words")
 _TABLES: Mapping[str, tuple[str, ...]] = {
-    "index": ("on_long", "overlap", "context", *_ANALYZER),
+    "index": (*_PASSAGES, *_ANALYZER),
     "search": (
         *("mode", "depth", "fusion", "alpha", "normalization", "rrf_k", "variant", "k1", "b"),
         *("query_map", "rerank"),
@@ -185,25 +179,19 @@ def _changed(value: Any, changes: Mapping[str, Any]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """Fields of a pipeline that are turned together.
-
-    Attributes:
-        name: in tables.
-        cost: what a new value computes again.
-        paths: of the fields.
-        values: of all of these fields, each a tuple; None where they are found from the data.
-        of_corpus: whether it changes nothing where pools of passages are given.
-    """
+    """Fields of a pipeline that are turned together."""
 
     name: str
     cost: Cost
     paths: tuple[str, ...]
+    # Of all of these fields, each a tuple; None where they are found from the data.
     values: tuple[tuple[Any, ...], ...] | None = None
+    # Whether it changes nothing where pools of passages are given.
     of_corpus: bool = False
 
     def value(self, pipeline: Pipeline) -> tuple[Any, ...]:
         """The values of its fields."""
-        return tuple(pipeline.get(path) for path in self.paths)
+        return tuple(attrgetter(path)(pipeline) for path in self.paths)
 
     def turned(self, pipeline: Pipeline, value: tuple[Any, ...]) -> Pipeline:
         """The pipeline with other values of the fields."""
@@ -233,7 +221,8 @@ def _rankings() -> Iterator[tuple[Any, ...]]:
     yield from (("bm25", FusionSettings()), ("dense", FusionSettings()))
 
 
-RANKING = Knob("fusion and weight", "search", ("search.mode", "search.fusion"), tuple(_rankings()))
+RANKINGS = tuple(_rankings())
+RANKING = Knob("fusion and weight", "search", ("search.mode", "search.fusion"), RANKINGS)
 
 
 def _singles(*values: Any) -> tuple[tuple[Any, ...], ...]:

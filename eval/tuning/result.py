@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-    from retriever.encoders.spec import EncoderSpec
-    from retriever.rerankers.head import TrainedHead
+    from retriever.rerankers.head import HeadReranker
 
 BEST_FILE, SIMPLE_FILE = "tuned.toml", "simplest.toml"
 # The sum of the 97.5% and the 80% points of the normal distribution.
@@ -38,21 +37,6 @@ class Tried(NamedTuple):
     megabytes: float
 
 
-class SavedMap(NamedTuple):
-    """A query map of the best settings, the encoder of its vectors, and the data."""
-
-    encoder: EncoderSpec
-    trained: TrainedHead
-    data: str
-
-    def save(self, folder: Path) -> None:
-        """Write it as a reranker that `query --query-map` takes: it was chosen for being better."""
-        from retriever.rerankers.head import HeadReranker
-
-        said = {"data": self.data, "system": "bilinear:linear", "query_map": {"better": True}}
-        HeadReranker.of(self.encoder, self.trained, said).save(folder)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class TuneResult(ReportedResult):
     """The result of `tune`.
@@ -66,7 +50,7 @@ class TuneResult(ReportedResult):
             questions that no choice has seen, in one order.
         without: knob to the values of the tuned pipeline with this knob set back.
         tried: the best pipelines, those three first.
-        query_map: that of the best settings, if they have one.
+        query_map: that of the best settings, if they have one; `query --query-map` takes it.
         evaluated: number of lists of candidates that were computed, each with all fusions.
         remarks: sentences; the first says what was chosen on.
     """
@@ -79,7 +63,7 @@ class TuneResult(ReportedResult):
     values: Mapping[str, Floats]
     without: Mapping[str, Floats]
     tried: tuple[Tried, ...]
-    query_map: SavedMap | None
+    query_map: HeadReranker | None
     evaluated: int
     remarks: tuple[str, ...]
     seconds: float = 0.0
@@ -92,10 +76,11 @@ class TuneResult(ReportedResult):
 
     def ablation(self) -> dict[str, Score]:
         """The tuned pipeline, and without each knob, compared with it."""
-        values = {"tuned": self.values["tuned"]} | {
-            f"without {name}": found for name, found in self.without.items()
-        }
+        values = {"tuned": self.values["tuned"], **self._without()}
         return compare_values(values, "tuned", self.settings.resampling)
+
+    def _without(self) -> dict[str, Floats]:
+        return {f"without {name}": found for name, found in self.without.items()}
 
     def front(self) -> list[Tried]:
         """The pipelines that no faster one equals, by ascending time."""
@@ -164,40 +149,30 @@ class TuneResult(ReportedResult):
         ).strip()
 
     def _settings_table(self) -> Table:
-        found = {"defaults": self.defaults, "tuned": self.best, "simplest": self.simple}
-        names = {
-            knob.name: knob for one in found.values() for knob in turned_knobs(one, self.defaults)
-        }
-        rows = [
-            (knob.name, *(described(knob, one) for one in found.values()))
-            for knob in KNOBS
-            if knob.name in names
-        ]
+        pipelines = self.defaults, self.best, self.simple
+        turned = [knob for one in pipelines for knob in turned_knobs(one, self.defaults)]
         known = {one.pipeline: one for one in self.tried}
-        for name, form, attribute in (
-            ("ms a question", "{:.1f}", "milliseconds"),
-            ("MB of index", "{:.1f}", "megabytes"),
-        ):
-            cells = [form.format(getattr(known[one], attribute)) for one in found.values()]
-            rows.append((name, *cells))
-        return Table(("knob", *found), tuple(rows), "Settings", (0, 1, 2, 3))
+        tried = [known[one] for one in pipelines]
+        rows = (
+            *(
+                (knob.name, *(described(knob, one) for one in pipelines))
+                for knob in KNOBS
+                if knob in turned
+            ),
+            ("ms a question", *(f"{one.milliseconds:.1f}" for one in tried)),
+            ("MB of index", *(f"{one.megabytes:.1f}" for one in tried)),
+        )
+        return Table(("knob", *self.values), rows, "Settings", (0, 1, 2, 3))
 
     def _front_table(self) -> Table:
-        rows = tuple(
-            (
-                f"{one.milliseconds:.1f}",
-                f"{one.megabytes:.1f}",
-                f"{100 * one.quality:.2f}",
-                "; ".join(
-                    f"{knob.name}: {described(knob, one.pipeline)}"
-                    for knob in turned_knobs(one.pipeline, self.defaults)
-                )
-                or "defaults",
-            )
-            for one in self.front()
-        )
+        rows = []
+        for one in self.front():
+            turned = turned_knobs(one.pipeline, self.defaults)
+            settings = "; ".join(f"{knob.name}: {described(knob, one.pipeline)}" for knob in turned)
+            numbers = f"{one.milliseconds:.1f}", f"{one.megabytes:.1f}", f"{100 * one.quality:.2f}"
+            rows.append((*numbers, settings or "defaults"))
         columns = ("ms", "MB", f"{self.measure} on training questions", "settings")
-        return Table(columns, rows, "The best settings by time", (3,))
+        return Table(columns, tuple(rows), "The best settings by time", (3,))
 
     def _conclusions(
         self, scores: Mapping[str, Score], ablation: Mapping[str, Score]
@@ -215,7 +190,7 @@ class TuneResult(ReportedResult):
             assert difference is not None
             if difference.significant:
                 continue
-            changes = {**self.values, **dict(self._named_without())}[name] - self.values[baseline]
+            changes = {**self.values, **self._without()}[name] - self.values[baseline]
             needed = needed_questions(changes)
             if needed is None:
                 continue
@@ -223,10 +198,6 @@ class TuneResult(ReportedResult):
                 f"{name} and {baseline} cannot be told apart with {len(changes):,} questions; a "
                 f"difference of {100 * difference.value:+.2f} needs about {needed:,}"
             )
-
-    def _named_without(self) -> Iterator[tuple[str, Floats]]:
-        for name, found in self.without.items():
-            yield f"without {name}", found
 
     def _data(self, scores: Mapping[str, Score], ablation: Mapping[str, Score]) -> dict[str, Any]:
         def pipeline(one: Pipeline) -> dict[str, Any]:

@@ -11,7 +11,7 @@ together, so that when the budget ends, each has come equally far.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from eval.metrics.significance import randomization_test
 from eval.qa.pools import Floats
 from eval.settings import Resampling, TuneSettings
 from eval.tuning.evaluation import Evaluator, OutOfTimeError, Part
-from eval.tuning.pipeline import KNOBS, RANKING, Knob, Pipeline, turned_knobs
+from eval.tuning.pipeline import KNOBS, RANKING, RANKINGS, Knob, Pipeline, turned_knobs
 from eval.tuning.result import Tried
 from retriever.encoders.settings import parse_encoder
 from retriever.errors import BadInputError, ConfigError
@@ -53,29 +53,25 @@ def divided(questions: int, folds: int, seed: int) -> list[Chooser]:
 
 @dataclass(eq=False)
 class Search:
-    """The state of a search: what each chooser has come to; `defaults` is where it began.
+    """The state of a search: what each chooser has come to; `defaults` is where it began."""
 
-    `full` ranks all documents, `small` a part of them if there are many; `ended` says that the
-    budget ended before the search did.
-    """
-
+    # Of all documents, and of a part of them if there are many.
     full: Evaluator
     small: Evaluator | None
     choosers: Sequence[Chooser]
     defaults: Pipeline
     settings: TuneSettings
+    # Whether the budget ended before the search did.
     ended: bool = False
 
     def __post_init__(self) -> None:
         self.found = [self.defaults for _ in self.choosers]
         # What the last chooser tried on all documents, each with its best ranking.
         self.tried: dict[Pipeline, Tried] = {}
-        encoders = tuple((parse_encoder(one),) for one in self.settings.encoders)
-        reranker = self.settings.rerank
         # What the user names.
-        self._named = {
-            "encoder": encoders,
-            "reranker": () if reranker is None else ((None,), (reranker,)),
+        self._named: dict[str, tuple[tuple[Any, ...], ...]] = {
+            "encoder": tuple((parse_encoder(one),) for one in self.settings.encoders),
+            "reranker": ((None,), (self.settings.rerank,)),
         }
         # Knobs turned in all rounds, and what was found before the round.
         self._turned = 0
@@ -117,28 +113,18 @@ class Search:
             for number in range(len(self.found)):
                 self._consider_reranker(number)
             return
-        for number, options in enumerate(self._options(knob)):
-            if knob.cost == "vectors" and self.small is not None:
-                promising = self._promising(number, options)
-                self._consider(number, promising)
-            else:
-                self._consider(number, options, strict=knob.cost == "map")
-
-    def _options(self, knob: Knob) -> Iterator[list[Pipeline]]:
-        """The pipelines with other values of a knob, for each chooser."""
-        for current, chooser in zip(self.found, self.choosers, strict=True):
-            values = knob.values
-            if knob.name == "layers":
+        for number, (current, chooser) in enumerate(zip(self.found, self.choosers, strict=True)):
+            values = knob.values or self._named.get(knob.name)
+            if values is None:
                 values = self.full.layer_choices(current, chooser.training, _LAYER_SETS)
-            elif values is None:
-                values = self._named[knob.name]
-            yield list(knob.choices(current, values))
+            options = list(knob.choices(current, values))
+            if knob.cost == "vectors" and self.small is not None:
+                options = self._promising(number, options, self.small)
+            self._consider(number, options, strict=knob.cost == "map")
 
-    def _promising(self, number: int, options: list[Pipeline]) -> list[Pipeline]:
+    def _promising(self, number: int, options: list[Pipeline], small: Evaluator) -> list[Pipeline]:
         """The best third of pipelines on a part of the documents, of those that help there."""
-        small, training = self.small, self.choosers[number].training
-        assert small is not None
-        part = training[small.collection.rows]
+        part = self.choosers[number].training[small.collection.rows]
         least = small.table(self.found[number], part)[:, part].mean(axis=1).max()
         fitting = self.fits(self.found[number])
         gains: list[tuple[float, int, Pipeline]] = []
@@ -149,22 +135,20 @@ class Search:
         return [one for _, _, one in sorted(gains)[: max(1, len(options) // 3)]]
 
     def _consider(self, number: int, options: Sequence[Pipeline], *, strict: bool = False) -> None:
-        """Let a chooser take the best of some pipelines, with the best ranking of each.
-
-        A strict choice needs a significant rise. Where what it has is above a limit, it takes the
-        best that is not.
+        """Let a chooser take the best of some pipelines, with the best ranking of each; a strict
+        choice needs a significant rise.
         """
         training = self.choosers[number].training
         rerank = self.found[number].rerank
         current = self.found[number].put(rerank=None)
         best, least = current, self.full.values(current, training)[training]
+        # Where what it has is above a limit, it takes the best that is not.
         fitting = self.fits(self.found[number])
         highest = float(least.mean()) if fitting else -math.inf
         for option in filter(self._fits_ranked, options):
             table = self.full.table(option, training)[:, training]
-            assert RANKING.values is not None
             for place in np.argsort(-table.mean(axis=1), kind="stable").tolist():
-                ranked = RANKING.turned(option, RANKING.values[place]).put(rerank=None)
+                ranked = RANKING.turned(option, RANKINGS[place]).put(rerank=None)
                 if self.fits(ranked.put(rerank=rerank)):
                     break
             else:
@@ -271,10 +255,8 @@ def is_no_worse(differences: Floats, margin: float, resampling: Resampling) -> b
 
 
 def simplest(search: Search, best: Pipeline, part: Part) -> Pipeline:
-    """The pipeline with the fewest knobs turned that is no worse than the best on a part.
-
-    Knobs are set back one after the other, each time the one that costs least, as long as the
-    result is no worse by the margin, and within the limits.
+    """The pipeline with the fewest knobs turned that is no worse than the best on a part: those
+    that cost least are set back, as long as the result is within the margin and the limits.
     """
     evaluator, defaults, settings = search.full, search.defaults, search.settings
     values = evaluator.values(best, part)[part]
