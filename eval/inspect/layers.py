@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 
 # Texts that are sorted by length together, so that batches need little padding.
 _BLOCK = 512
-# From here on a table of three decimals is wider than a terminal.
-_MANY_LAYERS = 14
-# With more layers, numbers in the cells could not be read.
+# With more layers, a table of three decimals is wider than a terminal, and numbers in the cells of
+# a figure could not be read.
 _NUMBERED_LAYERS = 13
 # Curves that matplotlib's cycle gives different colors.
 _USUAL_COLORS = 10
@@ -50,15 +49,11 @@ class TextsRead(NamedTuple):
         return f"{'the first ' if self.limited else ''}{self.texts:,} texts"
 
 
-class InspectedText(NamedTuple):
-    """A text and its hidden states, those of the prompt first; offsets are of the text alone."""
-
-    text: str
-    states: TextStates
-
-
 class Inspection:
-    """Texts, read as they are needed, and their hidden states; those of a block come by length."""
+    """Texts, read as they are needed, and their hidden states; those of a block come by length.
+
+    The states of the prompt come first; offsets are of the text alone.
+    """
 
     def __init__(
         self,
@@ -82,7 +77,7 @@ class Inspection:
         """The texts so far."""
         return TextsRead(self._count, self._cut, self._count == self._limit)
 
-    def __iter__(self) -> Iterator[InspectedText]:
+    def __iter__(self) -> Iterator[tuple[str, TextStates]]:
         while block := list(islice(self._texts, _BLOCK)):
             lengths = list(map(len, self._encoder.tokenize(block)))
             order = sorted(range(len(block)), key=lengths.__getitem__)
@@ -90,7 +85,7 @@ class Inspection:
             self._cut += sum(length > self._encoder.spec.max_length for length in lengths)
             for text, states in zip(ordered, all_states(self._encoder, ordered), strict=True):
                 self._count += 1
-                yield InspectedText(text, states)
+                yield text, states
                 self._done(1)
         if self._cut:
             self._notify(cut_warning(self._cut, self._encoder))
@@ -200,7 +195,7 @@ class LayerInspection(ReportedResult):
 
     def _tables(self) -> Iterator[Table]:
         mean = self.similarity.mean
-        decimals = 3 if len(mean) < _MANY_LAYERS else 2
+        decimals = 3 if len(mean) <= _NUMBERED_LAYERS else 2
         layers = [str(layer) for layer in range(len(mean))]
         rows = [
             (layer, *(f"{value:.{decimals}f}" for value in row))
@@ -238,7 +233,7 @@ def inspect_layers(
     loading = loading or Loading()
     model = loading.load(encoder)
     inspection = Inspection(model, texts, limit, progress("reading texts", limit), notify)
-    similarity = layer_similarity((one.states.states, one.states.kept) for one in inspection)
+    similarity = layer_similarity((one.states, one.kept) for _, one in inspection)
     return LayerInspection(
         str(model.spec), inspection.read, similarity, device=loading.device, command=command
     )

@@ -10,13 +10,13 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise, zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eval.figures import heat_map, new_figure, plain_text, short_label
-from eval.inspect.layers import InspectedText, Inspection, TextsRead, cut_warning
+from eval.inspect.layers import Inspection, TextsRead, cut_warning
 from eval.progress import Notify, Progress, ignore, silent
 from eval.reports import Report, ReportedResult, Section, Table, environment, table_lines
 from eval.settings import Loading
@@ -32,6 +32,7 @@ from retriever.encoders.fusion.words import (
 )
 from retriever.encoders.registry import is_meta_folder
 from retriever.encoders.settings import EncoderSettings, parse_encoder
+from retriever.encoders.transformer.model import TextStates
 from retriever.errors import BadInputError, ConfigError
 from retriever.terminal import on_one_line
 
@@ -172,10 +173,9 @@ def adjacent_variance(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
     return variance
 
 
-def text_variances(one: InspectedText) -> list[tuple[str, float]]:
+def text_variances(text: str, states: TextStates) -> list[tuple[str, float]]:
     """The words of a text and their variances, without the word in which the text was cut."""
-    states = one.states
-    spans = word_spans(one.text)
+    spans = word_spans(text)
     owners = word_of_pieces(states.spans, spans)
     owners[~states.kept] = -1
     read = max((states.spans[place][1] for place in np.flatnonzero(states.kept)), default=0)
@@ -184,17 +184,17 @@ def text_variances(one: InspectedText) -> list[tuple[str, float]]:
     for word, variance in zip(words, adjacent_variance(vectors).tolist(), strict=True):
         start, stop = spans[word]
         if stop <= read:
-            surface = unicodedata.normalize("NFKC", one.text[start:stop]).lower()
+            surface = unicodedata.normalize("NFKC", text[start:stop]).lower()
             found.append((surface, variance))
     return found
 
 
-def word_variances(texts: Iterable[InspectedText], min_count: int) -> list[WordVariance]:
+def word_variances(texts: Iterable[tuple[str, TextStates]], min_count: int) -> list[WordVariance]:
     """The words that occur at least `min_count` times, by ascending variance, then by word."""
     counts: dict[str, int] = {}
     totals: dict[str, float] = {}
-    for one in texts:
-        for word, variance in text_variances(one):
+    for text, states in texts:
+        for word, variance in text_variances(text, states):
             counts[word] = counts.get(word, 0) + 1
             totals[word] = totals.get(word, 0.0) + variance
     found = [
@@ -281,11 +281,11 @@ def inspect_weights(
     model = (loading or Loading()).load(as_sbert_wk(encoder))
     settings = SBERTWKSettings.of(model.spec.settings, model.depth)
     inspection = Inspection(model, [text], notify=notify)
-    (one,) = inspection
-    words = word_weights(one.text, one.states, settings, unit)
+    ((_, states),) = inspection
+    words = word_weights(text, states, settings, unit)
     return WeightInspection(
         encoder=str(model.spec),
-        passage=one.text,
+        passage=text,
         cut=bool(inspection.read.cut),
         unit=unit,
         first_layer=settings.start_layer,
@@ -309,14 +309,6 @@ def as_sbert_wk(form: str) -> EncoderSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceWeight:
-    """A source: its text form, and its weight in the sum."""
-
-    encoder: str
-    weight: float
-
-
-@dataclass(frozen=True, slots=True)
 class MetaWord:
     """A word of a text, or the text itself, and the length of each source's part of its vector."""
 
@@ -328,17 +320,19 @@ class MetaWord:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MetaInspection(TextInspection):
-    """The result of `inspect_meta`; the level is "word" or "sentence"."""
+    """The result of `inspect_meta`; the level is "word" or "sentence", a source has its text form
+    as `encoder` and its `weight` in the sum.
+    """
 
     method: str
     level: str
-    sources: tuple[SourceWeight, ...]
+    sources: tuple[Mapping[str, Any], ...]
     words: tuple[MetaWord, ...]
 
     def text(self) -> str:
         """The sources with their weights, and the words as a table."""
         numbered = [
-            (str(number), one.encoder, f"{one.weight:.3f}")
+            (str(number), one["encoder"], f"{one['weight']:.3f}")
             for number, one in enumerate(self.sources, 1)
         ]
         rows = tuple(
@@ -388,7 +382,7 @@ def inspect_meta(
         cut=found.cut,
         method=facts["method"],
         level=facts["level"],
-        sources=tuple(SourceWeight(one["encoder"], one["weight"]) for one in facts["sources"]),
+        sources=tuple({key: one[key] for key in ("encoder", "weight")} for one in facts["sources"]),
         words=tuple(
             MetaWord(text[start:stop], start, stop, tuple(row))
             for (start, stop), row in zip(found.spans, found.lengths.tolist(), strict=True)

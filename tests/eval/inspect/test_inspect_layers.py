@@ -87,7 +87,7 @@ def test_every_text_comes_once_with_its_own_states_shortest_first():
     texts = ["one two three four", "one", "", "five, six"]
     encoder, done = FakeStates(), []
     inspection = Inspection(encoder, texts, done=done.append)
-    found = {one.text: one.states for one in inspection}
+    found = dict(inspection)
     assert encoder.asked == [["", "one", "five, six", "one two three four"]]
     assert (set(found), inspection.read.texts, done) == (set(texts), 4, [1, 1, 1, 1])
     for text, states in found.items():
@@ -114,7 +114,7 @@ def test_texts_that_are_cut_are_counted_and_said():
     said = []
     texts = ["a b c d e f", "a b c d e f g", "a " * 99]
     inspection = Inspection(FakeStates(max_length=8), texts, notify=said.append)
-    assert [len(one.states.pieces) for one in inspection] == [8, 8, 8]
+    assert [len(states.pieces) for _, states in inspection] == [8, 8, 8]
     assert inspection.read.cut == 2
     assert said == [
         "warning: 2 texts exceeded the window of 8 word pieces; the excess was not read"
@@ -122,10 +122,10 @@ def test_texts_that_are_cut_are_counted_and_said():
 
 
 def test_offsets_are_those_of_the_text_without_its_prompt():
-    (one,) = Inspection(FakeStates(prompt="say: "), ["some text"])
-    assert (one.text, one.states.pieces[1:3]) == ("some text", ["say", ":"])
-    shown = [one.text[a:b].lower() for a, b in one.states.spans]
-    assert shown == ["", "", "", *one.states.pieces[3:-1], ""]
+    ((text, states),) = Inspection(FakeStates(prompt="say: "), ["some text"])
+    assert (text, states.pieces[1:3]) == ("some text", ["say", ":"])
+    shown = [text[a:b].lower() for a, b in states.spans]
+    assert shown == ["", "", "", *states.pieces[3:-1], ""]
 
 
 def test_a_model_without_readable_layers_is_refused():

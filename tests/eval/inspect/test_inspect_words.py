@@ -12,7 +12,6 @@ from eval.inspect.layers import Inspection, TextsRead
 from eval.inspect.words import (
     MetaInspection,
     MetaWord,
-    SourceWeight,
     WordInspection,
     WordVariance,
     adjacent_variance,
@@ -35,8 +34,8 @@ def expected_variance(vectors):
 
 
 def inspect(text, **settings):
-    (one,) = Inspection(FakeStates(**settings), [text])
-    return one
+    ((text, states),) = Inspection(FakeStates(**settings), [text])
+    return text, states
 
 
 def test_variance_is_that_of_the_adjacent_layer_cosines():
@@ -51,15 +50,15 @@ def test_variance_is_that_of_the_adjacent_layer_cosines():
 
 
 def test_the_pieces_of_a_word_are_averaged():
-    one = inspect("Playing, it's")
-    assert one.states.pieces == ["[CLS]", "pla", "yin", "g", ",", "it", "'", "s", "[SEP]"]
-    states = one.states.states.astype(np.float64)
-    assert text_variances(one) == [
+    text, found = inspect("Playing, it's")
+    assert found.pieces == ["[CLS]", "pla", "yin", "g", ",", "it", "'", "s", "[SEP]"]
+    states = found.states.astype(np.float64)
+    assert text_variances(text, found) == [
         (word, pytest.approx(expected_variance(states[:, pieces].mean(axis=1)), abs=1e-14))
         for word, pieces in (("playing", slice(1, 4)), ("it's", slice(5, 8)))
     ]
-    one.states.kept[:] = False
-    assert text_variances(one) == []
+    found.kept[:] = False
+    assert text_variances(text, found) == []
 
 
 @pytest.mark.parametrize(
@@ -68,7 +67,7 @@ def test_the_pieces_of_a_word_are_averaged():
     ids=["without words of the prompt", "without a word that was cut"],
 )
 def test_words_of_a_text_are(text, settings):
-    assert [word for word, _ in text_variances(inspect(text, **settings))] == ["one", "two"]
+    assert [word for word, _ in text_variances(*inspect(text, **settings))] == ["one", "two"]
 
 
 def test_words_are_counted_in_lower_case_and_averaged_over_their_occurrences():
@@ -76,7 +75,7 @@ def test_words_are_counted_in_lower_case_and_averaged_over_their_occurrences():
     found = word_variances(Inspection(FakeStates(), texts), min_count=2)
     each = defaultdict(list)
     for text in texts:
-        for word, variance in text_variances(inspect(text)):
+        for word, variance in text_variances(*inspect(text)):
             each[word].append(variance)
     means = {word: pytest.approx(np.mean(found)) for word, found in each.items()}
     expected = [WordVariance(word, 3, means[word]) for word in ("the", "cat")]
@@ -127,7 +126,7 @@ def test_the_weights_of_a_text_are_those_of_its_encoder(tiny_models, start):
 
 
 def test_the_parts_of_a_meta_embedding_are_a_table():
-    sources = (SourceWeight("a", 0.25), SourceWeight("b", 0.75))
+    sources = ({"encoder": "a", "weight": 0.25}, {"encoder": "b", "weight": 0.75})
     words = (MetaWord("one", 0, 3, (0.5, 1.25)), MetaWord("two", 4, 7, (0.0, 2.0)))
     found = MetaInspection("m", "one two", True, "conc", "word", sources, words)
     rows = [line.split() for line in found.text().splitlines()[2:]]
