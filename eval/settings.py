@@ -136,10 +136,7 @@ class GateSettings(_Checked):
         section="Ranking",
     )
     top: int = setting(
-        5,
-        "Number of questions to list per measure that lost most.",
-        low=0,
-        section="Output",
+        5, "Number of questions to list per measure that lost most.", low=0, section="Output"
     )
     level: float = setting(
         0.05, "Maximum probability of a false alarm, and of a wrong pass.", low=0.001, high=0.5
@@ -415,9 +412,10 @@ class TransferSettings(SentenceSettings):
                 f"classifier: found {self.classifier}, but bert-lc has a classifier of its own, "
                 "for which no strength of regularization is chosen; leave it out"
             )
-        if len(set(self.train_shares)) < max(len(self.train_shares), 1):
+        shares = {one for one in self.train_shares if 0 < one <= 1}
+        if len(shares) < max(len(self.train_shares), 1):
             raise ConfigError(
-                "train-share: expected one or several different shares, found "
+                "train-share: expected one or several different shares above 0, up to 1, found "
                 f"{', '.join(f'{one:g}' for one in self.train_shares) or 'none'}"
             )
         if self.layer_search is None:

@@ -127,11 +127,7 @@ def embed_all(
 
 
 def _fill_cache(
-    encoders: Sequence[Encoder],
-    texts: Sequence[str],
-    folder: Path,
-    query: bool,
-    done: Done,
+    encoders: Sequence[Encoder], texts: Sequence[str], folder: Path, query: bool, done: Done
 ) -> None:
     """Encode distinct texts that the cache lacks, and store them block by block."""
     for group in _groups(encoders):

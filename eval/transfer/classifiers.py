@@ -5,9 +5,9 @@ SentEval and of Hosseini et al. (2023), and SentEval's MLP as Wang and Kuo (2020
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,16 +16,20 @@ from eval.sentences.supervised import epoch_batches, first_weights, scaling_of
 
 if TYPE_CHECKING:
     import torch
-    from sklearn.linear_model import LogisticRegression
 
 Rows = NDArray[np.int64]
 Recipe = Literal["scaled", "senteval", "bert-lc"]
 
-# Inverse strengths, from the strongest regularization. SentEval's are for features as they are.
-_SENTEVAL = tuple(2.0**power for power in range(-2, 4))
-_SENTEVAL_FOLDED = tuple(2.0**power for power in range(-1, 6))
+# Of each recipe: options of scikit-learn, and inverse strengths from the strongest regularization,
+# the second ones where folds of a split choose. SentEval's are for features as they are.
 _SCALED = tuple(4.0**power for power in range(-5, 1))
-_BERT_LC = (10.0,)
+_SENTEVAL = tuple(2.0**power for power in range(-2, 6))
+_RECIPES: Mapping[Recipe, tuple[dict[str, Any], tuple[float, ...], tuple[float, ...]]] = {
+    "scaled": ({"max_iter": 100, "tol": 1e-3, "warm_start": True}, _SCALED, _SCALED),
+    "senteval": ({"max_iter": 1000}, _SENTEVAL[:6], _SENTEVAL[1:]),
+    # SAGA visits the rows in random order.
+    "bert-lc": ({"solver": "saga", "max_iter": 200, "tol": 0.01}, (10.0,), (10.0,)),
+}
 _MLP = tuple(10.0**power for power in range(-5, -1))
 # Folds whose weights and batches fit into the processor's caches.
 _JOBS_AT_ONCE = 10
@@ -46,77 +50,60 @@ class LogisticRegressions:
 
     recipe: Recipe = "scaled"
     # Number of fits that reached the maximum number of steps.
-    unconverged: int = field(default=0, init=False)
+    unconverged: int = 0
 
     @property
     def seeded(self) -> bool:
-        """SAGA visits the rows in random order."""
+        """Whether a seed makes a difference."""
         return self.recipe == "bert-lc"
 
     def grid(self, *, folded: bool) -> tuple[float, ...]:
         """Strengths of regularization; SentEval has others where folds of a split choose."""
-        if self.recipe == "senteval":
-            return _SENTEVAL_FOLDED if folded else _SENTEVAL
-        return _SCALED if self.recipe == "scaled" else _BERT_LC
+        _, plain, of_folds = _RECIPES[self.recipe]
+        return of_folds if folded else plain
 
     def predict(
-        self,
-        features: NDArray[np.float32],
-        labels: Rows,
-        jobs: Sequence[Job],
-        seed: int,
+        self, features: NDArray[np.float32], labels: Rows, jobs: Sequence[Job], seed: int
     ) -> list[Rows]:
         """The classes of each job, (values, test rows); all jobs have as many values."""
-        return [self._predict(features, labels, job, seed) for job in jobs]
-
-    def _predict(self, features: NDArray[np.float32], labels: Rows, job: Job, seed: int) -> Rows:
         from sklearn.exceptions import ConvergenceWarning
-
-        train, test = features[job.train], features[job.test]
-        if self.recipe == "scaled":
-            scaling = scaling_of(train)
-            train, test = scaling(train), scaling(test)
-        model = self._model(seed)
-        found = np.zeros((len(job.values), len(job.test)), np.int64)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", ConvergenceWarning)
-            for place, value in enumerate(job.values):
-                found[place] = model.set_params(C=value).fit(train, labels[job.train]).predict(test)
-        self.unconverged += sum(issubclass(one.category, ConvergenceWarning) for one in caught)
-        return found
-
-    def _model(self, seed: int) -> LogisticRegression:
         from sklearn.linear_model import LogisticRegression
 
-        if self.recipe == "bert-lc":
-            return LogisticRegression(solver="saga", tol=0.01, max_iter=200, random_state=seed)
-        if self.recipe == "senteval":
-            return LogisticRegression(max_iter=1000)
-        return LogisticRegression(max_iter=100, tol=1e-3, warm_start=True)
+        predictions = []
+        for job in jobs:
+            train, test = features[job.train], features[job.test]
+            if self.recipe == "scaled":
+                scaling = scaling_of(train)
+                train, test = scaling(train), scaling(test)
+            model = LogisticRegression(random_state=seed, **_RECIPES[self.recipe][0])
+            found = []
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always", ConvergenceWarning)
+                for value in job.values:
+                    model.set_params(C=value).fit(train, labels[job.train])
+                    found.append(model.predict(test))
+            self.unconverged += sum(issubclass(one.category, ConvergenceWarning) for one in caught)
+            predictions.append(np.stack(found))
+        return predictions
 
 
 @dataclass(frozen=True, slots=True)
 class MLPs:
-    """An MLP with one layer of sigmoid units and 4 epochs of Adam, as in the paper; features are
-    scaled, since so few epochs learn nothing from the small ones of unit vectors.
-    """
+    """An MLP with one layer of sigmoid units and 4 epochs of Adam, as in the paper."""
 
+    # Features are scaled: so few epochs learn nothing from the small ones of unit vectors.
     hidden: int = 50
     epochs: int = 4
     batch: int = 64
     rate: float = 0.001
-    seeded: bool = field(default=True, init=False)
+    seeded: ClassVar[bool] = True
 
     def grid(self, *, folded: bool) -> tuple[float, ...]:
         """Strengths of weight decay."""
         return _MLP
 
     def predict(
-        self,
-        features: NDArray[np.float32],
-        labels: Rows,
-        jobs: Sequence[Job],
-        seed: int,
+        self, features: NDArray[np.float32], labels: Rows, jobs: Sequence[Job], seed: int
     ) -> list[Rows]:
         """As of `LogisticRegressions`; a job with fewer steps an epoch ends it with idle ones."""
         classes = 1 + max(int(labels[job.train].max()) for job in jobs)

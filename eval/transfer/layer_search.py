@@ -33,7 +33,7 @@ from eval.transfer.protocols import (
     outer_divisions,
     unseen_notes,
 )
-from retriever.errors import BadInputError, ConfigError
+from retriever.errors import BadInputError
 
 Floats = NDArray[np.float64]
 
@@ -115,8 +115,6 @@ def layer_divisions(
     data: ClassificationData, settings: LayerTransferSettings, train_share: float = 1.0
 ) -> Iterator[LayerDivision]:
     """The divisions; a share of the 85% to learn on leaves the tested examples as they are."""
-    if not 0 < train_share <= 1:
-        raise ConfigError(f"train-share: expected above 0, up to 1, found {train_share}")
     for number, (rows, test) in enumerate(outer_divisions(data, settings.outer, settings.seed)):
         train = rows[: max(2, round(train_share * len(rows)))]
         check_classes(data, [train])

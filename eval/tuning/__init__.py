@@ -219,9 +219,7 @@ def _question_set(path: Path, splits: Sequence[str], settings: TuneSettings) -> 
     return _Data(collection, [Chooser(seen, ~seen)], (lead,))
 
 
-def _passages(
-    sets: Mapping[str, QuestionSet],
-) -> tuple[list[Document], dict[str, list[Question]]]:
+def _passages(sets: Mapping[str, QuestionSet]) -> tuple[list[Document], dict[str, list[Question]]]:
     """The documents of all splits, and their questions; ids of passages that splits give to
     different texts have the split before them.
     """

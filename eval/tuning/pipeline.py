@@ -259,12 +259,7 @@ KNOBS: tuple[Knob, ...] = (
     Knob("layers", "layers", ("encoder.layers", "encoder.fusion")),
     Knob("reranker", "reranker", ("rerank",)),
     Knob("prompts", "vectors", ("encoder.query_prompt", "encoder.passage_prompt"), _PROMPTS),
-    Knob(
-        "window",
-        "vectors",
-        ("encoder.max_length",),
-        _singles(None, 64, 128, 192, 256, 384, 512),
-    ),
+    Knob("window", "vectors", ("encoder.max_length",), _singles(None, 64, 128, 192, 256, 384, 512)),
     Knob("overlap", "vectors", ("passages.overlap",), _singles(48, 0, 96), of_corpus=True),
     Knob(
         "context",

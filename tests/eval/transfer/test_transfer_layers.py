@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from eval.layers.search import LayerFusion
 from eval.layers.subsets import layer_subsets
-from eval.settings import LayerTransferSettings
+from eval.settings import LayerTransferSettings, TransferSettings
 from eval.transfer.layer_search import STRENGTH, inner_accuracies, layer_divisions, search_transfer
 from eval.transfer.protocols import LayerData, outer_divisions
 from retriever.errors import BadInputError, ConfigError
@@ -119,8 +119,9 @@ def test_a_share_of_the_training_examples_leaves_the_tested_ones_as_they_are():
         # A tenth of 255.
         expected = regression(data, (3,), train[:26], test)
         assert part.details["accuracies"][number] == pytest.approx(expected, abs=0.03)
-    with pytest.raises(ConfigError, match="train-share"):
-        search_transfer(data, QUICK, train_share=0.0)
+    for shares in ((0.0,), (0.5, 0.5), ()):
+        with pytest.raises(ConfigError, match="train-share"):
+            TransferSettings(train_shares=shares)
     with pytest.raises(BadInputError, match="at least 6 examples to choose layers on, found 3"):
         search_transfer(data, QUICK, train_share=0.01)
 
