@@ -24,6 +24,7 @@ from retriever.errors import ConfigError, require_several
 
 Floats = NDArray[np.float64]
 
+ACCURACY = "accuracy"
 _CELLS_AT_ONCE = 2**20
 
 S = TypeVar("S", STSTask, ClassificationTask)
@@ -162,8 +163,7 @@ class Part(NamedTuple):
 
 def compare_correlations(
     parts: Sequence[Part],
-    found: Mapping[str, Value],
-    predictions: Mapping[str, Floats],
+    scores: Mapping[str, VectorScore],
     name: CorrelationName,
     baseline: str,
     resampling: Resampling,
@@ -172,9 +172,10 @@ def compare_correlations(
     """The correlations of encoders with intervals, and their differences from a baseline.
 
     Pairs are drawn within each part, the same for all encoders; p of a difference is (1 + 2 m) /
-    (1 + resamples), where m draws are on the rarer side of 0. Predictions are (seeds, pairs).
+    (1 + resamples), where m draws are on the rarer side of 0.
     """
-    rows = np.concatenate(list(predictions.values()))
+    rows = np.concatenate([one.predictions for one in scores.values()])
+    owners = np.repeat(np.arange(len(scores)), [len(one.predictions) for one in scores.values()])
     pairs = rows.shape[1]
     drawn = np.zeros((resampling.resamples, len(rows)))
     random = np.random.default_rng(resampling.seed)
@@ -188,44 +189,37 @@ def compare_correlations(
             done(len(weights))
             first = last
         start += len(gold)
-    ends = np.cumsum([0, *map(len, predictions.values())])
-    means = {
-        encoder: drawn[:, first:last].mean(axis=1)
-        for encoder, first, last in zip(predictions, ends[:-1], ends[1:], strict=True)
-    }
+    means = {one: drawn[:, owners == place].mean(axis=1) for place, one in enumerate(scores)}
     differences = {
         encoder: one - means[baseline] for encoder, one in means.items() if encoder != baseline
     }
     rarer = [min((one <= 0).sum(), (one >= 0).sum()) for one in differences.values()]
     p_values = [min(1.0, (1 + 2 * int(count)) / (1 + len(drawn))) for count in rarer]
     tested = dict(zip(differences, zip(p_values, holm(p_values), strict=True), strict=True))
-    return {
-        encoder: Score(
-            value,
-            spread,
-            *percentile_interval(means[encoder], pairs),
-            Difference(
-                value - found[baseline][0],
-                *percentile_interval(differences[encoder], pairs),
-                *tested[encoder],
-            )
-            if encoder in differences
-            else None,
-        )
-        for encoder, (value, spread) in found.items()
-    }
+    found = {}
+    for encoder, one in scores.items():
+        value, spread = one.values[name]
+        difference = None
+        if encoder in differences:
+            interval = percentile_interval(differences[encoder], pairs)
+            moved = value - scores[baseline].values[name][0]
+            difference = Difference(moved, *interval, *tested[encoder])
+        interval = percentile_interval(means[encoder], pairs)
+        found[encoder] = Score(value, spread, *interval, difference)
+    return found
 
 
 def compare_accuracies(
-    found: Mapping[str, Value], correct: Mapping[str, Floats], baseline: str, resampling: Resampling
+    scores: Mapping[str, VectorScore], baseline: str, resampling: Resampling
 ) -> dict[str, Score]:
     """The accuracies of encoders with intervals, and their differences from a baseline.
 
     p is that of the randomization test over the share of right tests of each example: McNemar's
     exact test where each is tested once. Intervals count each example once, accuracies each test.
     """
-    scores = compare_values(correct, baseline, resampling)
-    return {
-        encoder: replace(scores[encoder], value=value, spread=spread)
-        for encoder, (value, spread) in found.items()
-    }
+    correct = {name: one.predictions[0] for name, one in scores.items()}
+    found = compare_values(correct, baseline, resampling)
+    for name, one in scores.items():
+        value, spread = one.values[ACCURACY]
+        found[name] = replace(found[name], value=value, spread=spread)
+    return found

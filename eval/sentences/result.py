@@ -299,17 +299,18 @@ def sizes_figure(sets: Sequence[SetScores], measure: str) -> Figure:
     """Each encoder by the number of examples that were learned from, with 95% intervals, and the
     reduction of error beside the model's last layer; Fig. 1 of Hosseini et al. (2023).
     """
-    curves: dict[str, list[SetScores]] = {}
+    curves: dict[str, dict[int, SetScores]] = {}
     for one in sets:
-        assert one.curve is not None
-        curves.setdefault(one.curve[0], []).append(one)
+        if one.curve is not None:
+            name, size = one.curve
+            curves.setdefault(name, {})[size] = one
     figure = new_figure(max(3.2 * len(curves), 6.4), 6.6)
     axes = panels(figure, [*curves] * 2, columns=len(curves))
     for of, values, errors in zip(
         curves.values(), axes[: len(curves)], axes[len(curves) :], strict=True
     ):
-        ordered = sorted(of, key=lambda one: one.curve or ("", 0))
-        learned = [one.curve[1] for one in ordered if one.curve]
+        learned = sorted(of)
+        ordered = [of[size] for size in learned]
         for place, score in enumerate(ordered[0].scores):
             found = [one.scores[place] for one in ordered]
             middle, around = _percentages([one.values[measure] for one in found])

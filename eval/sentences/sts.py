@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.datasets.pairs import ScoredPairs, STSTask, contained, read_sts
-from eval.metrics.comparison import Score
 from eval.metrics.correlation import CORRELATED_DECIMALS, CORRELATIONS, correlations, cosines
 from eval.progress import Done, Progress, silent
 from eval.sentences.experiment import (
@@ -188,14 +187,10 @@ def _compare_test(
     parts = [Part(gold, size / sum(sizes)) for gold, size in zip(golds, sizes, strict=True)]
     steps = resampling.resamples * len(parts) * len(CORRELATIONS)
     done = progress(f"{task.name}: resamples", steps)
-    predictions = {name: one.predictions for name, one in scores.items()}
-    compared: dict[str, Mapping[str, Score]] = {}
-    for measure in CORRELATIONS:
-        values = {name: one.values[measure] for name, one in scores.items()}
-        compared[measure] = compare_correlations(
-            parts, values, predictions, measure, baseline, resampling, done
-        )
-    return compared
+    return {
+        measure: compare_correlations(parts, scores, measure, baseline, resampling, done)
+        for measure in CORRELATIONS
+    }
 
 
 def _described(settings: STSSettings) -> tuple[dict[str, str], str]:

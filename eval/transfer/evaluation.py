@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -14,7 +14,7 @@ from eval.layers.subsets import count_subsets
 from eval.metrics.comparison import check_baseline
 from eval.progress import Done, Progress, silent
 from eval.sentences.experiment import (
-    Compared,
+    ACCURACY,
     ScoredSet,
     VectorScore,
     compare_accuracies,
@@ -27,7 +27,6 @@ from eval.settings import ClassifierName, LayerTransferSettings, TransferSetting
 from eval.transfer.classifiers import Classifier, LogisticRegressions, MLPs
 from eval.transfer.layer_search import layer_divisions, search_transfer
 from eval.transfer.protocols import (
-    ACCURACY,
     classification_data,
     effective_seeds,
     layer_data,
@@ -185,17 +184,11 @@ def _scored_task(task: ClassificationTask, settings: TransferSettings) -> Scored
         fit_on=texts,
         stage=("seeds", seeds),
         score=score,
-        compare=lambda scores, baseline, _: _compared(scores, baseline, settings),
+        compare=lambda scores, baseline, _: {
+            ACCURACY: compare_accuracies(scores, baseline, settings.resampling)
+        },
         describe=lambda tested: (task_facts(task, tested), tested_columns(task, tested)),
     )
-
-
-def _compared(
-    scores: Mapping[str, VectorScore], baseline: str, settings: TransferSettings
-) -> Compared:
-    found = {name: one.values[ACCURACY] for name, one in scores.items()}
-    correct = {name: one.predictions[0] for name, one in scores.items()}
-    return {ACCURACY: compare_accuracies(found, correct, baseline, settings.resampling)}
 
 
 def _searched(
@@ -238,7 +231,7 @@ def _searched(
                 scores |= dict(zip(_labels(name), found_cut, strict=True))
         for share, scores in zip(shares, found, strict=True):
             count = len(next(layer_divisions(task_classes(task), search, share)).train)
-            values = _compared(scores, baseline, settings)
+            values = {ACCURACY: compare_accuracies(scores, baseline, settings.resampling)}
             tested = scores[baseline].tested
             assert tested is not None
             learned, varied = f"{count:,} examples", len(shares) > 1

@@ -19,11 +19,10 @@ from eval.layers.search import best_first
 from eval.layers.subsets import LayerSubsets, baseline_layers, layer_mask, layer_subsets
 from eval.metrics.comparison import mean_and_spread
 from eval.progress import Done, ignore
-from eval.sentences.experiment import VectorScore
+from eval.sentences.experiment import ACCURACY, VectorScore
 from eval.settings import LayerTransferSettings
 from eval.transfer.classifiers import Job, LogisticRegressions, Rows
 from eval.transfer.protocols import (
-    ACCURACY,
     ClassificationData,
     LayerData,
     Outcome,

@@ -25,14 +25,12 @@ from eval.datasets.classification import ClassificationTask
 from eval.layers.search import LayerFusion
 from eval.metrics.comparison import mean_and_spread
 from eval.progress import Done, ignore
-from eval.sentences.experiment import VectorScore
+from eval.sentences.experiment import ACCURACY, VectorScore
 from eval.sentences.supervised import pair_features
 from eval.settings import TransferProtocol
 from eval.transfer.classifiers import Classifier, Job, LogisticRegressions, Rows
 from eval.vectors import TextVectors
 from retriever.errors import BadInputError
-
-ACCURACY = "accuracy"
 
 _LAYOUTS = (("all",), ("train", "test"), ("train", "dev", "test"))
 _TEST_SHARE = 0.15

@@ -5,7 +5,12 @@ import pytest
 import scipy.stats
 
 from eval.metrics.comparison import Difference
-from eval.sentences.experiment import Part, compare_accuracies, compare_correlations
+from eval.sentences.experiment import (
+    Part,
+    VectorScore,
+    compare_accuracies,
+    compare_correlations,
+)
 from eval.settings import Resampling
 
 SCIPY = {"pearson": scipy.stats.pearsonr, "spearman": scipy.stats.spearmanr}
@@ -56,7 +61,8 @@ def expanded_interval(values, units):
 def test_intervals_and_p_of_correlations_are_those_of_drawing_pairs(name):
     parts, rows = sample()
     summary = {"good": (0.9, None), "base": (0.7, None), "seeds": (0.5, 0.01)}
-    found = compare_correlations(parts, summary, rows, name, "base", Resampling(RESAMPLES, 5))
+    scores = {one: VectorScore({name: summary[one]}, rows[one], {}, {}) for one in rows}
+    found = compare_correlations(parts, scores, name, "base", Resampling(RESAMPLES, 5))
     drawn = drawn_values(parts, rows, name, 5)
     p_values = {}
     for encoder, (value, spread) in summary.items():
@@ -83,9 +89,9 @@ def test_intervals_and_p_of_correlations_are_those_of_drawing_pairs(name):
 
 def test_an_encoder_like_the_baseline_does_not_differ():
     parts, rows = sample()
-    twin = {"base": rows["base"], "twin": rows["base"].copy()}
-    summary = dict.fromkeys(twin, (0.7, None))
-    found = compare_correlations(parts, summary, twin, "spearman", "base", Resampling(100))
+    one = VectorScore({"spearman": (0.7, None)}, rows["base"], {}, {})
+    twins = {"base": one, "twin": one}
+    found = compare_correlations(parts, twins, "spearman", "base", Resampling(100))
     assert found["twin"].difference == Difference(0, 0, 0, 1, 1)
 
 
@@ -96,8 +102,12 @@ def test_accuracies_are_compared_by_the_exact_test_of_mcnemar():
     other[:3], other[3:14] = 1 - other[:3], 1 - other[3:14]
     better = int(((other == 1) & (base == 0)).sum())
     worse = int(((other == 0) & (base == 1)).sum())
-    summary = {"base": (0.5, None), "other": (0.6, 0.1)}
-    found = compare_accuracies(summary, {"base": base, "other": other}, "base", Resampling(1000, 1))
+    scores = {
+        "base": VectorScore({"accuracy": (0.5, None)}, base[None], {}, {}),
+        "other": VectorScore({"accuracy": (0.6, 0.1)}, other[None], {}, {}),
+    }
+    found = compare_accuracies(scores, "base", Resampling(1000, 1))
+    assert (found["other"].value, found["other"].spread) == (0.6, 0.1)
     expected = scipy.stats.binomtest(better, better + worse).pvalue
     difference = found["other"].difference
     assert difference.p == difference.adjusted == pytest.approx(expected)

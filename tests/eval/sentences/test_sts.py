@@ -161,14 +161,7 @@ def test_values_and_intervals_are_of_the_aggregation_that_is_shown(monkeypatch, 
         for name, one in zip(Encoders.names, known, strict=True)
     }
     for measure in SCIPY:
-        expected = compare_correlations(
-            parts,
-            {name: one.values[measure] for name, one in alone.items()},
-            {name: one.predictions for name, one in alone.items()},
-            measure,
-            "one",
-            settings.resampling,
-        )
+        expected = compare_correlations(parts, alone, measure, "one", settings.resampling)
         assert {one.encoder: one.values[measure] for one in found.scores} == expected
     for score, cut in zip(found.scores, (0, 1), strict=True):
         one = alone[score.encoder]
