@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.errors import ConfigError, MissingExtraError, StorageError
+from retriever.errors import ConfigError, StorageError, require_extra
 from retriever.files import whole_file
 from retriever.terminal import on_one_line
 
@@ -47,12 +47,9 @@ def check_figure(path: Path) -> None:
 
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure of this size in inches."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError(
-            'figures need matplotlib, which is not installed: pip install "layer-retriever[plot]"'
-        ) from error
+    require_extra("plot", "a figure", "matplotlib")
+    from matplotlib.figure import Figure
+
     return Figure(figsize=(width, height), layout="constrained")
 
 

@@ -30,29 +30,15 @@ from retriever.terminal import on_one_line
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_PACKAGES = [
-    "layer-retriever",
-    "torch",
-    "transformers",
-    "faiss-cpu",
-    "numpy",
-    "scikit-learn",
-    "scipy",
-]
+_PACKAGES = "layer-retriever torch transformers faiss-cpu numpy scikit-learn scipy"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME = 100
 
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~$&!])")
 _LATEX = str.maketrans(
     {
+        **{one: rf"\{one}" for one in "{}&%$#_"},
         "\\": r"\textbackslash{}",
-        "{": r"\{",
-        "}": r"\}",
-        "&": r"\&",
-        "%": r"\%",
-        "$": r"\$",
-        "#": r"\#",
-        "_": r"\_",
         "~": r"\textasciitilde{}",
         "^": r"\textasciicircum{}",
         "<": r"\textless{}",
@@ -146,7 +132,7 @@ class ReportedResult(ABC):
 def environment(device: str | None) -> dict[str, str]:
     """Name to version of what influences the result of an evaluation on a device."""
     found = {"python": platform.python_version(), "machine": platform.machine()}
-    for package in _PACKAGES:
+    for package in _PACKAGES.split():
         with suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
     return {**found, "device": device or "default"}
@@ -171,13 +157,10 @@ def read_report(folder: Path) -> dict[str, Any]:
     """The content of a report's `report.json`; SourceError if there is none or it is damaged."""
     file = folder / "report.json"
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return dict(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
         message = f"{file}: cannot be read ({error}); name the folder of a report"
         raise SourceError(message) from error
-    if not isinstance(found, dict):
-        raise SourceError(f"{file}: expected a report, found something else; remove the folder")
-    return found
 
 
 def write_report(folder: Path, report: Report) -> list[Path]:
@@ -189,13 +172,12 @@ def write_report(folder: Path, report: Report) -> list[Path]:
         _write(folder / "report.tex", latex_lines(report)),
         *(_write(folder / name, lines(), end="") for name, lines in report.files.items()),
     ]
-    remarks = []
+    figures, remarks = folder / "figures", list[str]()
     try:
         new_figure(1, 1)
     except MissingExtraError as error:
         remarks.append(f"No figures were drawn: {error}")
     else:
-        figures = folder / "figures"
         if report.figures:
             _make_folder(figures)
         for name, draw in report.figures.items():

@@ -65,13 +65,14 @@ _TABLE = """
     ) WITHOUT ROWID
 """
 # The settings that turn layers into a vector: a sweep over layers decides them itself.
-_DECIDED = ("layers", "fusion", "pooling", "normalize", "dimensions")
+_DECIDED = ("static", "layers", "fusion", "pooling", "normalize", "dimensions", "head")
 
 
 def distinct(texts: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
     """Each text once, and the row of each given one."""
-    rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
-    return list(rows), np.array([rows[text] for text in texts], np.int64)
+    rows: dict[str, int] = {}
+    places = [rows.setdefault(text, len(rows)) for text in texts]
+    return list(rows), np.array(places, np.int64)
 
 
 class TextVectors:
@@ -108,9 +109,7 @@ def embed_all(
     query: bool = False,
     done: Done = ignore,
 ) -> Iterator[TextVectors]:
-    """The vectors of texts under one encoder after the other, all made before the first result;
-    `done` gets the number of vectors, distinct texts times encoders.
-    """
+    """The vectors of texts under one encoder after the other, all made before the first result."""
     unique, rows = distinct(texts)
     with ExitStack() as stack:
         if folder is None:
@@ -200,9 +199,7 @@ def _digest(text: str, query: bool) -> bytes:
 
 
 def _groups(encoders: Sequence[Encoder]) -> list[list[Encoder]]:
-    """The encoders by model and computation, and meta-embeddings by their sources, which read the
-    same of every text; a static encoder is a group by itself.
-    """
+    """Encoders that read the same of every text; a static encoder is a group by itself."""
     groups: dict[tuple[object, ...], list[Encoder]] = {}
     for place, encoder in enumerate(encoders):
         spec = encoder.spec
@@ -336,17 +333,13 @@ def fitted_remark(forms: Sequence[str], texts: str) -> list[str]:
 def layer_form(form: str, pooling: Pooling) -> str:
     """The form of an encoder that concatenates every layer as it is; refuses what this decides."""
     asked = parse_encoder(form)
-    if asked.static is not None:
-        raise ConfigError(f"{form}: a static encoder has no layers; name a transformer")
     for name in _DECIDED:
         value = getattr(asked, name)
-        if value is not None:
+        if value is not None and (name != "head" or value):
             raise ConfigError(
-                f"{form}: found {name}={value}, but every layer is scored as it is; leave {name} "
-                "out"
+                f"{form}: found {name}={value}, but every layer of a transformer is scored as it "
+                f"is; leave {name} out"
             )
-    if asked.head:
-        raise ConfigError(f"{form}: layers are scored without a head; leave head out")
     return str(
         replace(asked, layers="all", fusion="concat", pooling=pooling, head=False, normalize=False)
     )
@@ -362,8 +355,7 @@ class LayerEncoders:
 
     def __init__(self, forms: Sequence[str], poolings: Sequence[Pooling], loading: Loading) -> None:
         require_several("poolings", poolings)
-        known = set(poolings) & set(get_args(Pooling))
-        if not poolings or len(known) < len(poolings):
+        if not poolings or len({*poolings} & {*get_args(Pooling)}) < len(poolings):
             raise ConfigError(
                 f"poolings: expected some of {', '.join(get_args(Pooling))}, each once, found "
                 f"{', '.join(poolings) or 'none'}"

@@ -1,6 +1,5 @@
 """Reports of any experiment as text, Markdown, LaTeX and a folder of files."""
 
-import builtins
 import re
 
 import pytest
@@ -95,14 +94,7 @@ def test_something_in_the_way_inside_the_folder_is_an_error_in_one_line(tmp_path
 
 
 def test_without_matplotlib_the_report_says_what_to_install(tmp_path, monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *arguments, **options):
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return real(name, *arguments, **options)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setattr("retriever.errors.find_spec", lambda name: None)
     figures = {"one": lambda: pytest.fail("no figure can be drawn")}
     written = write_report(tmp_path / "report", report(figures=figures))
     assert not (tmp_path / "report/figures").exists()

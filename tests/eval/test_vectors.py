@@ -215,10 +215,10 @@ def test_a_form_without_a_model_is_of_the_model_that_is_named():
         (named_encoders, (["::last"], ["paper"]), "again"),
         (named_encoders, (["a::nonsense=1"], []), "unknown setting 'nonsense'"),
         (named_encoders, ([], ["nonsense"]), "expected paper"),
-        (layer_form, ("m::lc:0,1", "mean"), "layers=0,1, but every layer is scored as it is"),
+        (layer_form, ("m::lc:0,1", "mean"), "layers=0,1, but every layer of a transformer"),
         (layer_form, ("m::dimensions=8", "mean"), "leave dimensions out"),
         (layer_form, ("m::pooling=cls", "mean"), "leave pooling out"),
-        (layer_form, ("m::static=average", "mean"), "a static encoder has no layers"),
+        (layer_form, ("m::static=average", "mean"), "static=average, but .* leave static out"),
         (layer_form, ("m::head=yes", "mean"), "leave head out"),
     ],
 )
