@@ -328,8 +328,8 @@ def _plain(hits: Sequence[Hit], mode: Mode) -> Iterator[tuple[str, float]]:
 def _learned(
     ranked: _Ranked, rows: NDArray[np.int64], mode: Mode, random: np.random.Generator
 ) -> tuple[dict[str, float], dict[str, float], Floats]:
-    """Coefficients for hits and for queries, from half of some questions; and of the other half,
-    the probabilities without the relevant documents.
+    """Coefficients for hits and for queries from half of some questions, and the probabilities of
+    the other half without its relevant documents.
     """
     fitted, held = np.array_split(random.permutation(rows), 2)
     names, of_fitted = feature_names(mode), np.isin(ranked.owners, fitted)
@@ -371,9 +371,7 @@ def _errors(found: Flags, probability: Floats, random: np.random.Generator) -> d
 def _areas(
     found: Flags, confidences: Mapping[str, Floats], settings: CalibrationSettings
 ) -> dict[str, dict[str, Any]]:
-    """The area of each confidence, and the first one's minus it with the interval of a bootstrap
-    over questions.
-    """
+    """The area of each confidence, and how far it is below the first, by a bootstrap."""
     random, questions = np.random.default_rng(settings.seed), found.shape[1]
     # Equal confidences in any order.
     mixed = random.permutation(2 * questions)

@@ -43,9 +43,6 @@ _LARGEST_GROUP = 50
 _PASSES, _PASSAGES_EACH = 10, 4
 _QUESTION_MARKS = "?？؟"
 
-# What no line of judgments can hold in an id.
-_UNWRITABLE = frozenset("\t\n\r")
-
 
 class _Draft(NamedTuple):
     """A question, the documents that answer it as they are searched, and the one that goes."""
@@ -83,12 +80,7 @@ class MadeQuestions:
         return {one.id: dict(one.grades) for one in self.questions.questions}
 
     def write(self, folder: Path) -> list[Path]:
-        """Write corpus, queries and judgments as a question set with the split test.
-
-        Raises:
-            ConfigError: the folder holds something, or its parent does not exist.
-            StorageError: it cannot be written.
-        """
+        """Write corpus, queries and judgments as a question set with the split test."""
         check_question_folder(folder)
         folder.mkdir(exist_ok=True)
         queries = [
@@ -102,12 +94,9 @@ class MadeQuestions:
             for id_, grade in grades.items()
         ]
         files = [folder / name for name in _FILES]
+        contents = _json_lines(map(_record, self.documents)), _json_lines(queries), qrels
         with whole_files(*files) as new:
-            for path, lines in zip(
-                new,
-                (_json_lines(map(_record, self.documents)), _json_lines(queries), qrels),
-                strict=True,
-            ):
+            for path, lines in zip(new, contents, strict=True):
                 with path.open("w", encoding="utf-8", newline="") as file:
                     file.writelines(f"{line}\n" for line in lines)
         return files
@@ -202,11 +191,11 @@ class _Making:
                         done(1)
                         break
             alone = {one.changed[0].id for _, one in self._drafts if len(one.changed) == 1}
+            fewest = turn * _PASSAGES_EACH
             ids = [
                 one
                 for one in took
-                if one in alone
-                and len(list(sentence_runs(self._documents[one].text))) > turn * _PASSAGES_EACH
+                if one in alone and len(list(sentence_runs(self._documents[one].text))) > fewest
             ]
         if not self._drafts:
             raise BadInputError(
@@ -225,7 +214,6 @@ class _Making:
             len(self._analyzer.tokens(draft.text)) < (1 if kind == "title" else _WORDS)
             or not self._used.isdisjoint(ids)
             or asked in self._asked
-            or not _UNWRITABLE.isdisjoint("".join(ids))
             or all(len(self._analyzer.tokens(one.text)) < _LEFT for one in draft.changed)
         ):
             return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,9 +31,7 @@ WINDOWS = (1, 2, 3, 4)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SensitivityInspection(ReportedResult):
-    """Pearson's correlation with gold scores, a row for each window and a value for each start
-    layer, None if the preset does not allow it; the baseline is the last layer, mean-pooled.
-    """
+    """Pearson's correlation with gold scores by window and start layer of SBERT-WK."""
 
     encoder: str
     preset: str
@@ -41,7 +39,9 @@ class SensitivityInspection(ReportedResult):
     pairs: int
     windows: tuple[int, ...]
     start_layers: tuple[int, ...]
+    # A row for each window; None where the preset does not allow the start layer.
     values: tuple[tuple[float | None, ...], ...]
+    # Of the last layer, mean-pooled.
     baseline: float
     command: str = ""
 
@@ -53,22 +53,14 @@ class SensitivityInspection(ReportedResult):
         )
         columns = ("window", *(f"start {start}" for start in self.start_layers))
         remark = f"last layer, mean over all pieces: {self.baseline:.4f}"
+        data = {"objective": "pearson", **asdict(self)}
+        data["from"] = data.pop("source")
         return Report(
             name="sensitivity",
             title=f"SBERT-WK ({self.preset}) of {self.encoder.split('::')[0]}: pearson over "
             f"{self.pairs:,} pairs of {self.source}",
             sections=(Section(tables=(Table(columns, rows),), remarks=(remark,), brief=True),),
-            data={
-                "encoder": self.encoder,
-                "preset": self.preset,
-                "objective": "pearson",
-                "from": self.source,
-                "pairs": self.pairs,
-                "windows": self.windows,
-                "start_layers": self.start_layers,
-                "values": self.values,
-                "baseline": self.baseline,
-            },
+            data=data,
             command=self.command,
             environment=environment(None),
             figures={"sensitivity": self.figure},

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.datasets.pairs import ScoredPairs, STSTask, contained, read_sts
+from eval.datasets.pairs import ScoredPairs, STSTask, read_sts
 from eval.metrics.correlation import CORRELATED_DECIMALS, CORRELATIONS, correlations, cosines
 from eval.progress import Done, Progress, silent
 from eval.sentences.experiment import (
@@ -30,7 +30,7 @@ from eval.sentences.result import SentenceResult
 from eval.sentences.supervised import score_relatedness, supervised_parts
 from eval.settings import Aggregation, STSSettings
 from eval.vectors import TextVectors, fitted_remark, named_encoders
-from retriever.errors import BadInputError, ConfigError
+from retriever.errors import BadInputError
 
 Floats = NDArray[np.float64]
 AGGREGATIONS: dict[Aggregation, str] = {
@@ -54,8 +54,7 @@ def score_sts(
     those that are fitted are fitted on the texts of each test's pairs.
 
     Raises:
-        ConfigError: an encoder or the baseline is unknown, two tests have the same name, or all
-            pairs of one are in another.
+        ConfigError: an encoder or the baseline is unknown, or two tests have the same name.
         SourceError: a test cannot be read.
         BadInputError: a part of a test has fewer than two pairs or gold scores that are all equal,
             or the supervised protocol lacks training or dev pairs.
@@ -65,10 +64,6 @@ def score_sts(
     settings = settings or STSSettings()
     names = named_encoders(encoders)
     tasks = load_sets("tests", tests, read_sts)
-    twice = contained([task.tested() for task in tasks])
-    if twice is not None:
-        one, other = (tasks[place].name for place in twice)
-        raise ConfigError(f"{one}: all of its pairs are in {other} too; name each pair once")
     for task in tasks:
         # Raises what it lacks before anything is encoded.
         texts = sts_texts(task)
