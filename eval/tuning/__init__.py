@@ -253,15 +253,11 @@ def _answered(
         for one in questions
         if any(grade >= 1 and id_ in known for id_, grade in one.grades.items())
     ]
-    if not kept and any(one.answered for one in questions):
-        raise BadInputError(
-            "expected relevant documents that are in the corpus, found none; check that judgments "
-            "and corpus have the same ids"
-        )
     if len(kept) < FEWEST:
         raise BadInputError(
             f"expected at least {FEWEST} questions with a relevant document in the corpus, found "
-            f"{len(kept)}; add judgments, or leave them out to make questions"
+            f"{len(kept)}; add judgments, check that they have the ids of the corpus, or leave "
+            "them out to make questions"
         )
     if len(kept) > settings.questions:
         random = np.random.default_rng(settings.resampling.seed)
@@ -280,16 +276,15 @@ def _tested(search: Search, read: _Data, measure: str) -> TuneResult:
         except OutOfTimeError:
             simple.append(best)
             search.ended = True
-    pairs = list(zip(search.choosers, search.found, strict=True))
-    turned = {one.name for _, best in pairs for one in turned_knobs(best, defaults)}
+    turned = [knob for best in search.found for knob in turned_knobs(best, defaults)]
     values = {
-        "defaults": _unseen(full, search.choosers, [defaults] * len(pairs)),
+        "defaults": _unseen(full, search.choosers, [defaults] * len(simple)),
         "tuned": _unseen(full, search.choosers, search.found),
         "simplest": _unseen(full, search.choosers, simple),
     }
     without: dict[str, Floats] = {}
     for knob in KNOBS:
-        if knob.name in turned:
+        if knob in turned:
             options = [_without(knob, best, defaults) for best in search.found]
             try:
                 without[knob.name] = _unseen(full, search.choosers, options)
@@ -318,10 +313,10 @@ def _tested(search: Search, read: _Data, measure: str) -> TuneResult:
         from retriever.rerankers.head import HeadReranker
 
         # It was chosen for being better.
-        said = {"data": read.collection.name, "system": "bilinear:linear"}
+        said = {"system": "bilinear:linear", "query_map": {"better": True}}
         trained = full.trained_map(best, np.flatnonzero(training))
         query_map = HeadReranker.of(
-            full.spec(best), trained, {**said, "query_map": {"better": True}}
+            full.spec(best), trained, {"data": full.collection.name, **said}
         )
     return TuneResult(
         name=read.collection.name,

@@ -93,15 +93,8 @@ class TuneResult(ReportedResult):
     def report(self) -> Report:
         """The result for a reader."""
         scores, ablation = self.scores(), self.ablation()
-        number = len(self.values["tuned"])
-        tables = [
-            comparison_table(
-                f"{self.measure} on {number:,} questions that no choice has seen",
-                "settings",
-                scores,
-            ),
-            self._settings_table(),
-        ]
+        title = f"{self.measure} on {len(self.values['tuned']):,} questions that no choice has seen"
+        tables = [comparison_table(title, "settings", scores), self._settings_table()]
         if len(ablation) > 1:
             title = "What each knob is worth: the tuned settings with one set back"
             tables.append(comparison_table(title, "settings", ablation))
@@ -110,7 +103,11 @@ class TuneResult(ReportedResult):
             title=self.remarks[0],
             sections=(
                 Section(
-                    facts=self._facts(),
+                    facts={
+                        "time": f"{self.seconds / 60:.1f} of {self.settings.minutes:g} minutes",
+                        "computed": f"{self.evaluated:,} lists of candidates, each with every "
+                        "fusion and weight",
+                    },
                     tables=tuple(tables),
                     remarks=(*self._conclusions(scores, ablation), *self.remarks[1:]),
                     brief=True,
@@ -132,11 +129,6 @@ class TuneResult(ReportedResult):
             },
             figures={"front": self.front_figure, "knobs": self.knob_figure},
         )
-
-    def _facts(self) -> dict[str, str]:
-        seconds = f"{self.seconds / 60:.1f} of {self.settings.minutes:g} minutes"
-        lists = f"{self.evaluated:,} lists of candidates, each with every fusion and weight"
-        return {"time": seconds, "computed": lists}
 
     def _comment(self, what: str, name: str) -> str:
         score = self.scores()[name]
@@ -187,12 +179,9 @@ class TuneResult(ReportedResult):
             *((name, "tuned", ablation) for name in ablation if name != "tuned"),
         ):
             difference = found[name].difference
-            assert difference is not None
-            if difference.significant:
-                continue
             changes = {**self.values, **self._without()}[name] - self.values[baseline]
             needed = needed_questions(changes)
-            if needed is None:
+            if difference is None or difference.significant or needed is None:
                 continue
             yield (
                 f"{name} and {baseline} cannot be told apart with {len(changes):,} questions; a "
@@ -223,25 +212,14 @@ class TuneResult(ReportedResult):
         """Quality on training questions by latency, with the front of the best."""
         figure = new_figure(7.5, 4.5)
         axes = figure.subplots()
-        axes.scatter(
-            [one.milliseconds for one in self.tried],
-            [100 * one.quality for one in self.tried],
-            s=14,
-            color="grey",
-            label="tried",
-        )
-        front = self.front()
-        axes.step(
-            [one.milliseconds for one in front],
-            [100 * one.quality for one in front],
-            where="post",
-            label="best by time",
-        )
-        known = {one.pipeline: one for one in self.tried}
+        points = {one.pipeline: (one.milliseconds, 100 * one.quality) for one in self.tried}
+        times, qualities = zip(*points.values(), strict=True)
+        axes.scatter(times, qualities, s=14, color="grey", label="tried")
+        front = [points[one.pipeline] for one in self.front()]
+        axes.step(*zip(*front, strict=True), where="post", label="best by time")
         named = zip("o^s", self.values, (self.defaults, self.best, self.simple), strict=True)
         for mark, name, pipeline in named:
-            one = known[pipeline]
-            axes.plot(one.milliseconds, 100 * one.quality, mark, label=name)
+            axes.plot(*points[pipeline], mark, label=name)
         axes.set(xlabel="ms a question", ylabel=f"{self.measure} × 100 on training questions")
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small")
@@ -249,18 +227,14 @@ class TuneResult(ReportedResult):
 
     def knob_figure(self) -> Figure:
         """What is lost on unseen questions when a knob is set back, with 95% intervals."""
-        scores = {name: one for name, one in self.ablation().items() if one.difference}
-        figure = new_figure(7.5, 1.2 + 0.4 * max(1, len(scores)))
+        found = {name: one.difference for name, one in self.ablation().items() if one.difference}
+        figure = new_figure(7.5, 1.2 + 0.4 * max(1, len(found)))
         axes = figure.subplots()
-        for place, (_, one) in enumerate(scores.items()):
-            difference = one.difference
-            assert difference is not None
-            axes.plot(
-                [100 * difference.low, 100 * difference.high], [place, place], "-", color="C0"
-            )
-            axes.plot(100 * difference.value, place, "o", color="C0")
+        for place, one in enumerate(found.values()):
+            axes.plot([100 * one.low, 100 * one.high], [place, place], "-", color="C0")
+            axes.plot(100 * one.value, place, "o", color="C0")
         axes.axvline(0, color="grey", linewidth=1)
-        axes.set_yticks(range(len(scores)), list(scores))
+        axes.set_yticks(range(len(found)), list(found))
         axes.set(xlabel=f"difference from tuned, {self.measure} × 100")
         axes.grid(alpha=0.3)
         return figure
@@ -275,9 +249,8 @@ class TuneResult(ReportedResult):
 
 
 def needed_questions(differences: Floats) -> int | None:
-    """Questions with which a paired test at 5% finds such a mean difference in 80% of cases.
-
-    None where all differences are zero, or their mean is.
+    """Questions with which a paired test at 5% finds such a mean difference in 80% of cases; None
+    where all differences are zero, or their mean is.
     """
     mean, deviation = float(differences.mean()), float(np.std(differences, ddof=1))
     if mean == 0 or deviation == 0:

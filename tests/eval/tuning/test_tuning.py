@@ -271,12 +271,8 @@ def write_files(folder, corpus, asked):
 @pytest.mark.parametrize(
     ("count", "relevant", "expected"),
     [
-        (
-            19,
-            None,
-            "expected at least 20 questions with a relevant document in the corpus, found 19",
-        ),
-        (30, "other", "expected relevant documents that are in the corpus, found none"),
+        (19, None, "at least 20 questions with a relevant document in the corpus, found 19"),
+        (30, "other", "in the corpus, found 0; .* check that they have the ids of the corpus"),
     ],
 )
 def test_too_few_questions_are_refused(count, relevant, expected, tmp_path, model):
