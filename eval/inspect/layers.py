@@ -116,12 +116,15 @@ def all_states(encoder: Encoder, texts: Sequence[str]) -> Iterator[TextStates]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LayerSimilarity:
-    """(layers, layers) mean cosines over word pieces, and their population standard deviation."""
+class LayerInspection(ReportedResult):
+    """The result of `inspect_layers`: (layers, layers) mean cosines over word pieces."""
 
+    encoder: str
+    read: TextsRead
     pieces: int
     mean: NDArray[np.float64]
-    deviation: NDArray[np.float64]
+    device: str | None = None
+    command: str = ""
 
     def diagonals(self) -> list[dict[str, Any]]:
         """The means of layers 0 and `offset`, 1 and offset + 1, ..., and their statistics."""
@@ -138,33 +141,20 @@ class LayerSimilarity:
             for values in [np.diagonal(self.mean, offset)]
         ]
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LayerInspection(ReportedResult):
-    """The result of `inspect_layers`."""
-
-    encoder: str
-    read: TextsRead
-    similarity: LayerSimilarity
-    device: str | None = None
-    command: str = ""
-
     def report(self) -> Report:
         """The cosines and the offset diagonals as tables."""
-        similarity = self.similarity
         return Report(
             name="inspect-layers",
-            title=f"{self.encoder}: {self.read}, {similarity.pieces:,} word pieces",
+            title=f"{self.encoder}: {self.read}, {self.pieces:,} word pieces",
             sections=(Section(tables=tuple(self._tables()), brief=True),),
             data={
                 "encoder": self.encoder,
                 "texts": self.read.texts,
                 "cut": self.read.cut,
-                "pieces": similarity.pieces,
-                "hidden_states": len(similarity.mean),
-                "mean": similarity.mean.tolist(),
-                "deviation": similarity.deviation.tolist(),
-                "diagonals": similarity.diagonals(),
+                "pieces": self.pieces,
+                "hidden_states": len(self.mean),
+                "mean": self.mean.tolist(),
+                "diagonals": self.diagonals(),
             },
             command=self.command,
             environment=environment(self.device),
@@ -173,16 +163,16 @@ class LayerInspection(ReportedResult):
 
     def figure(self) -> Figure:
         """The matrix as a heat map beside its offset diagonals as curves, as in Fig. 1."""
-        layers = len(self.similarity.mean)
+        layers = len(self.mean)
         figure = new_figure(12, 5.2)
         left, right = figure.subplots(1, 2)
-        image = heat_map(left, self.similarity.mean, 2, numbers=layers <= _NUMBERED_LAYERS)
+        image = heat_map(left, self.mean, 2, numbers=layers <= _NUMBERED_LAYERS)
         left.set_aspect("equal")
         figure.colorbar(image, ax=left, label="mean cosine")
         left.set(xlabel="hidden state (0: embeddings)", ylabel="hidden state")
-        left.set_title(f"cosine between layers, mean of {self.similarity.pieces:,} word pieces")
+        left.set_title(f"cosine between layers, mean of {self.pieces:,} word pieces")
         color_curves(right, layers - 1)
-        for diagonal in self.similarity.diagonals():
+        for diagonal in self.diagonals():
             right.plot(diagonal["values"], ".-", label=f"offset {diagonal['offset']}")
         right.set(xlabel="lower hidden state of the two", ylabel="mean cosine")
         right.set_title("offset diagonals")
@@ -194,7 +184,7 @@ class LayerInspection(ReportedResult):
         return figure
 
     def _tables(self) -> Iterator[Table]:
-        mean = self.similarity.mean
+        mean = self.mean
         decimals = 3 if len(mean) <= _NUMBERED_LAYERS else 2
         layers = [str(layer) for layer in range(len(mean))]
         rows = [
@@ -205,7 +195,7 @@ class LayerInspection(ReportedResult):
         names = ("mean", "deviation", "lowest", "highest")
         diagonals = [
             (str(one["offset"]), *(f"{one[name]:.4f}" for name in names))
-            for one in self.similarity.diagonals()
+            for one in self.diagonals()
         ]
         yield Table(("layers apart", *names), tuple(diagonals), "offset diagonals")
 
@@ -233,9 +223,9 @@ def inspect_layers(
     loading = loading or Loading()
     model = loading.load(encoder)
     inspection = Inspection(model, texts, limit, progress("reading texts", limit), notify)
-    similarity = layer_similarity((one.states, one.kept) for _, one in inspection)
+    pieces, mean = layer_similarity((one.states, one.kept) for _, one in inspection)
     return LayerInspection(
-        str(model.spec), inspection.read, similarity, device=loading.device, command=command
+        str(model.spec), inspection.read, pieces, mean, device=loading.device, command=command
     )
 
 
@@ -248,25 +238,18 @@ def cosine_maps(states: NDArray[np.floating]) -> NDArray[np.float64]:
 
 def layer_similarity(
     texts: Iterable[tuple[NDArray[np.floating], NDArray[np.bool_]]],
-) -> LayerSimilarity:
-    """The cosines of all pieces, from (layers, pieces, width) states and a mask of the pieces."""
-    count = 0
-    mean: NDArray[np.float64] = np.zeros(())
-    squares: NDArray[np.float64] = np.zeros(())
+) -> tuple[int, NDArray[np.float64]]:
+    """The number of pieces, and the mean of their cosines, from (layers, pieces, width) states and
+    a mask of the pieces.
+    """
+    pieces, total = 0, np.zeros(())
     for states, kept in texts:
         maps = cosine_maps(states[:, kept])
-        if len(maps) == 0:
-            continue
-        # Chan, Golub and LeVeque 1979: plain sums of squares lose small deviations to rounding.
-        own = maps.mean(axis=0)
-        apart = own - mean
-        share = len(maps) / (count + len(maps))
-        squares = squares + ((maps - own) ** 2).sum(axis=0) + apart**2 * (count * share)
-        mean = mean + apart * share
-        count += len(maps)
-    if count == 0:
+        pieces += len(maps)
+        total = total + maps.sum(axis=0)
+    if pieces == 0:
         raise BadInputError("expected texts with word pieces, found none; give more text")
-    return LayerSimilarity(count, mean, np.sqrt(squares / count))
+    return pieces, total / pieces
 
 
 def _layer_ticks(axes: Axes, layers: int) -> None:

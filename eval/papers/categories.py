@@ -200,11 +200,6 @@ def gather_categories(folders: Sequence[str | Path], command: str = "") -> Categ
         if kind == "sts" and name in classified:
             # SICK is both a similarity test and a classification task.
             task.name = f"{name}-r"
-        if not task.best > 0:
-            raise BadInputError(
-                f"{task.name}: expected a value above 0 to divide by, found at most {task.best}; "
-                "leave the report out"
-            )
     order = [*CATEGORIES, "other probing"]
     tasks = sorted(found.values(), key=lambda task: order.index(task.category))
     return CategoryResult(tuple(tasks), command)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from eval.figures import check_figure, save_figure
-from eval.inspect.layers import LayerInspection, LayerSimilarity, TextsRead
+from eval.inspect.layers import LayerInspection, TextsRead
 from eval.inspect.words import (
     MetaInspection,
     MetaWord,
@@ -26,7 +26,7 @@ READ = TextsRead(9, 0, False)
 
 def similarity(layers):
     mean = np.linspace(0.1, 1, layers * layers).reshape(layers, layers)
-    return LayerInspection("m", READ, LayerSimilarity(1234, mean, np.zeros((layers, layers))))
+    return LayerInspection("m", READ, 1234, mean)
 
 
 def variances():
