@@ -62,21 +62,14 @@ def test_each_part_and_each_aggregation_is_that_of_scipy_by_its_name(shown):
     np.testing.assert_allclose(score.predictions, [np.concatenate(cosines)], atol=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("width", "identical", "signs"),
-    # Vectors of 16 signs have length 4, so that cosines are exact, and many of them are equal.
-    [(32, 1, False), (16, 8, True)],
-)
-def test_scores_are_those_of_sentence_transformers_where_no_rounded_cosines_tie(
-    width, identical, signs
-):
+def test_scores_are_those_of_sentence_transformers_where_no_rounded_cosines_tie():
     evaluation = pytest.importorskip(
         "sentence_transformers.sentence_transformer.evaluation",
         reason="sentence-transformers is not installed: nothing to compare with",
     )
-    task, texts, table = sample((200,), width=width, seed=3, identical=identical)
-    vectors = TextVectors(texts, np.sign(table) if signs else table)
-    pairs = task.subsets[0].pairs
+    # Vectors of 16 signs have length 4, so that cosines are exact, and many of them are equal.
+    task, texts, table = sample((200,), width=16, seed=3, identical=8)
+    vectors, pairs = TextVectors(texts, np.sign(table)), task.subsets[0].pairs
 
     class Model:
         similarity_fn_name = "cosine"
@@ -90,7 +83,6 @@ def test_scores_are_those_of_sentence_transformers_where_no_rounded_cosines_tie(
     evaluator.store_metrics_in_model_card_data = lambda *_, **__: None
     theirs = evaluator(Model())
     score = sts_correlations(task, vectors)
-    assert (len(set(score.predictions[0].tolist())) < 20) == signs
     for name in SCIPY:
         assert score.values[name][0] == pytest.approx(theirs[f"{name}_cosine"], abs=1e-6)
     assert score.extra == {}
