@@ -297,7 +297,6 @@ def score_classification(
         done(1)
     scores = [_seed_score(data, one) for one in outcomes]
     f1s = [one["f1"] for one in scores if one["f1"] is not None]
-    f1, f1_spread = mean_and_spread(f1s) if f1s else (None, None)
     tested, correct = correctness(outcomes)
     unseen = sum(one.unseen for one in outcomes)
     notes = unseen_notes(unseen)
@@ -306,8 +305,8 @@ def score_classification(
     return VectorScore(
         values={ACCURACY: mean_and_spread([one["accuracy"] for one in scores])},
         predictions=correct[None],
-        extra={} if f1 is None else {"F1": f1},
-        details={"seeds": scores, "f1": f1, "f1_spread": f1_spread, "unseen": unseen},
+        extra={"F1": float(np.mean(f1s))} if f1s else {},
+        details={"seeds": scores, "unseen": unseen},
         note="; ".join(notes),
         tested=tested,
     )

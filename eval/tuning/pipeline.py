@@ -23,10 +23,9 @@ from retriever.errors import ConfigError, SourceError
 from retriever.search import SearchSettings, search_settings
 from retriever.search.fusion import FusionSettings
 
-Cost = Literal["search", "terms", "layers", "map", "vectors", "reranker"]
-"""What a new value of a knob computes again: the candidates of each question, the terms of all
-passages, a mean over layers that are cached, a map that is trained, vectors of all passages, or
-the scores of a reranker. Fusions of candidates are all tried at once."""
+Cost = Literal["candidates", "map", "vectors", "reranker"]
+"""What a new value of a knob computes again at most: the candidates of each question, a map that is
+trained, vectors of all passages, or the scores of a reranker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,10 +181,10 @@ class Knob:
     """Fields of a pipeline that are turned together."""
 
     name: str
-    cost: Cost
     paths: tuple[str, ...]
     # Of all of these fields, each a tuple; None where they are found from the data.
     values: tuple[tuple[Any, ...], ...] | None = None
+    cost: Cost = "candidates"
     # Whether it changes nothing where pools of passages are given.
     of_corpus: bool = False
 
@@ -210,19 +209,15 @@ class Knob:
                 yield changed
 
 
-def _rankings() -> Iterator[tuple[Any, ...]]:
-    """Every mode and fusion."""
-    for alpha in WEIGHTS:
-        yield "hybrid", FusionSettings(alpha=alpha)
-    for alpha in WEIGHTS:
-        yield "hybrid", FusionSettings(alpha=alpha, normalization="z-score")
-    for constant in (10.0, 60.0):
-        yield "hybrid", FusionSettings("rrf", rrf_k=constant)
-    yield from (("bm25", FusionSettings()), ("dense", FusionSettings()))
-
-
-RANKINGS = tuple(_rankings())
-RANKING = Knob("fusion and weight", "search", ("search.mode", "search.fusion"), RANKINGS)
+# Every mode and fusion: all of them are tried for each list of candidates.
+RANKINGS: tuple[tuple[Any, ...], ...] = (
+    *(("hybrid", FusionSettings(alpha=alpha)) for alpha in WEIGHTS),
+    *(("hybrid", FusionSettings(alpha=alpha, normalization="z-score")) for alpha in WEIGHTS),
+    *(("hybrid", FusionSettings("rrf", rrf_k=constant)) for constant in (10.0, 60.0)),
+    ("bm25", FusionSettings()),
+    ("dense", FusionSettings()),
+)
+RANKING = Knob("fusion and weight", ("search.mode", "search.fusion"), RANKINGS)
 
 
 def _singles(*values: Any) -> tuple[tuple[Any, ...], ...]:
@@ -237,39 +232,26 @@ _PROMPTS = (
     ("search_query: ", "search_document: "),
     ("Represent this sentence for searching relevant passages: ", ""),
 )
+_VARIANTS = _singles("lucene", "robertson", "bm25+", "bm25l")
+_CONTEXTS = _singles("headings", "title", "none")
+_SWITCHES = tuple(product((True, False), repeat=2))
 KNOBS: tuple[Knob, ...] = (
     RANKING,
-    Knob("encoder", "vectors", ("encoder",)),
-    Knob("query map", "map", ("query_map",), _singles(False, True)),
-    Knob("k1", "search", ("search.bm25.k1",), _singles(1.2, 0.3, 0.6, 0.9, 1.6, 2.0, 3.0, 5.0)),
-    Knob("b", "search", ("search.bm25.b",), _singles(0.75, 0.0, 0.2, 0.4, 0.6, 0.9, 1.0)),
-    Knob(
-        "BM25 formula",
-        "search",
-        ("search.bm25.variant",),
-        _singles("lucene", "robertson", "bm25+", "bm25l"),
-    ),
-    Knob("depth", "search", ("search.depth",), _singles(100, 20, 50, 200, 400), of_corpus=True),
-    Knob(
-        "stemming and stop words",
-        "terms",
-        ("analyzer.stemming", "analyzer.stop_words"),
-        tuple(product((True, False), repeat=2)),
-    ),
-    Knob("layers", "layers", ("encoder.layers", "encoder.fusion")),
-    Knob("reranker", "reranker", ("rerank",)),
-    Knob("prompts", "vectors", ("encoder.query_prompt", "encoder.passage_prompt"), _PROMPTS),
-    Knob("window", "vectors", ("encoder.max_length",), _singles(None, 64, 128, 192, 256, 384, 512)),
-    Knob("overlap", "vectors", ("passages.overlap",), _singles(48, 0, 96), of_corpus=True),
-    Knob(
-        "context",
-        "vectors",
-        ("passages.context",),
-        _singles("headings", "title", "none"),
-        of_corpus=True,
-    ),
-    Knob("pooling", "vectors", ("encoder.pooling",), _singles(None, "mean", "cls", "max")),
-    Knob("number format", "vectors", ("encoder.dtype",), _singles(None, "int8")),
+    Knob("encoder", ("encoder",), cost="vectors"),
+    Knob("query map", ("query_map",), _singles(False, True), "map"),
+    Knob("k1", ("search.bm25.k1",), _singles(1.2, 0.3, 0.6, 0.9, 1.6, 2.0, 3.0, 5.0)),
+    Knob("b", ("search.bm25.b",), _singles(0.75, 0.0, 0.2, 0.4, 0.6, 0.9, 1.0)),
+    Knob("BM25 formula", ("search.bm25.variant",), _VARIANTS),
+    Knob("depth", ("search.depth",), _singles(100, 20, 50, 200, 400), of_corpus=True),
+    Knob("stemming and stop words", ("analyzer.stemming", "analyzer.stop_words"), _SWITCHES),
+    Knob("layers", ("encoder.layers", "encoder.fusion")),
+    Knob("reranker", ("rerank",), cost="reranker"),
+    Knob("prompts", ("encoder.query_prompt", "encoder.passage_prompt"), _PROMPTS, "vectors"),
+    Knob("window", ("encoder.max_length",), _singles(None, 64, 128, 192, 256, 384, 512), "vectors"),
+    Knob("overlap", ("passages.overlap",), _singles(48, 0, 96), "vectors", of_corpus=True),
+    Knob("context", ("passages.context",), _CONTEXTS, "vectors", of_corpus=True),
+    Knob("pooling", ("encoder.pooling",), _singles(None, "mean", "cls", "max"), "vectors"),
+    Knob("number format", ("encoder.dtype",), _singles(None, "int8"), "vectors"),
 )
 """In the order in which they are tried; the first value of each is the simplest."""
 
