@@ -24,6 +24,7 @@ QUESTION_KINDS = ("title", "heading", "sentence")
 Aggregation = Literal["all", "mean", "wmean"]
 ClassifierName = Literal["lr", "lr-senteval", "mlp"]
 ProtocolName = Literal["senteval", "bert-lc"]
+_BETWEEN_0_AND_1: dict[str, Any] = {"low": 0, "high": 1, "low_open": True, "high_open": True}
 
 
 class _Checked:
@@ -110,11 +111,8 @@ class QuestionSettings(_Checked):
     dev_share: float | None = setting(
         None,
         "Hold out this share of the training questions instead of reading the dev split.",
-        low=0,
-        high=1,
-        low_open=True,
-        high_open=True,
         section="Training",
+        **_BETWEEN_0_AND_1,
     )
     index: Path | Store | None = None
     depth: int = setting(
@@ -152,11 +150,8 @@ class CalibrationSettings(_Checked):
     false_answers: float = setting(
         0.05,
         "Share of the questions without a relevant document that may get an answer.",
-        low=0,
-        high=1,
-        low_open=True,
-        high_open=True,
         section="Training",
+        **_BETWEEN_0_AND_1,
     )
     questions: int = setting(2_000, "Maximum number of questions, drawn at random.", low=100)
     folds: int = setting(

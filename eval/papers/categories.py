@@ -6,14 +6,13 @@ mean over its tasks, and the average score the mean over categories.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from eval.figures import heat_map, new_figure, plain_text, short_label
 from eval.metrics.comparison import percent
@@ -52,13 +51,14 @@ class TaskScores:
 
     name: str
     category: str
-    # Encoder to its value, or model and pooling to those of the hidden states.
-    values: dict[tuple[str, ...], NDArray[np.float64]] = field(default_factory=dict)
+    encoders: dict[str, float] = field(default_factory=dict)
+    # Model and pooling to the values of the hidden states.
+    layers: dict[tuple[str, str], list[float]] = field(default_factory=dict)
 
     @property
     def best(self) -> float:
         """The highest value; the scale of the others."""
-        return max(float(one.max()) for one in self.values.values())
+        return max([*self.encoders.values(), *map(max, self.layers.values())])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,99 +68,82 @@ class CategoryResult(ReportedResult):
     tasks: tuple[TaskScores, ...]
     command: str = ""
 
-    def _by_category(self, parts: int) -> dict[str, dict[str, float]]:
-        """Encoder, or with two `parts` model and pooling, to category to the mean normalized value,
-        also over hidden states, of those that have all tasks.
-        """
-        tasks = [task for task in self.tasks if any(len(key) == parts for key in task.values)]
+    def _by_category(self, values: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
+        """Name to category to the mean normalized value, of those that have all tasks with any."""
+        scored = [(task, of) for task, of in zip(self.tasks, values, strict=True) if of]
         means: dict[str, dict[str, float]] = {}
-        for key in self._keys(parts):
-            if all(key in task.values for task in tasks):
+        for name in dict.fromkeys(name for of in values for name in of):
+            if all(name in of for _, of in scored):
                 shares: dict[str, list[float]] = {}
-                for task in tasks:
-                    share = float(task.values[key].mean()) / task.best
-                    shares.setdefault(task.category, []).append(share)
-                mean = {category: float(np.mean(of)) for category, of in shares.items()}
-                means[", ".join(key)] = {**mean, "average": float(np.mean(list(mean.values())))}
+                for task, of in scored:
+                    shares.setdefault(task.category, []).append(of[name] / task.best)
+                mean = {category: float(np.mean(one)) for category, one in shares.items()}
+                means[name] = {**mean, "average": float(np.mean(list(mean.values())))}
         return means
-
-    def _keys(self, parts: int) -> list[tuple[str, ...]]:
-        keys = (key for task in self.tasks for key in task.values if len(key) == parts)
-        return list(dict.fromkeys(keys))
 
     def report(self) -> Report:
         """A table of encoders, one of poolings, and a heat map of each model and pooling."""
-        encoders, poolings = self._by_category(1), self._by_category(2)
-        tables = [
-            Table(
-                ("", *next(iter(means.values()))),
-                tuple((name, *map(percent, one.values())) for name, one in means.items()),
-                title,
-            )
-            for title, means in (
-                ("Encoders by category, normalized × 100", encoders),
-                ("Poolings by category, mean over hidden states, normalized × 100", poolings),
-            )
-            if means
+        encoders = [task.encoders for task in self.tasks]
+        poolings = [
+            {", ".join(key): float(np.mean(of)) for key, of in task.layers.items()}
+            for task in self.tasks
         ]
+        remarks = [
+            "1 × 100 is the best value of a task in these reports, so figures from different sets "
+            "of reports do not compare"
+        ]
+        found, tables = [], []
+        for title, values in (
+            ("Encoders by category, normalized × 100", encoders),
+            ("Poolings by category, mean over hidden states, normalized × 100", poolings),
+        ):
+            means = self._by_category(values)
+            found.append(means)
+            if means:
+                columns = ("", *next(iter(means.values())))
+                rows = tuple((name, *map(percent, one.values())) for name, one in means.items())
+                tables.append(Table(columns, rows, title))
+            if missing := sorted({name for of in values for name in of} - set(means)):
+                names = ", ".join(missing)
+                remarks.append(f"left out, since they are not scored on every task: {names}")
         facts = {
             category: ", ".join(task.name for task in self.tasks if task.category == category)
             for category in dict.fromkeys(task.category for task in self.tasks)
         }
-        remarks = tuple(self._remarks(encoders, poolings))
         return Report(
             name="categories",
             title="Tasks by category",
-            sections=(Section(facts=facts, tables=tuple(tables), remarks=remarks, brief=True),),
+            sections=(Section("", facts, tuple(tables), tuple(remarks), brief=True),),
             data={
                 "tasks": [
                     {
                         "task": task.name,
                         "category": task.category,
                         "best": task.best,
-                        "encoders": {
-                            key[0]: float(value)
-                            for key, value in task.values.items()
-                            if len(key) == 1
-                        },
+                        "encoders": task.encoders,
                         "layers": [
-                            {"model": key[0], "pooling": key[1], "values": values.tolist()}
-                            for key, values in task.values.items()
-                            if len(key) == 2
+                            {"model": model, "pooling": pooling, "values": values}
+                            for (model, pooling), values in task.layers.items()
                         ],
                     }
                     for task in self.tasks
                 ],
-                "encoders": encoders,
-                "poolings": poolings,
+                "encoders": found[0],
+                "poolings": found[1],
             },
             command=self.command,
             environment=environment(None),
             figures=self._figures(),
         )
 
-    def _remarks(
-        self, encoders: Mapping[str, object], poolings: Mapping[str, object]
-    ) -> Iterator[str]:
-        yield (
-            "1 × 100 is the best value of a task in these reports, so figures from different sets "
-            "of reports do not compare"
-        )
-        for parts, means in ((1, encoders), (2, poolings)):
-            missing = sorted({", ".join(key) for key in self._keys(parts)} - set(means))
-            if missing:
-                yield f"left out, since they are not scored on every task: {', '.join(missing)}"
-
     def _figures(self) -> dict[str, Callable[[], Figure]]:
-        keys = self._keys(2)
+        keys = dict.fromkeys(key for task in self.tasks for key in task.layers)
         models = list(dict.fromkeys(model for model, _ in keys))
-        return {
-            f"layers-{pooling}"
-            + (f"-{models.index(model) + 1}" if len(models) > 1 else ""): partial(
-                layers_by_task, self.tasks, model, pooling
-            )
-            for model, pooling in keys
-        }
+        found: dict[str, Callable[[], Figure]] = {}
+        for model, pooling in keys:
+            number = f"-{models.index(model) + 1}" if len(models) > 1 else ""
+            found[f"layers-{pooling}{number}"] = partial(layers_by_task, self.tasks, model, pooling)
+        return found
 
 
 def gather_categories(folders: Sequence[str | Path], command: str = "") -> CategoryResult:
@@ -182,18 +165,21 @@ def gather_categories(folders: Sequence[str | Path], command: str = "") -> Categ
             for score in one["scores"]
         ]
         reported += [
-            (one["set"], (one["encoder"], pooling), values)
+            (one["set"], (one["encoder"], pooling), list(values))
             for one in report["by_layer"]
             if one["measure"] == measure
-            for pooling, values in zip(one["poolings"], np.transpose(one["values"]), strict=True)
+            for pooling, values in zip(
+                one["poolings"], zip(*one["values"], strict=True), strict=True
+            )
         ]
         for name, key, value in reported:
             task = found.setdefault((kind, name), _task(kind, name))
-            known = task.values.setdefault(key, np.array(value, np.float64))
-            if not np.array_equal(known, value):
+            values: dict[Any, Any] = task.layers if len(key) == 2 else task.encoders
+            known = values.setdefault(key if len(key) == 2 else key[0], value)
+            if known != value:
                 raise BadInputError(
-                    f"{folder}: {task.name}: expected {known.tolist()} for {', '.join(key)} as in "
-                    f"another report, found {np.array(value).tolist()}; leave one out"
+                    f"{folder}: {task.name}: expected {known} for {', '.join(key)} as in another "
+                    f"report, found {value}; leave one out"
                 )
     classified = {name for kind, name in found if kind != "sts"}
     for (kind, name), task in found.items():
@@ -214,8 +200,8 @@ def _task(kind: str, name: str) -> TaskScores:
 
 def layers_by_task(tasks: Sequence[TaskScores], model: str, pooling: str) -> Figure:
     """Tasks by hidden states as a heat map, 1 being the best known value, first tasks on top."""
-    shown = [task for task in reversed(tasks) if (model, pooling) in task.values]
-    values = np.array([task.values[model, pooling] / task.best for task in shown])
+    shown = [task for task in reversed(tasks) if (model, pooling) in task.layers]
+    values = np.array([np.array(task.layers[model, pooling]) / task.best for task in shown])
     figure = new_figure(2.6 + 0.42 * values.shape[1], 1.0 + 0.27 * len(shown))
     axes = figure.subplots()
     figure.colorbar(heat_map(axes, values, 2, numbers=True), ax=axes)

@@ -83,11 +83,9 @@ def task_texts(task: ClassificationTask) -> list[str]:
 
 def classification_data(task: ClassificationTask, vectors: TextVectors) -> ClassificationData:
     """The features and classes of a task."""
-    features = []
-    for part in task.splits.values():
-        left = vectors.of(part.left)
-        features.append(left if part.right is None else pair_features(left, vectors.of(part.right)))
-    return replace(task_classes(task), features=np.concatenate(features))
+    given = layer_data(task, vectors)
+    features = given.left if given.right is None else pair_features(given.left, given.right)
+    return replace(given.data, features=features)
 
 
 def layer_data(

@@ -223,17 +223,14 @@ class Search:
             self.full.check_time()
             drawn = self.defaults
             for knob in KNOBS:
-                if knob.name == "layers":
+                values = knob.values or self._named.get(knob.name)
+                if values is None:
                     if self.full.layered(self.defaults.encoder) is None:
                         continue
                     depth = self.full.depth(self.defaults.encoder)
                     chosen = np.flatnonzero(random.integers(0, 2, depth + 1))
                     named = ",".join(map(str, chosen)) or None
-                    values: tuple[tuple[Any, ...], ...] = ((named, None), (None, None))
-                elif knob.values is None:
-                    values = self._named[knob.name]
-                else:
-                    values = knob.values
+                    values = ((named, None), (None, None))
                 options = [drawn, *knob.choices(drawn, values)]
                 drawn = options[random.integers(len(options))]
             if not self.fits(drawn):
