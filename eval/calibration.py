@@ -223,9 +223,6 @@ def conformal_threshold(scores: Floats, share: float) -> float:
     It is just above the ceil((n + 1)(1 - share))-th smallest. A further score that is exchangeable
     with them, whatever their distribution, reaches it with a probability of at most `share`
     (Papadopoulos et al. 2002; Vovk, Gammerman and Shafer 2005).
-
-    Raises:
-        ConfigError: there are fewer than 1 / share - 1 scores.
     """
     rank = math.ceil((len(scores) + 1) * (1 - share) - 1e-9)
     if rank > len(scores):

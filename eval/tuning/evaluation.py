@@ -78,17 +78,14 @@ class OutOfTimeError(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Collection:
-    """Documents by descending id, and questions that each have a relevant one among them.
-
-    Attributes:
-        pooled: whether each question ranks its own candidates instead of all documents.
-        rows: the place of each question in the collection that this one is a part of.
-    """
+    """Documents by descending id, and questions that each have a relevant one among them."""
 
     name: str
     documents: tuple[Document, ...]
     questions: tuple[Question, ...]
+    # Whether each question ranks its own candidates instead of all documents.
     pooled: bool
+    # The place of each question in the collection that this one is a part of.
     rows: Rows
 
     @classmethod
@@ -740,16 +737,14 @@ def ranking_values(candidates: _Candidates, measure: str) -> Floats:
 def _best_passages(
     candidates: _Candidates, mode: str, fusion: FusionSettings
 ) -> tuple[Floats, Rows]:
-    """(documents,) float64 scores by the best passage, and the places of the first such passages.
-
-    By BM25, documents without a term of their question have -inf.
-    """
+    """(documents,) float64 scores by the best passage, and the place of the first such passage."""
     components, starts = candidates.components, candidates.starts
     if mode == "hybrid":
         scores = components.fused(fusion)
     else:
         scores = components.dense if mode == "dense" else components.bm25
         if mode == "bm25":
+            # Documents without a term of their question.
             scores = np.where(components.matches, scores, -np.inf)
     owners = np.repeat(starts, np.diff(starts, append=len(scores)))
     best = np.lexsort((-scores, owners))[starts]

@@ -173,13 +173,11 @@ class TuneResult(ReportedResult):
         if self.best == self.defaults:
             yield "no setting was found that is better than the defaults: keep them"
             return
-        for name, baseline, found in (
-            ("tuned", "defaults", scores),
-            ("simplest", "defaults", scores),
-            *((name, "tuned", ablation) for name in ablation if name != "tuned"),
-        ):
-            difference = found[name].difference
-            changes = {**self.values, **self._without()}[name] - self.values[baseline]
+        values = {**self.values, **self._without()}
+        compared = [(name, "defaults", one.difference) for name, one in scores.items()]
+        compared += [(name, "tuned", one.difference) for name, one in ablation.items()]
+        for name, baseline, difference in compared:
+            changes = values[name] - values[baseline]
             needed = needed_questions(changes)
             if difference is None or difference.significant or needed is None:
                 continue
