@@ -46,7 +46,6 @@ from retriever.documents.division import (
     LIKE_MARKS,
     ascii_digits,
     divide,
-    icu_words,
     mark_ranges,
     unit_pattern,
     without_accents,
@@ -84,8 +83,6 @@ _TOLD_BUT_KEPT = frozenset({"vietnamese", "persian"})
 
 _MEMO_ENTRIES = 1_000_000
 _MEMO_WORD_LENGTH = 255
-# Combinations of languages whose words are remembered.
-_MEMOS = 64
 
 _Count = Callable[[Iterable[str]], Mapping[str, int]]
 _INVISIBLE = str.maketrans("’", "'", "\u00ad\u200c\u200d")
@@ -312,8 +309,6 @@ class Analyzer:
     def _memo(self, languages: tuple[str, ...]) -> _Memo:
         memo = self._memos.get(languages)
         if memo is None:
-            if len(self._memos) >= _MEMOS:
-                self._memos.clear()
             # Its own method would keep an analyzer that nobody needs until cycles are collected;
             # its words take a megabyte.
             placed: Any = weakref.WeakMethod(self._placed)
@@ -328,7 +323,7 @@ class Analyzer:
             for term in self._word_terms(unit, languages):
                 yield term, 0, len(unit)
             return
-        for piece in divide(unit, icu_words if self.settings.division == "icu" else None):
+        for piece in divide(unit, with_words=self.settings.division == "icu"):
             if piece.is_word:
                 for term in self._word_terms(piece.text, languages):
                     yield term, piece.start, piece.stop

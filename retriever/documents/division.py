@@ -74,14 +74,12 @@ def unit_pattern(ascii_only: bool, splits_apostrophe: bool) -> re.Pattern[str]:
     )
 
 
-def divide(unit: str, segmenter: Callable[[str], Iterator[str]] | None) -> Iterator[Piece]:
-    """The pieces of a unit, with their places in it.
-
-    The segmenter finds the words of scripts without spaces; there are none without it.
-    """
+def divide(unit: str, *, with_words: bool) -> Iterator[Piece]:
+    """The pieces of a unit, `with_words` of ICU in scripts without spaces, and their places."""
     if _SPACELESS.match(unit):
         size = 2 if _IS_CJK.match(unit) else 3
-        yield from _spaceless(_characters(unit, "NFKC" if size == 2 else "NFC"), size, segmenter)
+        characters = _characters(unit, "NFKC" if size == 2 else "NFC")
+        yield from _spaceless(characters, size, with_words)
         return
     if "_" in unit or ("." in unit and _DOTTED.fullmatch(unicodedata.normalize("NFC", unit))):
         yield Piece(unit, 0, len(unit), False)
@@ -103,15 +101,14 @@ def divide(unit: str, segmenter: Callable[[str], Iterator[str]] | None) -> Itera
                 yield piece._replace(start=start + piece.start, stop=start + piece.stop)
 
 
-def _spaceless(
-    characters: list[Piece], size: int, segmenter: Callable[[str], Iterator[str]] | None
-) -> Iterator[Piece]:
+def _spaceless(characters: list[Piece], size: int, with_words: bool) -> Iterator[Piece]:
     """Words, single characters where pairs are made, and pairs or triples."""
-    first = 0
-    for word in segmenter("".join(one.text for one in characters)) if segmenter else ():
-        last = first + len(word) - 1
-        yield Piece(word, characters[first].start, characters[last].stop, False)
-        first = last + 1
+    if with_words:
+        first = 0
+        for word in _word_breaker()("".join(one.text for one in characters), "und"):
+            last = first + len(word) - 1
+            yield Piece(word, characters[first].start, characters[last].stop, False)
+            first = last + 1
     if size == 2:
         yield from characters
     if size > 2 or len(characters) > 1:
@@ -133,13 +130,9 @@ def _characters(run: str, form: Literal["NFC", "NFKC"]) -> list[Piece]:
     ]
 
 
-def icu_words(run: str) -> Iterator[str]:
-    """The words that ICU's dictionaries find in a run of a script without spaces."""
-    return iter(_word_breaker()(run, "und"))
-
-
 @cache
 def _word_breaker() -> Callable[[str, str], Iterable[str]]:
+    """What finds words by ICU's dictionaries in a run of a script without spaces."""
     require_extra("scripts", "the analyzer of an index with words found by ICU", "icu4py")
     from icu4py.breakers import WordBreaker
 

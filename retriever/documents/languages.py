@@ -99,9 +99,17 @@ class LanguageDetector:
 
     def languages(self, words: Sequence[str], ascii_only: bool) -> tuple[str, ...]:
         """The languages of a text by its words, sorted."""
-        counts = self.counts(words)
-        scripts = _scripts(words, ascii_only)
-        return tuple(sorted(_of_document(one, n, counts) for one, n in scripts.items()))
+        counts, found = self.counts(words), []
+        for script, number in _scripts(words, ascii_only).items():
+            default, *others = _LANGUAGES[script]
+            best = max(others, key=counts.__getitem__, default=default)
+            if counts[best] > max(_FEW, _SHARE * number, _MULTIPLE * counts[default]):
+                found.append(best)
+            elif script in _OPEN_SCRIPTS and number >= _MANY and not counts[default]:
+                found.append(f"other {script}")
+            else:
+                found.append(default)
+        return tuple(sorted(found))
 
 
 def query_choices(
@@ -111,7 +119,16 @@ def query_choices(
 
     For each script it is the one with most function words, or all of them without such evidence.
     """
-    return product(*(_of_query(one, counts, held) for one in sorted(_scripts(words, ascii_only))))
+    choices = []
+    for script in sorted(_scripts(words, ascii_only)):
+        known = {one: number for one, number in held.items() if SCRIPT_OF.get(one) == script}
+        least = _HELD * sum(known.values())
+        likely = (one for one, number in known.items() if number >= least)
+        ranked = sorted(likely, key=lambda one: -counts[one])
+        if len(ranked) > 1 and counts[ranked[0]] > counts[ranked[1]]:
+            ranked = ranked[:1]
+        choices.append(ranked or _LANGUAGES[script][:1])
+    return product(*choices)
 
 
 def possible_languages(word: str, held: Iterable[str]) -> set[str]:
@@ -127,24 +144,3 @@ def _scripts(words: Sequence[str], ascii_only: bool) -> dict[str, int]:
         return {"latin": len(words[:_FIRST])}
     found = Counter(map(_script_of, words[:_FIRST]))
     return {script: number for script, number in found.items() if script}
-
-
-def _of_document(script: str, number: int, counts: Mapping[str, int]) -> str:
-    default, *others = _LANGUAGES[script]
-    best = max(others, key=lambda one: counts[one], default=default)
-    if counts[best] > max(_FEW, _SHARE * number, _MULTIPLE * counts[default]):
-        return best
-    if script in _OPEN_SCRIPTS and number >= _MANY and not counts[default]:
-        return f"other {script}"
-    return default
-
-
-def _of_query(script: str, counts: Mapping[str, int], held: Mapping[str, int]) -> list[str]:
-    known = {one: number for one, number in held.items() if SCRIPT_OF.get(one) == script}
-    least = _HELD * sum(known.values())
-    ranked = sorted(
-        (one for one, number in known.items() if number >= least), key=lambda one: -counts[one]
-    )
-    if len(ranked) > 1 and counts[ranked[0]] > counts[ranked[1]]:
-        return ranked[:1]
-    return ranked or _LANGUAGES[script][:1]
