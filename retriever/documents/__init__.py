@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -33,7 +32,6 @@ OUTLINE_NAME = "outline"
 _MAX_DEPTH = 100
 _ID_DIGITS = 16
 _LISTED = 20
-_SHOWN = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,21 +136,6 @@ def plain_metadata(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     if metadata_fault(metadata) is None:
         return metadata
     return {name: _plain(value, 1, True) for name, value in metadata.items()}
-
-
-def _storable_metadata(metadata: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The fields that can be stored, with null for NaN, and what is wrong with each other one."""
-    if metadata_fault(metadata) is None:
-        return metadata, {}
-    kept, faults = {}, {}
-    for name, given in metadata.items():
-        value = _plain(given, 1, False)
-        fault = _field_fault(name, value, 1)
-        if fault is None:
-            kept[name] = value
-        else:
-            faults[name] = fault
-    return kept, faults
 
 
 def _plain(value: Any, depth: int, keeps_nan: bool) -> Any:
@@ -363,12 +346,16 @@ class Assembler:
         if not outline and (found := parsed_outline(values.get(OUTLINE_NAME), text)) is not None:
             outline = found
             del values[OUTLINE_NAME]
-        metadata, faults = _storable_metadata(values)
-        for name, fault in faults.items():
-            if self._leave_out is None:
-                raise SourceError(f"{where}: the field {name!r} {fault}")
-            self._leave_out(where, name, fault)
-        return Document(id_, text, title, metadata, outline)
+        if metadata_fault(values) is not None:
+            values = {name: _plain(value, 1, False) for name, value in values.items()}
+            for name in list(values):
+                if (fault := _field_fault(name, values[name], 1)) is None:
+                    continue
+                if self._leave_out is None:
+                    raise SourceError(f"{where}: the field {name!r} {fault}")
+                self._leave_out(where, name, fault)
+                del values[name]
+        return Document(id_, text, title, values, outline)
 
     def _check_present(self, where: str, values: dict[str, Any]) -> None:
         if self._text_name is None:
@@ -392,20 +379,11 @@ class Assembler:
 def _checked(role: str, label: str, value: object, where: str) -> str:
     fault_of, expected = _PARTS[role]
     if not isinstance(value, str):
-        raise SourceError(f"{where}: {label} is {_shown(value)}, expected {expected}")
+        raise SourceError(f"{where}: {label} is {value!r:.60}, expected {expected}")
     fault = fault_of(value)
     if fault is not None:
         raise SourceError(f"{where}: {role} {fault}")
     return value
-
-
-def _shown(value: object) -> str:
-    """As JSON, cut where it is long."""
-    try:
-        text = json.dumps(value, ensure_ascii=False)
-    except (TypeError, ValueError):
-        text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def as_document(given: AnyDocument) -> Document:

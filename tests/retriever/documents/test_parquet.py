@@ -91,8 +91,8 @@ def test_what_makes_the_whole_file_unusable_is_raised_even_when_skipping(
 
 
 ROWS = {
-    "text null": ({"text": ["x", None]}, "'text' is null"),
-    "id null": ({"id": ["a", None], "text": ["x", "y"]}, "id is null"),
+    "text null": ({"text": ["x", None]}, "'text' is None"),
+    "id null": ({"id": ["a", None], "text": ["x", "y"]}, "id is None"),
     "id again": ({"id": [1, 1], "text": ["x", "y"]}, r"'1' was given before, at .*: row 1;"),
 }
 LEFT_OUT = {

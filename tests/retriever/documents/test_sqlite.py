@@ -120,7 +120,7 @@ def test_a_bad_row_is_named_and_null_text_is_empty(tmp_path):
         "CREATE TABLE t (id, text)",
         "INSERT INTO t VALUES ('a', NULL), ('b', 'x'), (NULL, 'y')",
     )
-    names_or_skips(f"{tmp_path}/nulls.db::t", ": row 3", "id is null, expected a string", ["x"])
+    names_or_skips(f"{tmp_path}/nulls.db::t", ": row 3", "id is None, expected a string", ["x"])
 
 
 def test_bytes_are_counted_by_rows(tmp_path):

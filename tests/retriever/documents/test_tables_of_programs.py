@@ -98,7 +98,7 @@ def pandas_of_one_name(columns):
             {"body": ["x"], "n": [1]},
             "Table: no column of texts .* the columns are 'body', 'n': re",
         ),
-        (pa.table, {"text": ["x", None]}, "Table: row 2: the text field 'text' is null"),
+        (pa.table, {"text": ["x", None]}, "Table: row 2: the text field 'text' is None"),
         (pa.table, {"text": [7]}, "Table: row 1: the text field 'text' is 7"),
         (pa.table, {"id": [1.5], "text": ["x"]}, r"Table: row 1: id is 1\.5"),
         (pandas_frame, {"text": ["x", 7]}, "DataFrame: has no Arrow form: .*column text"),

@@ -114,7 +114,7 @@ BAD = [
     ),
     (NOT_WHOLE | {"vectors": [PASSAGE, PASSAGE | {"vector": [1]}]}, "passage 2.* found 1;"),
     ({"id": "a"}, "'a' was given before, at .*:1;"),
-    ({"text": None}, "'text' is null"),
+    ({"text": None}, "'text' is None"),
 ]
 
 
