@@ -10,9 +10,10 @@ import re
 import zipfile
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from io import BytesIO
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,21 +42,16 @@ _CODE = """
 
 
 class Kind(NamedTuple):
-    """How the files with some suffixes are read.
+    """How the files with some suffixes, which are parted by white space, are read."""
 
-    Attributes:
-        label: what such a file is called in messages.
-        suffixes: parted by white space.
-        reader: module and function in `kinds`, which takes text where `is_text`, else bytes; none
-            of a mailbox, whose messages are mails.
-        needs: modules of the extra `documents`.
-        is_text: a plain text, which is read by this process, as text takes no time.
-    """
-
+    # What such a file is called in messages.
     label: str
     suffixes: str
+    # Module and function in `kinds`; none of a mailbox, whose messages are mails.
     reader: str
+    # Modules of the extra `documents`.
     needs: tuple[str, ...] = ()
+    # Whether the reader takes text, in this process, since that takes no time.
     is_text: bool = False
 
 
@@ -96,31 +92,19 @@ _AHEAD_BYTES = 1 << 25
 
 
 class SourceFile(NamedTuple):
-    """A file to read, or a part of one: path, id of the document, place for messages, number."""
+    """A file to read, or a part of one: path, id of the document, and what `Record` has."""
 
     path: Path
     id: str
     where: str
-    number: int = 1
+    number: int
+    file: str = ""
     is_part: bool = False
 
 
 def kind_of(path: str | Path) -> str | None:
     """The kind of a file by its name, compressed by gzip or not; None if it is not read."""
     return _BY_SUFFIX.get(os.path.splitext(base_name(str(path)))[1])
-
-
-def kind_of_bytes(content: bytes) -> str | None:
-    """The kind that the first bytes show, of those with such marks."""
-    if content.startswith(_PDF):
-        return "pdf"
-    if content.startswith(_ZIP):
-        try:
-            names = set(zipfile.ZipFile(BytesIO(content)).namelist())
-        except (zipfile.BadZipFile, NotImplementedError, ValueError):
-            return None
-        return next((kind for part, kind in _PARTS.items() if part in names), None)
-    return None
 
 
 def is_document(path: str | Path) -> bool:
@@ -140,13 +124,14 @@ def is_document(path: str | Path) -> bool:
 def read_files(
     files: Iterable[SourceFile | Record], fields: Fields, meter: Meter, encoding: str | None = None
 ) -> Generator[Record, None, None]:
-    """The documents of files, in their order, between records that are given through.
+    """The documents of files, read ahead, in their order, between records that are given through.
 
-    Kinds other than text are read ahead, by processes.
+    Kinds other than text are read by processes.
     """
     with closing(ReadingProcesses()) as processes:
-        todo = _FileReader(fields, meter, encoding, processes).begun(files)
-        ahead: deque[tuple[int, Callable[[], Record]]] = deque()
+        reader = _FileReader(fields, meter, encoding, processes)
+        todo = chain.from_iterable(map(reader.begun, files))
+        ahead: deque[_Begun] = deque()
         waiting = 0
         while True:
             while len(ahead) < _AHEAD and waiting < _AHEAD_BYTES and (one := next(todo, None)):
@@ -172,31 +157,28 @@ class _FileReader:
         self._encoding = encoding
         self._processes = processes
 
-    def begun(self, files: Iterable[SourceFile | Record]) -> Iterator[_Begun]:
-        """Begin to read each file."""
-        for file in files:
-            if isinstance(file, Record):
-                yield 0, partial(lambda record: record, file)
-                continue
-            try:
-                yield from self._begun(file)
-            except SourceError as error:
-                yield 0, partial(self._refused, file, error)
-
-    def _begun(self, file: SourceFile) -> Iterator[_Begun]:
+    def begun(self, file: SourceFile | Record) -> Iterator[_Begun]:
+        """Begin to read a file."""
+        if isinstance(file, Record):
+            yield 0, lambda: file
+            return
         kind = kind_of(file.path) or "text"
-        with bytes_of(file.path, file.where, self._meter) as stream:
-            if kind == "mbox":
-                for number, message in enumerate(messages(stream, LONGEST), 1):
-                    part = f"#{number}"
-                    one = file._replace(id=file.id + part, where=file.where + part, is_part=True)
-                    yield len(message), partial(self._record, one, self._parser("mail", message))
-                return
-            content = stream.read(LONGEST_FILE + 1)
-        kind = _true_kind(kind, content)
-        if len(content) > (LONGEST if KINDS[kind].is_text else LONGEST_FILE):
-            raise SourceError(TOO_LONG if KINDS[kind].is_text else _TOO_LARGE)
-        yield len(content), partial(self._record, file, self._parser(kind, content, file.where))
+        try:
+            with bytes_of(file.path, file.where, self._meter) as stream:
+                if kind == "mbox":
+                    for number, message in enumerate(messages(stream, LONGEST), 1):
+                        id_, where = f"{file.id}#{number}", f"{file.where}#{number}"
+                        part = file._replace(id=id_, where=where, is_part=True)
+                        parser = self._parser("mail", message)
+                        yield len(message), partial(self._record, part, parser)
+                    return
+                content = stream.read(LONGEST_FILE + 1)
+            kind = _true_kind(kind, content)
+            if len(content) > (LONGEST if KINDS[kind].is_text else LONGEST_FILE):
+                raise SourceError(TOO_LONG if KINDS[kind].is_text else _TOO_LARGE)
+            yield len(content), partial(self._record, file, self._parser(kind, content, file.where))
+        except SourceError as error:
+            yield 0, partial(self._refused, file, error)
 
     def _parser(self, kind: str, content: bytes, where: str = "") -> Callable[[], Parsed]:
         """What gives the content of a file, which a process has begun to read unless it is text."""
@@ -236,13 +218,13 @@ class _FileReader:
         except SourceError as error:
             return self._refused(file, error)
         values = {**metadata, "id": file.id, "title": title, self._text_name: text}
-        return Record(file.number, file.where, values, outline=outline)
+        return Record(file.number, file.where, values, outline=outline, file=file.file)
 
     def _refused(self, file: SourceFile, error: SourceError) -> Record:
         where = f"{file.where}:{error.line}" if isinstance(error, _LineError) else file.where
         said = str(error).removeprefix(f"{file.where}: ")
         passed_over = isinstance(error, PassedOverError)
-        return Record(file.number, where, {}, said, passed_over, file.is_part)
+        return Record(file.number, where, {}, said, passed_over, file.is_part, file=file.file)
 
 
 class _LineError(SourceError):
@@ -255,10 +237,17 @@ class _LineError(SourceError):
 
 def _true_kind(kind: str, content: bytes) -> str:
     """The kind that the first bytes show, else that of the suffix."""
-    found = kind_of_bytes(content)
+    if content.startswith(_PDF):
+        return "pdf"
+    if content.startswith(_ZIP):
+        with suppress(zipfile.BadZipFile, NotImplementedError, ValueError):
+            names = set(zipfile.ZipFile(BytesIO(content)).namelist())
+            for part, found in _PARTS.items():
+                if part in names:
+                    return found
     is_pdf = kind == "pdf" and _PDF in content[:_HEAD]
-    if found is not None or kind not in _MARKED or is_pdf or not content.strip():
-        return found or kind
+    if kind not in _MARKED or is_pdf or not content.strip():
+        return kind
     if _PAGE.match(content[:_HEAD]):
         return "html"
     if content.startswith(_OLD_OFFICE):

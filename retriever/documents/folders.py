@@ -7,7 +7,6 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Callable, Container, Generator, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -60,9 +59,6 @@ class FolderRules:
                 )
 
 
-_ALL = FolderRules()
-
-
 class Entry(NamedTuple):
     """A file or folder below a source: its relative path, and why it is no document."""
 
@@ -74,9 +70,7 @@ class Entry(NamedTuple):
     status: os.stat_result | None = None
 
 
-def files_below(
-    folder: Path, rules: FolderRules = _ALL, left_out: Counter[str] | None = None
-) -> Iterator[Entry]:
+def files_below(folder: Path, rules: FolderRules, left_out: Counter[str]) -> Iterator[Entry]:
     """The files below `folder` that are read, sorted by relative path, and what cannot be read.
 
     What is left out is counted in `left_out` by its suffix, or by another reason: hidden, ignored
@@ -84,16 +78,7 @@ def files_below(
     of the source (which may form a cycle). A folder counts as one. Links that lead out of the
     folder are not followed.
     """
-    walk = _Walk(folder, rules, Counter() if left_out is None else left_out)
-    levels = [walk.listed("", ())]
-    while levels:
-        found = next(levels[-1], None)
-        if found is None:
-            levels.pop()
-        elif isinstance(found, Entry):
-            yield found
-        else:
-            levels.append(walk.listed(*found))
+    return _Walk(folder, rules, left_out).below("", ())
 
 
 # A folder below the source, and the ignore files that count in it: length of the path of the folder
@@ -109,8 +94,8 @@ class _Walk:
         self._include = _matcher(rules.include, below=True) if rules.include else None
         self._exclude = _matcher(rules.exclude) if rules.exclude else None
 
-    def listed(self, prefix: str, ignores: _Ignores) -> Iterator[Entry | tuple[str, _Ignores]]:
-        """The entries of a folder by path, where a folder has a slash at its end."""
+    def below(self, prefix: str, ignores: _Ignores) -> Iterator[Entry]:
+        """The entries below a folder by path, where a folder has a slash at its end."""
         try:
             with os.scandir(self._folder / prefix) as entries:
                 found = {one.name: one for one in entries}
@@ -130,7 +115,7 @@ class _Walk:
             if reason is not None:
                 self._left_out[reason] += 1
             elif path.endswith("/"):
-                yield path, ignores
+                yield from self.below(path, ignores)
             elif (entry := self._entry(path, found[name])) is not None:
                 yield entry
 
@@ -242,31 +227,27 @@ def read_folder(
     fields: Fields,
     meter: Meter,
     encoding: str | None,
-    rules: FolderRules = _ALL,
-    left_out: Counter[str] | None = None,
-    only: Container[str] | None = None,
+    rules: FolderRules,
+    left_out: Counter[str],
+    only: Container[str] | None,
+    prefix: str,
 ) -> Generator[Record, None, None]:
-    """The documents below `folder`, as `files_below` gives them, with their paths as ids.
+    """The documents below `folder`, as `files_below` gives them.
 
-    `only` has the relative paths of those that are wanted; None wants all.
+    Their ids are their paths after a prefix. `only` has the relative paths of those that are
+    wanted; None wants all.
     """
     refuse_named_fields(name, fields)
-    # Of the files that are read ahead, by number.
-    paths: dict[int, str] = {}
 
     def files() -> Iterator[SourceFile | Record]:
         for number, entry in enumerate(files_below(folder, rules, left_out), 1):
-            if only is not None and entry.path not in only:
+            path = entry.path
+            if only is not None and path not in only:
                 continue
-            where = f"{name.rstrip('/')}/{entry.path}"
-            paths[number] = entry.path
+            where = f"{name.rstrip('/')}/{path}"
             if entry.fault is not None:
-                yield Record(number, where, {}, entry.fault, entry.passed_over)
+                yield Record(number, where, {}, entry.fault, entry.passed_over, file=path)
             else:
-                yield SourceFile(folder / entry.path, entry.path, where, number)
+                yield SourceFile(folder / path, prefix + path, where, number, path)
 
-    with closing(read_files(files(), fields, meter, encoding)) as records:
-        for record in records:
-            while (first := next(iter(paths))) < record.number:
-                del paths[first]
-            yield record._replace(file=paths[first])
+    return read_files(files(), fields, meter, encoding)

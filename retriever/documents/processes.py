@@ -14,7 +14,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
@@ -75,7 +74,11 @@ class ReadingProcesses:
         timer.cancel()
         if line.endswith(b"\n"):
             self._idle.append(process)
-            return _parsed(json.loads(line))
+            found, passed_over, fault = json.loads(line)
+            if fault is not None:
+                raise (PassedOverError if passed_over else SourceError)(fault)
+            text, title, metadata, outline = found
+            return Parsed(text, title, metadata, tuple(Mark(*one) for one in outline))
         code = self._end(process)
         if time.monotonic() - started >= SECONDS:
             raise SourceError(f"not read within {SECONDS:,.0f} s; split or convert it")
@@ -104,29 +107,17 @@ class ReadingProcesses:
         return process.wait()
 
 
-def _parsed(answer: dict[str, Any]) -> Parsed:
-    for name, error in (("fault", SourceError), ("passed_over", PassedOverError)):
-        if name in answer:
-            raise error(answer[name])
-    text, title, metadata, outline = answer["parsed"]
-    return Parsed(text, title, metadata, tuple(Mark(*one) for one in outline))
-
-
-def reader_of(name: str) -> Callable[[Any], Parsed]:
-    """The function of `module:function`."""
-    module, _, function = name.partition(":")
-    return cast("Callable[[Any], Parsed]", getattr(import_module(f"{_KINDS}.{module}"), function))
-
-
 def parsed(reader: str, content: bytes | str) -> Parsed:
-    """What a reader finds in a file; whatever else goes wrong is a SourceError too."""
+    """What `module:function` finds in a file; whatever else goes wrong is a SourceError too."""
+    module, _, function = reader.partition(":")
     try:
-        return reader_of(reader)(content)
+        found: Parsed = getattr(import_module(f"{_KINDS}.{module}"), function)(content)
+        return found
     except (SourceError, MemoryError):
         raise
     except Exception as error:
-        found = " ".join(f"{type(error).__name__} {error}".split())
-        raise SourceError(f"a damaged file: {found:.200}") from error
+        said = " ".join(f"{type(error).__name__} {error}".split())
+        raise SourceError(f"a damaged file: {said:.200}") from error
 
 
 def serve() -> None:
@@ -142,18 +133,15 @@ def serve() -> None:
     requests = sys.stdin.buffer
     while header := requests.readline():
         reader, size = header.split()
-        answer = _read(reader.decode(), requests.read(int(size)))
+        content = requests.read(int(size))
+        answer: tuple[Parsed | None, bool, str | None]
+        try:
+            answer = parsed(reader.decode(), content), False, None
+        except SourceError as error:
+            answer = None, isinstance(error, PassedOverError), str(error)
+        except MemoryError:
+            fault = f"needs more than {_MEMORY >> 30} GiB of memory; split or convert it"
+            answer = None, False, fault
         line = json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace")
         answers.write(line + b"\n")
         answers.flush()
-
-
-def _read(reader: str, content: bytes) -> dict[str, Any]:
-    try:
-        return {"parsed": parsed(reader, content)}
-    except PassedOverError as error:
-        return {"passed_over": str(error)}
-    except SourceError as error:
-        return {"fault": str(error)}
-    except MemoryError:
-        return {"fault": f"needs more than {_MEMORY >> 30} GiB of memory; split or convert it"}

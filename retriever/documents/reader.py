@@ -35,9 +35,6 @@ _STDIN = "-"
 _DETECT = Fields()
 _AS_FOUND = TextForm()
 _KEPT = 10
-# Fields that are counted by their names; of more, only the sum is known.
-_FIELDS = 100
-_OTHER_FIELDS = "(other fields)"
 # "skip-files" skips unreadable files of folders and messages of mailboxes, else raises.
 OnError = Literal["fail", "skip-files", "skip"]
 _READERS: dict[Format, Callable[[OpenSource, Fields], Iterator[Record]]] = {
@@ -152,7 +149,6 @@ class CorpusReader:
         self._on_empty = on_empty
         self._sql = sql
         self._stdin = stdin
-        self._stdin_read = False
         self._number_ids = number_ids
         self._form = form
         self._rules = FolderRules(tuple(include), tuple(exclude))
@@ -329,8 +325,6 @@ class CorpusReader:
             self.problems.append(problem)
 
     def _leave_out(self, where: str, name: str, fault: str) -> None:
-        if name not in self.left_out and len(self.left_out) >= _FIELDS:
-            name = _OTHER_FIELDS
         FieldCount.add(self.left_out, name, f"{where}: {fault}")
 
     def _is_file(self, source: str | Path) -> bool:
@@ -359,16 +353,13 @@ class CorpusReader:
     def _open(self, source: str | Path) -> Iterator[Iterator[Record]]:
         name, fields = _name(source), self._fields
         if str(source) == _STDIN:
-            if self._stdin_read:
-                raise SourceError(
-                    f"{name}: standard input can be read only once; write it to a file first"
-                )
-            self._stdin_read = True
             stdin = self._stdin or sys.stdin.buffer
             with opened_stream(stdin, name, fields, self._meter, self._form) as stream:
                 yield self._records_of(stream, None)
         elif os.path.isdir(source):
             self._refuse_types(name, "a folder")
+            prefix = self._prefixes.get(name)
+            self._generated_how.setdefault(_BY_PATH if prefix is None else _BY_NAME_AND_PATH)
             reading = read_folder(
                 Path(source),
                 name,
@@ -378,11 +369,10 @@ class CorpusReader:
                 self._rules,
                 self.files_left_out,
                 self._only,
+                "" if prefix is None else f"{prefix}/",
             )
-            prefix = self._prefixes.get(name)
-            self._generated_how.setdefault(_BY_PATH if prefix is None else _BY_NAME_AND_PATH)
             with closing(reading) as records:
-                yield records if prefix is None else _prefixed(records, prefix)
+                yield records
         else:
             path, table = split_table(source)
             with opened(path, str(path), fields, self._meter, self._form) as file:
@@ -439,14 +429,6 @@ def _prefixes(sources: Sequence[str | Path]) -> dict[str, str]:
                     )
             prefixes[str(source)] = prefix
     return prefixes if len(prefixes) > 1 else {}
-
-
-def _prefixed(records: Iterator[Record], prefix: str) -> Iterator[Record]:
-    """The records of a folder, whose ids are paths, with ids that begin with its name."""
-    for record in records:
-        if "id" in record.values:
-            record.values["id"] = f"{prefix}/{record.values['id']}"
-        yield record
 
 
 def _total_bytes(

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retriever import ConfigError, CorpusReader
-from retriever.documents.folders import files_below, left_out_text
+from retriever.documents.folders import FolderRules, files_below, left_out_text
 from tests.retriever.documents.source_samples import read, write
 
 # A wildcard of git matches one byte, one of ours a character, so none of another script is alone.
@@ -61,7 +61,7 @@ def test_ignore_files_mean_what_they_mean_to_git(repository, paths, ignores):
     )
     expected = {os.fsdecode(path) for path in told.stdout.split(b"\0") if path}
     expected = {path for path in expected if not path.endswith(".gitignore")}
-    assert {entry.path for entry in files_below(repository)} == expected
+    assert {one.path for one in files_below(repository, FolderRules(), Counter())} == expected
 
 
 def test_the_last_ignore_file_of_a_folder_decides_and_each_reason_is_counted(tmp_path):

@@ -184,7 +184,7 @@ def test_standard_input_is_the_process_one_and_is_read_once(monkeypatch):
     reader = CorpusReader(["-"], on_error="skip")
     assert [(document.id, document.text) for document in reader] == [("a", "x")]
     assert reader.problems[0].startswith("stdin:2: not JSON")
-    with pytest.raises(SourceError, match=r"^stdin: standard input can be read only once; "):
+    with pytest.raises(SourceError, match=r"^stdin: holds no records"):
         list(reader)
 
 
