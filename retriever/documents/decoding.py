@@ -62,27 +62,19 @@ def encoding_of(head: bytes) -> str | None:
     for mark, name in _MARKS.items():
         if head.startswith(mark):
             return None if name == "utf-8-sig" else name
-    return WESTERN if _is_western(head) else None
-
-
-def _is_western(head: bytes) -> bool:
-    """Whether bytes that are not UTF-8 read as a language of Western Europe in Windows-1252.
-
-    Then letters with accents are few among the others, and most stand within words. Other one-byte
-    encodings have mostly such letters, and broken UTF-8 has sequences of UTF-8.
-    """
     if head.isascii():
-        return False
-    try:
+        return None
+    with suppress(UnicodeDecodeError):
         codecs.getincrementaldecoder("utf-8")().decode(head)
-        return False
-    except UnicodeDecodeError:
-        pass
+        return None
+    # In a language of Western Europe letters with accents are few among the others, and most stand
+    # within words. Other one-byte encodings have mostly such letters, and broken UTF-8 has
+    # sequences of UTF-8.
     high, inside, sequences, letters = (
         len(one.findall(head)) for one in (_LETTER, _IN_WORD, _SEQUENCES, _ASCII)
     )
     few = 10 * sequences <= high <= 2 * inside and 2 * high <= letters
-    return few and _NONE.search(head) is None
+    return WESTERN if few and _NONE.search(head) is None else None
 
 
 def page_text(content: bytes, name: str | None = None) -> str:

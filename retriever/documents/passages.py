@@ -121,18 +121,15 @@ def _headings_above(document: Document, start: int) -> list[str]:
 
 
 class _Structure(NamedTuple):
-    """Where passages of a text end best; all ascending.
+    """Where passages of a text end best; all ascending."""
 
-    Attributes:
-        sections: where headings and messages begin.
-        paragraphs: where these, pages, fences and what is not indented after a blank line begin.
-        blocks: where these, and what else follows a blank line, begin.
-        headings: the beginning of each heading and of what follows it, between which none ends.
-    """
-
+    # Where headings and messages begin.
     sections: list[int]
+    # Where these, pages, fences and what is not indented after a blank line begin.
     paragraphs: list[int]
+    # Where these, and what else follows a blank line, begin.
     blocks: list[int]
+    # The beginning of each heading and of what follows it, between which no passage ends.
     headings: list[tuple[int, int]]
 
     @classmethod

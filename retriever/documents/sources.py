@@ -59,14 +59,11 @@ class UnopenedError(SourceError):
 
 @dataclass(slots=True)
 class Meter:
-    """Counts what is read from disk or standard input.
+    """Counts what is read from disk or standard input."""
 
-    Attributes:
-        bytes: before decompression.
-        recoded: sources by the encoding that was found and is not UTF-8.
-    """
-
+    # Before decompression.
     bytes: int = 0
+    # Sources by the encoding that was found and is not UTF-8.
     recoded: dict[str, FieldCount] = field(default_factory=dict)
 
 
@@ -197,7 +194,7 @@ def _explained(name: str) -> Iterator[None]:
 class _Bytes(io.RawIOBase):
     """Bytes from a `read` function, with lookahead; counts them and explains errors."""
 
-    def __init__(self, name: str, read: Callable[[int], bytes], meter: Meter | None) -> None:
+    def __init__(self, name: str, read: Callable[[int], bytes], meter: Meter) -> None:
         self._name = name
         self._read = read
         self._meter = meter
@@ -235,8 +232,7 @@ class _Bytes(io.RawIOBase):
             ) from error
         except OSError as error:
             raise SourceError(f"{self._name}: cannot be read: {error.strerror or error}") from error
-        if self._meter is not None:
-            self._meter.bytes += len(chunk)
+        self._meter.bytes += len(chunk)
         return chunk
 
 
@@ -244,7 +240,7 @@ def _gunzipped(stream: _Bytes, name: str) -> _Bytes:
     if not stream.head().startswith(_GZIP):
         return stream
     compressed = io.BufferedReader(stream, _CHUNK)
-    return _Bytes(name, gzip.GzipFile(fileobj=cast(BinaryIO, compressed)).read1, None)
+    return _Bytes(name, gzip.GzipFile(fileobj=cast(BinaryIO, compressed)).read1, Meter())
 
 
 def _recoded(stream: _Bytes, name: str, form: TextForm, meter: Meter) -> _Bytes:
@@ -272,7 +268,7 @@ def _recoded(stream: _Bytes, name: str, form: TextForm, meter: Meter) -> _Bytes:
         except UnicodeError as error:
             raise SourceError(f"{name}: {not_in(encoding, error)}") from error
 
-    return _Bytes(name, read, None)
+    return _Bytes(name, read, Meter())
 
 
 def _detect(head: bytes, file_name: str, name: str, fields: Fields, form: TextForm) -> Format:

@@ -11,7 +11,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -49,6 +49,7 @@ _SEPARATOR = "::"
 def read_parquet(source: OpenSource, fields: Fields) -> Iterator[Record]:
     """The rows of a source, in file order; null cells of metadata are skipped."""
     try:
+        import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
         raise MissingExtraError(
@@ -56,21 +57,26 @@ def read_parquet(source: OpenSource, fields: Fields) -> Iterator[Record]:
         ) from error
     name, meter, before = source.name, source.meter, source.meter.bytes
     size = 0 if source.path is None else source.path.stat().st_size
-    with (
-        _at_random(source) as file,
-        _explained_parquet(name),
-        # Only with both settings does pyarrow stream the pages of a row group that may be the
-        # whole file; by default it loads the row group first.
-        pq.ParquetFile(
-            file, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
-        ) as parquet,
-    ):
-        columns = find_columns(parquet.schema_arrow.names, fields, name)
-        number = 0
-        for batch in parquet.iter_batches(batch_size=_ROWS):
-            yield from batch_records(name, number, batch, columns)
-            number += batch.num_rows
-            meter.bytes = max(meter.bytes, before + size * number // parquet.metadata.num_rows)
+    try:
+        with (
+            _at_random(source) as file,
+            # Only with both settings does pyarrow stream the pages of a row group that may be the
+            # whole file; by default it loads the row group first.
+            pq.ParquetFile(
+                file, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
+            ) as parquet,
+        ):
+            columns = find_columns(parquet.schema_arrow.names, fields, name)
+            number = 0
+            for batch in parquet.iter_batches(batch_size=_ROWS):
+                yield from batch_records(name, number, batch, columns)
+                number += batch.num_rows
+                meter.bytes = max(meter.bytes, before + size * number // parquet.metadata.num_rows)
+    except (pa.ArrowException, OSError) as error:
+        found = " ".join(str(error).split())
+        raise SourceError(
+            f"{name}: not a readable Parquet file ({found}); write, copy or download it again"
+        ) from error
 
 
 def batch_records(
@@ -92,30 +98,16 @@ def _at_random(source: OpenSource) -> Iterator[str | BinaryIO]:
     if source.path is not None:
         yield str(source.path)
         return
-    with ExitStack() as stack:
+    with tempfile.TemporaryFile() as file:
         try:
-            file = stack.enter_context(tempfile.TemporaryFile())
             shutil.copyfileobj(source.stream, file)
-            file.seek(0)
         except OSError as error:
             raise StorageError(
                 f"{source.name}: cannot be kept in a temporary file ({error.strerror}); "
                 "free space there, or point TMPDIR to another disk"
             ) from error
+        file.seek(0)
         yield file
-
-
-@contextmanager
-def _explained_parquet(name: str) -> Iterator[None]:
-    import pyarrow as pa
-
-    try:
-        yield
-    except (pa.ArrowException, OSError) as error:
-        found = " ".join(str(error).split())
-        raise SourceError(
-            f"{name}: not a readable Parquet file ({found}); write, copy or download it again"
-        ) from error
 
 
 def _cells(column: pa.Array) -> list[object]:
@@ -244,38 +236,34 @@ def read_sqlite(
     from sqlite_utils import Database
 
     size, before, rows = source.path.stat().st_size, source.meter.bytes, 0
-    with _explained_query(source.name, sql), closing(_connect(source.path)) as connection:
-        database = Database(connection, recursive_triggers=False, execute_plugins=False)
-        if sql is None:
-            sql, rows = _select(database, table, source.name)
-        cursor = database.execute(sql)
-        if cursor.description is None:
-            raise SourceError(
-                f"{source.name}: expected a query, found an SQL statement without result columns; "
-                "use a SELECT"
-            )
-        header = [column[0] for column in cursor.description]
-        where = source.name if table is None else f"{source.name}{_SEPARATOR}{table}"
-        columns = find_columns(header, fields, where)
-        for number, row in enumerate(cursor, 1):
-            values = {
-                column: "" if cell is None and column == columns.text else cell
-                for column, cell in zip(header, row, strict=True)
-                if cell is not None or column in columns
-            }
-            yield Record(number, f"{where}: row {number}", values)
-            if rows:
-                source.meter.bytes = before + size * min(number, rows) // rows
-    source.meter.bytes = before + size
-
-
-@contextmanager
-def _explained_query(name: str, sql: str | None) -> Iterator[None]:
+    wanted = sql
     try:
-        yield
+        with closing(_connect(source.path)) as connection:
+            database = Database(connection, recursive_triggers=False, execute_plugins=False)
+            if wanted is None:
+                wanted, rows = _select(database, table, source.name)
+            cursor = database.execute(wanted)
+            if cursor.description is None:
+                raise SourceError(
+                    f"{source.name}: expected a query, found an SQL statement without result "
+                    "columns; use a SELECT"
+                )
+            header = [column[0] for column in cursor.description]
+            where = source.name if table is None else f"{source.name}{_SEPARATOR}{table}"
+            columns = find_columns(header, fields, where)
+            for number, row in enumerate(cursor, 1):
+                values = {
+                    column: "" if cell is None and column == columns.text else cell
+                    for column, cell in zip(header, row, strict=True)
+                    if cell is not None or column in columns
+                }
+                yield Record(number, f"{where}: row {number}", values)
+                if rows:
+                    source.meter.bytes = before + size * min(number, rows) // rows
     except (sqlite3.Error, sqlite3.Warning) as error:
         what = "the database cannot be read" if sql is None else "the SQL query fails"
-        raise SourceError(f"{name}: {what}: {error}") from error
+        raise SourceError(f"{source.name}: {what}: {error}") from error
+    source.meter.bytes = before + size
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -13,7 +13,7 @@ import math
 import re
 from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from io import BufferedReader
 from itertools import chain
@@ -281,13 +281,10 @@ _VALUES: dict[ColumnType, Callable[[str], int | float | str | None]] = {
 }
 
 
-def _type_of(cells: Iterable[str]) -> ColumnType:
+def _type_of(cells: list[str]) -> ColumnType:
     """The type that all of the cells fit."""
-    fitting = dict(_VALUES)
-    for cell in cells:
-        for kind in list(fitting):
-            if fitting[kind](cell) is None:
-                del fitting[kind]
-        if len(fitting) == 1:
-            break
-    return next(iter(fitting))
+    return next(
+        kind
+        for kind, value_of in _VALUES.items()
+        if not any(value_of(one) is None for one in cells)
+    )
