@@ -4,6 +4,10 @@
 the transformer; `reranker.json`, written last, says how it was trained. Where transformers has a
 classifier of that form, these files are its own, with the MLP in `model.safetensors` too, and
 sentence-transformers' CrossEncoder reads them.
+
+Of a CrossEncoder of sentence-transformers, the function that makes a score of the label's logit is
+in `config_sentence_transformers.json` or, of older releases, in `config.json`; the logistic
+function where neither names one.
 """
 
 from __future__ import annotations
@@ -23,18 +27,20 @@ from retriever.encoders.computing import (
     runs_on_cpu,
     token_batches,
 )
-from retriever.encoders.model_folders import ModelFolder, find_model
+from retriever.encoders.model_folders import ACTIVATIONS, ModelFolder, find_model, read_json
 from retriever.encoders.settings import Backend, Dtype, EncoderSettings
-from retriever.encoders.transformer.backbone import Backbone, Batch
+from retriever.encoders.transformer.backbone import NO_LIMIT, Backbone, Batch
 from retriever.encoders.transformer.bert import (
     Floats,
     NumPyEngine,
     UnsupportedModelError,
+    map_tensors,
     read_weights,
 )
+from retriever.encoders.transformer.loading import ACTIVATION_FUNCTIONS
 from retriever.encoders.transformer.openvino_engine import OpenVINOEngine, calibrated
 from retriever.encoders.transformer.word_pieces import PiecePairs, WordPieces
-from retriever.errors import ConfigError
+from retriever.errors import ConfigError, ModelError
 from retriever.rerankers import (
     check_target,
     file_digest,
@@ -54,7 +60,7 @@ KIND = "cross-encoder"
 _FORM = form_of(KIND, max_length=int, training=dict)
 # Where classifiers keep two layers with a tanh between them, by the model's type.
 _PROJECTED = {"dense": "classifier.dense", "out": "classifier.out_proj"}
-CLASSIFIERS: Mapping[str, Mapping[str, str]] = {
+_CLASSIFIERS: Mapping[str, Mapping[str, str]] = {
     "bert": {"dense": "bert.pooler.dense", "out": "classifier"},
     "albert": {"dense": "albert.pooler", "out": "classifier"},
     "deberta-v2": {"dense": "pooler.dense", "out": "classifier"},
@@ -70,6 +76,7 @@ _OF_CLASSIFIER: Mapping[str, Mapping[str, Any]] = {
     "xlnet": {"summary_type": "last", "summary_use_proj": True, "summary_activation": "tanh"},
 }
 _SCORE = {"activation_fn": "torch.nn.modules.linear.Identity"}
+_TASK = "ForSequenceClassification"
 
 
 class CrossEncoder:
@@ -132,6 +139,14 @@ class CrossEncoder:
         return self.backbone.top_cls(batch)
 
 
+class Classifier(CrossEncoder):
+    """A transformer with its own classifier of one label; the head is an activation function."""
+
+    def _states(self, batch: Batch) -> torch.Tensor:
+        logits: torch.Tensor = self.backbone.model(**batch.inputs).logits[:, 0]
+        return logits
+
+
 class LightCrossEncoder:
     """Gives the scores of `CrossEncoder` within rounding, without torch.
 
@@ -144,8 +159,8 @@ class LightCrossEncoder:
         folder: ModelFolder,
         max_length: int,
         computing: EncoderSettings,
-        read_head: Callable[[Path, int], Mapping[str, Floats]] | None = None,
-        activation: Callable[[Floats], Floats] = np.asarray,
+        read_head: Callable[[Path, int], Mapping[str, Floats]],
+        activation: Callable[[Floats], Floats],
     ) -> None:
         # A pair is long: NumPy is for those who ask for it.
         self._engine = engine_for(computing, 10**9)
@@ -155,7 +170,7 @@ class LightCrossEncoder:
         self._pieces = WordPieces(folder)
         self._identity = folder.weights
         self._dtype = computing.number_format
-        self._head = (read_head or _head_arrays)(folder.path, self._weights.width)
+        self._head = read_head(folder.path, self._weights.width)
         self._activation = activation
         self._compiled: OpenVINOEngine | None = None
         self.max_length = min(max_length, self._weights.longest, self._pieces.max_length)
@@ -220,7 +235,7 @@ def _classifier(model: CrossEncoder) -> Any:
     from transformers import AutoModelForSequenceClassification
 
     config: Any = copy.deepcopy(model.backbone.model.config)
-    if config.model_type not in CLASSIFIERS:
+    if config.model_type not in _CLASSIFIERS:
         return None
     config.num_labels, config.sentence_transformers = 1, _SCORE
     config.update(_OF_CLASSIFIER.get(config.model_type, {}))
@@ -235,7 +250,7 @@ def _classifier(model: CrossEncoder) -> Any:
     }
     for name, weight in model.head.state_dict().items():
         layer, part = name.split(".")
-        state[f"{CLASSIFIERS[config.model_type][layer]}.{part}"] = weight
+        state[f"{_CLASSIFIERS[config.model_type][layer]}.{part}"] = weight
     whole.load_state_dict(state, assign=True)
     return whole
 
@@ -248,43 +263,46 @@ def load_cross_encoder(
     dtype: Dtype = "float32",
 ) -> CrossEncoder | LightCrossEncoder:
     """Read what `write_cross_encoder` wrote, to score with the backend that pays."""
-    return with_backend(
-        str(folder),
-        device,
-        EncoderSettings(backend=backend, dtype=dtype),
-        lambda computing: LightCrossEncoder(*_read_model(folder), computing),
-        lambda: read_cross_encoder(folder, device=device, dtype=dtype),
-    )
-
-
-def with_backend(
-    name: str,
-    device: str | None,
-    computing: EncoderSettings,
-    light: Callable[[EncoderSettings], LightCrossEncoder],
-    in_torch: Callable[[], CrossEncoder],
-) -> CrossEncoder | LightCrossEncoder:
-    """A cross-encoder without torch where that pays and can be, else in torch."""
-    backend, dtype = computing.backend, computing.number_format
-    reason = "only the processor has it"
-    if backend != "torch" and runs_on_cpu(device):
-        try:
-            return light(computing)
-        except UnsupportedModelError as error:
-            reason = str(error)
-    if backend in ("openvino", "numpy") or dtype == "int8":
-        raise ConfigError(f"backend: {name} cannot run with {backend}, {dtype} ({reason})")
-    return in_torch()
+    model, max_length = _read_model(folder)
+    computing = EncoderSettings(backend=backend, dtype=dtype)
+    light = _without_torch(model, max_length, device, computing, _head_arrays, np.asarray)
+    return light or _in_torch(model, max_length, device, dtype)
 
 
 def read_cross_encoder(
     folder: Path, *, device: str | None = None, dtype: Dtype = "float32"
 ) -> CrossEncoder:
     """Read what `write_cross_encoder` wrote, ready to score in torch."""
-    model, max_length = _read_model(folder)
+    return _in_torch(*_read_model(folder), device, dtype)
+
+
+def _in_torch(
+    model: ModelFolder, max_length: int, device: str | None, dtype: Dtype
+) -> CrossEncoder:
     backbone = Backbone(model, device, dtype)
-    head = read_head(folder, backbone.width).to(backbone.device).eval()
+    head = read_head(model.path, backbone.width).to(backbone.device).eval()
     return CrossEncoder(backbone, head, max_length, dtype)
+
+
+def _without_torch(
+    folder: ModelFolder,
+    max_length: int,
+    device: str | None,
+    computing: EncoderSettings,
+    read_head: Callable[[Path, int], Mapping[str, Floats]],
+    activation: Callable[[Floats], Floats],
+) -> LightCrossEncoder | None:
+    """A cross-encoder without torch where that pays and can be, else None."""
+    backend, dtype = computing.backend, computing.number_format
+    reason = "only the processor has it"
+    if backend != "torch" and runs_on_cpu(device):
+        try:
+            return LightCrossEncoder(folder, max_length, computing, read_head, activation)
+        except UnsupportedModelError as error:
+            reason = str(error)
+    if backend in ("openvino", "numpy") or dtype == "int8":
+        raise ConfigError(f"backend: {folder.path} cannot run with {backend}, {dtype} ({reason})")
+    return None
 
 
 def _read_model(folder: Path) -> tuple[ModelFolder, int]:
@@ -307,7 +325,7 @@ def is_cross_encoder(path: str | Path) -> bool:
     return is_reranker(path) and kind_of(Path(path)) == KIND
 
 
-def has_head_shapes(arrays: Mapping[str, Floats], width: int) -> bool:
+def _has_head_shapes(arrays: Mapping[str, Floats], width: int) -> bool:
     """Whether arrays are those of a `CrossHead`, by their names and shapes."""
     shapes = {"dense.weight": (width, width), "dense.bias": (width,)}
     shapes |= {"out.weight": (1, width), "out.bias": (1,)}
@@ -317,7 +335,7 @@ def has_head_shapes(arrays: Mapping[str, Floats], width: int) -> bool:
 def _head_arrays(folder: Path, width: int) -> dict[str, Floats]:
     """Weight and bias of both layers of the MLP by name."""
     arrays = _FORM.read_arrays(folder)
-    if not has_head_shapes(arrays, width):
+    if not _has_head_shapes(arrays, width):
         raise _FORM.altered(folder / _FORM.arrays, "arrays of other shapes")
     return arrays
 
@@ -336,3 +354,91 @@ def read_head(folder: Path, width: int) -> CrossHead:
 def head_digest(folder: Path) -> str:
     """SHA-256 of the MLP's file, in hexadecimal."""
     return file_digest(folder / _FORM.arrays)
+
+
+def load_classifier(
+    name: str,
+    *,
+    device: str | None = None,
+    backend: Backend = "auto",
+    dtype: Dtype = "float32",
+    download: bool = False,
+) -> CrossEncoder | LightCrossEncoder:
+    """Load a folder or hub id, to give the scores of sentence-transformers' `predict`."""
+    folder = find_model(name, download=download)
+    activation = _activation(folder)
+    window = folder.settings.max_length or NO_LIMIT
+    function = ACTIVATION_FUNCTIONS[activation]
+    computing = EncoderSettings(backend=backend, dtype=dtype)
+    light = _without_torch(folder, window, device, computing, _classifier_arrays, function)
+    if light is not None:
+        return light
+    import torch
+
+    backbone = Backbone(folder, device, dtype, auto=f"AutoModel{_TASK}")
+    head: torch.nn.Module = getattr(torch.nn, activation)()
+    model = Classifier(backbone, head, min(window, backbone.max_length), dtype)
+    if backbone.pads_left:
+        # The classifier reads the last piece: one pair at a time needs no padding.
+        model.batch_pieces = 1
+    return model
+
+
+def _activation(folder: ModelFolder) -> str:
+    """The name of the activation function of a model whose scores can be computed."""
+    config, file = folder.config, folder.path / "config_sentence_transformers.json"
+    # Without modules.json sentence-transformers does not read it either.
+    read = file.is_file() and (folder.path / "modules.json").is_file()
+    saved: Any = read_json(file) if read else {}
+    kinds = config.get("architectures") or ["no architecture"]
+    if not str(kinds[0]).endswith(_TASK):
+        raise ModelError(
+            f"{folder.path}: expected a reranker's folder: of `retriever train`, or a CrossEncoder "
+            f"of sentence-transformers (...{_TASK}), found {kinds[0]}; name another folder"
+        )
+    labels = len(config.get("id2label") or ()) or config.get("num_labels", 2)
+    if labels != 1:
+        raise ModelError(
+            f"{folder.path}: expected a classifier of one label, whose score orders passages, "
+            f"found {labels} labels; name another cross-encoder"
+        )
+    older = config.get("sentence_transformers") or {}
+    activation = str(
+        saved.get("activation_fn")
+        or older.get("activation_fn")
+        or config.get("sbert_ce_default_activation_function")
+        or "torch.nn.Sigmoid"
+    )
+    name = activation.rsplit(".", 1)[-1]
+    for what, unsupported in (
+        ("a module after the classifier", folder.settings.projections),
+        (
+            "a prompt before each text",
+            (saved.get("prompts") or {}).get(saved.get("default_prompt_name")),
+        ),
+        (
+            f"the activation function {activation}",
+            name not in ACTIVATIONS or not activation.startswith("torch."),
+        ),
+    ):
+        if unsupported:
+            raise ModelError(
+                f"{folder.path}: needs {what}, which is not supported: its scores would be wrong; "
+                f"expected a classifier alone and {', '.join(ACTIVATIONS)} of torch"
+            )
+    return name
+
+
+def _classifier_arrays(folder: Path, width: int) -> dict[str, Floats]:
+    """The layers of a classifier by the names that `CrossHead` has for them."""
+    tensors = map_tensors(folder / "model.safetensors")
+    for places in _CLASSIFIERS.values():
+        arrays = {
+            f"{layer}.{part}": tensors[f"{place}.{part}"]
+            for layer, place in places.items()
+            for part in ("weight", "bias")
+            if f"{place}.{part}" in tensors
+        }
+        if _has_head_shapes(arrays, width):
+            return arrays
+    raise UnsupportedModelError(f"{folder}: another classifier than that of a BERT or an MPNet")

@@ -84,14 +84,12 @@ def load_reranker(
         ConfigError: the backend cannot run the cross-encoder.
         MissingExtraError: OpenVINO is asked for and not installed.
     """
-    from retriever.rerankers.cross import KIND, load_cross_encoder
+    from retriever.rerankers.cross import KIND, load_classifier, load_cross_encoder
     from retriever.rerankers.head import HeadReranker
 
     folder = Path(folder)
     a_hub_id = not folder.exists() and _HUB_ID.fullmatch(folder.as_posix())
     if not is_reranker(folder) and (a_hub_id or (folder / "config.json").is_file()):
-        from retriever.rerankers.classifier import load_classifier
-
         found = load_classifier(
             folder.as_posix(), device=device, backend=backend, dtype=dtype, download=download
         )

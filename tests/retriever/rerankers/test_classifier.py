@@ -12,8 +12,7 @@ import torch
 
 from retriever import load_reranker
 from retriever.errors import ModelError
-from retriever.rerankers.classifier import Classifier, load_classifier
-from retriever.rerankers.cross import LightCrossEncoder
+from retriever.rerankers.cross import Classifier, LightCrossEncoder, load_classifier
 from tests.retriever.encoders.architectures import CLOSE
 from tests.retriever.rerankers.test_cross import PAIRS, QUESTIONS, SHALLOW, TEXTS
 

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from retriever.errors import ConfigError, ModelError
-from retriever.rerankers.classifier import load_classifier
 from retriever.rerankers.cross import (
     CrossEncoder,
     LightCrossEncoder,
+    load_classifier,
     load_cross_encoder,
     read_cross_encoder,
     read_training,
