@@ -34,45 +34,36 @@ _COMPONENTS: Mapping[Mode, tuple[Mode, ...]] = {
 
 
 class Answer(NamedTuple):
-    """Whether the hits of a query hold an answer.
+    """Whether the hits of a query hold an answer."""
 
-    Attributes:
-        has_answer: whether `probability` reaches the threshold.
-        probability: of a relevant document among the first ten hits.
-        warning: why the probabilities may be wrong by now; None if nothing speaks against them.
-    """
-
+    # Whether `probability` reaches the threshold.
     has_answer: bool
+    # Of a relevant document among the first ten hits.
     probability: float
+    # Why the probabilities may be wrong by now.
     warning: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What was learned for a mode of ranking.
-
-    Attributes:
-        mode: ``dense``, ``bm25`` or ``hybrid``.
-        hit: coefficients of a logistic regression, by feature and for ``constant``: that a hit is
-            relevant.
-        query: likewise, that one of the first ten is.
-        threshold: the least probability with which a query counts as answered.
-        false_answers: the share of queries without a relevant document that reach `threshold`, at
-            most, if they are exchangeable with the questions.
-        questions: number of questions that this was learned from.
-        made: whether the questions were made from the documents.
-        passages: number of passages of the index then.
-        ranking: the settings of fusion and BM25.
-    """
+    """What was learned for a mode of ranking."""
 
     mode: Mode
+    # Coefficients of logistic regressions by feature, and for "constant": that a hit is relevant,
+    # and that one of the first ten hits of a query is.
     hit: Mapping[str, float]
     query: Mapping[str, float]
+    # The least probability with which a query counts as answered.
     threshold: float
+    # The share of queries without a relevant document that reach it, at most, if they are
+    # exchangeable with the questions.
     false_answers: float
     questions: int
+    # Whether the questions were made from the documents.
     made: bool
+    # Of the index then.
     passages: int
+    # The settings of fusion and BM25.
     ranking: Mapping[str, Any]
 
     @classmethod
@@ -112,18 +103,15 @@ class Calibration:
     ) -> Answer:
         """Whether hits that were judged, all or the first of them, hold an answer."""
         probability = (hits[0].answer_probability if hits else None) or 0.0
-        warning, passages = None, view.passage_count
+        change, passages = None, view.passage_count
         weight = view.setting(FIT, {}).get("weight", DEFAULT_WEIGHT)
         if abs(passages - self.passages) > _CHANGED * self.passages:
-            warning = f"of {self.passages:,} passages, and the index has {passages:,}"
+            change = f"of {self.passages:,} passages, and the index has {passages:,}"
         elif ranking_of(settings, weight) != self.ranking:
-            warning = "with other settings of fusion or BM25"
-        if warning is not None:
-            warning = (
-                f"probabilities were learned {warning}; learn them again with `retriever calibrate`"
-            )
+            change = "with other settings of fusion or BM25"
+        again = f"probabilities were learned {change}; learn them again with `retriever calibrate`"
         enough = probability >= (self.threshold if least is None else least)
-        return Answer(bool(hits) and enough, probability, warning)
+        return Answer(bool(hits) and enough, probability, again if change else None)
 
 
 def ranking_of(settings: SearchSettings, weight: float) -> dict[str, Any]:

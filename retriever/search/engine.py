@@ -102,42 +102,26 @@ class Hit:
     def to_json(self) -> dict[str, Any]:
         """As JSON values, without `passage_number`; the last four only where there are any."""
         found = {name: getattr(self, name) for name in _IN_JSON}
-        if self.first_rank is not None:
-            found["first_rank"] = self.first_rank
-        if self.copies:
-            found["copies"] = list(self.copies)
-        if self.place is not None:
-            found["place"] = self.place.to_json()
-        if self.probability is not None:
-            found["probability"] = self.probability
+        more = {
+            "first_rank": self.first_rank,
+            "copies": list(self.copies) or None,
+            "place": None if self.place is None else self.place.to_json(),
+            "probability": self.probability,
+        }
+        found |= {name: value for name, value in more.items() if value is not None}
         return {**found, "metadata": self.metadata}
 
 
 def hit_of(
-    passage: Passage,
-    rank: int,
-    score: float = 0.0,
-    dense: float | None = None,
-    dense_rank: int | None = None,
-    bm25: float | None = None,
-    bm25_rank: int | None = None,
+    passage: Passage, rank: int, score: float = 0.0, components: tuple[Any, ...] = (None,) * 4
 ) -> Hit:
-    """The hit of a stored passage."""
+    """The hit of a stored passage; components are its dense score and rank, and those of BM25."""
     span, text = (passage.start, passage.stop), passage.text
+    shown, metadata = text[slice(*span)], passage.metadata
+    dense, dense_rank, bm25, bm25_rank = components
     return Hit(
-        rank=rank,
-        score=score,
-        id=passage.id,
-        title=passage.title,
-        passage=text[passage.start : passage.stop],
-        start=passage.start,
-        stop=passage.stop,
-        metadata=passage.metadata,
-        dense=dense,
-        dense_rank=dense_rank,
-        bm25=bm25,
-        bm25_rank=bm25_rank,
-        passage_number=passage.passage,
+        *(rank, score, passage.id, passage.title, shown, *span, metadata),
+        *(dense, dense_rank, bm25, bm25_rank, passage.passage),
         place=place(read_outline(passage.outline), text, span) if passage.outline else None,
     )
 
@@ -156,18 +140,15 @@ class Hits(list[Hit]):
 
 
 class ScoredPassages(NamedTuple):
-    """The candidates of a query with both component scores, in no particular order.
+    """The candidates of a query with both component scores, in no particular order."""
 
-    Attributes:
-        documents: (n,) the id of each passage's document.
-        dense: (n,) float64 cosines, or inner products where the encoder does not normalize.
-        bm25: (n,) float64, 0 where `matches` is False.
-        matches: (n,) bool, whether the passage holds a query term.
-    """
-
+    # (n,) the id of each passage's document.
     documents: tuple[str, ...]
+    # (n,) cosines, or inner products where the encoder does not normalize.
     dense: NDArray[np.float64]
+    # (n,) 0 where `matches` is False.
     bm25: NDArray[np.float64]
+    # (n,) whether the passage holds a query term.
     matches: NDArray[np.bool_]
 
 
@@ -282,6 +263,6 @@ class Engine:
                 columns += [scores[chosen].tolist(), own]
         stored = self._view.passages(numbers)
         return [
-            hit_of(stored[number], rank, *values)
-            for rank, (number, *values) in enumerate(zip(*columns, strict=True), start=1)
+            hit_of(stored[number], rank, score, (*components,))
+            for rank, (number, score, *components) in enumerate(zip(*columns, strict=True), 1)
         ]

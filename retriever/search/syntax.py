@@ -34,13 +34,7 @@ _LATIN = "abcdefghijklmnopqrstuvwxyz"
 
 
 class ParsedQuery(NamedTuple):
-    """A query as it was meant.
-
-    Attributes:
-        text: what is searched for: without quotes, and without what is to be left out.
-        phrases: each hit holds all of these.
-        excluded: no hit holds any of these phrases and words.
-    """
+    """What to search for, phrases that each hit holds, and phrases and words that none holds."""
 
     text: str
     phrases: tuple[str, ...] = ()
@@ -112,24 +106,18 @@ class Demands:
         text = f"{stored.title or ''}\n{stored.text}"
         if not self._terms.isdisjoint(self._analyzer.tokens(text) if self._terms else ()):
             return ()
-        if any(holds(_folded(text), one) for one in self._excluded):
+        folded = _folded(text)
+        if any(holds(folded, one) for one in self._excluded):
+            return ()
+        if not all(holds(folded, one) for one in self._phrases):
             return ()
         passages = [number for number, _, _ in stored.passages]
-        if not self._phrases:
-            return passages
-        if not self._holds_all(text):
-            return ()
-        title = f"{stored.title or ''}\n"
-        shown = [
-            n
-            for n, first, last in stored.passages
-            if self._holds_all(title + stored.text[first:last])
-        ]
+        shown = []
+        for number, first, last in stored.passages if self._phrases else ():
+            folded = _folded(f"{stored.title or ''}\n{stored.text[first:last]}")
+            if all(holds(folded, one) for one in self._phrases):
+                shown.append(number)
         return shown or passages
-
-    def _holds_all(self, text: str) -> bool:
-        folded = _folded(text)
-        return all(holds(folded, one) for one in self._phrases)
 
 
 def within(query: ParsedQuery, view: View, analyzer: Analyzer, where: Where | None) -> Where | None:
