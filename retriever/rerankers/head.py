@@ -6,9 +6,9 @@ Its folder has its weights, and in `reranker.json` its encoder, what it computes
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +34,7 @@ Rows = NDArray[np.int64]
 Scorer = Callable[[Vectors, Vectors, Rows, Rows], Vectors]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TrainedHead:
+class TrainedHead(NamedTuple):
     """A head with the weights of the epoch that is best on dev, the earliest of equal ones."""
 
     head: InteractionHead

@@ -48,14 +48,12 @@ class InteractionHead(torch.nn.Module):
             self.bias = _uniform(units, fan_in=width)
         if settings.head == "mlp":
             self.out = torch.nn.Linear(units, 1)
-        if settings.starts_as_cosine:
-            self._start_as_cosine()
-
-    def _start_as_cosine(self) -> None:
+        if not settings.starts_as_cosine:
+            return
         with torch.no_grad():
-            if self.settings.interaction == "bilinear":
-                self.matrix.copy_(torch.eye(self.dimensions))
-            if self.settings.head == "mlp":
+            if settings.interaction == "bilinear":
+                self.matrix.copy_(torch.eye(dimensions))
+            if settings.head == "mlp":
                 for part, weight in self.weights.items():
                     weight[0] = float(part == "product")
                     weight[1] = -weight[0]
@@ -63,7 +61,7 @@ class InteractionHead(torch.nn.Module):
                 self.out.weight.zero_()
                 self.out.weight[0, 0], self.out.weight[0, 1] = 1.0, -1.0
                 self.out.bias.zero_()
-            elif self.settings.interaction != "bilinear":
+            elif settings.interaction != "bilinear":
                 for part, weight in self.weights.items():
                     weight.fill_(float(part == "product"))
                 self.bias.zero_()

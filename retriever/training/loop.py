@@ -250,32 +250,26 @@ def uses_bfloat16(precision: Precision, device: torch.device) -> bool:
     )
 
 
-def _adamw(
-    weights: Mapping[str, torch.Tensor], rate: Callable[[str], float], weight_decay: float
-) -> torch.optim.Optimizer:
-    """AdamW with the rate of each weight's name as the `peak` of a group; only matrices decay."""
-    import torch
-
-    groups: dict[tuple[float, float], list[torch.Tensor]] = {}
-    for name, weight in weights.items():
-        decay = weight_decay if weight.ndim >= 2 else 0.0
-        groups.setdefault((rate(name), decay), []).append(weight)
-    return torch.optim.AdamW(
-        [
-            {"params": params, "lr": peak, "peak": peak, "weight_decay": decay}
-            for (peak, decay), params in groups.items()
-        ]
-    )
-
-
 class _Training:
     """A task, its optimizer and its progress."""
 
     def __init__(self, task: Task[Any], settings: FineTuningSettings, *, untrained: bool) -> None:
+        import torch
+
         self._task = task
         self._settings = settings
         self._total = settings.epochs * task.steps
-        self._optimizer = _adamw(task.weights, task.rate, settings.weight_decay)
+        groups: dict[tuple[float, float], list[torch.Tensor]] = {}
+        for name, weight in task.weights.items():
+            # Only matrices decay.
+            decay = settings.weight_decay if weight.ndim >= 2 else 0.0
+            groups.setdefault((task.rate(name), decay), []).append(weight)
+        self._optimizer = torch.optim.AdamW(
+            [
+                {"params": params, "lr": peak, "peak": peak, "weight_decay": decay}
+                for (peak, decay), params in groups.items()
+            ]
+        )
         # A moving average depends less on the last batches than the last weights do.
         self._average = {name: one.detach().clone() for name, one in task.weights.items()}
         self.stopping: EarlyStopping[Epoch] = EarlyStopping(
@@ -290,6 +284,8 @@ class _Training:
 
     def steps(self) -> Iterator[Step]:
         """The rest of the current epoch."""
+        import torch
+
         for module in self._task.modules:
             module.train()
         epochs = len(self.stopping.curve) - 1
@@ -299,7 +295,13 @@ class _Training:
             if number >= skipped:
                 self._step(batch)
                 self._done += 1
-                self._follow()
+                # After step n the average is a * average + (1 - a) * weights, where a is at most
+                # (n - 1) / n: the first 1 / (1 - averaging) steps count alike, and the weights
+                # before the first one not at all.
+                share = min(self._settings.averaging, (self._done - 1) / self._done)
+                average, weights = self._average.values(), self._task.weights.values()
+                with torch.no_grad():
+                    torch._foreach_lerp_(list(average), list(weights), 1 - share)
                 yield Step(self._done, self._total, len(batch))
 
     def _step(self, batch: Any) -> None:
@@ -325,19 +327,6 @@ class _Training:
         self._optimizer.step()
         self._losses.append(float(loss.detach()))
         self._active.append(float((losses > 0).float().mean()))
-
-    def _follow(self) -> None:
-        """After step n the average is a * average + (1 - a) * weights.
-
-        a is the smaller of `averaging` and (n - 1) / n, so that the first 1 / (1 - averaging) steps
-        count alike and the weights before the first one not at all.
-        """
-        import torch
-
-        share = min(self._settings.averaging, (self._done - 1) / self._done)
-        average, weights = list(self._average.values()), list(self._task.weights.values())
-        with torch.no_grad():
-            torch._foreach_lerp_(average, weights, 1 - share)
 
     def end_epoch(self) -> Epoch:
         """Continue the curve with the dev score of the averaged weights."""

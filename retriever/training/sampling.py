@@ -92,14 +92,13 @@ class JudgedPools:
         return np.flatnonzero(some)
 
     def relevant(self, questions: Rows, passages: Rows) -> NDArray[np.bool_]:
-        """Whether each passage is a positive of each question, (questions, passages) bool."""
-        places = np.arange(len(questions))[:, None] * self.passages + passages
-        return np.isin(places, self.answers(questions))
+        """Whether passages are positives of each question, (questions, passages) bool.
 
-    def answers(self, questions: Rows) -> Rows:
-        """Place in `questions` times number of passages, plus passage, for each positive."""
+        `passages` are the same for all questions, or a row for each.
+        """
         _, owner, rows = _taken(self.positive_starts, self.positives, questions)
-        return owner * self.passages + rows
+        places = np.arange(len(questions))[:, None] * self.passages + passages
+        return np.isin(places, owner * self.passages + rows)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -224,10 +223,9 @@ def _random(
     pools: JudgedPools, questions: Rows, count: int, chance: np.random.Generator
 ) -> tuple[Rows, Rows]:
     """`count` passages of each question, without those that happen to be relevant."""
-    owner = np.repeat(np.arange(len(questions)), count)
-    rows = chance.integers(pools.passages, size=len(owner))
-    kept = ~np.isin(owner * pools.passages + rows, pools.answers(questions))
-    return owner[kept], rows[kept]
+    rows = chance.integers(pools.passages, size=(len(questions), count))
+    kept = ~pools.relevant(questions, rows)
+    return np.nonzero(kept)[0], rows[kept]
 
 
 def _places(sizes: Rows) -> Rows:
