@@ -6,7 +6,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from itertools import groupby
 from pathlib import Path
@@ -66,9 +66,9 @@ class CorpusReader:
 
     A source without ids gets them from the content of each record (of equal ones only the first is
     yielded), or with `number_ids` from the number of each record, counted from 1 over all sources.
-    An id that occurs twice, within one source or in two, is an error. A record without text and
-    title is empty. A field of metadata that no index can store (infinity, an integer beyond 64
-    bits, bytes) is left out of its document; NaN is null.
+    An id that occurs twice is an error. A record without text and title is empty. A field of
+    metadata that no index can store (infinity, an integer beyond 64 bits, bytes) is left out of its
+    document; NaN is null.
 
     A column of CSV or TSV has the type that all cells of its first 1,000 rows fit, or the one in
     `fields.types`: string, number (without leading zeros), boolean or date (ISO 8601, as a string
@@ -243,27 +243,19 @@ class CorpusReader:
         self._reset()
         with closing(SeenIds()) as given, closing(SeenIds()) as generated:
             for are_files, group in groupby(self._sources, self._is_file):
-                if are_files:
-                    files = list(group)
-                    yield from self._documents(self._files(files), files, given, generated)
-                    continue
-                for source in group:
-                    yield from self._documents(self._open(source), source, given, generated)
+                for sources in [list(group)] if are_files else [[one] for one in group]:
+                    yield from self._documents(sources, are_files, given, generated)
         if not self._records and self.skipped and self._only is None:
             raise SourceError(self.problems[0])
 
     def _documents(
-        self,
-        opening: AbstractContextManager[Iterator[Record]],
-        of: str | Path | Sequence[str | Path],
-        given: SeenIds,
-        generated: SeenIds,
+        self, sources: list[str | Path], are_files: bool, given: SeenIds, generated: SeenIds
     ) -> Iterator[Placed]:
         """The documents of a source, or of several files that are one document each."""
         assembler = Assembler(self._fields, self._leave_out)
         before, skipped = self._records, self.skipped
-        is_folder = isinstance(of, str | Path) and str(of) != _STDIN and os.path.isdir(of)
-        are_files = is_folder or not isinstance(of, str | Path)
+        opening = self._files(sources) if are_files else self._open(sources[0])
+        is_folder = not are_files and _is_folder(sources[0])
         # A refresh reads a file that is a document as it reads those of a folder.
         by_file = self._on_error == "skip-files"
         skips = self._on_error == "skip" or (
@@ -272,7 +264,7 @@ class CorpusReader:
         try:
             with opening as records:
                 for record in records:
-                    source = of if isinstance(of, str | Path) else of[record.number - 1]
+                    source = sources[record.number - 1 if are_files else 0]
                     self._records += 1
                     try:
                         found = self._document(record, assembler, given, generated)
@@ -280,7 +272,7 @@ class CorpusReader:
                         if not (skips or record.passed_over or (by_file and record.is_part)):
                             raise
                         self._skip(str(error))
-                        if are_files:
+                        if are_files or is_folder:
                             self._records -= 1
                             self.unread.append((source, record.file))
                         continue
@@ -293,8 +285,10 @@ class CorpusReader:
             self._skip(str(error))
             return
         is_read = self._records > before or self.skipped > skipped
-        if not is_read and isinstance(of, str | Path) and self._only is None:
-            raise SourceError(f"{_name(of)}: holds no records; check that it is the right file")
+        if not (is_read or are_files) and self._only is None:
+            raise SourceError(
+                f"{_name(sources[0])}: holds no records; check that it is the right file"
+            )
 
     def _document(
         self, record: Record, assembler: Assembler, given: SeenIds, generated: SeenIds
@@ -329,7 +323,7 @@ class CorpusReader:
 
     def _is_file(self, source: str | Path) -> bool:
         """Whether a source is a file that is one document."""
-        if str(source) == _STDIN or self._sql is not None or os.path.isdir(source):
+        if str(source) == _STDIN or self._sql is not None or _is_folder(source):
             return False
         return split_table(source)[1] is None and is_document(source)
 
@@ -356,7 +350,7 @@ class CorpusReader:
             stdin = self._stdin or sys.stdin.buffer
             with opened_stream(stdin, name, fields, self._meter, self._form) as stream:
                 yield self._records_of(stream, None)
-        elif os.path.isdir(source):
+        elif _is_folder(source):
             self._refuse_types(name, "a folder")
             prefix = self._prefixes.get(name)
             self._generated_how.setdefault(_BY_PATH if prefix is None else _BY_NAME_AND_PATH)
@@ -414,11 +408,15 @@ def _name(source: str | Path) -> str:
     return "stdin" if str(source) == _STDIN else str(source)
 
 
+def _is_folder(source: str | Path) -> bool:
+    return str(source) != _STDIN and os.path.isdir(source)
+
+
 def _prefixes(sources: Sequence[str | Path]) -> dict[str, str]:
     """What the ids of each folder begin with; nothing where there is one folder at most."""
     prefixes: dict[str, str] = {}
     for source in sources:
-        if str(source) != _STDIN and os.path.isdir(source):
+        if _is_folder(source):
             # Where the name is "." or "..", it is the folder's own.
             prefix = os.path.basename(os.path.abspath(source))
             for other, taken in prefixes.items():
@@ -452,7 +450,7 @@ def _total_bytes(
 def _size(source: str | Path, rules: FolderRules, *, lenient: bool) -> int | None:
     if str(source) == _STDIN:
         return None
-    if not os.path.isdir(source):
+    if not _is_folder(source):
         return file_size(split_table(source)[0])
     size, is_empty = 0, True
     left_out: Counter[str] = Counter()
