@@ -41,9 +41,7 @@ def file_digest(path: Path) -> str:
 def check_target(folder: Path, kind: str) -> None:
     """Refuse a folder that a reranker of a kind cannot be written to."""
     check_output(
-        folder,
-        "the folder of a reranker",
-        lambda names: None if MANIFEST in names else min(names),
+        folder, "the folder of a reranker", lambda names: None if MANIFEST in names else min(names)
     )
     if is_reranker(folder) and (found := kind_of(folder)) != kind:
         raise ConfigError(

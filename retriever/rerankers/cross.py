@@ -256,11 +256,7 @@ def _classifier(model: CrossEncoder) -> Any:
 
 
 def load_cross_encoder(
-    folder: Path,
-    *,
-    device: str | None = None,
-    backend: Backend = "auto",
-    dtype: Dtype = "float32",
+    folder: Path, *, device: str | None = None, backend: Backend = "auto", dtype: Dtype = "float32"
 ) -> CrossEncoder | LightCrossEncoder:
     """Read what `write_cross_encoder` wrote, to score with the backend that pays."""
     model, max_length = _read_model(folder)

@@ -170,10 +170,7 @@ def batches_in_epoch(
 
 
 def _batch(
-    pools: JudgedPools,
-    questions: Rows,
-    settings: SamplingSettings,
-    chance: np.random.Generator,
+    pools: JudgedPools, questions: Rows, settings: SamplingSettings, chance: np.random.Generator
 ) -> TripleBatch:
     owner_p, rows_p = _draw(
         pools.positive_starts, pools.positives, questions, settings.positives, chance

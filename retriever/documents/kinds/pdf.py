@@ -6,13 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from retriever.documents.kinds import (
-    OutlinedText,
-    Parsed,
-    PassedOverError,
-    named,
-    one_line,
-)
+from retriever.documents.kinds import OutlinedText, Parsed, PassedOverError, named, one_line
 from retriever.documents.outline import Mark
 from retriever.errors import SourceError
 

@@ -184,8 +184,7 @@ def test_a_field_that_no_index_can_store_is_left_out_named_and_counted(
 
 
 @pytest.mark.parametrize(
-    "record",
-    [{"ID": "a", "Title": "t", "Text": "x"}, {"Id": "a", "TITLE": "t", "Passage": "x"}],
+    "record", [{"ID": "a", "Title": "t", "Text": "x"}, {"Id": "a", "TITLE": "t", "Passage": "x"}]
 )
 def test_default_names_count_in_any_case(tmp_path, record):
     path = written(tmp_path, json.dumps(record))

@@ -50,10 +50,7 @@ def test_other_words_beside_scripts_without_spaces_stay_whole():
         ("parse_roman_numeral", ["parse_roman_numeral", "parse", "roman", "numeral"]),
         ("HTTPServer", ["httpserver", "http", "server"]),
         ("os.path.join", ["os.path.join", "os", "path", "join"]),
-        (
-            "self._write_due",
-            ["self._write_due", "write_due", "self", "write", "due"],
-        ),
+        ("self._write_due", ["self._write_due", "write_due", "self", "write", "due"]),
         ("getURL PDFs iPhone", ["geturl", "get", "url", "pdfs", "iphone", "phone"]),
         ("__init__ 3.5 e.g. U.S. end. Next", ["init", *"35egus", "end", "next"]),
     ],

@@ -90,9 +90,7 @@ def test_a_json_array_is_refused_with_the_remedy(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["c.jsonl", "c.csv", "c.tsv", "c.txt", "c"])
 @pytest.mark.parametrize(
-    "content",
-    [b"", b"\n \n", gzip.compress(b"")],
-    ids=["empty", "blank lines", "empty gzip"],
+    "content", [b"", b"\n \n", gzip.compress(b"")], ids=["empty", "blank lines", "empty gzip"]
 )
 def test_a_source_without_records_is_an_error(tmp_path, name, content):
     path = write(tmp_path / name, content)
