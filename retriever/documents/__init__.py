@@ -298,11 +298,7 @@ class Record(NamedTuple):
 
 
 class Assembler:
-    """Makes documents of the records of one source; its first record decides which field is which.
-
-    A field of metadata that cannot be stored is left out and reported to `leave_out`; it is an
-    error if there is no such function.
-    """
+    """Makes documents of records; the first decides which field is which."""
 
     def __init__(
         self, fields: Fields, leave_out: Callable[[str, str, str], None] | None = None

@@ -102,10 +102,7 @@ def text_of(content: bytes, name: str | None) -> str:
 def decoded(
     content: bytes, encoding: str | None = None, errors: str = "strict"
 ) -> tuple[str, str | None]:
-    """A text, and the encoding that was found where none was given and it is not UTF-8.
-
-    Raises UnicodeDecodeError.
-    """
+    """A text, and the encoding that was found where none was given and it is not UTF-8."""
     found = None if encoding else encoding_of(content)
     text = content.decode(encoding or found or "utf-8", errors)
     return text.removeprefix("\ufeff"), found

@@ -124,10 +124,7 @@ def is_document(path: str | Path) -> bool:
 def read_files(
     files: Iterable[SourceFile | Record], fields: Fields, meter: Meter, encoding: str | None = None
 ) -> Generator[Record, None, None]:
-    """The documents of files, read ahead, in their order, between records that are given through.
-
-    Kinds other than text are read by processes.
-    """
+    """The documents of files in their order, read ahead, between records that are given through."""
     with closing(ReadingProcesses()) as processes:
         reader = _FileReader(fields, meter, encoding, processes)
         todo = chain.from_iterable(map(reader.begun, files))

@@ -37,15 +37,7 @@ _Match = Callable[[str], bool | None]
 
 @dataclass(frozen=True, slots=True)
 class FolderRules:
-    """Which files of a folder are wanted; patterns are those of a .gitignore file.
-
-    Attributes:
-        include: only files that one of these matches are read; all if there is none.
-        exclude: files and folders that are left out.
-
-    Raises:
-        ConfigError: a pattern is malformed.
-    """
+    """Which files are read, all without `include`; patterns are those of a .gitignore file."""
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -232,11 +224,7 @@ def read_folder(
     only: Container[str] | None,
     prefix: str,
 ) -> Generator[Record, None, None]:
-    """The documents below `folder`, as `files_below` gives them.
-
-    Their ids are their paths after a prefix. `only` has the relative paths of those that are
-    wanted; None wants all.
-    """
+    """The documents below a folder, `only` those of some paths; ids are paths after a prefix."""
     refuse_named_fields(name, fields)
 
     def files() -> Iterator[SourceFile | Record]:

@@ -115,10 +115,7 @@ class LanguageDetector:
 def query_choices(
     counts: Mapping[str, int], words: Sequence[str], ascii_only: bool, held: Mapping[str, int]
 ) -> Iterator[tuple[str, ...]]:
-    """The languages that a query may be in, of those that an index holds in so many passages.
-
-    For each script it is the one with most function words, or all of them without such evidence.
-    """
+    """The languages that a query may be in, of those that an index holds in so many passages."""
     choices = []
     for script in sorted(_scripts(words, ascii_only)):
         known = {one: number for one, number in held.items() if SCRIPT_OF.get(one) == script}

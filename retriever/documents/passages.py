@@ -182,10 +182,7 @@ def _after_blank_lines(text: str) -> Iterator[tuple[int, str]]:
 def cut_document(
     document: Document, encoder: Encoder, settings: PassageSettings
 ) -> Iterator[tuple[list[tuple[int, int]], list[Any], bool]]:
-    """Spans of some passages of a document, their word pieces, and whether anything was cut off.
-
-    Its text is read in blocks, of which one is in memory; the passages are those of the whole.
-    """
+    """By blocks of a text: spans of passages, their word pieces, whether anything was cut off."""
     window, text, context = encoder.spec.max_length, document.text, settings.context
     structure = _Structure.of(document) if settings.structure and document.outline else None
     places = [0, *(mark.offset + 1 for mark in document.outline if mark.kind == "heading")]
@@ -333,10 +330,7 @@ def _first_in(choices: Sequence[int], low: int, high: int) -> int | None:
 
 
 def sentence_spans(text: str) -> list[tuple[int, int]]:
-    """(start, stop) characters of each sentence of a text, without the white space around it.
-
-    A sentence ends at its punctuation or at a blank line, in Thai and Lao at a space.
-    """
+    """(start, stop) characters of each sentence of a text, without the white space around it."""
     found: list[tuple[int, int]] = []
     start = 0
     for stop, following in [*(match.span() for match in _ENDING.finditer(text)), (len(text),) * 2]:

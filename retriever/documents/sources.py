@@ -323,11 +323,9 @@ def decode_fault(error: UnicodeDecodeError) -> str:
 
 
 class TextLines:
-    """Iterates over lines, each with its line end; only a line feed ends a line.
+    """Iterates over lines that end with a line feed; `take_fault` says what is wrong with the last.
 
-    A bad line does not stop the iteration, so that a quoted cell of several lines stays in one
-    piece: `take_fault` reports it. Bytes that are not UTF-8 are surrogates, a line that is too long
-    is empty.
+    Bytes that are not UTF-8 are surrogates, a line that is too long is empty.
     """
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -377,10 +375,7 @@ class SeenIds:
         self._database.execute("BEGIN")
 
     def identified(self, document: Document, where: str) -> Document | None:
-        """The document with an id, which its content gives if it has none; None for a repetition.
-
-        Raises SourceError for an id of the source's own that was given before.
-        """
+        """The document with an id, made of its content if it has none; None for a repetition."""
         id_ = document.id or content_id(document.title, document.text)
         try:
             row = (id_, where)

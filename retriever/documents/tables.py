@@ -136,10 +136,7 @@ def _cells(column: pa.Array) -> list[object]:
 
 
 def _json(cell: object) -> object:
-    """The cell as JSON: times as ISO 8601, durations in seconds, a decimal as a float if equal.
-
-    What JSON does not have stays as it is.
-    """
+    """The cell as JSON, durations in seconds; what JSON does not have stays as it is."""
     if cell is None or isinstance(cell, str | bool | int | float):
         return cell
     if isinstance(cell, datetime | date | time):
@@ -220,10 +217,7 @@ def split_table(source: str | Path) -> tuple[Path, str | None]:
 def read_sqlite(
     source: OpenSource, fields: Fields, table: str | None, sql: str | None
 ) -> Iterator[Record]:
-    """The rows of a table by primary key (else rowid), or of a view or query in their own order.
-
-    All rows are of one state of the database. NULL is an empty text, no title, and no metadata.
-    """
+    """The rows of a table by primary key (else rowid), or of a view or query in their own order."""
     if source.path is None:
         raise SourceError(
             f"{source.name}: a SQLite database is read from an uncompressed file; decompress it "

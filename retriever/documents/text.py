@@ -132,12 +132,7 @@ def _collection(source: OpenSource, lines: TextLines) -> Iterator[Record]:
 
 
 def _read(source: OpenSource, fields: Fields, delimiter: str, lines: TextLines) -> Iterator[Record]:
-    """The rows below the header, metadata cells as values of the type of their column.
-
-    The type is the given one, or that which all cells of the first rows fit; a later cell that does
-    not stays a string and is counted. A quote that is never closed hides all that follows, so that
-    no `on_error` can skip it.
-    """
+    """The rows below the header, metadata cells as values of the type of their column."""
     rows = _numbered_rows(source, delimiter, lines)
     first = next(rows, None)
     if first is None:
@@ -254,8 +249,7 @@ def _number(cell: str) -> int | float | None:
 def iso_date(cell: str) -> str | None:
     """A date of ISO 8601 in the one form whose order as a string is that of time; else None.
 
-    The form is ``2020``, ``2020-03``, ``2020-03-31`` or ``2020-03-31T12:30:00``, and a fraction of
-    the second only if it is not 0. A time with an offset from UTC becomes the time in UTC.
+    A time with an offset from UTC becomes the time in UTC.
     """
     if _YEAR_OR_MONTH.fullmatch(cell):
         return cell

@@ -148,11 +148,7 @@ class Classifier(CrossEncoder):
 
 
 class LightCrossEncoder:
-    """Gives the scores of `CrossEncoder` within rounding, without torch.
-
-    `read_head` gives the layers of the head for a folder and a width, as `CrossHead` names them;
-    `activation` makes scores of what it says. UnsupportedModelError: only torch can run the model.
-    """
+    """Gives the scores of `CrossEncoder` without torch, or raises UnsupportedModelError."""
 
     def __init__(
         self,

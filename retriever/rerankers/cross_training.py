@@ -29,11 +29,7 @@ def train_cross_encoder(
     on_step: Callable[[Step], object] = silent,
     on_epoch: Callable[[Epoch], object] = silent,
 ) -> tuple[Epoch, ...]:
-    """Train, as `fine_tune` does, a model whose backbone was loaded for training.
-
-    With `keep_head` it starts from the MLP that the model has, and keeps the model as it is if no
-    epoch is better; else the MLP starts at random.
-    """
+    """Train; with `keep_head` from the MLP of the model, which is kept if no epoch is better."""
     model.autocast = uses_bfloat16(settings.precision, model.backbone.device)
     with seeded(model.backbone.device, settings.seed):
         if not keep_head:

@@ -53,8 +53,7 @@ def train_head(
 ) -> TrainedHead:
     """Train a head; the untrained one counts among those of which the best on dev is kept.
 
-    The same seed gives the same bits on the same machine. PyTorch's random state is afterwards what
-    it was before. `dev_score` gets the head's `score` after each epoch; higher is better.
+    The same seed gives the same bits on the same machine.
     """
     import torch
 

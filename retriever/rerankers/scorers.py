@@ -26,9 +26,8 @@ _CHUNK = 4096
 class InteractionHead(torch.nn.Module):
     """Two frozen vectors u and v to a score; higher is better, in no fixed range.
 
-    Nowhere is a pair's interaction laid out as one long vector: a linear map of it is the sum of
-    the maps of its parts, and the map of a part that belongs to the question alone, or to the
-    passage alone, is computed once for each of them and not once for each pair.
+    A linear map of a pair's interaction is the sum of the maps of its parts, and that of u or v
+    alone is computed once for each of them, not once for each pair.
     """
 
     def __init__(self, settings: HeadSettings, dimensions: int) -> None:

@@ -66,10 +66,7 @@ _DEFAULT = SearchSettings()
 
 
 class SearchKeywords(TypedDict, total=False):
-    """Every field of `SearchSettings`, `FusionSettings` and `BM25Settings` as a keyword.
-
-    `fusion` also takes the name of a method.
-    """
+    """Every field of search, fusion and BM25 settings; `fusion` also takes the name of a method."""
 
     mode: Mode
     k: int
@@ -93,10 +90,7 @@ class SearchKeywords(TypedDict, total=False):
 def search_settings(
     settings: SearchSettings | None, keywords: Mapping[str, Any], others: Sequence[str] = ()
 ) -> SearchSettings:
-    """Settings, None for the defaults, with single fields replaced.
-
-    `others` are keywords that the caller takes itself, for the message of one that nobody takes.
-    """
+    """Settings with single fields replaced; `others` are keywords that the caller takes itself."""
     if settings is None:
         settings = _DEFAULT
     elif not isinstance(settings, SearchSettings):

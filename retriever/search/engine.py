@@ -161,10 +161,7 @@ class _Ranked(NamedTuple):
 
 
 class Engine:
-    """Ranks queries against one view of an index, which stays open meanwhile.
-
-    `demands` says of a passage, by the id of its document and its number, whether it may be a hit.
-    """
+    """Ranks queries against a view; `demands` says if a passage of a document may be a hit."""
 
     def __init__(
         self,
@@ -186,10 +183,7 @@ class Engine:
         return [self._hits(ranked) for ranked in self._ranked(queries)]
 
     def candidates(self, queries: Sequence[Query]) -> list[ScoredPassages]:
-        """What the mode ``hybrid`` fuses for each query, which does not depend on the fusion.
-
-        The best `k` documents by `fuse`, each by its best passage, are the hits of `search`.
-        """
+        """What the mode ``hybrid`` fuses for each query, which does not depend on the fusion."""
         found = []
         for one, _, _ in self._ranked(queries):
             passages = one.passages.tolist()

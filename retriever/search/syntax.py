@@ -50,8 +50,7 @@ def parse_query(text: str) -> ParsedQuery:
     """Read ``"an exact phrase"``, ``-word`` and ``-"a phrase"`` in a query.
 
     An operator begins the text or follows white space, and a word to leave out begins with a
-    letter: ``state-of-the-art``, ``-5`` and ``--flag`` are text, as is a quotation mark without
-    its partner. The result has a blank `text` if there are only words to leave out.
+    letter: ``state-of-the-art``, ``-5`` and ``--flag`` are text.
     """
     phrases: list[str] = []
     excluded: list[str] = []
@@ -72,8 +71,7 @@ def parse_query(text: str) -> ParsedQuery:
 class Demands:
     """Which passages may be hits of a query, by the stored texts of their documents.
 
-    A passage that holds every phrase stands for its document, with the title before it. Where none
-    does though the document as a whole does, any of its passages may.
+    Where no passage holds every phrase though the document does, any of its passages may.
     """
 
     def __init__(self, query: ParsedQuery, view: View, analyzer: Analyzer) -> None:
@@ -121,11 +119,7 @@ class Demands:
 
 
 def within(query: ParsedQuery, view: View, analyzer: Analyzer, where: Where | None) -> Where | None:
-    """A filter for the documents that can hold the phrases, so that few are looked at.
-
-    They hold the rarest word of a phrase. `where` itself if there is no such word, or too many
-    documents hold it.
-    """
+    """`where`, narrowed to documents with the rarest word of a phrase if these are few enough."""
     held = view.setting("languages", {})
     for phrase in query.phrases:
         # How a script without spaces is divided depends on what stands around the phrase.
@@ -183,11 +177,10 @@ def _folded(text: str) -> str:
 
 
 def suggested(text: str, view: View, analyzer: Analyzer) -> str | None:
-    """The text with each word that no document has replaced by the nearest word of the index.
+    """The text with unknown words replaced by the nearest words of the index; None if none is.
 
     Nearest are words at one edit (a letter more, less or other, or two exchanged) and divisions
     into two words; of these the most frequent, in passages; of equal ones the first by code point.
-    None if nothing is replaced.
     """
     held = view.setting("languages", {})
     count = view.document_frequencies

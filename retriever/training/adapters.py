@@ -34,10 +34,7 @@ class LowRank(torch.nn.Module):
 
 
 def choose_weights(backbone: Backbone, train: str, *, words: bool) -> dict[str, torch.Tensor]:
-    """The parameters that are trained, by name; all others are frozen. Adapters are added.
-
-    `words` says whether word embeddings are among them with ``full``.
-    """
+    """The parameters to train, by name (word embeddings only with `words`); others are frozen."""
     part, size = trained_part(train)
     if part == "full":
         for weight in backbone.model.get_input_embeddings().parameters():

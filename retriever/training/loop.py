@@ -47,11 +47,7 @@ class Step:
 
 
 def kept_epoch(curve: Sequence[Epoch], tolerance: float, *, untrained: bool) -> Epoch | None:
-    """The epoch whose weights `FineTuningSettings.tolerance` keeps; None before any.
-
-    `untrained` says whether the untrained model, epoch 0, may be kept; then only an epoch that is
-    better than it takes its place.
-    """
+    """The epoch that `tolerance` keeps; `untrained` says if the untrained model may be kept."""
     best = before = -math.inf
     kept = None
     for one in curve:
@@ -69,10 +65,7 @@ E = TypeVar("E")
 
 
 class EarlyStopping(Generic[E]):
-    """The epochs of a training, from the untrained one on, and the weights of the kept one.
-
-    `choose` says which is kept; training stops `patience` epochs after it.
-    """
+    """The epochs of a training, and the weights of the one that is kept."""
 
     def __init__(
         self,
@@ -148,11 +141,7 @@ def assign(weights: Mapping[str, torch.Tensor], values: Mapping[str, torch.Tenso
 
 
 class Task(ABC, Generic[B]):
-    """A transformer and the heads on it, the parameters that change, their data and their loss.
-
-    Make it within `seeded`, which adapters depend on. `dev` is the dev score of the model as it is;
-    higher is better.
-    """
+    """A transformer, the heads on it, their data and their loss; made within `seeded`."""
 
     # Of an epoch.
     steps: int
@@ -201,10 +190,7 @@ def fine_tune(
     on_step: Callable[[Step], object] = silent,
     on_epoch: Callable[[Epoch], object] = silent,
 ) -> tuple[Epoch, ...]:
-    """Train, within `seeded`; the model ends with the weights of the epoch that `kept_epoch` says.
-
-    `on_epoch` is called first for the epochs before a checkpoint. The curve begins with epoch 0.
-    """
+    """Train, within `seeded`; the curve begins with epoch 0, and earlier epochs are told again."""
     from retriever.training.adapters import merge_adapters
 
     training = _Training(task, settings, untrained=untrained)

@@ -44,11 +44,7 @@ class Reservoir(Generic[T]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JudgedPools:
-    """The relevant and other passages of each question, as rows of a table of `passages`.
-
-    Those of question i are positives[positive_starts[i]:positive_starts[i + 1]], and likewise the
-    negatives.
-    """
+    """Rows of relevant and other passages, those of question i from starts[i] to starts[i + 1]."""
 
     positive_starts: Rows
     positives: Rows
@@ -77,9 +73,8 @@ class JudgedPools:
     ) -> Rows:
         """The questions that can be trained on with negatives of a source, ascending.
 
-        With `in_batch` the loss takes passages of other questions too, so that a question needs no
-        negative of its own; with `pointwise` each passage by itself, so that a question needs only
-        one, relevant or not.
+        With `in_batch` passages of other questions are negatives too; with `pointwise` a question
+        needs one passage only, relevant or not.
         """
         some = np.diff(self.positive_starts) > 0
         others = np.diff(self.negative_starts) > 0
@@ -143,8 +138,7 @@ def epoch_batches(
 ) -> Iterator[TripleBatch]:
     """Every question that is `trainable` once, in random order, a batch at a time.
 
-    In a batch the positives come first, then the negatives, both by question; each positive of a
-    question makes a triple with each of its negatives. Triples are sorted by their positive.
+    Positives come first, then negatives, both by question; triples are sorted by their positive.
     """
     order = chance.permutation(pools.trainable(settings.negatives, in_batch, pointwise))
     if len(order) == 0:

@@ -64,10 +64,7 @@ class OutlinedText:
     def parsed(
         self, title: str | None = None, metadata: Mapping[str, Json] | None = None, other: str = ""
     ) -> Parsed:
-        """The document; without a title, a heading that stands over all is its title, else `other`.
-
-        A heading that is the title is not in the text.
-        """
+        """The document; a heading that stands over all becomes its title, else `other` is."""
         text, outline = self.text, tuple(self._marks)
         tops = [one for one in outline if one.kind == "heading" and one.level == 1]
         if (

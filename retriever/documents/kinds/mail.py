@@ -86,10 +86,7 @@ def _date(header: str) -> str:
 
 
 def messages(stream: BinaryIO, longest: int) -> Iterator[bytes]:
-    """The messages of a mailbox, each after a line that begins with `From ` below a blank line.
-
-    Of one that is longer than `longest` only that many bytes and a few more are given.
-    """
+    """The messages of a mailbox, each after a line that begins with `From ` below a blank line."""
     parts: list[bytes] = []
     size, is_blank = -1, True
     while line := stream.readline(longest + 1):

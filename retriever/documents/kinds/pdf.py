@@ -57,11 +57,7 @@ def read_pdf(content: bytes) -> Parsed:
 
 
 def _placed(text: str, bookmarks: Iterable[tuple[str, int]]) -> list[Mark]:
-    """Where in the text of a page its bookmarks are, in their order.
-
-    A label stands at the beginning of a line, perhaps behind the number of its section, or
-    elsewhere; one that is not found, where the one before it does.
-    """
+    """Where the bookmarks of a page are, in their order; one not found is where the last one is."""
     marks: list[Mark] = []
     offset = 0
     for label, level in bookmarks:

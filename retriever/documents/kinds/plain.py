@@ -126,10 +126,7 @@ def markdown_headings(text: str) -> Iterator[Mark]:
 
 
 def rst_headings(text: str) -> Iterator[Mark]:
-    """Titles with a line of one punctuation mark below them, and perhaps the same above them.
-
-    Their levels are the order in which these styles first occur.
-    """
+    """Titles with a line of one mark below or also above; levels by the first use of a style."""
     offset, styles = 0, list[str]()
     lines = text.split("\n")
     for place, (line, below) in enumerate(pairwise(lines)):
