@@ -12,7 +12,6 @@ import json
 import math
 import re
 from codecs import BOM_UTF8
-from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from io import BufferedReader
@@ -40,7 +39,6 @@ _Row = tuple[int, list[str], str | None]
 
 def read_jsonl(source: OpenSource, fields: Fields) -> Iterator[Record]:
     """An object a line, in file order; blank lines are skipped."""
-    decode = json.JSONDecoder(object_pairs_hook=_object).decode
     lines = TextLines(source.stream)
     for line in lines:
         fault = lines.take_fault()
@@ -51,13 +49,11 @@ def read_jsonl(source: OpenSource, fields: Fields) -> Iterator[Record]:
         value: Json = {}
         if fault is None:
             try:
-                value = decode(text)
+                value = json.loads(text)
             except json.JSONDecodeError as error:
                 fault = (
                     f"not JSON, expected one object per line: {error.msg} at column {error.pos + 1}"
                 )
-            except KeyError as error:
-                fault = f"the key {error.args[0]!r} occurs twice in one object; keep one of them"
             except RecursionError:
                 fault = "the JSON is nested too deeply"
             except ValueError:
@@ -65,14 +61,6 @@ def read_jsonl(source: OpenSource, fields: Fields) -> Iterator[Record]:
         if not isinstance(value, dict):
             value, fault = {}, f"expected a JSON object, found {text:.60}"
         yield Record(lines.number, f"{source.name}:{lines.number}", value, fault)
-
-
-def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    values = dict(pairs)
-    if len(values) != len(pairs):
-        [(twice, _)] = Counter(name for name, _ in pairs).most_common(1)
-        raise KeyError(twice)
-    return values
 
 
 def read_lines(source: OpenSource, fields: Fields) -> Iterator[Record]:
