@@ -15,7 +15,7 @@ from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from io import BufferedReader
-from itertools import chain
+from itertools import chain, islice
 from typing import cast
 
 from retriever.documents import Columns, ColumnType, Fields, Json, Record, find_columns, listed
@@ -23,9 +23,8 @@ from retriever.documents.sources import LONGEST, FieldCount, OpenSource, TextLin
 from retriever.errors import SourceError
 
 _SPACE = " \t\r\n"
-# Rows whose cells decide the types of columns, and the characters after which fewer do.
+# Rows whose cells decide the types of columns.
 SAMPLE_ROWS = 1000
-_SAMPLE_CHARACTERS = 1 << 24
 # Possessive, so that a line that is none is seen to be none in one pass.
 _COLLECTION = re.compile(r"[0-9]+\t[0-9. -]*+[^\t\r\n][^\t\r\n]*\r?\n?")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -138,7 +137,7 @@ def _read(source: OpenSource, fields: Fields, delimiter: str, lines: TextLines) 
                 f"{source.name}:{number}: no column {name!r} of metadata to give the type "
                 f"{fields.types[name]!r}; the columns are {listed(header)}"
             )
-    sample = _sampled(rows)
+    sample = list(islice(rows, SAMPLE_ROWS))
     whole = [row for _, row, fault in sample if fault is None and len(row) == len(header)]
     for place, name in enumerate(header):
         cells = [row[place] for row in whole if row[place]]
@@ -152,17 +151,6 @@ def _read(source: OpenSource, fields: Fields, delimiter: str, lines: TextLines) 
             fault = f"expected {len(header)} cells as in the header, found {len(row)}"
         values = {} if fault else _values(source, where, header, row, columns)
         yield Record(number, where, values, fault)
-
-
-def _sampled(rows: Iterator[_Row]) -> list[_Row]:
-    sample: list[_Row] = []
-    characters = 0
-    for row in rows:
-        sample.append(row)
-        characters += sum(map(len, row[1]))
-        if len(sample) == SAMPLE_ROWS or characters > _SAMPLE_CHARACTERS:
-            break
-    return sample
 
 
 def _numbered_rows(source: OpenSource, delimiter: str, lines: TextLines) -> Iterator[_Row]:
