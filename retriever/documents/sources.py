@@ -145,31 +145,35 @@ def opened(
     path: Path, name: str, fields: Fields, meter: Meter, form: TextForm = _DETECT
 ) -> Iterator[OpenSource]:
     """A file, closed on leaving; UnopenedError if there is none, SourceError if it is unusable."""
-    before = meter.bytes
     with _explained(name):
         file = path.open("rb", buffering=0)
-    with file:
-        outer = _Bytes(name, file.read, meter)
-        stream = _gunzipped(outer, name)
-        text = _recoded(stream, name, form, meter)
-        kind = _detect(text.head(), base_name(path.name), name, fields, form)
-        at_random = path if stream is outer and file_size(path) is not None else None
-        if kind in _MAGIC.values() and at_random is not None:
-            # It is read again through its path, and counted by rows.
-            meter.bytes = before
-        yield OpenSource(name, kind, io.BufferedReader(text, _CHUNK), at_random, meter, form)
+    with file, opened_stream(file, name, fields, meter, form, path) as source:
+        yield source
 
 
 @contextmanager
 def opened_stream(
-    stdin: BinaryIO, name: str, fields: Fields, meter: Meter, form: TextForm = _DETECT
+    stream: BinaryIO,
+    name: str,
+    fields: Fields,
+    meter: Meter,
+    form: TextForm = _DETECT,
+    path: Path | None = None,
 ) -> Iterator[OpenSource]:
-    """A stream that the caller opened and closes; raises as `opened` does."""
+    """A stream that the caller opened and closes, perhaps of a file; raises as `opened` does."""
+    before = meter.bytes
     # read1 returns the available bytes; read would wait for a full buffer of a slow pipe.
-    stream = _gunzipped(_Bytes(name, getattr(stdin, "read1", stdin.read), meter), name)
-    text = _recoded(stream, name, form, meter)
-    kind = _detect(text.head(), "", name, fields, form)
-    yield OpenSource(name, kind, io.BufferedReader(text, _CHUNK), None, meter, form)
+    outer = _Bytes(name, getattr(stream, "read1", stream.read), meter)
+    unzipped = _gunzipped(outer, name)
+    text = _recoded(unzipped, name, form, meter)
+    file_name = "" if path is None else base_name(path.name)
+    kind = _detect(text.head(), file_name, name, fields, form)
+    if path is None or unzipped is not outer or file_size(path) is None:
+        path = None
+    elif kind in _MAGIC.values():
+        # It is read again through its path, and counted by rows.
+        meter.bytes = before
+    yield OpenSource(name, kind, io.BufferedReader(text, _CHUNK), path, meter, form)
 
 
 @contextmanager

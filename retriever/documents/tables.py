@@ -192,10 +192,6 @@ def table_documents(table: Any) -> Iterator[Document]:
             f"{name}: no column of texts (looked for {listed(TEXT_NAMES)}); the columns are "
             f"{listed(names)}: rename the one that holds the texts to 'text'"
         )
-    return _rows(reader, names, name)
-
-
-def _rows(reader: pa.RecordBatchReader, names: list[str], name: str) -> Iterator[Document]:
     columns = find_columns(names, Fields(), name)
     assembler = Assembler(Fields())
     before = 0
