@@ -33,7 +33,6 @@ import json
 import re
 import threading
 import unicodedata
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property, partial
@@ -309,11 +308,9 @@ class Analyzer:
     def _memo(self, languages: tuple[str, ...]) -> _Memo:
         memo = self._memos.get(languages)
         if memo is None:
-            # Its own method would keep an analyzer that nobody needs until cycles are collected;
-            # its words take a megabyte.
-            placed: Any = weakref.WeakMethod(self._placed)
             memo = self._memos[languages] = _Memo(
-                lambda unit: tuple([term for term, _, _ in placed()(unit, languages)]), self._busy
+                lambda unit: tuple([term for term, _, _ in self._placed(unit, languages)]),
+                self._busy,
             )
         return memo
 

@@ -81,37 +81,33 @@ class CorpusReader:
         fields: names of the fields of id, text and title; None detects a name.
         on_error: "fail" raises at the first malformed record, and where a file or folder cannot be
             opened; "skip" counts these and continues; "skip-files" does so for what cannot be read
-            below a folder or in a mailbox. What makes a whole source unusable, and that nothing can
-            be read, is raised in any case.
+            below a folder or in a mailbox. What makes a whole source unusable is raised in any
+            case.
         on_empty: "skip" counts empty records; "fail" treats them as malformed; "yield" counts them
-            and yields those that have an id, so that an index drops the document that it has
-            with it.
+            and yields those that have an id, so that an index drops its document.
         sql: a query whose rows are the records, for sources that are SQLite databases.
         stdin: read instead of the process's standard input.
         number_ids: generate the ids "1", "2", ... instead of hashes.
         form: encoding, and delimiter and header of CSV.
-        include, exclude: patterns as in a .gitignore file: of folders, read only the files that one
-            of `include` matches, and leave out what one of `exclude` matches.
+        include, exclude: patterns as in a .gitignore file, for the files of folders.
         prefixes: what the ids of each folder begin with, by the source, and the ids of files that
             are one document; None for the rules above.
         only: of folders, the relative paths of the files to read; None for all.
 
     Attributes:
-        total_bytes: sum of the sizes on disk; None if it is unknown, as of standard input, a pipe
-            or a query.
-        skipped, problems: number of malformed records, and of files and folders that are not read,
-            so far, and messages of the first 10.
-        unread: of the files that are one document or below a folder, those that were skipped so
-            far, each with its source, as in `Placed`.
-        empty, empty_at: number of empty records so far, and places of the first 10.
-        duplicates: number of records skipped so far because an earlier one has the same content.
-        files_left_out: of folders, the number of files that are not read so far by suffix, or by
-            reason, such as "hidden" and "ignored"; a folder that is left out counts as one.
+        total_bytes: sum of the sizes on disk; None if unknown, as of standard input or a query.
+        skipped, problems: number of malformed records, and of files and folders not read so far,
+            and messages of the first 10.
+        unread: of the files that are one document or below a folder, those that were skipped,
+            each with its source, as in `Placed`.
+        empty, empty_at: number of empty records, and places of the first 10.
+        duplicates: number of records skipped because an earlier one has the same content.
+        files_left_out: of folders, the number of files that are not read by suffix or reason, such
+            as "hidden"; a folder that is left out counts as one.
         left_out: for each field of metadata that could not be stored, the number of documents
             (`records`) and the place of the first one with what is wrong there (`first`).
-        columns: for each CSV and TSV source, the types of its metadata columns so far.
-        misfits: for each of these sources, the columns with cells that do not have their type, as
-            `left_out` counts them.
+        columns: for each CSV and TSV source, the types of its metadata columns.
+        misfits: likewise, the columns with cells that do not have their type, as in `left_out`.
 
     Raises:
         SourceError: on construction, a source does not exist; while iterating, one is unusable.

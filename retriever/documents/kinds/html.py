@@ -138,7 +138,8 @@ class BlockWriter:
                 fixed += is_fixed
                 if tag == "br":
                     self._line.append("\n")
-                if _is_skipped(one, tag) and one is not root:
+                is_menu = one.get("role") == "navigation" or one.get("class") == "headerlink"
+                if (is_menu or _SKIPPED.fullmatch(tag)) and one is not root:
                     walk.skip_subtree()
                     continue
                 text = one.text
@@ -170,11 +171,3 @@ class BlockWriter:
             self._found.mark("heading", text, int(tag[1]))
         self._found.add(text, self._before)
         self._before = "\n\n"
-
-
-def _is_skipped(one: Any, tag: str) -> bool:
-    return (
-        _SKIPPED.fullmatch(tag) is not None
-        or one.get("role") == "navigation"
-        or one.get("class") == "headerlink"
-    )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import date, time
 from itertools import pairwise
 from typing import Any
@@ -158,19 +160,16 @@ def _front_matter(text: str) -> tuple[dict[str, Json], str]:
     line, _, rest = text[end + length :].partition("\n")
     if end < 0 or line.strip():
         return {}, text
-    found = (_toml if fence == "+++" else _yaml)(text[3 : end + 1])
+    front = text[3 : end + 1]
+    found: object = None
+    if fence == "---":
+        found = _yaml(front)
+    else:
+        with suppress(ValueError, RecursionError):
+            found = tomllib.loads(front)
     if not isinstance(found, dict):
         return {}, text
     return {str(name): _json(value) for name, value in found.items()}, rest
-
-
-def _toml(front: str) -> object:
-    import tomllib
-
-    try:
-        return tomllib.loads(front)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _yaml(front: str) -> object:
