@@ -82,6 +82,8 @@ _TOLD_BUT_KEPT = frozenset({"vietnamese", "persian"})
 
 _MEMO_ENTRIES = 1_000_000
 _MEMO_WORD_LENGTH = 255
+# Combinations of languages whose words are remembered.
+_MEMOS = 64
 
 _Count = Callable[[Iterable[str]], Mapping[str, int]]
 _INVISIBLE = str.maketrans("’", "'", "\u00ad\u200c\u200d")
@@ -308,6 +310,8 @@ class Analyzer:
     def _memo(self, languages: tuple[str, ...]) -> _Memo:
         memo = self._memos.get(languages)
         if memo is None:
+            if len(self._memos) >= _MEMOS:
+                self._memos.clear()
             memo = self._memos[languages] = _Memo(
                 lambda unit: tuple([term for term, _, _ in self._placed(unit, languages)]),
                 self._busy,
