@@ -23,10 +23,15 @@ from retriever.errors import (
     ConfigError,
     EncoderMismatchError,
     FilterError,
-    IndexLockedError,
     require_several,
 )
-from retriever.index.opened import OpenedIndex
+from retriever.index.opened import (
+    IndexSettings,
+    OpenedIndex,
+    changed_settings,
+    holds_documents,
+    initial_settings,
+)
 from retriever.index.reading import ReadableIndex
 from retriever.search import CALIBRATION
 
@@ -38,7 +43,7 @@ if TYPE_CHECKING:
     from retriever.encoders.settings import AskedDtype, EncoderSettings
     from retriever.encoders.spec import EncoderSpec, TextEncoder
     from retriever.index.add import CommitSettings, Indexer, IndexingReport, Progress
-    from retriever.index.creation import IndexKeywords, IndexSettings
+    from retriever.index.opened import IndexKeywords
     from retriever.index.ready import ReadyDocument
     from retriever.index.refreshing import RefreshReport
     from retriever.search.calibration import Calibration
@@ -78,8 +83,7 @@ class Index(ReadableIndex):
     ) -> None:
         super().__init__(store, OpenedIndex(store, asked, encoder))
         self._lock_timeout = lock_timeout
-        # The lock of this process, and the thread that has it.
-        self._writing, self._changer = threading.Lock(), (os.getpid(), 0)
+        self._changes, self._process = threading.RLock(), os.getpid()
 
     @classmethod
     def open(
@@ -162,9 +166,7 @@ class Index(ReadableIndex):
                 or search structure; or the index exists and `exist_ok` is False.
             TypeError: `model` and `encoder` are both given, or a keyword is unknown.
         """
-        from retriever.index import creation
-
-        wanted = creation.IndexSettings.of(settings)
+        wanted = IndexSettings.of(settings)
         asked = ModelChoice(model, device, download, dtype)
         if encoder is not None and asked.encoder:
             raise TypeError("model and encoder are both given: give one of them")
@@ -173,31 +175,27 @@ class Index(ReadableIndex):
             raise ConfigError(f"{store}: the index exists; open it with Index.open")
         if not store.exists():
             loaded = loaded or asked.load()
-            store.create(creation.initial_settings(loaded, wanted), lock_timeout)
+            store.create(initial_settings(loaded, wanted), lock_timeout)
         try:
-            return cls(store, asked, loaded, lock_timeout)._having(wanted)
+            index = cls(store, asked, loaded, lock_timeout)
+            with ExitStack() as stack:
+                stack.callback(index.close)
+                with index._opened.view() as view:
+                    wanted.check(index._opened.state_of(view), view, store)
+                stack.pop_all()
+            return index
         except (ConfigError, EncoderMismatchError):
-            if creation.holds_documents(store):
+            if holds_documents(store):
                 raise
-            settings_of_new = creation.changed_settings(store, wanted, asked, loaded)
+            settings_of_new = changed_settings(store, wanted, asked, loaded)
             with store.replacement(json.dumps(settings_of_new)) as new:
                 # Under the lock, since another process may have added some meanwhile.
-                if creation.holds_documents(store):
+                if holds_documents(store):
                     raise
                 new.create(settings_of_new)
-        return cls(store, asked, loaded, lock_timeout)._having(wanted)
+        return cls(store, asked, loaded, lock_timeout)
 
     open_or_create = create
-
-    def _having(self, wanted: IndexSettings) -> Self:
-        """The index itself, which is closed if it has other settings."""
-        try:
-            with self._opened.view() as view:
-                wanted.check(self._opened.state_of(view), view, self.store)
-        except ConfigError:
-            self.close()
-            raise
-        return self
 
     def add(
         self,
@@ -255,7 +253,6 @@ class Index(ReadableIndex):
         """
         from retriever.documents.reader import CorpusReader
         from retriever.documents.tables import is_table, table_documents
-        from retriever.index.add import CommitSettings
         from retriever.index.ready import ReadyDocument, with_vectors
 
         if isinstance(documents, str | bytes | Mapping | Document | ReadyDocument):
@@ -275,12 +272,7 @@ class Index(ReadableIndex):
                     f"are of {made_by}; add them to another index"
                 )
             indexer = self._indexer(
-                writer,
-                on_long,
-                commit=commit or CommitSettings(),
-                progress=progress,
-                stage=stage,
-                report=report,
+                writer, on_long, commit=commit, progress=progress, stage=stage, report=report
             )
             read: Iterable[AnyDocument | ReadyDocument] = documents
             if remember and isinstance(documents, CorpusReader):
@@ -481,7 +473,7 @@ class Index(ReadableIndex):
         """Encode the stored documents again with other settings; see `retriever.reindexed`."""
         from retriever.index.recreation import reindexed
 
-        with self._changing():
+        with self._one_change():
             report = reindexed(
                 self.store,
                 model,
@@ -519,26 +511,15 @@ class Index(ReadableIndex):
     def _writer(self) -> Iterator[Writer]:
         # Not after `close`.
         self._opened.state()
-        with self._changing(), self.store.writer(self._lock_timeout) as writer:
+        with self._one_change(), self.store.writer(self._lock_timeout) as writer:
             yield writer
 
-    @contextmanager
-    def _changing(self) -> Iterator[None]:
-        process, thread = os.getpid(), threading.get_ident()
-        if self._changer == (process, thread):
-            raise IndexLockedError(
-                f"{self.store}: this thread is already changing the index, as by an `add` that "
-                "reads its documents; change it again when that has ended"
-            )
-        if self._changer[0] != process:
-            # Forked: the thread that had the lock is in the parent.
-            self._writing, self._changer = threading.Lock(), (process, 0)
-        with self._writing:
-            self._changer = process, thread
-            try:
-                yield
-            finally:
-                self._changer = process, 0
+    def _one_change(self) -> threading.RLock:
+        """The lock of the threads of this process; of processes the store has another."""
+        if self._process != os.getpid():
+            # Forked: the thread that had the lock may be in the parent.
+            self._changes, self._process = threading.RLock(), os.getpid()
+        return self._changes
 
 
 def _with_ids(texts: Iterable[Any], ids: Iterable[str]) -> Iterator[Document]:

@@ -223,7 +223,7 @@ class Indexer:
         *,
         spec: EncoderSpec,
         on_long: OnLong,
-        commit: CommitSettings,
+        commit: CommitSettings | None = None,
         progress: Progress | None = None,
         stage: Stage = no_progress,
         report: IndexingReport | None = None,
@@ -239,7 +239,7 @@ class Indexer:
         self._passages = passages
         self._spec = spec
         self._on_long = on_long
-        self._commit = commit
+        self._commit = commit = commit or CommitSettings()
         self._progress = progress or NoProgress()
         self._stage = stage
         # Documents that are not committed yet, by id; the passages of them that are to be encoded.

@@ -21,8 +21,8 @@ from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, EncoderMismatchError, SourceError
 from retriever.index import Index
 from retriever.index.add import CommitSettings, IndexingReport
-from retriever.index.creation import IndexSettings, initial_settings
 from retriever.index.export import encoder_file
+from retriever.index.opened import IndexSettings, initial_settings
 from retriever.index.other_stores import Metric, open_collection
 from retriever.index.ready import ReadyDocument
 from retriever.index.shards import PLAN_FILE, Plan, is_shards, read_shards

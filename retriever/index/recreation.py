@@ -19,7 +19,7 @@ from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec, TextEncoder
 from retriever.index import Index
 from retriever.index.add import CommitSettings, IndexingReport, Progress
-from retriever.index.creation import IndexKeywords, IndexSettings
+from retriever.index.opened import IndexKeywords, IndexSettings
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from retriever.errors import (
     StorageError,
     require_extra,
 )
-from retriever.index.add import CommitSettings, Indexer, IndexingReport, Progress
+from retriever.index.add import Indexer, IndexingReport, Progress
 from retriever.index.sources import Changes, Source, SourceMemory, memory_path
 
 if TYPE_CHECKING:
@@ -113,13 +113,9 @@ def refreshed(
             for source, files in [(one.source, one.read) for one in changes if one.read]:
                 reader = CorpusReader.again(source.path, source.options["reader"], files)
                 readers.append(reader)
+                on_long = source.options["on_long"]
                 indexer = index._indexer(
-                    writer,
-                    source.options["on_long"],
-                    commit=CommitSettings(),
-                    progress=progress,
-                    stage=stage,
-                    report=report,
+                    writer, on_long, progress=progress, stage=stage, report=report
                 )
                 _note_moved(indexer, memory, changes)
                 indexer.add(memory.noted(reader, [source]))

@@ -26,7 +26,7 @@ from retriever.documents.outline import outline_json, read_outline
 from retriever.documents.passages import PassageSettings
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, DamagedIndexError, FormatVersionError, SourceError
-from retriever.index.creation import listed
+from retriever.index.opened import listed
 from retriever.index.ready import AnalyzedTerms, ReadyDocument
 
 PLAN_FILE = "plan.json"

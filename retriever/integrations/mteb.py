@@ -14,7 +14,7 @@ from retriever.documents import Document
 from retriever.encoders.settings import EncoderSettings
 from retriever.errors import ConfigError
 from retriever.index import Index
-from retriever.index.creation import IndexKeywords
+from retriever.index.opened import IndexKeywords
 from retriever.search import SearchSettings
 
 if TYPE_CHECKING:
