@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +27,16 @@ from retriever.errors import (
     ConfigError,
     DamagedIndexError,
     EncoderMismatchError,
+    RetrieverError,
     SourceError,
     StorageError,
+    require_extra,
 )
 from retriever.index.add import NoProgress, ShardProgress
-from retriever.index.shard_jobs import (
-    Block,
-    ShardJob,
-    blocks,
-    made_by_workers,
-    made_on_ray,
-)
-from retriever.index.shards import Plan, ShardFacts, is_shards, shard_numbers, shard_path
+from retriever.index.shards import Block, Plan, ShardFacts, ShardJob, blocks, is_shards, shard_path
 
 _SHARD_SIZE = 10_000
+_CONNECT_SECONDS = 5.0
 
 
 @dataclass(slots=True)
@@ -97,7 +102,7 @@ def encode_shards(
             ``if __name__ == "__main__":``.
         ray: encode on the Ray cluster at this address: ``auto``, ``local`` or ``HOST:PORT``. All
             nodes have the folder and the model under the same names.
-        progress: receives the progress of all processes.
+        progress: receives the progress; of other processes when a shard is finished.
 
     Raises:
         ConfigError: the folder was begun with other settings, or no cluster answers.
@@ -135,15 +140,16 @@ def encode_shards(
         report = EncodedShards(dimensions=plan.encoder.dimensions)
         todo = _missing(job, blocks(source, plan.shard_size), report, progress)
         made: Iterator[tuple[Block, ShardFacts]]
-        if ray is not None:
-            made = made_on_ray(job, todo, ray, workers)
-        elif (workers or 1) > 1:
-            del encoder
-            made = made_by_workers(job, todo, workers or 1, progress.encoded)
-        else:
+        alone = ray is None and workers in (None, 1)
+        if alone:
             made = ((block, job.make(block, encoder, progress)) for block in todo)
+        elif ray is None:
+            del encoder
+            made = _by_workers(job, todo, workers or 1)
+        else:
+            made = _on_ray(job, todo, ray, workers)
         for block, facts in made:
-            if ray is not None:
+            if not alone:
                 progress.encoded(facts.passages, facts.pieces)
             report.made += 1
             _count(report, facts)
@@ -177,7 +183,8 @@ def _count(report: EncodedShards, facts: ShardFacts) -> None:
 
 def _complete(folder: Path, plan: Plan, report: EncodedShards) -> None:
     """Write into the plan that all shards are there, unless they differ from the source's."""
-    held, expected = shard_numbers(folder), set(range(report.shards))
+    held = {int(path.stem) for path in folder.glob("*.safetensors") if path.stem.isdecimal()}
+    expected = set(range(report.shards))
     if missing := expected - held:
         raise StorageError(
             f"{shard_path(folder, min(missing))}: another machine made it, but it is not here; "
@@ -240,3 +247,175 @@ def _planned(
             "the model behind that name has changed; encode into another folder"
         )
     return plan, encoder
+
+
+def _by_workers(
+    job: ShardJob, todo: Iterator[Block], workers: int
+) -> Iterator[tuple[Block, ShardFacts]]:
+    """Make shards in processes; each block goes to the first that is free.
+
+    In memory are one block for each process and the next one. However this ends, no process stays.
+    """
+    idle: list[Connection] = []
+    busy: dict[Connection, Block] = {}
+    processes: dict[Connection, BaseProcess] = {}
+    block = next(todo, None)
+    try:
+        while block is not None or busy:
+            while block is not None and len(busy) < workers:
+                if idle:
+                    connection = idle.pop()
+                else:
+                    connection, process = _start(job, len(processes), workers)
+                    processes[connection] = process
+                busy[connection] = block
+                connection.send(block)
+                block = next(todo, None)
+            ready = wait([*busy])
+            for connection in [one for one in busy if one in ready]:
+                done = busy.pop(connection)
+                try:
+                    result = connection.recv()
+                except (EOFError, ConnectionError):
+                    raise _died(processes[connection], done) from None
+                if isinstance(result, RetrieverError):
+                    raise result
+                idle.append(connection)
+                yield done, result
+    finally:
+        for connection, process in processes.items():
+            connection.close()
+            process.kill()
+            process.join()
+
+
+def _died(process: BaseProcess, block: Block) -> RetrieverError:
+    process.join()
+    code = process.exitcode or 0
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    return RetrieverError(
+        f"process {process.pid} {how} while it encoded shard {block.number}; finished shards "
+        "are kept: run the same command again, with fewer --workers if memory was too small"
+    )
+
+
+def _start(job: ShardJob, place: int, workers: int) -> tuple[Connection, BaseProcess]:
+    context = multiprocessing.get_context("spawn")
+    # Started by the first process otherwise, and starting it lets interrupts through again.
+    resource_tracker.ensure_running()
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_work, args=(job, theirs, place, workers), daemon=True)
+    # Ctrl-C reaches all processes of a terminal; those started here leave it to their parent.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    theirs.close()
+    return ours, process
+
+
+def _work(job: ShardJob, connection: Connection, place: int, workers: int) -> None:
+    """Make shards until the parent has no more or is gone."""
+    _take_share(place, workers)
+    while True:
+        try:
+            block = connection.recv()
+        except (EOFError, OSError):
+            # The parent closed its end, or is gone, perhaps in the middle of a block.
+            return
+        made = _made(job, block)
+        with suppress(ConnectionError):
+            connection.send(made)
+
+
+def _made(job: ShardJob, block: Block) -> ShardFacts | RetrieverError:
+    """A shard, or an error that is no fault of the machine; a process keeps its encoder."""
+    try:
+        return job.make(block, job.load(), NoProgress())
+    except RetrieverError as error:
+        return error
+
+
+def _take_share(place: int, workers: int) -> None:
+    """Give this process its share of the cores: libraries count those that a process may use."""
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, cores[place % len(cores) :: workers])
+    else:
+        os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // workers))
+
+
+def _on_ray(
+    job: ShardJob, todo: Iterator[Block], address: str, workers: int | None
+) -> Iterator[tuple[Block, ShardFacts]]:
+    """Make shards on a Ray cluster, whose nodes all have the folder of the shards.
+
+    What a node was doing when it was lost, Ray gives to another; a shard that it finished is found.
+    """
+    require_extra("ray", "encoding on Ray", "ray")
+    with _cluster(address):
+        import ray
+        from ray.exceptions import RayError
+
+        size, share = _shares(ray.nodes(), workers)
+        make = ray.remote(**share, max_retries=-1, max_calls=0)(_made)
+        there = ray.put(replace(job, folder=job.folder.resolve()))
+        running: dict[Any, Block] = {}
+        block = next(todo, None)
+        try:
+            while block is not None or running:
+                while block is not None and len(running) < size:
+                    running[make.remote(there, block)] = block
+                    block = next(todo, None)
+                [done], _ = ray.wait([*running])
+                result = ray.get(done)
+                if isinstance(result, RetrieverError):
+                    raise result
+                yield running.pop(done), result
+        except RayError as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise RetrieverError(
+                f"Ray gave up ({reason}); finished shards are kept: run the same command again"
+            ) from error
+
+
+def _shares(nodes: Sequence[Mapping[str, Any]], workers: int | None) -> tuple[int, dict[str, Any]]:
+    """How many shards are made at once, and what each takes: a GPU, or all cores of a node."""
+    alive = [node["Resources"] for node in nodes if node["Alive"]]
+    gpus = int(sum(node.get("GPU", 0) for node in alive))
+    if gpus:
+        size = workers or gpus
+        return size, {"num_gpus": min(1.0, gpus / size)}
+    cores = [int(node["CPU"]) for node in alive if node.get("CPU", 0) >= 1] or [1]
+    each = min(cores) if workers is None else max(1, sum(cores) // workers)
+    return workers or sum(own // each for own in cores), {"num_cpus": min(each, max(cores))}
+
+
+@contextmanager
+def _cluster(address: str) -> Iterator[None]:
+    """A connection to a cluster, or the one that the program has."""
+    # Read when ray is imported.
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    options: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
+    try:
+        if address not in ("auto", "local"):
+            # Ray itself would try for minutes.
+            host, _, port = address.rpartition(":")
+            socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
+        ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **options)
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(
+            f"--ray {address}: no Ray cluster answers ({reason[:200]}); start one with `ray start "
+            "--head`, or use --ray local"
+        ) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()

@@ -1,4 +1,4 @@
-"""Shards: what an index needs of a corpus, encoded before there is one, by any number of processes.
+"""Shards: what an index needs of a corpus, encoded before there is one; how one is made and read.
 
 docs/moving.md describes the files. A shard appears complete or not at all, whoever makes it, and
 making it again gives the same one.
@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from itertools import chain, pairwise, repeat
 from pathlib import Path
 from typing import Any, Self
@@ -19,13 +22,15 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import NewDocument, whole_files, write_lines
-from retriever.documents import Document
+from indexes import Committer, NewDocument, StoredHead, whole_files, write_lines
+from retriever.documents import AnyDocument, Document, as_document, document_fault
 from retriever.documents.analyzer import PLAIN, Analyzer, AnalyzerSettings, as_held
 from retriever.documents.outline import outline_json, read_outline
-from retriever.documents.passages import PassageSettings
+from retriever.documents.passages import OnLong, PassageSettings
+from retriever.encoders.encoder import Encoder
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, DamagedIndexError, FormatVersionError, SourceError
+from retriever.index.add import COMPUTED, CommitSettings, Indexer, Progress
 from retriever.index.opened import listed
 from retriever.index.ready import AnalyzedTerms, ReadyDocument
 
@@ -33,6 +38,10 @@ PLAN_FILE = "plan.json"
 FORMAT = 1
 _UNREADABLE = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _AGAIN = "run the same `retriever encode` again, which replaces damaged shards"
+# A shard ends at this many bytes of JSON, so that memory is bounded where documents are long.
+_BLOCK_BYTES = 32 * 2**20
+# A shard is committed once.
+_WHOLE = CommitSettings(passages=2**62, characters=2**62, seconds=math.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +119,6 @@ class Plan:
                     "folder"
                 )
 
-    def make_analyzer(self) -> Analyzer:
-        """The analyzer of the terms."""
-        return Analyzer(self.analyzer, self.stop_list)
-
 
 @dataclass(frozen=True, slots=True)
 class ShardFacts:
@@ -134,11 +139,6 @@ class ShardFacts:
 def shard_path(folder: Path, number: int) -> Path:
     """The file of a shard."""
     return folder / f"{number:06}.safetensors"
-
-
-def shard_numbers(folder: Path) -> set[int]:
-    """The numbers of the shards that a folder holds."""
-    return {int(path.stem) for path in folder.glob("*.safetensors") if path.stem.isdecimal()}
 
 
 def documents_json(documents: Iterable[Document | NewDocument]) -> bytes:
@@ -283,7 +283,7 @@ def read_shards(
                 "makes the rest, or name those to read"
             )
         numbers = range(plan.shards)
-    analyzer = plan.make_analyzer().identity
+    analyzer = Analyzer(plan.analyzer, plan.stop_list).identity
     for number in numbers:
         if number < 0 or (plan.shards is not None and number >= plan.shards):
             last = "" if plan.shards is None else f" to {plan.shards - 1}"
@@ -319,3 +319,140 @@ def _checksum(manifest: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) 
         digest.update(f"\n{name} {tensor.dtype.str} {tensor.shape}\n".encode())
         digest.update(np.ascontiguousarray(tensor).data)
     return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The documents of one shard."""
+
+    number: int
+    first: int  # the place of the first one in the source, counted from 1
+    documents: int
+    lines: bytes  # as `documents_json`
+    digest: str  # the SHA-256 of these
+    reached: int  # bytes of the source that were read when the block was complete
+
+
+def blocks(source: Iterable[AnyDocument], shard_size: int) -> Iterator[Block]:
+    """Cut a stream of documents into the blocks of shards, one of them in memory at a time."""
+    number, first = 0, 1
+    lines: list[bytes] = []
+    size = 0
+
+    def block() -> Block:
+        whole, reached = b"".join(lines), getattr(source, "bytes_read", 0)
+        return Block(number, first, len(lines), whole, hashlib.sha256(whole).hexdigest(), reached)
+
+    for one in source:
+        document = as_document(one)
+        fault = document_fault(document)
+        if fault is not None:
+            raise SourceError(f"document {document.id!r}: {fault}")
+        lines.append(documents_json([document]))
+        size += len(lines[-1])
+        if len(lines) == shard_size or size >= _BLOCK_BYTES:
+            yield block()
+            number, first, lines, size = number + 1, first + len(lines), [], 0
+    if lines:
+        yield block()
+
+
+@dataclass(frozen=True, slots=True)
+class ShardJob:
+    """What a process needs to make shards; `on_long` ``error`` refuses texts beyond the window."""
+
+    folder: Path
+    plan: Plan
+    on_long: OnLong
+    device: str | None = None
+    download: bool = False
+
+    def load(self) -> Encoder:
+        """The encoder of the plan, loaded once in a process."""
+        return _loaded(self.plan.encoder, self.device, self.download)
+
+    def found(self, block: Block) -> ShardFacts | None:
+        """What is known of a shard that is there already and sound; None if it is not there."""
+        path = shard_path(self.folder, block.number)
+        if not path.exists():
+            return None
+        facts, _ = read_shard(self.folder, self.plan, block.number)
+        if facts.source != block.digest:
+            raise SourceError(
+                f"{path}: was made from other documents than the source has now, from document "
+                f"{block.first:,} on; encode the changed source into another folder"
+            )
+        return facts
+
+    def make(self, block: Block, encoder: Encoder, progress: Progress) -> ShardFacts:
+        """Make a shard, unless it is there: the scheduler may repeat what a dead process did."""
+        with suppress(DamagedIndexError):
+            if (known := self.found(block)) is not None:
+                return known
+        collected = _Collected(encoder.spec.dimensions)
+        indexer = Indexer(
+            collected,
+            lambda: encoder,
+            Analyzer(self.plan.analyzer, self.plan.stop_list),
+            self.plan.passages,
+            spec=self.plan.encoder,
+            on_long=self.on_long,
+            commit=_WHOLE,
+            progress=progress,
+        )
+        indexer.add(read_documents(block.lines))
+        facts = ShardFacts(
+            number=block.number,
+            first=block.first,
+            last=block.first + block.documents - 1,
+            source=block.digest,
+            documents=len(collected.documents),
+            passages=len(collected.vectors),
+            split=indexer.report.split,
+            truncated=indexer.report.truncated,
+            pieces=indexer.report.pieces,
+            computed=collected.recorded.get(COMPUTED, []),
+        )
+        made = collected.documents, collected.vectors, collected.terms
+        write_shard(self.folder, self.plan, facts, *made)
+        return facts
+
+
+@lru_cache(maxsize=1)
+def _loaded(spec: EncoderSpec, device: str | None, download: bool) -> Encoder:
+    return Encoder.from_spec(spec, device=device, download=download, asked=spec.model)
+
+
+class _Collected(Committer):
+    """Keeps the one commit of a shard, so that shards are cut like an index."""
+
+    def __init__(self, dimensions: int) -> None:
+        self.documents: Sequence[NewDocument] = []
+        self.vectors = np.empty((0, dimensions), np.float32)
+        self.terms: Sequence[Sequence[str]] = []
+        self.recorded: dict[str, Any] = {}
+
+    def setting(self, key: str, default: Any = None) -> Any:
+        return self.recorded.get(key, default)
+
+    def record(self, key: str, value: Any) -> None:
+        self.recorded[key] = value
+
+    def heads(self, ids: Sequence[str]) -> dict[str, StoredHead]:
+        return {}
+
+    def touch(self, ids: Sequence[str]) -> None:
+        pass
+
+    def commit(
+        self,
+        documents: Sequence[NewDocument],
+        vectors: NDArray[np.float32],
+        tokens: Iterable[Sequence[str]],
+        metadata: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> bool:
+        self.documents, self.vectors, self.terms = documents, vectors, list(tokens)
+        return False
+
+    def delete(self, ids: Iterable[str]) -> int:
+        return 0

@@ -33,7 +33,7 @@ from retriever.errors import (
     SourceError,
     StorageError,
 )
-from retriever.index import shard_jobs as workers
+from retriever.index import sharding
 from tests.retriever.index.moving_samples import (
     answers,
     choice_of,
@@ -132,7 +132,7 @@ def test_empty_documents_are_left_out_and_a_shard_may_hold_none(tmp_path, model)
 
 
 def test_a_shard_ends_early_where_texts_are_long(tmp_path, model, monkeypatch):
-    monkeypatch.setattr("retriever.index.shard_jobs._BLOCK_BYTES", 200)
+    monkeypatch.setattr("retriever.index.shards._BLOCK_BYTES", 200)
     documents = [Document(str(n), "w1 " * 30) for n in range(6)]
     assert encode_shards(documents, tmp_path / "shards", model).shards == 3
     assert [one.document for one in read_shards(tmp_path / "shards")] == documents
@@ -343,9 +343,9 @@ def test_processes_make_the_same_shards_and_one_that_is_killed_ends_the_run(tmp_
 
 
 def test_a_worker_ends_quietly_if_its_parent_was_stopped_while_it_sent(monkeypatch):
-    monkeypatch.setattr(workers, "_take_share", lambda place, of: None)
+    monkeypatch.setattr(sharding, "_take_share", lambda place, of: None)
     ours, theirs = multiprocessing.Pipe()
     # A message begins with its length; the parent was interrupted after three of its bytes.
     os.write(ours.fileno(), struct.pack("!i", 100) + b"abc")
     ours.close()
-    workers._work(None, theirs, 0, 1)
+    sharding._work(None, theirs, 0, 1)
