@@ -298,8 +298,6 @@ class Index(ReadableIndex):
             # A reader says itself which ones they are, with their places.
             if indexer.report.empty and not isinstance(documents, CorpusReader):
                 warnings.warn(indexer.report.empty_note, stacklevel=2)
-            if indexer.report.doubled and not prune:
-                warnings.warn(indexer.report.doubled_note, stacklevel=2)
             return indexer.report
 
     def _indexer(self, writer: Writer, on_long: OnLong | None, **keywords: Any) -> Indexer:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes import Committer, NewDocument, Stage, metadata_json, no_progress
-from retriever.documents import Document, content_id, document_fault, document_of
+from retriever.documents import Document, document_fault, document_of
 from retriever.documents.analyzer import Analyzer
 from retriever.documents.outline import outline_json
 from retriever.documents.passages import BLOCK, OnLong, PassageSettings, cut_document, passage_text
@@ -65,7 +65,6 @@ class IndexingReport:
         empty: documents skipped because they hold neither text nor title.
         emptied: how many of these the index held, with an earlier text; they are deleted.
         empty_ids: ids of the first ten of these, or their places in a file.
-        doubled: documents that the index also holds under an id generated from their content.
         passages: passages that were encoded, or stored with a ready vector.
         repeated: how many of them have the vector of an equal passage of the same commit, or of an
             earlier version of the document or its file.
@@ -86,7 +85,6 @@ class IndexingReport:
     empty: int = 0
     emptied: int = 0
     empty_ids: list[str] = field(default_factory=list)
-    doubled: int = 0
     passages: int = 0
     repeated: int = 0
     pieces: int = 0
@@ -112,16 +110,6 @@ class IndexingReport:
             f"{self.empty:,} {documents} neither text nor title and {were} skipped: "
             f"{', '.join(map(repr, self.empty_ids))}{more}"
             + (f"; deleted from the index: {self.emptied:,}" if self.emptied else "")
-        )
-
-    @property
-    def doubled_note(self) -> str:
-        """A sentence that counts the documents that the index holds twice, with the remedy."""
-        documents = "document is" if self.doubled == 1 else "documents are"
-        return (
-            f"{self.doubled:,} {documents} in the index twice, under the id given now and, from "
-            "before, under one generated from the content; --recreate replaces the index by one "
-            "of the sources that you name, each document once"
         )
 
 
@@ -344,14 +332,11 @@ class Indexer:
         """Sort the documents of `chunk`, which it empties, by what is to be done with them."""
         taken = dict(chunk)
         chunk.clear()
-        documents = {
-            id_: one.document if isinstance(one, ReadyDocument) else one
-            for id_, one in taken.items()
-        }
         heads = self._writer.heads(list(taken))
         texts: list[_Entry] = []
         emptied: list[str] = []
-        for (id_, one), document in zip(taken.items(), documents.values(), strict=True):
+        for id_, one in taken.items():
+            document = one.document if isinstance(one, ReadyDocument) else one
             # What an earlier document with this id would have committed is dropped.
             self._metadata.pop(id_, None)
             if (earlier := self._uncommitted.pop(id_, None)) is not None:
@@ -374,14 +359,6 @@ class Indexer:
             self.report.emptied += deleted
             self.report.deleted += deleted
         self._writer.touch(list(heads))
-        # The title may be what an earlier release, or another --title-field, did not see.
-        generated = {
-            content_id(title, documents[id_].text)
-            for id_ in documents.keys() - heads.keys()
-            for title in (documents[id_].title, None)
-        }
-        if others := generated - documents.keys():
-            self.report.doubled += len(self._writer.heads(list(others)))
         if texts:
             self._take_vectors(texts)
             self._prepare(texts)

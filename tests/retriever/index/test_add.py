@@ -295,18 +295,6 @@ def test_a_text_cut_in_blocks_has_the_passages_of_the_whole(
             assert len(whole.spans(document.id)) > 30
 
 
-def test_documents_that_the_index_holds_under_a_generated_id_too_are_counted(index):
-    texts = ["one", "two", "three"]
-    assert index.add(texts).doubled == 0
-    named = [{"id": f"n{text}", "text": text} for text in ("one", "two", "four")]
-    # A title that was not seen before is part of what an id is generated from.
-    titled = {"id": "t", "text": "three", "title": "Three"}
-    with pytest.warns(UserWarning, match="^3 documents are in the index twice"):
-        assert index.add([*named, titled]).doubled == 3
-    assert index.add([*texts, *named, titled]).doubled == 0
-    assert len(index) == 7
-
-
 @pytest.mark.parametrize(
     "text",
     ["x" * 5000, "a " * 40 + "x" * 5000 + " b" * 40, " \n" * 3000, "a" + " " * 5000 + "b c"],
