@@ -59,9 +59,10 @@ def reference() -> str:
 
 
 def public_names(package: str) -> dict[str, Any]:
-    """The names that a package lists in its `__init__`, in that order."""
+    """The names that a package lists in its `__init__`, or the stub beside it, in that order."""
     module = importlib.import_module(package)
-    tree = ast.parse(inspect.getsource(module))
+    stub = Path(inspect.getfile(module)).with_suffix(".pyi")
+    tree = ast.parse(stub.read_text("utf-8") if stub.exists() else inspect.getsource(module))
     listed = [
         alias.asname or alias.name
         for node in ast.walk(tree)
