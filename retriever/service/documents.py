@@ -12,7 +12,6 @@ from typing import Annotated, Any, BinaryIO, TypeVar, cast
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.convertors import Convertor, register_url_convertor
 
 from retriever.documents import Fields, Json
 from retriever.documents.sources import Meter, OpenSource
@@ -48,21 +47,6 @@ class DocumentBody(BaseModel):
 
     text: str = Field("", examples=["Sailing ships need wind."])
     title: str | None = Field(None, examples=["Ships"])
-
-
-class _AnyText(Convertor[str]):
-    """The rest of a path with all its slashes and line feeds, as `{name:text}`."""
-
-    # Starlette's `path` leaves out a line feed at the end, which is then another document's id.
-    regex = "(?s:.*)"
-
-    def convert(self, value: str) -> str:
-        return value
-
-    to_string = convert
-
-
-register_url_convertor("text", _AnyText())
 
 
 class _Stopped(KeyboardInterrupt):
@@ -122,7 +106,7 @@ def router(catalog: Catalog, writing: ThreadPoolExecutor, stopping: Event) -> AP
     routes = APIRouter(tags=["documents"])
     changes = _Changes(writing, stopping)
 
-    @routes.get("/documents/{id:text}", summary="Get a document")
+    @routes.get("/documents/{id:path}", summary="Get a document")
     @routes.get("/documents", summary="Get a document by the parameter id")
     def get(id: Id, index: Name = None) -> dict[str, Any]:  # noqa: A002
         """The whole document, and the character offsets of its passages."""
@@ -133,7 +117,7 @@ def router(catalog: Catalog, writing: ThreadPoolExecutor, stopping: Event) -> AP
         except KeyError:
             raise _missing(id) from None
 
-    @routes.put("/documents/{id:text}", summary="Add or replace a document")
+    @routes.put("/documents/{id:path}", summary="Add or replace a document")
     @routes.put("/documents", summary="Add or replace a document by the parameter id")
     async def put(id: Id, document: DocumentBody, index: Name = None) -> dict[str, Any]:  # noqa: A002
         """Every field besides `text` and `title` is metadata. Durable when it returns."""
@@ -147,7 +131,7 @@ def router(catalog: Catalog, writing: ThreadPoolExecutor, stopping: Event) -> AP
             raise ServiceError(400, f"text: expected a text or a title, found {given:.200}")
         return await changes.run(lambda: changes.add(chosen, [{**fields, "id": id}]))
 
-    @routes.delete("/documents/{id:text}", summary="Delete a document")
+    @routes.delete("/documents/{id:path}", summary="Delete a document")
     @routes.delete("/documents", summary="Delete a document by the parameter id")
     async def delete(id: Id, index: Name = None) -> dict[str, int]:  # noqa: A002
         """Durable when it returns."""

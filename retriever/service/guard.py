@@ -228,8 +228,8 @@ def _address_fault(scope: Scope) -> ServiceError | None:
         byte = error.object[error.start]
         return ServiceError(400, f"address: expected UTF-8, found the byte %{byte:02X}")
     # Starlette's paths end before a line feed at their end.
-    if scope["path"].endswith("\n") and not scope["path"].startswith(f"{_DOCUMENTS}/"):
-        return ServiceError(404, f"{scope['path']!r:.80}: there is no such address")
+    if scope["path"].endswith("\n"):
+        return ServiceError(404, f"{scope['path']!r:.80}: no such address; use /documents?id=")
     return None
 
 

@@ -18,7 +18,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 from indexes import compile_where
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
-from retriever.errors import BadInputError, ConfigError, EncoderMismatchError
+from retriever.errors import BadInputError, ConfigError
 from retriever.index import Index
 from retriever.search import SearchSettings, search_settings
 from retriever.search.engine import Hit
@@ -286,11 +286,8 @@ def answers(jobs: Sequence[SearchJob], reranker: Reranker | None) -> list[Answer
     results: dict[int, Answer | Exception] = {}
     groups: dict[tuple[Any, ...], list[int]] = {}
     for place, job in enumerate(jobs):
-        if job.request.like is not None:
-            results[place] = _attempt(job, [])
-        else:
-            key = (id(job.index), job.settings, job.where, job.request.rerank)
-            groups.setdefault(key, []).append(place)
+        key = (id(job.index), job.settings, job.where, job.request.rerank, job.request.like is None)
+        groups.setdefault(key, []).append(place)
     vectors: dict[int, dict[str, Any] | Exception] = {}
     for key, places in groups.items():
         if key[0] not in vectors:
@@ -302,7 +299,10 @@ def answers(jobs: Sequence[SearchJob], reranker: Reranker | None) -> list[Answer
             results |= dict.fromkeys(places, error)
             continue
         for place, job in zip(places, group, strict=True):
-            results[place] = _attempt(job, [next(hits) for _ in job.texts])
+            try:
+                results[place] = _answer(job, [next(hits) for _ in job.texts])
+            except Exception as error:
+                results[place] = error
     return [results[place] for place in range(len(jobs))]
 
 
@@ -340,22 +340,9 @@ def _hits(
         if isinstance(vectors, Exception):
             raise vectors
         ready = QueryVectors(np.stack([vectors[_plain(first, one)] for one in texts]), vectors[""])
-    search = first.index.search_many
     chosen = reranker if first.request.rerank else None
-    try:
-        return list(search(texts, first.settings, where=first.where, reranker=chosen, ready=ready))
-    except EncoderMismatchError:
-        if ready is None:
-            raise
-        # The index was replaced by one with another encoder since the queries were encoded.
-        return list(search(texts, first.settings, where=first.where, reranker=chosen))
-
-
-def _attempt(job: SearchJob, hits: list[list[Hit]]) -> Answer | Exception:
-    try:
-        return _answer(job, hits)
-    except Exception as error:
-        return error
+    search = first.index.search_many
+    return list(search(texts, first.settings, where=first.where, reranker=chosen, ready=ready))
 
 
 def _answer(job: SearchJob, hits: list[list[Hit]]) -> Answer:

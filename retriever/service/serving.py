@@ -27,19 +27,16 @@ _QUIET = 10.0
 
 def bound_socket(host: str, port: int) -> socket.socket:
     """A socket that listens; port 0 takes a free one."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    family, is_v6 = (socket.AF_INET6, True) if ":" in host else (socket.AF_INET, False)
     try:
-        listening.bind((host.strip("[]"), port))
-        listening.listen(1_024)
+        return socket.create_server(
+            (host.strip("[]"), port), family=family, backlog=1_024, dualstack_ipv6=is_v6
+        )
     except OSError as error:
-        listening.close()
         raise ConfigError(
             f"{host}:{port}: the service cannot listen there ({error.strerror}); choose another "
             "--port or --host"
         ) from error
-    return listening
 
 
 def server_of(
