@@ -184,17 +184,17 @@ class _Tools:
                 raise BadInputError(f"no tool {name!r}; expected one of {', '.join(self._tools)}")
             _, parameters, use = self._tools[name]
             answer = use(parameters.model_validate(arguments))
+            content = TextContent(text=to_json(answer))
+            return CallToolResult(content=[content], structured_content=answer)
         except ValidationError as error:
             faults = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
-            return CallToolResult(content=[TextContent(text="; ".join(faults))], is_error=True)
+            text = "; ".join(faults)
         except RetrieverError as error:
-            return CallToolResult(content=[TextContent(text=str(error))], is_error=True)
+            text = str(error)
         except Exception:
             logging.getLogger(__name__).exception("the tool %s failed", name)
             text = "the server failed; its log has the reason"
-            return CallToolResult(content=[TextContent(text=text)], is_error=True)
-        content = TextContent(text=to_json(answer))
-        return CallToolResult(content=[content], structured_content=answer)
+        return CallToolResult(content=[TextContent(text=text)], is_error=True)
 
     def describe(self) -> list[Tool]:
         fields = "; ".join(
@@ -336,11 +336,7 @@ def _field(one: FieldSummary) -> dict[str, Any]:
 
 def _field_list(index: Index) -> str:
     """The fields of an index in one line."""
-    try:
-        fields = index.fields()
-    except RetrieverError as error:
-        # The tools of other indexes are listed all the same.
-        return f"unknown ({error})"
+    fields = index.fields()
     shown = [f"{one.name} ({_field_line(one)})" for one in fields[:_MOST_HITS]]
     if len(fields) > len(shown):
         shown.append(f"and {len(fields) - len(shown)} more: see status")
