@@ -1,32 +1,46 @@
-"""Documents with ready vectors into an index: nothing is encoded."""
+"""Documents with ready vectors into an index, from files, shards or another store."""
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from indexes import FaissVectors, Stage, Store, StructureSettings, no_progress, open_store
-from retriever.documents import Fields
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes import (
+    FaissVectors,
+    Stage,
+    Store,
+    StructureSettings,
+    is_faiss_file,
+    no_progress,
+    open_store,
+)
+from retriever.documents import Assembler, Fields, Json
 from retriever.documents.analyzer import AnalyzerSettings
 from retriever.documents.reader import CorpusReader
+from retriever.documents.sources import Meter, SeenIds, opened, opened_stream
+from retriever.documents.text import read_jsonl
 from retriever.encoders.encoder import ModelChoice
 from retriever.encoders.registry import require_asked
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, EncoderMismatchError, SourceError
 from retriever.index import Index
 from retriever.index.add import CommitSettings, IndexingReport
-from retriever.index.export import encoder_file
+from retriever.index.export import VECTORS_FIELD, encoder_file, ids_file_of
 from retriever.index.opened import IndexSettings, initial_settings
 from retriever.index.other_stores import Metric, open_collection
-from retriever.index.ready import ReadyDocument
+from retriever.index.ready import ReadyDocument, require_sound
 from retriever.index.shards import PLAN_FILE, Plan, is_shards, read_shards
-from retriever.index.vector_files import open_matrix, read_matrix, read_records
 
 _METRIC_NAMES: dict[Metric, str] = {
     "cosine": "the cosine",
@@ -118,9 +132,11 @@ def import_documents(
         raise SourceError("stdin: expected a file, since it is read twice; write it into one")
     corpus = None if vectors is None else CorpusReader([source], fields)
     store = re.match(r"(chroma|lancedb):(.+)", str(source)) if vectors is None else None
-    if store is None and (vectors is not None or str(source) != "-"):
-        _require_file(vectors or Path(source))
-    made_by = encoder_file(vectors or Path(source))
+    file = vectors or Path(source)
+    if store is None and str(file) != "-" and (file.is_dir() or not file.exists()):
+        fault = "expected a file of vectors, found a folder" if file.is_dir() else "no such file"
+        raise SourceError(f"{file}: {fault}; check the path")
+    made_by = encoder_file(file)
     choice, spec = _named_encoder(asked, made_by, vectors or source)
     encoder = None
     if place.exists():
@@ -140,10 +156,10 @@ def import_documents(
     if store is not None:
         ready, metric = open_collection(store[1], store[2], own, fields, vector_field)
     elif vectors is None or corpus is None:
-        ready = read_records(source, own, fields, vector_field)
+        ready = _read_records(source, own, fields, vector_field)
     else:
-        matrix = open_matrix(vectors, own)
-        ready = read_matrix(corpus, vectors, matrix, own)
+        matrix = _open_matrix(vectors, own)
+        ready = _read_matrix(corpus, vectors, matrix, own)
         if isinstance(matrix, FaissVectors):
             metric = matrix.metric
             if not matrix.exact:
@@ -224,13 +240,6 @@ def _counted(
             progress(1)
 
 
-def _require_file(path: Path) -> None:
-    if path.is_dir():
-        raise SourceError(f"{path}: expected a file of vectors, found a folder; name the file")
-    if not path.exists():
-        raise SourceError(f"{path}: no such file; check the path")
-
-
 def _named_encoder(
     choice: ModelChoice, made_by: Path, source: str | Path
 ) -> tuple[ModelChoice, EncoderSpec | None]:
@@ -265,3 +274,180 @@ def _agreed(choice: ModelChoice, spec: EncoderSpec, made_by: Path) -> ModelChoic
             "made them with --model"
         ) from error
     return replace(choice, encoder=str(replace(spec.settings, model=model)))
+
+
+def _read_records(
+    source: str | Path, spec: EncoderSpec, fields: Fields, vector_field: str
+) -> Iterator[ReadyDocument]:
+    """The records of a JSON Lines source: vectors of passages, or one in `vector_field`."""
+    if str(source) == "-":
+        opening = opened_stream(sys.stdin.buffer, "stdin", fields, Meter())
+    else:
+        opening = opened(Path(source), str(source), fields, Meter())
+    with opening as stream, closing(SeenIds()) as seen:
+        if stream.format != "jsonl":
+            raise SourceError(
+                f"{stream.name}: expected JSON Lines with vectors in each record, found "
+                f"{stream.format}; give the vectors as a NumPy file with --vectors"
+            )
+        assembler = Assembler(fields)
+        empty = True
+        for record in read_jsonl(stream, fields):
+            empty = False
+            where = record.where
+            whole = record.values.pop(vector_field, None)
+            passages = record.values.pop(VECTORS_FIELD, None)
+            document = assembler.split(record)
+            if (whole is None) == (passages is None):
+                number = "both" if passages is not None else "neither"
+                raise SourceError(
+                    f"{where}: expected {VECTORS_FIELD!r} as `retriever export --vectors` writes "
+                    f"it or one {vector_field!r}, found {number}; name the field that holds the "
+                    "vector with --vector-field, or give a NumPy file with --vectors"
+                )
+            identified = seen.identified(document, where)
+            if identified is None:
+                continue
+            if passages is None:
+                vector = _parsed(whole, spec, f"{where}: {vector_field!r}")
+                spans, vectors = [(0, len(document.text))], vector[np.newaxis]
+            else:
+                spans, vectors = _parsed_passages(passages, spec, where)
+            yield require_sound(ReadyDocument(identified, spans, vectors), spec, where)
+        if empty:
+            raise SourceError(f"{stream.name}: holds no records; check that it is the right file")
+
+
+def _read_matrix(
+    corpus: CorpusReader, vectors: Path, matrix: NDArray[Any] | FaissVectors, spec: EncoderSpec
+) -> Iterator[ReadyDocument]:
+    """The documents of a corpus with the rows of a file, both in their order.
+
+    Beside the file there can be the ids of its rows. Everything is counted and compared before the
+    first document is given, so the corpus is read twice.
+    """
+    expected = sum(1 for _ in _groups(vectors, len(matrix)))
+    groups = _groups(vectors, len(matrix))
+    documents = 0
+    for document in corpus:
+        documents += 1
+        row = next(groups, [None])[0]
+        if row is not None and row.id not in (None, document.id):
+            raise SourceError(
+                f"{row.where}: expected the document {document.id!r}, found {row.id!r}; give the "
+                "corpus that the vectors were made from, in its order"
+            )
+    if documents != expected:
+        raise SourceError(
+            f"{vectors}: expected vectors of {documents:,} documents, found those of {expected:,} "
+            f"(left out are {corpus.duplicates:,} identical records and {corpus.empty:,} without "
+            "text); give the corpus that the vectors were made from, in its order"
+        )
+    for document, rows in zip(corpus, _groups(vectors, len(matrix)), strict=True):
+        spans = [row.span or (0, len(document.text)) for row in rows]
+        found = np.asarray(matrix[rows[0].number : rows[-1].number + 1])
+        yield require_sound(ReadyDocument(document, spans, found), spec, rows[0].where)
+
+
+class _Row(NamedTuple):
+    # Counted from 0.
+    number: int
+    where: str
+    # None if the file of ids does not say.
+    id: str | None
+    span: tuple[int, int] | None
+
+
+def _open_matrix(vectors: Path, spec: EncoderSpec) -> NDArray[Any] | FaissVectors:
+    """Open a NumPy file, or an index that FAISS wrote."""
+    if is_faiss_file(vectors):
+        return FaissVectors(vectors)
+    try:
+        matrix = np.lib.format.open_memmap(vectors, mode="r")
+    # NumPy's header parser raises as many errors as Python's own.
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise SourceError(
+            f"{vectors}: expected an array as numpy.save writes it, or an index as "
+            f"faiss.write_index does, found another file ({reason})"
+        ) from error
+    if matrix.dtype.kind != "f" or matrix.ndim != 2:
+        raise SourceError(
+            f"{vectors}: expected floats of shape (rows, {spec.dimensions}), found {matrix.dtype} "
+            f"of shape {matrix.shape}; write them as float32, one row per document"
+        )
+    return matrix
+
+
+def _groups(vectors: Path, rows: int) -> Iterator[list[_Row]]:
+    """The rows of each document, in order."""
+    grouped = groupby(_rows(vectors, rows), lambda row: row.number if row.span is None else row.id)
+    return (list(group) for _, group in grouped)
+
+
+def _rows(vectors: Path, rows: int) -> Iterator[_Row]:
+    ids_file = ids_file_of(vectors)
+    if not ids_file.exists():
+        for number in range(rows):
+            yield _Row(number, f"{vectors}: row {number} (counted from 0)", None, None)
+        return
+    number = -1
+    with ids_file.open("rb") as file:
+        for number, line in enumerate(file):
+            where = f"{ids_file}:{number + 1}"
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError):
+                value = None
+            match value:
+                case str() as id_:
+                    yield _Row(number, where, id_, None)
+                case {"id": str() as id_, "start": int() as start, "stop": int() as stop}:
+                    yield _Row(number, where, id_, (start, stop))
+                case _:
+                    raise SourceError(
+                        f"{where}: expected the id of a document as a JSON string, or an object "
+                        f"with id, start and stop, found {line[:40]!r}; export or encode again, or "
+                        "remove the file if rows are whole documents in the order of the corpus"
+                    )
+    if number + 1 != rows:
+        raise SourceError(
+            f"{ids_file}: expected {rows:,} lines, one for each row of {vectors}, found "
+            f"{number + 1:,}; export or encode again"
+        )
+
+
+def _parsed_passages(
+    value: Json, spec: EncoderSpec, where: str
+) -> tuple[list[tuple[int, int]], NDArray[np.float64]]:
+    spans, rows = [], []
+    for number, passage in enumerate(value if isinstance(value, list) else [], start=1):
+        match passage:
+            case {"start": int() as low, "stop": int() as high, "vector": row, **rest} if not rest:
+                spans.append((low, high))
+                rows.append(_parsed(row, spec, f"{where}: passage {number}"))
+            case _:
+                break
+    if not isinstance(value, list) or not rows or len(rows) < len(value):
+        raise SourceError(
+            f"{where}: {VECTORS_FIELD!r}: expected a list of passages, each an object of start, "
+            "stop and vector; write it with `retriever export --vectors`"
+        )
+    return spans, np.stack(rows)
+
+
+def _parsed(value: Json, spec: EncoderSpec, where: str) -> NDArray[np.float64]:
+    """(dimensions,)"""
+    if not isinstance(value, list) or not set(map(type, value)) <= {int, float}:
+        raise SourceError(
+            f"{where}: expected a list of {spec.dimensions} numbers; correct the record"
+        )
+    if len(value) != spec.dimensions:
+        raise SourceError(
+            f"{where}: expected vectors of {spec.dimensions} dimensions, as {spec} gives them, "
+            f"found {len(value)}; name the encoder that made them with --model"
+        )
+    try:
+        return np.array(value, np.float64)
+    except OverflowError:
+        return np.full(len(value), np.inf)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from retriever.documents import AnyDocument, Document, as_document, string_fault
+from retriever.documents import AnyDocument, Document, as_document
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, SourceError
 
@@ -81,15 +80,6 @@ def _passages_fault(one: ReadyDocument, spec: EncoderSpec) -> str | None:
             f"passage {int(finite.argmin()) + 1}: expected a vector of numbers that float32 holds, "
             "found NaN, infinity or one too large; make it again or leave the document out"
         )
-    if one.terms is not None:
-        if len(one.terms.passages) != len(one.spans):
-            return f"expected terms of {len(one.spans)} passages, found {len(one.terms.passages)}"
-        try:
-            fault = string_fault("".join(chain.from_iterable(one.terms.passages)))
-        except TypeError as error:
-            return f"expected strings as terms, found others ({error})"
-        if fault is not None:
-            return f"a term {fault}"
     return None
 
 

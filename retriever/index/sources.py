@@ -42,7 +42,6 @@ _SCHEMA = (
     "CREATE TABLE origins (source INTEGER, path BLOB, id TEXT, stale INTEGER, "
     "PRIMARY KEY (source, path, id)) WITHOUT ROWID",
 )
-_OPTIONS = {"reader", "on_long", "is_folder", "lacks"}
 # Documents that are noted together, by number and by the characters of their texts.
 _BATCH = 512
 _CHARACTERS = 1 << 20
@@ -128,15 +127,7 @@ class SourceMemory:
         """The sources, in the order in which they were first indexed."""
         with self._explained():
             rows = self._database.execute("SELECT * FROM sources ORDER BY source").fetchall()
-            try:
-                found = [
-                    Source(one, os.fsdecode(path), json.loads(text)) for one, path, text in rows
-                ]
-                if all(one.options.keys() == _OPTIONS for one in found):
-                    return found
-            except (AttributeError, TypeError, ValueError):
-                pass
-            raise sqlite3.DatabaseError("the options of a source were altered")
+        return [Source(number, os.fsdecode(path), json.loads(text)) for number, path, text in rows]
 
     def count(self) -> int:
         """The number of documents that the sources hold."""
