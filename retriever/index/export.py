@@ -139,10 +139,7 @@ def encode_to_file(
     progress: Progress,
     queries: bool = False,
 ) -> tuple[int, int]:
-    """Write a (documents, dimensions) float32 array; returns the numbers of texts and of those cut.
-
-    `queries` may have another prompt than passages. The ids go beside the file, as JSON strings.
-    """
+    """Write vectors, and ids beside them; returns the numbers of texts and of those cut."""
     check_output(output, ".npy")
     ids_file = ids_file_of(output)
     rows = truncated = 0

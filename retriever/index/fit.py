@@ -54,28 +54,19 @@ _SPACELESS = re.compile("[\u0e00-\u109f\u1780-\u17ff\u3040-\u9fff]")
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How an encoder and a corpus fit.
+    """How an encoder and a corpus fit."""
 
-    Attributes:
-        strange: share of the words of a sample that the encoder does not know or breaks into
-            letters.
-        words: number of words of the sample.
-        questions: number of made-up questions; 0 where none were needed.
-        weight: the default weight of the embeddings in hybrid search, 0 to 0.6.
-        bm25, dense, hybrid: mean reciprocal rank of the questions' passages, with that weight.
-        passages: number of passages indexed when this was measured.
-        strange_weight: the same for queries that are strange to the encoder, where only some
-            passages are; the other figures are then of the passages that it knows. Else None.
-    """
-
-    strange: float
-    words: int
-    questions: int = 0
-    weight: float = DEFAULT_WEIGHT
+    strange: float  # share of the words of a sample that are unknown or broken into letters
+    words: int  # of the sample
+    questions: int = 0  # made up from the corpus; 0 where none were needed
+    weight: float = DEFAULT_WEIGHT  # default of the embeddings in hybrid search, 0 to 0.6
+    # Mean reciprocal ranks of the questions' passages, the last one with that weight.
     bm25: float | None = None
     dense: float | None = None
     hybrid: float | None = None
-    passages: int = 0
+    passages: int = 0  # of the index when this was measured
+    # The weight for queries that are strange to the encoder, where only some passages are; the
+    # other figures are then of the passages that it knows.
     strange_weight: float | None = None
 
     @property

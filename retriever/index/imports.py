@@ -321,11 +321,8 @@ def _read_records(
 def _read_matrix(
     corpus: CorpusReader, vectors: Path, matrix: NDArray[Any] | FaissVectors, spec: EncoderSpec
 ) -> Iterator[ReadyDocument]:
-    """The documents of a corpus with the rows of a file, both in their order.
-
-    Beside the file there can be the ids of its rows. Everything is counted and compared before the
-    first document is given, so the corpus is read twice.
-    """
+    """The documents of a corpus with the rows of a file, both in their order."""
+    # Everything is counted and compared before the first one is given: the corpus is read twice.
     expected = sum(1 for _ in _groups(vectors, len(matrix)))
     groups = _groups(vectors, len(matrix))
     documents = 0

@@ -156,10 +156,7 @@ class IndexSettings:
 def initial_settings(
     encoder: Encoder | tuple[EncoderSpec, Any], asked: IndexSettings
 ) -> dict[str, Any]:
-    """The settings of a new index, as JSON values.
-
-    The encoder is loaded, or its specification and its vectors of fixed texts as nested lists.
-    """
+    """The settings of a new index as JSON values; the encoder is loaded, or `spec` and `probes`."""
     if not isinstance(encoder, tuple):
         encoder = encoder.spec, probe_lists(encoder)
     spec, probes = encoder

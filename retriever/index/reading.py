@@ -72,15 +72,12 @@ _OTHER_NAMES = {
 
 
 class CorpusDifference(NamedTuple):
-    """Numbers of documents in a corpus, and of those that an index lacks or has changed.
-
-    `foreign` are those of the index that the corpus does not have.
-    """
+    """Numbers of documents in a corpus, and of those that an index lacks or has changed."""
 
     corpus: int
     missing: int
     changed: int
-    foreign: int
+    foreign: int  # of the index, which the corpus does not have
 
 
 class ReadableIndex:

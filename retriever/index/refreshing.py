@@ -166,14 +166,11 @@ def _report(
 
 
 def watched(index: Index, stop: Event) -> Iterator[RefreshReport | BadInputError]:
-    """Refreshes an index whenever a source changes: each change, and why one is not possible.
-
-    Ends when `stop` is set. Folders are watched by the system; sources that are files, which
-    editors replace, are looked at once a second.
-    """
+    """Refreshes an index when a source changes, until `stop`: each change, and what forbids one."""
     require_extra("watch", "watching sources", "watchfiles")
     from watchfiles import watch
 
+    # The system watches folders; files, which editors replace, are looked at once a second.
     own = f"{index.store.folder.resolve()}/" if index.store.folder else "\n"
     told: str | tuple[str, ...] = ""
     while not stop.is_set():

@@ -252,10 +252,7 @@ def _planned(
 def _by_workers(
     job: ShardJob, todo: Iterator[Block], workers: int
 ) -> Iterator[tuple[Block, ShardFacts]]:
-    """Make shards in processes; each block goes to the first that is free.
-
-    In memory are one block for each process and the next one. However this ends, no process stays.
-    """
+    """Make shards in processes, none of which stays; each block goes to the first that is free."""
     idle: list[Connection] = []
     busy: dict[Connection, Block] = {}
     processes: dict[Connection, BaseProcess] = {}
@@ -349,10 +346,7 @@ def _take_share(place: int, workers: int) -> None:
 def _on_ray(
     job: ShardJob, todo: Iterator[Block], address: str, workers: int | None
 ) -> Iterator[tuple[Block, ShardFacts]]:
-    """Make shards on a Ray cluster, whose nodes all have the folder of the shards.
-
-    What a node was doing when it was lost, Ray gives to another; a shard that it finished is found.
-    """
+    """Make shards on a Ray cluster, which repeats what a lost node was doing."""
     require_extra("ray", "encoding on Ray", "ray")
     with _cluster(address):
         import ray

@@ -46,13 +46,10 @@ _WHOLE = CommitSettings(passages=2**62, characters=2**62, seconds=math.inf)
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What all shards of a folder have in common; the last three are None while they are unknown.
-
-    `probes` are vectors of fixed texts, of an encoder behind a URL.
-    """
+    """What all shards of a folder have in common; the last three are None while unknown."""
 
     encoder: EncoderSpec
-    probes: list[list[float]]
+    probes: list[list[float]]  # vectors of fixed texts, of an encoder behind a URL
     analyzer: AnalyzerSettings
     stop_list: list[str]
     passages: PassageSettings

@@ -61,22 +61,15 @@ class Source(NamedTuple):
 
 @dataclass(slots=True)
 class Changes:
-    """How a source differs from what is remembered of it.
-
-    Attributes:
-        missing: why the source as a whole is not there; None if it is.
-        read: the files that are to be read.
-        seen: new stamps and hashes of these, and of files whose content is as it was.
-        gone: files that are no longer there; all of them if the source is missing.
-        unreadable: what cannot be read at the moment and keeps its documents, with the reason.
-        left_out: as `CorpusReader.files_left_out`.
-    """
+    """How a source differs from what is remembered of it."""
 
     source: Source
-    missing: str | None = None
-    read: set[str] = field(default_factory=set)
+    missing: str | None = None  # why the source as a whole is not there
+    read: set[str] = field(default_factory=set)  # files that are to be read
+    # New stamps and hashes of these, and of files whose content is as it was.
     seen: dict[str, tuple[str, bytes]] = field(default_factory=dict)
-    gone: list[str] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)  # all files, if the source is missing
+    # What cannot be read at the moment and keeps its documents, with the reason.
     unreadable: list[str] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
 
@@ -159,10 +152,7 @@ class SourceMemory:
         return entered
 
     def changes(self, source: Source, *, every: bool = False) -> Changes:
-        """What has changed in a source: by size and time first, then by hash.
-
-        With `every`, all its files are to be read, whether they have changed or not.
-        """
+        """What has changed in a source, by size and time, then by hash; with `every`, all of it."""
         found = Changes(source)
         # What is installed since may read what was passed over.
         every = every or not set(source.options["lacks"]) <= set(lacking())
@@ -376,12 +366,10 @@ def _has_log(place: str, path: str) -> bool:
 
 
 def _stamp(place: str, path: str, status: os.stat_result, now: int) -> str:
-    """Size and times of a file; empty while it may change without another time.
-
-    The time of the last change of any kind (ctime) cannot be set, unlike that of the content.
-    """
+    """Size and times of a file; empty while it may change without another time."""
     if now - status.st_ctime_ns < _RECENT_NS or _has_log(place, path):
         return ""
+    # The time of the last change of any kind (ctime) cannot be set, unlike that of the content.
     return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
 
 

@@ -62,10 +62,7 @@ def search_by_vector(
     where: str | None = None,
     text: str | None = None,
 ) -> list[Hit]:
-    """Hits for (dimensions,) finite numbers that the index's encoder gave for a query.
-
-    Without its text they are of the mode ``dense``; ConfigError if the vector does not fit.
-    """
+    """Hits for the vector of a query, of the mode ``dense`` without its text."""
     row = np.asarray(vector, np.float32)
     spec = index.encoder_spec
     if row.shape != (spec.dimensions,) or not np.isfinite(row).all():
@@ -92,17 +89,14 @@ def whole_documents(index: Index, hits: Iterable[Hit]) -> list[tuple[Document, H
 
 
 class EmbedderVectors:
-    """Stands for an embedder of a framework: the encoder of an index that only gets ready vectors.
-
-    A document without an embedding has a vector of zeros, which embeddings do not find.
-    """
+    """The encoder of an index that gets ready vectors alone, of an embedder of a framework."""
 
     def __init__(self, dimensions: int, name: str) -> None:
         self.dimensions = dimensions
         self.name = name
 
     def encode(self, texts: list[str]) -> NDArray[np.float32]:
-        """(texts, dimensions) zeros."""
+        """Zeros, which embeddings do not find: of documents without an embedding."""
         return np.zeros((len(texts), self.dimensions), np.float32)
 
     def encode_query(self, texts: list[str]) -> NDArray[np.float32]:

@@ -147,13 +147,7 @@ class IndexDocumentStore:
     def write_documents(
         self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE
     ) -> int:
-        """Add documents and return their number; without a policy a known id is an error.
-
-        Raises:
-            ValueError: an argument is no document, or one has no text, or has what an index does
-                not store: a blob or a sparse embedding.
-            DuplicateDocumentError: the index holds a document with the id; nothing is written.
-        """
+        """Add documents and return their number; without a policy a known id is an error."""
         if not isinstance(documents, list):
             raise ValueError(f"documents: expected a list, found {type(documents).__name__}")
         for number, one in enumerate(documents, start=1):

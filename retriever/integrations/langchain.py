@@ -123,11 +123,7 @@ class IndexVectorStore(VectorStore):
         settings: SearchSettings | None = None,
         **create: Any,
     ) -> Self:
-        """Add texts to the index in `folder`, which is created if there is none.
-
-        None as `embedding` takes the index's own encoder; `create` are keywords of `Index.create`,
-        which says what is raised.
-        """
+        """Add texts to the index in `folder`, which `Index.create` opens with other keywords."""
         if embedding is not None:
             create["encoder"] = EmbeddingsEncoder(embedding)
         made = cls(Index.create(folder, **create), settings, embedding)

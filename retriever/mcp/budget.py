@@ -31,13 +31,7 @@ def fit_hits(
     notes: Sequence[str] = (),
     judged: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The answer of a search, whose hits come in order with the stretch of text to show.
-
-    A hit that does not fit loses its neighboring passages first and the end of its passage next.
-    It and all later hits are left out if that is not enough; the first one loses its metadata, the
-    end of its title, and its place before. `offset` is the number of hits before them, `judged`
-    what is known of them as a whole.
-    """
+    """The answer of a search, whose hits come in order with the stretch of text to show."""
     answer: dict[str, Any] = {"index": index, **(judged or {}), "hits": []}
     if notes:
         share = max_tokens * _BYTES_A_TOKEN // 4 // len(notes)
@@ -70,7 +64,11 @@ def fit_hits(
 
 
 def _fit_hit(hit: Hit, excerpt: Excerpt, room: int, *, first: bool) -> dict[str, Any] | None:
-    """A hit in at most `room` bytes, or None."""
+    """A hit in at most `room` bytes, or None.
+
+    It loses its neighboring passages first and the end of its passage next; if the first hit still
+    does not fit, its metadata, the end of its title, and its place.
+    """
     whole = _shown(hit, excerpt)
     if _size(whole) <= room:
         return whole
@@ -138,10 +136,7 @@ def fit_documents(
     asked: Sequence[tuple[str, tuple[Document, int, int | None] | str]],
     max_tokens: int,
 ) -> dict[str, Any]:
-    """Several parts of documents in the order asked for, or what keeps one from being read.
-
-    Each gets an equal share of what those before it have left; those that do not fit are left out.
-    """
+    """Parts of documents, each in an equal share of what is left; or why one cannot be read."""
     answer: dict[str, Any] = {"index": index, "documents": []}
     more = []
     for number, (name, part) in enumerate(asked):

@@ -142,10 +142,7 @@ class MultiGetParameters(StatusParameters):
 
 
 def make_server(indexes: Mapping[str, Index], version: str = "") -> Server[Any]:
-    """An MCP server over open indexes, at least one, by name.
-
-    A call's errors of use are results with `is_error`, whose text an agent can act on.
-    """
+    """An MCP server over open indexes, at least one, by name."""
     tools = _Tools(indexes)
 
     async def list_tools(ctx: Any, params: Any) -> ListToolsResult:
@@ -385,17 +382,14 @@ def serve_http(
 
 
 def http_app(server: Server[Any], host: str, token: str | None) -> Starlette:
-    """The ASGI application that `serve_http` runs.
-
-    On a loopback address it answers only if the headers Host and, where a browser sends it, Origin
-    name this machine, so that no web page can reach it through DNS rebinding. On another one, the
-    token is what a web page does not have.
-    """
+    """The ASGI application that `serve_http` runs."""
     if host not in _LOOPBACK and not token:
         raise ConfigError(
             f"--host {host}: other machines can reach this address: set a token with --token or "
             "RETRIEVER_TOKEN"
         )
+    # On a loopback address the SDK checks the headers Host and Origin, so that no web page reaches
+    # the server through DNS rebinding; on others, the token is what a web page lacks.
     app = server.streamable_http_app(
         stateless_http=True, json_response=True, max_request_body_size=_LONGEST_BODY, host=host
     )

@@ -30,12 +30,9 @@ class _Waiting(Generic[J, R]):
 
 
 class Batcher(Generic[J, R]):
-    """Collects jobs and runs them in batches, of a weight of `size` at most or of one job.
+    """Collects jobs and runs them in threads, in batches of weight `size` at most or of one job.
 
-    `run` is called in a thread with the jobs of a batch; it returns for each its result, or the
-    exception that it failed with. `wait` is the seconds that the first job of a batch waits for
-    others, `queue` the maximum weight of the jobs that wait, `waiting` their weight now. `observe`
-    is called with the weight of each batch.
+    `run` returns for each job of a batch its result, or the exception that it failed with.
     """
 
     def __init__(
@@ -43,8 +40,8 @@ class Batcher(Generic[J, R]):
         run: Callable[[Sequence[J]], Sequence[R | Exception]],
         *,
         size: int,
-        wait: float,
-        queue: int,
+        wait: float,  # seconds that the first job of a batch waits for others
+        queue: int,  # maximum weight of the jobs that wait
         threads: int,
         observe: Callable[[int], None],
     ) -> None:

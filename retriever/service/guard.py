@@ -165,10 +165,7 @@ class Guard:
 
 
 class _Body:
-    """The body of a request, up to a limit; `held` are all bodies that are in memory.
-
-    It raises HTTPException, since FastAPI passes on no other error while it reads a body.
-    """
+    """The body of a request, up to a limit; `held` are all bodies that are in memory."""
 
     def __init__(
         self,
@@ -189,7 +186,7 @@ class _Body:
         self._complete = False
 
     async def receive(self) -> Message:
-        """The next part."""
+        """The next part; FastAPI passes on no other error than HTTPException while it reads."""
         try:
             # After the body it waits for the client to leave.
             async with asyncio.timeout(None if self._complete else self._seconds):

@@ -42,16 +42,12 @@ def bound_socket(host: str, port: int) -> socket.socket:
 def server_of(
     app: FastAPI,
     *,
-    head_seconds: float = 10.0,
+    head_seconds: float = 10.0,  # for a request line with its headers
     connections: int = 512,
-    drain: int = 30,
-    cut: float = 20.0,
+    drain: int = 30,  # seconds in which requests may end after the signal
+    cut: float = 20.0,  # seconds after which changes of documents are cut
 ) -> uvicorn.Server:
-    """A server for an application of `create_app`; it ends after SIGINT or SIGTERM.
-
-    A request line with its headers arrives within `head_seconds`. Requests have `drain` seconds to
-    end after the signal; changes of documents are cut after `cut`.
-    """
+    """A server for an application of `create_app`; it ends after SIGINT or SIGTERM."""
 
     class Connection(_Connection):
         seconds = head_seconds
@@ -93,7 +89,6 @@ class _Connection(H11Protocol):
     """A connection that is closed if no whole head of a request arrives for some seconds.
 
     If there are too many, the one that has waited longest for its client makes room for a new one.
-    uvicorn itself answers 503 if all of them have requests that run.
     """
 
     seconds: ClassVar[float]
