@@ -5,10 +5,12 @@ Each imports its framework at the top and is imported by those who use that fram
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +24,8 @@ from retriever.search import SearchSettings
 from retriever.search.engine import Hit
 from retriever.search.queries import QueryVectors
 
+P = ParamSpec("P")
+T = TypeVar("T")
 # Of the metadata that describes the hit itself.
 HIT = "hit"
 _FACTS = (
@@ -86,6 +90,16 @@ def whole_documents(index: Index, hits: Iterable[Hit]) -> list[tuple[Document, H
         with suppress(KeyError):
             found.append((index[hit.id], hit))
     return found
+
+
+def in_thread(method: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """The asynchronous form of a method, which calls it in a thread."""
+
+    @wraps(method)
+    async def run(*arguments: P.args, **keywords: P.kwargs) -> T:
+        return await asyncio.to_thread(method, *arguments, **keywords)
+
+    return run
 
 
 class EmbedderVectors:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import datetime
-from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import numpy as np
 from haystack import Document, component, default_from_dict, default_to_dict
@@ -21,13 +19,17 @@ from indexes import BM25Settings, written_field, written_value
 from retriever import documents as stored
 from retriever.index import Index
 from retriever.index.ready import ReadyDocument
-from retriever.integrations import EmbedderVectors, metadata_of, search_by_vector, whole_documents
+from retriever.integrations import (
+    EmbedderVectors,
+    in_thread,
+    metadata_of,
+    search_by_vector,
+    whole_documents,
+)
 from retriever.search import SearchSettings, search_settings
 from retriever.search.engine import Hit
 from retriever.search.fusion import FusionSettings
 
-P = ParamSpec("P")
-T = TypeVar("T")
 _ALL, _NONE = "id exists", "not id exists"
 
 
@@ -83,22 +85,7 @@ class IndexRetriever:
         ]
         return {"documents": documents}
 
-    @component.output_types(documents=list[Document])
-    async def run_async(
-        self, query: str, top_k: int | None = None, where: str | None = None
-    ) -> dict[str, list[Document]]:
-        """As `run`, in a thread."""
-        return await asyncio.to_thread(self.run, query, top_k, where)
-
-
-def _in_thread(method: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """A method whose call is one of `method` in a thread."""
-
-    @wraps(method)
-    async def run(*arguments: P.args, **keywords: P.kwargs) -> T:
-        return await asyncio.to_thread(method, *arguments, **keywords)
-
-    return run
+    run_async = in_thread(run)
 
 
 class IndexDocumentStore:
@@ -199,14 +186,14 @@ class IndexDocumentStore:
             self.index.update(one.id, metadata={**one.meta, **meta})
         return len(found)
 
-    count_documents_async = _in_thread(count_documents)
-    count_documents_by_filter_async = _in_thread(count_documents_by_filter)
-    filter_documents_async = _in_thread(filter_documents)
-    write_documents_async = _in_thread(write_documents)
-    delete_documents_async = _in_thread(delete_documents)
-    delete_all_documents_async = _in_thread(delete_all_documents)
-    delete_by_filter_async = _in_thread(delete_by_filter)
-    update_by_filter_async = _in_thread(update_by_filter)
+    count_documents_async = in_thread(count_documents)
+    count_documents_by_filter_async = in_thread(count_documents_by_filter)
+    filter_documents_async = in_thread(filter_documents)
+    write_documents_async = in_thread(write_documents)
+    delete_documents_async = in_thread(delete_documents)
+    delete_all_documents_async = in_thread(delete_all_documents)
+    delete_by_filter_async = in_thread(delete_by_filter)
+    update_by_filter_async = in_thread(update_by_filter)
 
     def _matching(self, filters: dict[str, Any] | None) -> Iterator[Document]:
         for one in self.index:

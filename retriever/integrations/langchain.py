@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
 
 import numpy as np
-from langchain_core.callbacks import (
-    AsyncCallbackManagerForRetrieverRun,
-    CallbackManagerForRetrieverRun,
-)
+from langchain_core.callbacks import CallbackManagerForRetrieverRun
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.retrievers import BaseRetriever
-from langchain_core.runnables import run_in_executor
 from langchain_core.vectorstores import VectorStore
 from langchain_core.vectorstores.utils import maximal_marginal_relevance
 from numpy.typing import NDArray
@@ -24,7 +19,13 @@ from numpy.typing import NDArray
 from retriever import documents as stored
 from retriever.errors import ConfigError, unexpected_keyword
 from retriever.index import Index
-from retriever.integrations import equal_to, metadata_of, search_by_vector, whole_documents
+from retriever.integrations import (
+    equal_to,
+    in_thread,
+    metadata_of,
+    search_by_vector,
+    whole_documents,
+)
 from retriever.search import SearchSettings, search_settings
 from retriever.search.engine import Hit
 
@@ -53,20 +54,14 @@ class IndexRetriever(BaseRetriever):
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None
     ) -> list[Document]:
-        return self._documents(query, k)
-
-    async def _aget_relevant_documents(
-        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, k: int | None = None
-    ) -> list[Document]:
-        return await asyncio.to_thread(self._documents, query, k)
-
-    def _documents(self, query: str, k: int | None) -> list[Document]:
         wanted = self.k if k is None else k
         settings = search_settings(self.settings, {} if wanted is None else {"k": wanted})
         hits = self.index.search(query, settings, where=self.where, reranker=self.reranker)
         return [
             Document(id=hit.id, page_content=hit.passage, metadata=metadata_of(hit)) for hit in hits
         ]
+
+    _aget_relevant_documents = in_thread(_get_relevant_documents)
 
 
 class EmbeddingsEncoder:
@@ -225,15 +220,7 @@ class IndexVectorStore(VectorStore):
         hits = search_by_vector(self.index, embedding, settings, _where(where, keywords))
         return self._unlike(np.asarray(embedding, np.float32), hits, k, lambda_mult)
 
-    async def amax_marginal_relevance_search_by_vector(
-        self, embedding: list[float], *arguments: Any, **keywords: Any
-    ) -> list[Document]:
-        """As `max_marginal_relevance_search_by_vector`, in a thread."""
-        search = self.max_marginal_relevance_search_by_vector
-        found: list[Document] = await run_in_executor(
-            None, search, embedding, *arguments, **keywords
-        )
-        return found
+    amax_marginal_relevance_search_by_vector = in_thread(max_marginal_relevance_search_by_vector)
 
     def _similarity_search_with_relevance_scores(
         self,
@@ -251,14 +238,7 @@ class IndexVectorStore(VectorStore):
         hits = self._hits(query, k, _where(where, keywords))
         return [(one, min(1.0, max(0.0, hit.dense or 0.0))) for one, hit in self._found(hits)]
 
-    async def _asimilarity_search_with_relevance_scores(
-        self, query: str, k: int = 4, **keywords: Any
-    ) -> list[tuple[Document, float]]:
-        search = self._similarity_search_with_relevance_scores
-        found: list[tuple[Document, float]] = await run_in_executor(
-            None, search, query, k, **keywords
-        )
-        return found
+    _asimilarity_search_with_relevance_scores = in_thread(_similarity_search_with_relevance_scores)
 
     def _hits(self, query: str, k: int, where: str | None) -> list[Hit]:
         return self.index.search(query, self.settings, where=where, k=k)

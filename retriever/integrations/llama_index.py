@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -35,6 +34,7 @@ from retriever.integrations import (
     HIT,
     EmbedderVectors,
     equal_to,
+    in_thread,
     metadata_of,
     search_by_vector,
     whole_documents,
@@ -86,8 +86,7 @@ class IndexRetriever(BaseRetriever):
             for hit in hits
         ]
 
-    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return await asyncio.to_thread(self._retrieve, query_bundle)
+    _aretrieve = in_thread(_retrieve)
 
 
 _MODES = {
