@@ -81,7 +81,7 @@ class Index(ReadableIndex):
     def __init__(
         self, store: Store, asked: ModelChoice, encoder: Encoder | None, lock_timeout: float
     ) -> None:
-        super().__init__(store, OpenedIndex(store, asked, encoder))
+        self.store, self._opened = store, OpenedIndex(store, asked, encoder)
         self._lock_timeout = lock_timeout
         self._changes, self._process = threading.RLock(), os.getpid()
 
@@ -396,16 +396,37 @@ class Index(ReadableIndex):
         """
         if (ids is None) == (where is None):
             raise TypeError("delete: give either ids or where; `clear` deletes every document")
-        if ids is None:
-            return self.delete_where(where or "", erase=erase, stage=stage)
-        require_several("ids", ids)
-        ids = list(ids)
-        for id_ in ids:
-            if not isinstance(id_, str):
-                raise TypeError(f"ids: expected strings, found one {type(id_).__name__}")
-        self._check_erase(erase)
+        compiled = None if where is None else compile_where(where)
+        if ids is not None:
+            require_several("ids", ids)
+            ids = list(ids)
+            for id_ in ids:
+                if not isinstance(id_, str):
+                    raise TypeError(f"ids: expected strings, found one {type(id_).__name__}")
+        if erase and self.store.folder is None:
+            raise ConfigError(
+                f"{self.store}: erasing needs an index folder, found a database, which keeps what "
+                "was deleted in logs and files of its own; nothing was deleted"
+            )
         with self._writer() as writer:
-            return self._merged(writer, writer.delete(ids), erase, stage)
+            if compiled is None:
+                deleted = writer.delete(ids or ())
+            else:
+                with self._opened.view() as view:
+                    problem = self._opened.filter_doubt(view, compiled)
+                if problem:
+                    raise FilterError(f"filter: {problem}; nothing was deleted")
+                deleted = writer.delete_where(compiled)
+            if not erase:
+                writer.merge()
+                return deleted
+            from retriever.index.sources import SourceMemory, memory_path
+
+            writer.compact(stage, erase=True)
+            if memory_path(self.store).exists():
+                with SourceMemory(self.store) as memory:
+                    memory.erase(writer.heads)
+            return deleted
 
     def delete_where(self, where: str, *, erase: bool = False, stage: Stage = no_progress) -> int:
         """Delete the documents that match a filter, otherwise as `delete`; returns their number.
@@ -414,14 +435,7 @@ class Index(ReadableIndex):
             FilterError: the filter does not parse, names a field that no document has, or compares
                 a field with a type that no document has in it.
         """
-        compiled = compile_where(where)
-        self._check_erase(erase)
-        with self._writer() as writer:
-            with self._opened.view() as view:
-                problem = self._opened.filter_doubt(view, compiled)
-            if problem:
-                raise FilterError(f"filter: {problem}; nothing was deleted")
-            return self._merged(writer, writer.delete_where(compiled), erase, stage)
+        return self.delete(where=where, erase=erase, stage=stage)
 
     def clear(self) -> int:
         """Delete every document; returns their number."""
@@ -484,26 +498,6 @@ class Index(ReadableIndex):
             if report is not None:
                 self._opened.expect(adopt(encoder))
             return report
-
-    def _check_erase(self, erase: bool) -> None:
-        if erase and self.store.folder is None:
-            raise ConfigError(
-                f"{self.store}: erasing needs an index folder, found a database, which keeps what "
-                "was deleted in logs and files of its own; nothing was deleted"
-            )
-
-    def _merged(self, writer: Writer, deleted: int, erase: bool, stage: Stage) -> int:
-        """The number of documents that were deleted, after what is due then."""
-        from retriever.index.sources import SourceMemory, memory_path
-
-        if erase:
-            writer.compact(stage, erase=True)
-            if memory_path(self.store).exists():
-                with SourceMemory(self.store) as memory:
-                    memory.erase(writer.heads)
-        else:
-            writer.merge()
-        return deleted
 
     @contextmanager
     def _writer(self) -> Iterator[Writer]:

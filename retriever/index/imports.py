@@ -39,7 +39,7 @@ from retriever.index.add import CommitSettings, IndexingReport
 from retriever.index.export import VECTORS_FIELD, encoder_file, ids_file_of
 from retriever.index.opened import IndexSettings, initial_settings
 from retriever.index.other_stores import Metric, open_collection
-from retriever.index.ready import ReadyDocument, require_sound
+from retriever.index.ready import ReadyDocument, counted, require_sound
 from retriever.index.shards import PLAN_FILE, Plan, is_shards, read_shards
 
 _METRIC_NAMES: dict[Metric, str] = {
@@ -171,7 +171,7 @@ def import_documents(
     # Read before an index is created.
     first = list(islice(ready, 1))
     with Index.create(place, encoder=encoder, analyzer=analyzer, structures=structures) as index:
-        documents = _counted(chain(first, ready), progress)
+        documents = counted(chain(first, ready), progress)
         report = index.add(
             documents, made_by=own, commit=commit, stage=stage, report=report, compact=compact
         )
@@ -228,16 +228,7 @@ def _import_shards(
     with Index.create(
         place, analyzer=analyzer, passages=plan.passages, structures=structures
     ) as index:
-        return index.add(_counted(chain(first, ready), progress), made_by=plan.encoder, **options)
-
-
-def _counted(
-    ready: Iterable[ReadyDocument], progress: Callable[[int], object] | None
-) -> Iterator[ReadyDocument]:
-    for one in ready:
-        yield one
-        if progress is not None:
-            progress(1)
+        return index.add(counted(chain(first, ready), progress), made_by=plan.encoder, **options)
 
 
 def _named_encoder(

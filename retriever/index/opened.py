@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
@@ -209,22 +209,17 @@ class OpenedIndex:
         self._chosen: dict[tuple[Hashable, bool], Encoder] = {}
         self.query_map: QueryMap | None = None
         self._known: IndexState | None = None
-        self._loading = threading.RLock()
         self._doubts: dict[tuple[object, ...], str] = {}
-        self._reader = store.reader()
+        reader = store.reader()
+        # One consistent view of the latest commit.
+        self.view: Callable[[], AbstractContextManager[View]] = reader.view
+        # Releases files.
+        self.close: Callable[[], None] = reader.close
         try:
             self.state()
         except BaseException:
             self.close()
             raise
-
-    def close(self) -> None:
-        """Release files."""
-        self._reader.close()
-
-    def view(self) -> AbstractContextManager[View]:
-        """One consistent view of the latest commit."""
-        return self._reader.view()
 
     def state(self) -> IndexState:
         """The settings of the index."""
@@ -243,13 +238,12 @@ class OpenedIndex:
         known = self._known
         if known is not None and known.identity == view.identity:
             return known
-        with self._loading:
-            state = IndexState.read(view, self.store)
-            self.asked.check(state.encoder, self.store)
-            if self._given is not None:
-                self._require_same(self._given, state)
-            self._known = state
-            return state
+        state = IndexState.read(view, self.store)
+        self.asked.check(state.encoder, self.store)
+        if self._given is not None:
+            self._require_same(self._given, state)
+        self._known = state
+        return state
 
     def _require_same(self, given: Encoder, state: IndexState) -> None:
         made, own = state.encoder, given.spec

@@ -83,15 +83,14 @@ class CorpusDifference(NamedTuple):
 class ReadableIndex:
     """The half of `Index` that changes nothing and takes no lock."""
 
-    def __init__(self, store: Store, opened: OpenedIndex) -> None:
-        self.store = store
-        self._opened = opened
+    store: Store
+    _opened: OpenedIndex
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self._opened.close()
 
     def close(self) -> None:
         """Release files; later calls of other methods raise `ClosedIndexError`."""

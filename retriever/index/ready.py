@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,6 +13,7 @@ from retriever.documents import AnyDocument, Document, as_document
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, SourceError
 
+T = TypeVar("T")
 # A vector whose length is nearer to 1 than this stays as it is.
 _UNIT = 1e-4
 
@@ -81,6 +82,14 @@ def _passages_fault(one: ReadyDocument, spec: EncoderSpec) -> str | None:
             "found NaN, infinity or one too large; make it again or leave the document out"
         )
     return None
+
+
+def counted(documents: Iterable[T], progress: Callable[[int], object] | None) -> Iterator[T]:
+    """The documents; `progress` is called after each, with 1."""
+    for one in documents:
+        yield one
+        if progress is not None:
+            progress(1)
 
 
 def unit_vectors(vectors: NDArray[np.float32]) -> tuple[NDArray[np.float32], int]:

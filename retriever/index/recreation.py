@@ -10,16 +10,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Unpack
 
-from indexes import SOURCES_FILE, Store, StructureSettings, View, open_store
-from retriever.documents import Document, document_of
+from indexes import SOURCES_FILE, Store, StructureSettings, open_store
+from retriever.documents import document_of
 from retriever.documents.analyzer import AnalyzerSettings
 from retriever.documents.passages import PassageSettings
 from retriever.encoders.encoder import Encoder, ModelChoice, adopt
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec, TextEncoder
 from retriever.index import Index
-from retriever.index.add import CommitSettings, IndexingReport, Progress
+from retriever.index.add import IndexingReport, Progress
 from retriever.index.opened import IndexKeywords, IndexSettings
+from retriever.index.ready import counted
 
 
 @contextmanager
@@ -73,7 +74,6 @@ def reindexed(
     encoder: Encoder | TextEncoder | None = None,
     device: str | None = None,
     download: bool = False,
-    commit: CommitSettings | None = None,
     progress: Progress | None = None,
     report: IndexingReport | None = None,
     read: Callable[[int], object] | None = None,
@@ -86,9 +86,9 @@ def reindexed(
     dies, the old index stays as it is, and the same call resumes. What is encoded is the whole
     stored text, of truncated documents too.
 
-    The settings are those of `Index.create`; what is not given is as in the index. `commit`,
-    `progress` and `report` are those of `Index.add`; `read` is called with the number of documents
-    read since the last call.
+    The settings are those of `Index.create`; what is not given is as in the index. `progress`
+    and `report` are those of `Index.add`; `read` is called with the number of documents read since
+    the last call.
 
     Returns:
         What was done, or None if the index has these settings already.
@@ -126,9 +126,8 @@ def reindexed(
         closing(store.reader()) as reader,
         reader.view() as view,
     ):
-        report = new.add(
-            _documents(view, read), commit=commit, progress=progress, report=report, prune=True
-        )
+        documents = counted(map(document_of, view.documents()), read)
+        report = new.add(documents, progress=progress, report=report, prune=True)
         if store.folder is not None and (remembered := store.folder / SOURCES_FILE).exists():
             shutil.copyfile(remembered, new.folder / SOURCES_FILE)
         return report
@@ -143,10 +142,3 @@ def _same_encoder(choice: ModelChoice, spec: EncoderSpec) -> bool:
     asked = whole.load().spec
     # Vectors in another number format are other vectors of the same encoder.
     return asked.fingerprint == spec.fingerprint and asked.settings.dtype == spec.settings.dtype
-
-
-def _documents(view: View, read: Callable[[int], object] | None) -> Iterator[Document]:
-    for stored in view.documents():
-        yield document_of(stored)
-        if read is not None:
-            read(1)
