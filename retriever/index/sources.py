@@ -79,15 +79,15 @@ class SourceMemory:
 
     def __init__(self, store: Store) -> None:
         self._path = memory_path(store)
-        with self._explained():
+        with storage_errors(self._path.parent):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             # Generators that read it may be resumed by another thread.
             self._database = sqlite3.connect(self._path, check_same_thread=False, timeout=30)
-            self._database.execute("PRAGMA secure_delete = ON")
-            found = self._database.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
+        with self._transaction() as database:
+            database.execute("PRAGMA secure_delete = ON")
+            found = database.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
             if not (tables := {sql for (sql,) in found}):
-                with self._database:
-                    self._database.executescript(f"BEGIN; {'; '.join(_SCHEMA)}")
+                database.executescript(f"BEGIN; {'; '.join(_SCHEMA)}")
             elif tables != set(_SCHEMA):
                 # Such as a trigger, which would run with the statements of whoever opens it.
                 raise sqlite3.DatabaseError("it holds other tables")
@@ -99,11 +99,11 @@ class SourceMemory:
         self._database.close()
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Errors of the disk and of SQLite as those of this project."""
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """The database; its errors and those of the disk as those of this project."""
         try:
-            with storage_errors(self._path.parent):
-                yield
+            with storage_errors(self._path.parent), self._database:
+                yield self._database
         except (DamagedIndexError, sqlite3.DatabaseError) as error:
             raise DamagedIndexError(
                 f"{self._path}: what the index remembers of its sources was altered "
@@ -111,26 +111,21 @@ class SourceMemory:
                 "--prune"
             ) from error
 
-    @contextmanager
-    def _changing(self) -> Iterator[sqlite3.Connection]:
-        with self._explained(), self._database:
-            yield self._database
-
     def sources(self) -> list[Source]:
         """The sources, in the order in which they were first indexed."""
-        with self._explained():
-            rows = self._database.execute("SELECT * FROM sources ORDER BY source").fetchall()
+        with self._transaction() as database:
+            rows = database.execute("SELECT * FROM sources ORDER BY source").fetchall()
         return [Source(number, os.fsdecode(path), json.loads(text)) for number, path, text in rows]
 
     def count(self) -> int:
         """The number of documents that the sources hold."""
-        with self._explained():
-            return int(self._database.execute("SELECT count(*) FROM origins").fetchone()[0])
+        with self._transaction() as database:
+            return int(database.execute("SELECT count(*) FROM origins").fetchone()[0])
 
     def enter(self, reader: CorpusReader, on_long: str | None) -> list[Source]:
         """Remember the sources of a reader, in place of what was known of how they are read."""
         entered = []
-        with self._changing() as database:
+        with self._transaction() as database:
             for source in reader.sources:
                 path = os.path.abspath(source)
                 place = split_table(path)[0]
@@ -156,8 +151,8 @@ class SourceMemory:
         found = Changes(source)
         # What is installed since may read what was passed over.
         every = every or not set(source.options["lacks"]) <= set(lacking())
-        with self._explained():
-            rows = self._database.execute(
+        with self._transaction() as database:
+            rows = database.execute(
                 "SELECT path, stamp, hash FROM files WHERE source = ?", (source.number,)
             )
             known = {os.fsdecode(path): (stamp, digest) for path, stamp, digest in rows}
@@ -183,7 +178,7 @@ class SourceMemory:
 
     def begin(self, changes: Sequence[Changes]) -> None:
         """Note which files are about to be read; an interruption has them read again."""
-        with self._changing() as database:
+        with self._transaction() as database:
             database.execute("UPDATE origins SET stale = 0 WHERE stale")
             for one in changes:
                 rows = [(one.source.number, os.fsencode(path)) for path in (*one.read, *one.gone)]
@@ -209,7 +204,7 @@ class SourceMemory:
             yield from self._noted(batch, numbers)
             raise
         yield from self._noted(batch, numbers)
-        with self._changing() as database:
+        with self._transaction() as database:
             # A file of which nothing can be read any more keeps its documents.
             database.executemany(
                 "UPDATE origins SET stale = 0 WHERE (source, path) = (?1, ?2) AND NOT EXISTS "
@@ -224,14 +219,14 @@ class SourceMemory:
             for number, one in placed
             if number is not None and not one.document.is_empty
         ]
-        with self._changing() as database:
+        with self._transaction() as database:
             database.executemany("INSERT OR REPLACE INTO origins VALUES (?, ?, ?, 0)", rows)
         yield from (one.document for one in batch if not one.is_repeated)
 
     def stale_ids(self) -> Iterator[list[str]]:
         """In batches, the ids that files gave that were read, or are gone, and that none has."""
-        with self._explained():
-            rows = self._database.execute(
+        with self._transaction() as database:
+            rows = database.execute(
                 "SELECT DISTINCT id FROM origins WHERE stale AND id NOT IN "
                 "(SELECT id FROM origins WHERE NOT stale)"
             )
@@ -250,7 +245,7 @@ class SourceMemory:
                 "SELECT source, path FROM origins WHERE NOT stale AND id IN "
                 "(SELECT id FROM origins WHERE stale)"
             )
-        with self._changing() as database:
+        with self._transaction() as database:
             for one in changes:
                 number = one.source.number
                 # Another process may be reading what is only touched here.
@@ -278,7 +273,7 @@ class SourceMemory:
 
     def erase(self, held: Callable[[list[str]], Container[str]]) -> None:
         """Leave no byte of ids that the index does not hold, nor of the files that were theirs."""
-        with self._changing() as database:
+        with self._transaction() as database:
             rows = database.execute("SELECT DISTINCT id FROM origins")
             gone: list[str] = []
             while batch := [id_ for (id_,) in rows.fetchmany(_BATCH)]:
@@ -300,7 +295,7 @@ class SourceMemory:
 
     def forget(self, numbers: Iterable[int]) -> None:
         """Forget these sources, and what they gave."""
-        with self._changing() as database:
+        with self._transaction() as database:
             for table in ("origins", "files", "sources"):
                 database.executemany(
                     f"DELETE FROM {table} WHERE source = ?",  # noqa: S608
