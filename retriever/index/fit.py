@@ -120,7 +120,8 @@ def measured_fit(
         counts = [_strange_words(encoder, analyzer, text) for text in texts]
     except SourceError:
         return None
-    fit = Fit(*_share(counts), passages=passages)
+    strange, words = (sum(one[place] for one in counts) for place in (0, 1))
+    fit = Fit(strange / words if words >= _WORDS else 0.0, words, passages=passages)
     known = [text for text, one in zip(texts, counts, strict=True) if not _is_strange(*one)]
     other = [text for text, one in zip(texts, counts, strict=True) if _is_strange(*one)]
     between = sum(_is_strange(*one, _DOUBTFUL) for one in counts) - len(other)
@@ -140,12 +141,6 @@ def is_strange(encoder: Encoder, analyzer: Analyzer, text: str) -> bool:
 
 def _is_strange(strange: int, words: int, share: float = _STRANGE) -> bool:
     return strange > 0 and strange >= share * words
-
-
-def _share(counts: Sequence[tuple[int, int]]) -> tuple[float, int]:
-    """The share of strange words, 0 among too few to say, and the number of words."""
-    strange, words = (sum(one[place] for one in counts) for place in (0, 1))
-    return (strange / words if words >= _WORDS else 0.0), words
 
 
 def _weighed(fit: Fit, texts: Sequence[str], encoder: Encoder, analyzer: Analyzer) -> Fit:

@@ -109,11 +109,20 @@ class Plan:
         """Refuse other settings, by the names of attributes, than those of this plan."""
         for name, value in asked.items():
             own = getattr(self, name)
-            if value is not None and not _same(own, value):
+            is_same = value in (None, own)
+            if isinstance(value, EncoderSpec):
+                same_format = own.settings.dtype == value.settings.dtype
+                is_same = own.fingerprint == value.fingerprint and same_format
+            elif isinstance(value, AnalyzerSettings):
+                is_same = own == as_held(value, own)
+            if not is_same:
+                found, wanted = (
+                    listed(one) if isinstance(one, AnalyzerSettings | PassageSettings) else one
+                    for one in (own, value)
+                )
                 raise ConfigError(
-                    f"{folder}: the shards were begun with {name.replace('_', ' ')} {_shown(own)}, "
-                    f"but {_shown(value)} was asked for; give the same settings, or choose another "
-                    "folder"
+                    f"{folder}: the shards were begun with {name.replace('_', ' ')} {found}, but "
+                    f"{wanted} was asked for; give the same settings, or choose another folder"
                 )
 
 
@@ -291,19 +300,6 @@ def read_shards(
 def is_shards(folder: Path) -> bool:
     """Whether a folder holds shards."""
     return (folder / PLAN_FILE).is_file()
-
-
-def _shown(value: object) -> str:
-    return listed(value) if isinstance(value, AnalyzerSettings | PassageSettings) else str(value)
-
-
-def _same(own: object, asked: object) -> bool:
-    if isinstance(own, EncoderSpec) and isinstance(asked, EncoderSpec):
-        formats = {one.settings.dtype for one in (own, asked)}
-        return own.fingerprint == asked.fingerprint and len(formats) == 1
-    if isinstance(own, AnalyzerSettings) and isinstance(asked, AnalyzerSettings):
-        return own == as_held(asked, own)
-    return own == asked
 
 
 def _bytes(content: bytes) -> NDArray[np.uint8]:
