@@ -158,10 +158,7 @@ def router(catalog: Catalog, writing: ThreadPoolExecutor, stopping: Event) -> AP
                     raise ServiceError(
                         503, "the service is stopping: nothing was added; send all of it again"
                     )
-                if body.tell() + len(part) > _IN_MEMORY:
-                    await asyncio.to_thread(body.write, part)
-                else:
-                    body.write(part)
+                await asyncio.to_thread(body.write, part)
         except BaseException:
             body.close()
             raise
