@@ -165,19 +165,15 @@ class IndexVectorStore(VectorStore):
         self, query: str, k: int = 4, where: _Filter = None, **keywords: Any
     ) -> list[Document]:
         """The best documents for a query."""
-        return [
-            document
-            for document, _ in self.similarity_search_with_score(query, k, where, **keywords)
-        ]
+        found = self.similarity_search_with_score(query, k, where, **keywords)
+        return [one for one, _ in found]
 
     def similarity_search_with_score(
         self, query: str, k: int = 4, where: _Filter = None, **keywords: Any
     ) -> list[tuple[Document, float]]:
         """The best documents with the score that they are ranked by; higher is better."""
-        return [
-            (one, hit.score)
-            for one, hit in self._found(self._hits(query, k, _where(where, keywords)))
-        ]
+        hits = self.index.search(query, self.settings, where=_where(where, keywords), k=k)
+        return [(one, hit.score) for one, hit in self._found(hits)]
 
     def similarity_search_by_vector(
         self,
@@ -235,13 +231,10 @@ class IndexVectorStore(VectorStore):
                 "relevance: expected a mode that compares vectors, found bm25, whose scores have "
                 "no upper limit; leave score_threshold out"
             )
-        hits = self._hits(query, k, _where(where, keywords))
+        hits = self.index.search(query, self.settings, where=_where(where, keywords), k=k)
         return [(one, min(1.0, max(0.0, hit.dense or 0.0))) for one, hit in self._found(hits)]
 
     _asimilarity_search_with_relevance_scores = in_thread(_similarity_search_with_relevance_scores)
-
-    def _hits(self, query: str, k: int, where: str | None) -> list[Hit]:
-        return self.index.search(query, self.settings, where=where, k=k)
 
     def _found(self, hits: list[Hit]) -> list[tuple[Document, Hit]]:
         found = whole_documents(self.index, hits)

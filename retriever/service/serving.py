@@ -27,7 +27,8 @@ _QUIET = 10.0
 
 def bound_socket(host: str, port: int) -> socket.socket:
     """A socket that listens; port 0 takes a free one."""
-    family, is_v6 = (socket.AF_INET6, True) if ":" in host else (socket.AF_INET, False)
+    is_v6 = ":" in host
+    family = socket.AF_INET6 if is_v6 else socket.AF_INET
     try:
         return socket.create_server(
             (host.strip("[]"), port), family=family, backlog=1_024, dualstack_ipv6=is_v6
