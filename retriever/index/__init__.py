@@ -79,9 +79,14 @@ class Index(ReadableIndex):
         return super().__new__(cls)
 
     def __init__(
-        self, store: Store, asked: ModelChoice, encoder: Encoder | None, lock_timeout: float
+        self,
+        store: Store,
+        asked: ModelChoice,
+        encoder: Encoder | None,
+        lock_timeout: float,
+        wanted: IndexSettings | None = None,
     ) -> None:
-        self.store, self._opened = store, OpenedIndex(store, asked, encoder)
+        self.store, self._opened = store, OpenedIndex(store, asked, encoder, wanted)
         self._lock_timeout = lock_timeout
         self._changes, self._process = threading.RLock(), os.getpid()
 
@@ -177,13 +182,7 @@ class Index(ReadableIndex):
             loaded = loaded or asked.load()
             store.create(initial_settings(loaded, wanted), lock_timeout)
         try:
-            index = cls(store, asked, loaded, lock_timeout)
-            with ExitStack() as stack:
-                stack.callback(index.close)
-                with index._opened.view() as view:
-                    wanted.check(index._opened.state_of(view), view, store)
-                stack.pop_all()
-            return index
+            return cls(store, asked, loaded, lock_timeout, wanted)
         except (ConfigError, EncoderMismatchError):
             if holds_documents(store):
                 raise
@@ -193,7 +192,7 @@ class Index(ReadableIndex):
                 if holds_documents(store):
                     raise
                 new.create(settings_of_new)
-        return cls(store, asked, loaded, lock_timeout)
+        return cls(store, asked, loaded, lock_timeout, wanted)
 
     open_or_create = create
 

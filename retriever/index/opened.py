@@ -201,7 +201,13 @@ def listed(settings: AnalyzerSettings | PassageSettings | StructureSettings) -> 
 class OpenedIndex:
     """An open index, the encoder that it must have or that a program gives; threads share it."""
 
-    def __init__(self, store: Store, asked: ModelChoice, given: Encoder | None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        asked: ModelChoice,
+        given: Encoder | None,
+        wanted: IndexSettings | None = None,
+    ) -> None:
         self.store = store
         self.asked = asked
         self._given = given
@@ -216,7 +222,10 @@ class OpenedIndex:
         # Releases files.
         self.close: Callable[[], None] = reader.close
         try:
-            self.state()
+            with self.view() as view:
+                state = self.state_of(view)
+                if wanted is not None:
+                    wanted.check(state, view, store)
         except BaseException:
             self.close()
             raise
