@@ -94,10 +94,7 @@ def export_jsonl(
 
 
 def export_npy(
-    folder: str | Path | Store,
-    output: Path,
-    *,
-    progress: Callable[[int], object] | None = None,
+    folder: str | Path | Store, output: Path, *, progress: Callable[[int], object] | None = None
 ) -> Exported:
     """Write the vectors of an index as a NumPy array, with ids and encoder beside it.
 

@@ -176,11 +176,7 @@ class IndexVectorStore(VectorStore):
         return [(one, hit.score) for one, hit in self._found(hits)]
 
     def similarity_search_by_vector(
-        self,
-        embedding: list[float],
-        k: int = 4,
-        where: _Filter = None,
-        **keywords: Any,
+        self, embedding: list[float], k: int = 4, where: _Filter = None, **keywords: Any
     ) -> list[Document]:
         """The best documents by cosine with the vector of a query."""
         settings = search_settings(self.settings, {"k": k})
@@ -219,11 +215,7 @@ class IndexVectorStore(VectorStore):
     amax_marginal_relevance_search_by_vector = in_thread(max_marginal_relevance_search_by_vector)
 
     def _similarity_search_with_relevance_scores(
-        self,
-        query: str,
-        k: int = 4,
-        where: _Filter = None,
-        **keywords: Any,
+        self, query: str, k: int = 4, where: _Filter = None, **keywords: Any
     ) -> list[tuple[Document, float]]:
         # Cosines mean the same for every query, unlike fused scores.
         if self.settings.mode == "bm25":

@@ -161,10 +161,7 @@ class IndexVectorStore(BasePydanticVectorStore):
         return [metadata_dict_to_node(one.metadata, one.text) for one in found if matches(one.id)]
 
     def delete_nodes(
-        self,
-        node_ids: list[str] | None = None,
-        filters: MetadataFilters | None = None,
-        **_: Any,
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **_: Any
     ) -> None:
         """Delete the nodes that `get_nodes` would give."""
         self._index.delete([node.node_id for node in self.get_nodes(node_ids, filters)])

@@ -67,11 +67,7 @@ class IndexSearch:
         # MTEB publishes figures.
         keywords: dict[str, Any] = {"dtype": "float32", **self._create}
         self._index = Index.create(
-            self._folder / name,
-            self._model,
-            encoder=self._encoder,
-            device=self._device,
-            **keywords,
+            self._folder / name, self._model, encoder=self._encoder, device=self._device, **keywords
         )
         self._index.add(_documents(corpus), prune=True)
 

@@ -132,9 +132,7 @@ def fit_document(
 
 
 def fit_documents(
-    index: str,
-    asked: Sequence[tuple[str, tuple[Document, int, int | None] | str]],
-    max_tokens: int,
+    index: str, asked: Sequence[tuple[str, tuple[Document, int, int | None] | str]], max_tokens: int
 ) -> dict[str, Any]:
     """Parts of documents, each in an equal share of what is left; or why one cannot be read."""
     answer: dict[str, Any] = {"index": index, "documents": []}

@@ -87,10 +87,7 @@ class StatusParameters(BaseModel):
 
     index: str | None = Field(None, description="Which index.")
     max_tokens: int = Field(
-        4000,
-        ge=200,
-        le=200_000,
-        description="Size limit of the answer: bytes of its JSON / 4.",
+        4000, ge=200, le=200_000, description="Size limit of the answer: bytes of its JSON / 4."
     )
 
 
@@ -241,10 +238,7 @@ class _Tools:
         )
         answer, judged = index.answer(hits, mode=given.mode, least=least), {}
         if answer is not None:
-            judged = {
-                "has_answer": answer.has_answer,
-                "probability": round(answer.probability, 4),
-            }
+            judged = {"has_answer": answer.has_answer, "probability": round(answer.probability, 4)}
             notes += [answer.warning] if answer.warning else []
             if not answer.has_answer:
                 notes.append("perhaps nothing relevant was found")

@@ -21,8 +21,7 @@ from retriever.service.limits import Catalog, ServiceError, check_number
 
 Scores = NDArray[np.float32]
 _Model = Annotated[
-    str,
-    Field(description="An index, or the encoder of one; the first index by default."),
+    str, Field(description="An index, or the encoder of one; the first index by default.")
 ]
 
 

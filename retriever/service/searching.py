@@ -154,8 +154,7 @@ class SearchParameters(Ranking):
         ),
     ]
     where: Filters = Field(
-        [],
-        description="Rank only documents that match this filter; all of several.",
+        [], description="Rank only documents that match this filter; all of several."
     )
 
 

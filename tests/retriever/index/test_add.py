@@ -296,8 +296,7 @@ def test_a_text_cut_in_blocks_has_the_passages_of_the_whole(
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["x" * 5000, "a " * 40 + "x" * 5000 + " b" * 40, " \n" * 3000, "a" + " " * 5000 + "b c"],
+    "text", ["x" * 5000, "a " * 40 + "x" * 5000 + " b" * 40, " \n" * 3000, "a" + " " * 5000 + "b c"]
 )
 def test_a_text_whose_block_has_no_end_of_a_passage_is_whole(index, monkeypatch, text):
     small_blocks(monkeypatch, 100)

@@ -55,10 +55,7 @@ def test_export_and_import_give_equal_answers_in_every_mode(tmp_path, model, see
         vectors = tmp_path / "vectors.npy"
         export_npy(source, vectors)
     report = import_documents(
-        tmp_path / "two",
-        tmp_path / "out.jsonl",
-        vectors=vectors,
-        commit=SMALL,
+        tmp_path / "two", tmp_path / "out.jsonl", vectors=vectors, commit=SMALL
     )
     assert stored(tmp_path / "two") == stored(source)
     assert answers(tmp_path / "two") == answers(source)
@@ -108,10 +105,7 @@ BAD = [
     (NOT_WHOLE | {"vectors": EAST}, "list of passages"),
     (NOT_WHOLE | {"vectors": [PASSAGE, {"start": 0, "vector": EAST}]}, "list of passages"),
     (NOT_WHOLE | {"vectors": [PASSAGE | {"more": 1}]}, "list of passages"),
-    (
-        NOT_WHOLE | {"vectors": [PASSAGE | {"stop": 6}]},
-        r"passage 1: .* 0 to 5, .*\(0, 6\)",
-    ),
+    (NOT_WHOLE | {"vectors": [PASSAGE | {"stop": 6}]}, r"passage 1: .* 0 to 5, .*\(0, 6\)"),
     (NOT_WHOLE | {"vectors": [PASSAGE, PASSAGE | {"vector": [1]}]}, "passage 2.* found 1;"),
     ({"id": "a"}, "'a' was given before, at .*:1;"),
     ({"text": None}, "'text' is None"),

@@ -23,12 +23,7 @@ from retriever import (
     recreated,
     reindexed,
 )
-from retriever.errors import (
-    ConfigError,
-    DamagedIndexError,
-    IndexLockedError,
-    NotAnIndexError,
-)
+from retriever.errors import ConfigError, DamagedIndexError, IndexLockedError, NotAnIndexError
 from tests.retriever.index.moving_samples import (
     answers,
     choice_of,
@@ -165,8 +160,7 @@ def test_what_is_damaged_left_over_a_link_or_missing_is_made_anew(folder, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["my.index", ".my.index.retriever-new", ".my.index.retriever-old", "photos"],
+    "name", ["my.index", ".my.index.retriever-new", ".my.index.retriever-old", "photos"]
 )
 def test_files_that_are_no_part_of_an_index_are_never_removed(folder, tmp_path, name):
     (tmp_path / name).mkdir(exist_ok=True)
@@ -246,12 +240,7 @@ def test_the_old_index_answers_until_the_new_one_takes_its_place(german, other):
 def test_the_same_encoder_changes_nothing(german, model):
     files = {path: path.stat().st_mtime_ns for path in (german / "segments").rglob("*")}
     own = parse_encoder(model).model
-    for same in (
-        "",
-        model,
-        "::max-length=12",
-        f"{own}::max-length=12::static=average",
-    ):
+    for same in ("", model, "::max-length=12", f"{own}::max-length=12::static=average"):
         assert reindexed(german, same) is None
     assert reindexed(german, analyzer=AnalyzerSettings("german")) is None
     assert {path: path.stat().st_mtime_ns for path in (german / "segments").rglob("*")} == files
@@ -260,10 +249,7 @@ def test_the_same_encoder_changes_nothing(german, model):
 def test_a_truncated_document_is_read_as_a_whole(tmp_path, model):
     text = " ".join(f"w{i}" for i in range(50))
     folder = make_index(
-        tmp_path / "my.index",
-        model,
-        [Document("a", text)],
-        passages=PassageSettings("truncate"),
+        tmp_path / "my.index", model, [Document("a", text)], passages=PassageSettings("truncate")
     )
     last = SearchSettings(mode="bm25")
     with Index.open(folder) as index:

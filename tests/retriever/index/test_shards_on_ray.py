@@ -51,12 +51,7 @@ def test_a_node_that_is_killed_loses_and_repeats_no_text(tmp_path, model, cluste
                 cluster.remove_node(cluster.killable[0], allow_graceful=False)
 
     done = encode_shards(
-        documents,
-        tmp_path / "ray",
-        model,
-        shard_size=500,
-        ray=cluster.address,
-        progress=Killing(),
+        documents, tmp_path / "ray", model, shard_size=500, ray=cluster.address, progress=Killing()
     )
     assert (done.shards, done.made, done.documents) == (40, 40, 20_000)
     assert [one.document for one in read_shards(tmp_path / "ray")] == documents
