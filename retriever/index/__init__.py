@@ -70,7 +70,7 @@ class Index(ReadableIndex):
 
     def __new__(cls, *arguments: object, **keywords: object) -> Self:
         """Refuse a direct call, whose arguments would be those of `open` or `create`."""
-        if len(arguments) < 2 or not isinstance(arguments[1], ModelChoice):
+        if not arguments or not isinstance(arguments[0], OpenedIndex):
             folder = f"{arguments[0]!r:.60}" if arguments else "folder"
             raise TypeError(
                 f"Index: expected Index.open({folder}) or Index.create({folder}), found a call of "
@@ -78,16 +78,8 @@ class Index(ReadableIndex):
             )
         return super().__new__(cls)
 
-    def __init__(
-        self,
-        store: Store,
-        asked: ModelChoice,
-        encoder: Encoder | None,
-        lock_timeout: float,
-        wanted: IndexSettings | None = None,
-    ) -> None:
-        self.store, self._opened = store, OpenedIndex(store, asked, encoder, wanted)
-        self._lock_timeout = lock_timeout
+    def __init__(self, opened: OpenedIndex, lock_timeout: float) -> None:
+        self.store, self._opened, self._lock_timeout = opened.store, opened, lock_timeout
         self._changes, self._process = threading.RLock(), os.getpid()
 
     @classmethod
@@ -126,7 +118,7 @@ class Index(ReadableIndex):
             MissingExtraError: the library of the store is not installed.
         """
         asked = ModelChoice(model, device, download, dtype)
-        return cls(open_store(folder), asked, adopt(encoder), lock_timeout)
+        return cls(OpenedIndex(open_store(folder), asked, adopt(encoder)), lock_timeout)
 
     @classmethod
     def create(
@@ -182,7 +174,7 @@ class Index(ReadableIndex):
             loaded = loaded or asked.load()
             store.create(initial_settings(loaded, wanted), lock_timeout)
         try:
-            return cls(store, asked, loaded, lock_timeout, wanted)
+            return cls(OpenedIndex(store, asked, loaded, wanted), lock_timeout)
         except (ConfigError, EncoderMismatchError):
             if holds_documents(store):
                 raise
@@ -192,7 +184,7 @@ class Index(ReadableIndex):
                 if holds_documents(store):
                     raise
                 new.create(settings_of_new)
-        return cls(store, asked, loaded, lock_timeout, wanted)
+        return cls(OpenedIndex(store, asked, loaded, wanted), lock_timeout)
 
     open_or_create = create
 
