@@ -59,15 +59,23 @@ _CHUNK = 512
 # What other libraries call the names of `Index`.
 _OTHER_NAMES = {
     "upsert": "add, which replaces documents of equal ids",
+    "insert": "add",
     "add_documents": "add",
+    "add_texts": "add",
     "similar": "more_like",
     "similarity_search": "search",
     "query": "search",
+    "batch_search": "search_many",
+    "batchsearch": "search_many",
     "peek": "browse",
+    "ids": "no list of ids: [document.id for document in index]",
+    "optimize": "compact",
+    "embed": "encoder.encode",
     "to_pandas": "no table of its documents: pandas.DataFrame(index)",
     "reset": "clear",
     "save": "no need of saving: a change is durable when its call returns",
     "persist": "no need of saving: a change is durable when its call returns",
+    "sync": "refresh",
 }
 
 

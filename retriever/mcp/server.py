@@ -33,6 +33,7 @@ from retriever.errors import BadInputError, ConfigError, RetrieverError, Storage
 from retriever.index import Index
 from retriever.mcp.budget import fit_document, fit_documents, fit_hits, fit_state, to_json
 from retriever.search.engine import Hit
+from retriever.search.queries import Excerpt
 from retriever.search.syntax import parse_query
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -245,8 +246,7 @@ class _Tools:
                 hits = hits if least is None else []
         if better := index.suggestion(parse_query(given.query).text):
             notes.append(f"no document has a word of the query; did you mean: {better}")
-        around = given.context
-        shown = [(hit, index.excerpt(hit, around, around)) for hit in hits[given.offset :]]
+        shown = [(hit, _excerpt(index, hit, given.context)) for hit in hits[given.offset :]]
         return fit_hits(name, shown, given.offset, given.max_tokens, notes, judged)
 
     def _get(self, given: GetParameters) -> dict[str, Any]:
@@ -276,6 +276,14 @@ class _Tools:
             found = "nothing" if name is None else repr(name)
             raise BadInputError(f"index: expected one of {', '.join(self._indexes)}, found {found}")
         return name, self._indexes[name]
+
+
+def _excerpt(index: Index, hit: Hit, context: int) -> Excerpt:
+    try:
+        return index.excerpt(hit, context, context)
+    except KeyError:
+        # The document was replaced after the search.
+        return Excerpt(hit.id, hit.start, hit.stop, hit.passage, hit.stop)
 
 
 def _part(index: Index, name: str) -> tuple[Document, int, int | None] | str:
@@ -319,7 +327,11 @@ def _field(one: FieldSummary) -> dict[str, Any]:
 
 def _field_list(index: Index) -> str:
     """The fields of an index in one line."""
-    fields = index.fields()
+    try:
+        fields = index.fields()
+    except RetrieverError as error:
+        # The tools of other indexes are listed all the same.
+        return f"unknown ({error})"
     shown = [f"{one.name} ({_field_line(one)})" for one in fields[:_MOST_HITS]]
     if len(fields) > len(shown):
         shown.append(f"and {len(fields) - len(shown)} more: see status")
