@@ -62,7 +62,6 @@ class FolderStore:
         return f"FolderStore({str(self.folder)!r})"
 
     def exists(self) -> bool:
-        """Whether there is an index."""
         with storage_errors(self.folder):
             recover_replacement(self.folder)
             if is_index(self.folder):
@@ -72,18 +71,15 @@ class FolderStore:
             return False
 
     def create(self, settings: Mapping[str, Any], lock_timeout: float = 0.0) -> None:
-        """Make an empty index."""
         from indexes.folder.writer import FolderWriter
 
         with FolderWriter(self.folder, settings, lock_timeout=lock_timeout):
             pass
 
     def reader(self) -> FolderReader:
-        """Open it for reading."""
         return FolderReader(self.folder)
 
     def writer(self, lock_timeout: float = 0.0) -> FolderWriter:
-        """Open it for writing, and lock it."""
         from indexes.folder.writer import FolderWriter
 
         return FolderWriter(self.folder, lock_timeout=lock_timeout)
@@ -132,17 +128,14 @@ class FolderStore:
                 replace_folder(new, folder)
 
     def verify(self) -> list[str]:
-        """Check every file, count and id."""
         from indexes.folder.verify import verify
 
         return verify(self.folder)
 
     def size(self) -> int:
-        """Bytes of every file of the folder."""
         return size_on_disk(self.folder)
 
     def damaged(self, reason: object) -> DamagedIndexError:
-        """The error to raise if the database was altered."""
         return damaged_database(self.folder, reason)
 
 

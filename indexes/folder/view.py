@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 class FolderReader:
-    """Reads one index folder; threads may share it, and a child forked while no view is open."""
+    """A `Reader`: threads may share it, and a child forked while no view is open."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -62,13 +62,11 @@ class FolderReader:
         self._commit = Commit((), -1, ())
 
     def close(self) -> None:
-        """Release the database and the mapped files."""
         self._pool.close()
         self._commit = Commit((), -1, ())
 
     @contextmanager
     def view(self) -> Iterator[FolderView]:
-        """One consistent view of the latest commit, valid inside the `with` block."""
         with self._pool.session() as session, session.commit(self._current) as commit:
             yield FolderView(self.folder, session.connection, commit)
 
@@ -150,7 +148,7 @@ class Commit:
 
 
 class FolderView:
-    """What a reader sees while its `FolderReader.view` block lasts, in its own thread."""
+    """A `View`: what a reader sees while its `FolderReader.view` block lasts, in its own thread."""
 
     def __init__(self, folder: Path, connection: sqlite3.Connection, commit: Commit) -> None:
         self._folder = folder
@@ -161,7 +159,6 @@ class FolderView:
 
     @property
     def passage_count(self) -> int:
-        """Number of live passages."""
         return self.commit.statistics.passages
 
     def ranking(
@@ -170,12 +167,10 @@ class FolderView:
         where: Where | None = None,
         recall: float | None = None,
     ) -> FolderRanking:
-        """Ranks passages of documents that match."""
         allowed = None if where is None else self.allowed(where)
         return FolderRanking(self.commit, allowed, bm25, recall)
 
     def document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
-        """For each term, the number of live passages that hold it."""
         bm25 = BM25(self.segments, statistics=self.commit.statistics)
         return bm25.document_frequencies(terms)
 
@@ -194,13 +189,11 @@ class FolderView:
         return found
 
     def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:
-        """Those metadata fields among `names` that no document has had, with all known ones."""
         from indexes.filters.evaluation import unknown_fields
 
         return unknown_fields(self._connection, names)
 
     def has_type(self, name: str, types: Collection[FieldType]) -> bool:
-        """Whether a document has a value of one of these JSON types in a top-level field."""
         from indexes.filters.facets import has_type
 
         return has_type(self._connection, self._folder, self.segments, name, types)
@@ -208,7 +201,6 @@ class FolderView:
     def facets(
         self, names: Sequence[str], where: Where | None, terms: Sequence[str] | None, limit: int
     ) -> Facets:
-        """How many of the documents that pass a filter have each value of some fields."""
         from indexes.filters.facets import counted_documents, counted_facet, values_in
 
         commit, matching, fields = self.commit, None, {}
@@ -231,13 +223,11 @@ class FolderView:
         return Facets(sum(len(one.documents) for one in counted), matches, fields)
 
     def fields(self) -> list[FieldSummary]:
-        """The metadata fields of the documents, ascending by name."""
         from indexes.filters.facets import field_summaries
 
         return field_summaries(self._connection, self._folder, self.segments)
 
     def documents_of(self, passages: Sequence[int]) -> dict[int, str]:
-        """For each passage id, the user's id of its document."""
         rows = self._connection.execute(
             "SELECT p.passage, d.id FROM passages AS p JOIN documents AS d ON d.doc = p.doc "
             "WHERE p.passage IN (SELECT value FROM json_each(?))",
@@ -246,7 +236,6 @@ class FolderView:
         return _complete(self._folder, passages, dict(rows))
 
     def passages(self, passages: Sequence[int]) -> dict[int, Passage]:
-        """The stored passages with these ids."""
         rows = self._connection.execute(
             f"SELECT passage, start, stop, {document_columns(self._connection)} "  # noqa: S608
             "FROM passages JOIN documents USING (doc) "
@@ -269,7 +258,6 @@ class FolderView:
         return _complete(self._folder, passages, found)
 
     def vectors(self, passages: Sequence[int]) -> NDArray[np.float32]:
-        """(passages, d) float32: their stored vectors, in the given order."""
         wanted = np.array(passages, np.int64)
         found = np.zeros(len(wanted), np.bool_)
         width = self.segments[0].segment.vectors.shape[1] if self.segments else 0
@@ -284,11 +272,9 @@ class FolderView:
         return vectors
 
     def document(self, id_: str) -> StoredDocument | None:
-        """One document, or None if the index has none with that id."""
         return next(self._documents("WHERE id = ?", id_), None)
 
     def documents(self, where: Where | None = None) -> Iterator[StoredDocument]:
-        """The documents that match, as a stream in ascending order of ids (by code point)."""
         if where is None:
             return self._documents("ORDER BY id")
         parts = zip(self.segments, self.allowed(where), strict=True)
@@ -315,16 +301,13 @@ class FolderView:
                 yield stored
 
     def count_documents(self) -> int:
-        """How many documents the index holds."""
         return int(self._connection.execute("SELECT count(*) FROM documents").fetchone()[0])
 
     def count_copies(self) -> int:
-        """How many documents repeat the title, text and outline of another."""
         distinct = "SELECT count(*) FROM (SELECT 1 FROM documents GROUP BY hash)"
         return self.count_documents() - int(self._connection.execute(distinct).fetchone()[0])
 
     def content_hashes(self, ids: Sequence[str]) -> dict[str, bytes]:
-        """The stored hash of title and text of those of `ids` that the index holds."""
         rows = self._connection.execute(
             "SELECT id, hash FROM documents WHERE id IN (SELECT value FROM json_each(?))",
             (json.dumps(list(ids)),),
@@ -332,7 +315,6 @@ class FolderView:
         return dict(rows)
 
     def describe(self) -> dict[str, Any]:
-        """The folder, its format, commit, segments and size, as JSON values; sizes in bytes."""
         (deleted,) = self._connection.execute("SELECT count(*) FROM tombstones").fetchone()
         return {
             "folder": str(self._folder.absolute()),
@@ -356,16 +338,13 @@ class FolderView:
         }
 
     def has_document(self, id_: str) -> bool:
-        """Whether the index holds a document with that id."""
         found = self._connection.execute("SELECT 1 FROM documents WHERE id = ?", (id_,))
         return found.fetchone() is not None
 
     def check_settings(self) -> None:
-        """Check that the settings are unaltered."""
         check_settings(self._connection, self._folder)
 
     def setting(self, key: str, default: Any = None) -> Any:
-        """The JSON value of a setting; KeyError if there is none and no default."""
         return read_setting(self._connection, key, default)
 
 
@@ -388,7 +367,7 @@ def size_on_disk(folder: Path) -> int:
 
 
 class FolderRanking:
-    """Ranks the live passages of one commit."""
+    """A `Ranking` of the live passages of one commit."""
 
     def __init__(
         self,
@@ -406,7 +385,6 @@ class FolderRanking:
         self._commit = commit
 
     def candidates(self, queries: Sequence[Query], mode: Mode, depth: int) -> list[Candidates]:
-        """The best passages for each query."""
         if not self._segments:
             return [NO_CANDIDATES] * len(queries)
         if mode == "bm25":

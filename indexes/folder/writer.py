@@ -58,7 +58,7 @@ PENDING_LIMIT = 512
 
 
 class FolderWriter:
-    """The one writer of an index folder, a context manager; it upgrades the format."""
+    """The one `Writer` of an index folder, a context manager; it upgrades the format."""
 
     def __init__(
         self,
@@ -100,20 +100,16 @@ class FolderWriter:
         self._stack.close()
 
     def setting(self, key: str, default: Any = None) -> Any:
-        """The JSON value of a setting; KeyError if there is none and no default."""
         return read_setting(self._connection, key, default)
 
     def record(self, key: str, value: Any) -> None:
-        """Store a JSON value that says something of the index and decides nothing."""
         with storage_errors(self.folder), transaction(self._connection):
             write_setting(self._connection, key, value)
 
     def heads(self, ids: Sequence[str]) -> dict[str, StoredHead]:
-        """The stored hash and metadata of those of `ids` that the index holds."""
         return rows.document_heads(self._connection, ids)
 
     def touch(self, ids: Sequence[str]) -> None:
-        """Remember that these stored documents belong to the run."""
         self._connection.execute(
             "INSERT OR IGNORE INTO touched SELECT doc FROM documents "
             "WHERE id IN (SELECT value FROM json_each(?))",
@@ -141,30 +137,25 @@ class FolderWriter:
             self._commit([], np.empty((0, 0), np.float32), [], {}, waits=False)
 
     def keep(self, digests: Sequence[bytes], vectors: NDArray[np.float32]) -> None:
-        """Keep vectors of passages whose document is not complete."""
         with storage_errors(self.folder), transaction(self._connection):
             rows.keep_vectors(self._connection, digests, vectors)
 
     def kept(self, digests: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
-        """Those of some vectors that this run or one before it kept."""
         with storage_errors(self.folder), readable(self.folder):
             return rows.kept_vectors(self._connection, digests)
 
     def forget(self) -> None:
-        """Drop all vectors that were kept."""
         if rows.has_table(self._connection, "unfinished"):
             with storage_errors(self.folder), transaction(self._connection):
                 self._connection.execute("DROP TABLE unfinished")
 
     def delete(self, ids: Iterable[str]) -> int:
-        """Delete documents at once; returns how many of them there were."""
         with storage_errors(self.folder), transaction(self._connection):
             deleted = rows.delete_documents(self._connection, ids)
             self._bump_generation()
         return deleted
 
     def delete_where(self, where: Where) -> int:
-        """Delete the documents that match a filter; returns how many."""
         with storage_errors(self.folder):
             live = live_segments(self.folder, self._connection)
             allowed = allowed_passages(
@@ -176,11 +167,9 @@ class FolderWriter:
         return self._delete(chosen, [passages])
 
     def delete_untouched(self) -> int:
-        """Delete every document not seen since the writer opened; returns how many."""
         return self._delete("SELECT doc FROM documents WHERE doc NOT IN (SELECT doc FROM touched)")
 
     def count_touched(self) -> int:
-        """How many documents `touch` and `commit` have seen since the writer opened."""
         return int(self._connection.execute("SELECT count(*) FROM touched").fetchone()[0])
 
     def merge(self, stage: Stage = no_progress) -> int:

@@ -62,19 +62,16 @@ class MilvusStore(Store):
 
     @property
     def name(self) -> str:
-        """That of the index."""
         return self.location.index
 
     def __str__(self) -> str:
         return str(self.location)
 
     def exists(self) -> bool:
-        """Whether there is an index."""
         with closing(Connection(self.location)) as connection:
             return find_collection(connection, self._alias) is not None
 
     def create(self, settings: Mapping[str, Any], lock_timeout: float = 0.0) -> None:
-        """Make an empty index, unless there is one."""
         index_type(self.location, settings.get("structures", {}))
         with closing(Connection(self.location)) as connection:
             if find_collection(connection, self._alias) is None:
@@ -109,12 +106,10 @@ class MilvusStore(Store):
                     connection.call("drop_collection", old.name)
 
     def verify(self) -> list[str]:
-        """Whether the rows of each document belong together."""
         with closing(self.reader()) as reader, reader.view() as view:
             return list(view.problems())
 
     def damaged(self, reason: object) -> DamagedIndexError:
-        """The error to raise if what is stored was altered."""
         return DamagedIndexError(f"{self}: {reason}; restore Milvus from a backup or index again")
 
 
@@ -126,26 +121,21 @@ class MilvusWriter(Writer):
         self._touched: set[int] = set()
 
     def setting(self, key: str, default: Any = None) -> Any:
-        """The JSON value of a setting; KeyError if there is none and no default."""
         return self._view.setting(key, default)
 
     def record(self, key: str, value: Any) -> None:
-        """Store a JSON value that says something of the index and decides nothing."""
         self._alter(settings={**self._view.collection.settings, key: value})
 
     def heads(self, ids: Sequence[str]) -> dict[str, StoredHead]:
-        """The stored hash and metadata of those of `ids` that the index holds."""
         rows = [
             (row["id"], row["head"]["hash"], row["metadata"]) for row in self._view.heads_of(ids)
         ]
         return {id_: StoredHead(bytes.fromhex(one), metadata_json(held)) for id_, one, held in rows}
 
     def touch(self, ids: Sequence[str]) -> None:
-        """Remember that these stored documents belong to the run."""
         self._touched.update(map(number_of, ids))
 
     def count_touched(self) -> int:
-        """How many documents `touch` and `commit` have seen."""
         return len(self._touched)
 
     def commit(
@@ -186,16 +176,13 @@ class MilvusWriter(Writer):
         return True
 
     def delete(self, ids: Iterable[str]) -> int:
-        """Delete documents; returns how many of them there were."""
         return self._delete_documents(map(number_of, ids))
 
     def delete_where(self, where: Where) -> int:
-        """Delete the documents that match a filter; returns how many."""
         rows = self._view.heads(expression_of(where, self._view.count), [])
         return self._delete_documents([row["document"] for row in rows])
 
     def delete_untouched(self) -> int:
-        """Delete every document that `touch` and `commit` have not seen."""
         held = [row["document"] for row in self._view.heads(fields=[])]
         return self._delete_documents(number for number in held if number not in self._touched)
 

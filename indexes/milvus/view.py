@@ -64,7 +64,6 @@ class MilvusReader:
         self._known: Collection | None = None
 
     def close(self) -> None:
-        """Release the connection."""
         self._connection.close()
 
     @contextmanager
@@ -96,12 +95,10 @@ class MilvusView(View):
 
     @property
     def generation(self) -> int:
-        """The number of commits."""
         return self.collection.commits
 
     @property
     def passage_count(self) -> int:
-        """Number of passages."""
         return self.held
 
     def ranking(
@@ -110,7 +107,6 @@ class MilvusView(View):
         where: Where | None = None,
         recall: float | None = None,
     ) -> MilvusRanking:
-        """Ranks passages."""
         settings, refused = bm25 or BM25Settings(), ""
         if recall is not None and self.kind != "FLAT":
             refused = f"recall: Milvus does not measure that of its index {self.kind}; leave it out"
@@ -155,7 +151,6 @@ class MilvusView(View):
         return self.among("document", map(number_of, ids), HEAD, "ordinal == 0")
 
     def document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
-        """For each term, the number of passages that hold it."""
         known, found = self.collection.frequencies, {}
         for term in terms:
             if term not in known:
@@ -164,13 +159,11 @@ class MilvusView(View):
         return found
 
     def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:
-        """Those metadata fields that no document has, each with all known fields."""
         unknown = [name for name in sorted(set(names)) if not self.count(has(fact("name", name)))]
         known = {name for row in self.heads() for name in row["metadata"]} if unknown else ()
         return dict.fromkeys(unknown, sorted(known))
 
     def has_type(self, name: str, types: Several[FieldType]) -> bool:
-        """Whether a document has a value of one of some types."""
         return self.count(has(*(fact(type_, ("metadata", name)) for type_ in types))) > 0
 
     def facets(
@@ -196,7 +189,6 @@ class MilvusView(View):
         return summaries_of(row["metadata"] for row in self.heads())
 
     def documents_of(self, passages: Sequence[int]) -> dict[int, str]:
-        """For each passage id, the user's id of its document."""
         others = self._passages([one for one in passages if one not in self.ids], ["id"])
         self.ids |= {passage: row["id"] for passage, row in others.items()}
         return {one: self.ids[one] for one in passages}
@@ -218,13 +210,11 @@ class MilvusView(View):
         return found
 
     def vectors(self, passages: Sequence[int]) -> NDArray[np.float32]:
-        """(passages, d) float32: their stored vectors, in the given order."""
         rows = self._passages(passages, ["vector"])
         vectors = np.array([rows[one]["vector"] for one in passages], np.float32)
         return vectors.reshape(len(passages), self.collection.dimensions)
 
     def document(self, id_: str) -> StoredDocument | None:
-        """One document, or None."""
         return next(self._documents([number_of(id_)]), None)
 
     def documents(self, where: Where | None = None) -> Iterator[StoredDocument]:
@@ -237,20 +227,16 @@ class MilvusView(View):
             yield from (found[id_] for id_, _ in batch if id_ in found)
 
     def count_documents(self) -> int:
-        """Number of documents."""
         return self.count("ordinal == 0")
 
     def content_hashes(self, ids: Sequence[str]) -> dict[str, bytes]:
-        """The stored hash of those of `ids` that the index holds."""
         return {row["id"]: bytes.fromhex(row["head"]["hash"]) for row in self.heads_of(ids)}
 
     def setting(self, key: str, default: Any = None) -> Any:
-        """The JSON value of a setting; KeyError if there is none and no default."""
         settings = self.collection.settings
         return settings[key] if default is None else settings.get(key, default)
 
     def describe(self) -> dict[str, Any]:
-        """What `info` shows of the store itself."""
         version, collection = self.connection.call("get_server_version"), self.collection
         return {
             "format_version": FORMAT,

@@ -161,7 +161,6 @@ class PostgresRanking:
         self._has_graph = self._row.has_graph and recall is None
 
     def candidates(self, queries: Sequence[Query], mode: Mode, depth: int) -> list[Candidates]:
-        """The best passages for each query; see `indexes.protocol.Ranking`."""
         with database_errors(self._view.location):
             few = None
             if self._where is not None and (mode != "dense" or self._has_graph):

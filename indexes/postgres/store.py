@@ -100,12 +100,10 @@ class PostgresWriter(Writer):
         return row
 
     def setting(self, key: str, default: Any = None) -> Any:
-        """The JSON value of a setting; KeyError if there is none and no default."""
         with database_errors(self._location):
             return self._row().setting(key, default)
 
     def record(self, key: str, value: Any) -> None:
-        """Store a JSON value that says something of the index and decides nothing."""
 
         def change() -> None:
             text = settings_text({**self._row(lock=True).settings, key: value})
@@ -114,7 +112,6 @@ class PostgresWriter(Writer):
         self._in_transaction(change)
 
     def heads(self, ids: Sequence[str]) -> dict[str, StoredHead]:
-        """The stored hash and metadata of those of `ids` that the index holds."""
         chosen = "SELECT id, hash, metadata::text, exact FROM {documents} WHERE id = ANY(%s)"
         with database_errors(self._location):
             return {
@@ -123,7 +120,6 @@ class PostgresWriter(Writer):
             }
 
     def touch(self, ids: Sequence[str]) -> None:
-        """Remember that these stored documents belong to the run; see `delete_untouched`."""
         with database_errors(self._location):
             self._touch("SELECT id FROM {documents} WHERE id = ANY(%s)", list(ids))
 
@@ -206,22 +202,18 @@ class PostgresWriter(Writer):
         self._count(len(documents) - gone, len(ids) - dead, int(lengths.sum()) - dead_length, dead)
 
     def delete(self, ids: Iterable[str]) -> int:
-        """Delete documents; returns how many of them there were."""
         # What the database cannot store it does not hold.
         storable = [id_ for id_ in ids if not re.search("[\0\ud800-\udfff]", id_)]
         return self._delete("d.id = ANY(%s)", (storable,))
 
     def delete_where(self, where: Where) -> int:
-        """Delete the documents that match a filter; returns how many."""
         chosen = condition(where.expression)
         return self._delete(chosen.text, chosen.parameters)
 
     def delete_untouched(self) -> int:
-        """Delete every document that `touch` and `commit` have not seen since the writer opened."""
         return self._delete("NOT EXISTS (SELECT FROM touched AS t WHERE t.id = d.id)", ())
 
     def count_touched(self) -> int:
-        """How many documents `touch` and `commit` have seen since the writer opened."""
         with database_errors(self._location):
             return int(self._tables.rows("SELECT count(*) FROM touched")[0][0])
 
@@ -389,7 +381,6 @@ class PostgresStore(Store):
 
     @property
     def name(self) -> str:
-        """The name of the index in its database."""
         return self._location.index
 
     def __str__(self) -> str:
@@ -410,12 +401,10 @@ class PostgresStore(Store):
         return find_index(connection, self._location, self._replaces)
 
     def exists(self) -> bool:
-        """Whether the database holds an index of that name."""
         with self._connected() as connection:
             return self._row(connection) is not None
 
     def create(self, settings: Mapping[str, Any], lock_timeout: float = 0.0) -> None:
-        """Make an empty index, and the tables that all indexes share; see the protocol."""
         del lock_timeout
         dimensions = settings.get("encoder", {}).get("dimensions")
         structures = StructureSettings(**settings.get("structures", {}))
@@ -434,7 +423,6 @@ class PostgresStore(Store):
                     create_tables(Tables(connection, row[0]))
 
     def reader(self) -> PostgresReader:
-        """Open it for reading."""
         return PostgresReader(self._location, self._replaces)
 
     @contextmanager
@@ -493,7 +481,6 @@ class PostgresStore(Store):
             drop_retired(connection)
 
     def verify(self) -> list[str]:
-        """Check counts, checksums and postings; see `PostgresView.problems`."""
         with (
             closing(self.reader()) as reader,
             reader.view() as view,
@@ -502,5 +489,4 @@ class PostgresStore(Store):
             return list(view.problems())
 
     def damaged(self, reason: object) -> DamagedIndexError:
-        """The error to raise if what is stored was altered."""
         return damaged(self._location, reason)

@@ -74,7 +74,6 @@ class PostgresReader:
 
     @contextmanager
     def view(self) -> Iterator[PostgresView]:
-        """One consistent view of the latest commit, valid inside the `with` block."""
         with database_errors(self._location):
             view = self._begin(self._take())
         try:
@@ -159,17 +158,14 @@ class PostgresView(View):
 
     @property
     def identity(self) -> UUID:
-        """Which index this is; another after the index was replaced."""
         return self.row.identity
 
     @property
     def generation(self) -> int:
-        """Increases with every commit."""
         return self.row.generation
 
     @property
     def passage_count(self) -> int:
-        """Number of live passages."""
         return self.row.passages
 
     @cached_property
@@ -189,15 +185,12 @@ class PostgresView(View):
         where: Where | None = None,
         recall: float | None = None,
     ) -> PostgresRanking:
-        """Ranks passages; see `indexes.protocol.View`."""
         return PostgresRanking(self, bm25 or BM25Settings(), where, recall)
 
     def document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
-        """For each term, the number of live passages that hold it."""
         return {term: len(held) for term, held in self.postings(terms).items()}
 
     def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:
-        """Those metadata fields among some that no document has had, each with all known fields."""
         rows = self.rows(
             "SELECT name FROM retriever.fields WHERE number = %s ORDER BY name",
             self.row.number,
@@ -206,7 +199,6 @@ class PostgresView(View):
         return dict.fromkeys(sorted(set(names).difference(known)), known)
 
     def has_type(self, name: str, types: Collection[FieldType]) -> bool:
-        """Whether a document has a value of one of some types; reads until it finds one."""
         ((found,),) = self.rows(
             "SELECT EXISTS (SELECT FROM {documents} AS d "
             "WHERE jsonb_typeof(d.metadata -> %s::text) = ANY(%s))",
@@ -218,7 +210,6 @@ class PostgresView(View):
     def facets(
         self, names: Sequence[str], where: Where | None, terms: Sequence[str] | None, limit: int
     ) -> Facets:
-        """How many of the documents that pass a filter have each value; see the protocol."""
         chosen = EVERYTHING if where is None else condition(where.expression)
         held = [one["passage"] for one in self.postings(terms or ()).values()]
         values = np.concatenate([np.empty(0, np.int64), *held]), *chosen.parameters
@@ -243,7 +234,6 @@ class PostgresView(View):
         return summaries_of(read_metadata(*row) for row in rows)
 
     def documents_of(self, passages: Sequence[int]) -> dict[int, str]:
-        """For each passage id, the user's id of its document."""
         rows = self.rows(
             "SELECT p.passage, d.id FROM {passages} AS p JOIN {documents} AS d USING (doc) "
             "WHERE p.passage = ANY(%s)",
@@ -252,7 +242,6 @@ class PostgresView(View):
         return self._complete(passages, dict(rows))
 
     def passages(self, passages: Sequence[int]) -> dict[int, Passage]:
-        """The stored passages with these ids."""
         rows = self.rows(
             "SELECT p.passage, d.id, d.title, d.text, d.metadata::text, d.exact, p.start, "
             "p.stop, {outline} FROM {passages} AS p JOIN {documents} AS d USING (doc) "
@@ -267,7 +256,6 @@ class PostgresView(View):
         return self._complete(passages, found)
 
     def vectors(self, passages: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float32]:
-        """(passages, d) float32: their stored vectors, in the given order."""
         wanted = np.array(passages, np.int64)
         chosen = "SELECT passage, embedding FROM {passages} WHERE passage = ANY(%s)"
         found = self._complete(wanted.tolist(), dict(self.rows(chosen, wanted)))
@@ -275,12 +263,10 @@ class PostgresView(View):
         return unpacked_vectors(packed, self.row.dimensions)
 
     def document(self, id_: str) -> StoredDocument | None:
-        """One document, or None if the index has none with that id."""
         rows = self.rows(f"{_DOCUMENT} WHERE d.id = %s", id_, outline=self._outline)
         return self._stored(rows[0]) if rows else None
 
     def documents(self, where: Where | None = None) -> Iterator[StoredDocument]:
-        """The documents that match, as a stream in ascending order of ids (by code point)."""
         chosen = EVERYTHING if where is None else condition(where.expression)
         text = f"{_DOCUMENT} WHERE {{where}} ORDER BY d.id"
         where_part = sql.SQL(chosen.text)
@@ -306,30 +292,24 @@ class PostgresView(View):
         return StoredDocument(id_, title, text, read_metadata(metadata, exact), passages, outline)
 
     def count_documents(self) -> int:
-        """Number of documents."""
         return self.row.documents
 
     def count_copies(self) -> int:
-        """How many documents repeat the title, text and outline of another."""
         ((distinct,),) = self.rows("SELECT count(DISTINCT hash) FROM {documents}")
         return self.count_documents() - int(distinct)
 
     def content_hashes(self, ids: Sequence[str]) -> dict[str, bytes]:
-        """The stored hash of title and text of those of `ids` that the index holds."""
         chosen = "SELECT id, hash FROM {documents} WHERE id = ANY(%s)"
         return dict(self.rows(chosen, list(ids)))
 
     def check_settings(self) -> None:
-        """Raise `DamagedIndexError` if the settings were altered."""
         if not self.row.is_sealed:
             raise damaged(self.location, "a setting was altered (the checksum of all differs)")
 
     def setting(self, key: str, default: Any = None) -> Any:
-        """The JSON value of a setting; KeyError if there is none and no default."""
         return self.row.setting(key, default)
 
     def describe(self) -> dict[str, Any]:
-        """Server, structure and sizes; see `indexes.protocol.View`."""
         row, info = self.row, self.tables.connection.info
         ((version, replica),) = self.rows(
             "SELECT extversion, pg_is_in_recovery() FROM pg_extension WHERE extname = 'vector'"
