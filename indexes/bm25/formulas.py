@@ -106,21 +106,36 @@ def weights(
     mean_length: float,
 ) -> NDArray[np.float64]:
     """(m,) float64: the weight of a term in m passages that hold it `frequencies` times."""
-    variant, k1, b = settings.variant, settings.k1, settings.b
-    delta = _delta(settings)
-    norm = lengths * (b / mean_length)
-    norm += 1 - b
-    if variant == "bm25l":
+    is_lifted, slope, constant, k1, scale, delta = constants(settings, mean_length)
+    norm = lengths * slope
+    norm += constant
+    if is_lifted:
         lifted = frequencies / norm + delta
-        return np.asarray((k1 + 1) * lifted / (k1 + lifted))
+        return np.asarray(scale * lifted / (k1 + lifted))
     norm *= k1
     norm += frequencies
     saturated: NDArray[np.float64] = np.divide(frequencies, norm, out=norm)
-    if variant not in ("lucene", "robertson"):
-        saturated *= k1 + 1
-    if variant == "bm25+":
+    if scale != 1:
+        saturated *= scale
+    if delta:
         saturated += delta
     return saturated
+
+
+def constants(
+    settings: BM25Settings, mean_length: float
+) -> tuple[bool, float, float, float, float, float]:
+    """What `weights` and its compiled form compute from: see `Formula` in `inner_loops.c`."""
+    variant, k1, b, delta = settings.variant, settings.k1, settings.b, settings.delta
+    usual = _DELTA.get(variant, 0.0)
+    return (
+        variant == "bm25l",
+        b / mean_length,
+        1 - b,
+        k1,
+        1.0 if variant in ("lucene", "robertson") else k1 + 1,
+        delta if variant in _DELTA and delta is not None else usual,
+    )
 
 
 class Weighting(NamedTuple):
@@ -140,21 +155,3 @@ class Weighting(NamedTuple):
         values = np.repeat(self.factors, counts)
         values *= weights(self.settings, frequencies, lengths, self.mean_length)
         return values
-
-    def constants(self) -> tuple[bool, float, float, float, float, float]:
-        """What the compiled form computes the same from: see `Formula` in `inner_loops.c`."""
-        chosen = self.settings
-        plain = chosen.variant in ("lucene", "robertson")
-        added = _delta(chosen) if chosen.variant in _DELTA else 0.0
-        return (
-            chosen.variant == "bm25l",
-            chosen.b / self.mean_length,
-            1 - chosen.b,
-            chosen.k1,
-            1.0 if plain else chosen.k1 + 1,
-            added,
-        )
-
-
-def _delta(settings: BM25Settings) -> float:
-    return _DELTA.get(settings.variant, 0.0) if settings.delta is None else settings.delta

@@ -12,6 +12,7 @@ from array import array
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from heapq import merge
 from itertools import count, groupby, pairwise
 from pathlib import Path
@@ -37,7 +38,8 @@ OFFSETS = "postings.offsets.npy"
 
 # Cached terms that a search begins with; a fixed number, so that the first query stays fast.
 _FENCES = 1024
-_UNKNOWN, _UNSEEN = -1, -2
+# The place of a term that is not there.
+_UNKNOWN = -1
 # Terms whose place is cached after a lookup.
 _REMEMBERED = 65_536
 
@@ -104,8 +106,7 @@ class Postings:
         self.total_length = total_length
         # A memoryview returns single numbers several times faster than an array.
         self._steps = self._offsets.reshape(-1).data
-        self._fences: list[bytes] | None = None
-        self._found: dict[str, int | None] = {}
+        self._found: dict[str, int] = {}
         self._folder = folder
 
     @classmethod
@@ -197,11 +198,17 @@ class Postings:
 
     def read(self, terms: Iterable[str]) -> Read:
         """The postings of some terms, each given once, in their order; to be checked by `check`."""
-        places = [self._find(term) for term in terms]
-        ranges = [(0, 0) if place is None else self._range(place) for place in places]
-        return Read(
-            self._positions, self._frequencies, np.array(ranges, np.int64).reshape(len(ranges), 2)
-        )
+        ranges = []
+        for place in map(self._find, terms):
+            start = stop = 0
+            if place != _UNKNOWN:
+                start, stop = self._steps[2 * place + 1], self._steps[2 * place + 3]
+                if not 0 <= start < stop <= len(self._positions):
+                    raise self._damaged(OFFSETS, f"term {place} has postings {start} to {stop}")
+                self._guards[POSITIONS].check_range(start, stop)
+                self._guards[FREQUENCIES].check_range(start, stop)
+            ranges.append((start, stop))
+        return Read(self._positions, self._frequencies, np.array(ranges, np.int64).reshape(-1, 2))
 
     def check(self, read: Read) -> None:
         """Check what `read` has returned, joined."""
@@ -261,48 +268,39 @@ class Postings:
         frequencies: NDArray[np.int64] = np.add.reduceat(counted, starts[:-1])
         return frequencies
 
-    def _range(self, place: int) -> tuple[int, int]:
-        """Where the postings of a term begin and end, checked with them."""
-        start, stop = self._steps[2 * place + 1], self._steps[2 * place + 3]
-        if not 0 <= start < stop <= len(self._positions):
-            raise self._damaged(OFFSETS, f"term {place} has postings {start} to {stop}")
-        self._guards[POSITIONS].check_range(start, stop)
-        self._guards[FREQUENCIES].check_range(start, stop)
-        return start, stop
-
-    def _find(self, term: str) -> int | None:
-        """The place of a term among all terms, from 0; None if it is not there."""
+    def _find(self, term: str) -> int:
+        """The place of a term among all terms, from 0, or `_UNKNOWN`."""
         # In one step: another thread may clear the cache.
-        found = self._found.get(term, _UNSEEN)
-        if found != _UNSEEN:
-            return found
-        place = self._search(term.encode("utf-8", "surrogatepass"))
-        if len(self._found) >= _REMEMBERED:
-            self._found.clear()
-        self._found[term] = place
+        place = self._found.get(term)
+        if place is None:
+            place = self._search(term.encode("utf-8", "surrogatepass"))
+            if len(self._found) >= _REMEMBERED:
+                self._found.clear()
+            self._found[term] = place
         return place
 
-    def _search(self, wanted: bytes) -> int | None:
+    def _search(self, wanted: bytes) -> int:
         size = len(self._offsets) - 1
         step = size // _FENCES + 1
-        if self._fences is None:
-            self._fences = self._spellings(np.arange(0, size, step))
         fence = bisect_right(self._fences, wanted)
         low, high = max(0, (fence - 1) * step), min(size, fence * step)
         if low == high:
-            return None
+            return _UNKNOWN
         self._guards[OFFSETS].check_range(low, high + 1)
         begin, end = self._steps[2 * low], self._steps[2 * high]
         if not 0 <= begin <= end <= len(self._terms):
             raise self._damaged(OFFSETS, f"impossible bytes of term {low}")
         self._guards[TERMS].check_range(begin, end)
-        place = find_term(self._terms, self._offsets, low, high, wanted)
+        place: int = find_term(self._terms, self._offsets, low, high, wanted)
         if place < _UNKNOWN:
             raise self._damaged(OFFSETS, f"impossible bytes of term {_UNKNOWN - 1 - place}")
-        return None if place == _UNKNOWN else place
+        return place
 
-    def _spellings(self, places: NDArray[np.int64]) -> list[bytes]:
-        """Many terms at once: checking their bytes together is faster."""
+    @cached_property
+    def _fences(self) -> list[bytes]:
+        """Every so many a term; checking their bytes together is faster."""
+        size = len(self._offsets) - 1
+        places = np.arange(0, size, size // _FENCES + 1)
         self._guards[OFFSETS].check_rows(np.concatenate([places, places + 1]))
         starts, stops = self._offsets[places, 0], self._offsets[places + 1, 0]
         held = (starts >= 0) & (starts < stops) & (stops <= len(self._terms))
@@ -379,7 +377,11 @@ def merge_postings(segments: Sequence[SearchableSegment], folder: Path) -> None:
             largest = max(largest, int(block[2].max(initial=1)))
     # The most frequent passage of a term may be gone.
     if narrowest(largest) != kind:
-        _narrow(folder / FREQUENCIES, narrowest(largest))
+        wide = np.load(folder / FREQUENCIES, mmap_mode="r", allow_pickle=False)
+        narrow = np.asarray(wide).astype(narrowest(largest))
+        del wide
+        (folder / FREQUENCIES).unlink()
+        save_array(folder / FREQUENCIES, narrow)
     held = np.concatenate([*counts, np.empty(0, np.int64)])
     offsets = np.zeros((len(spellings) + 1, 2), "<i8")
     offsets[1:, 0] = np.cumsum([len(spelling) for spelling in spellings])
@@ -449,11 +451,3 @@ def _merged_block(
     # Positions of a later source come later: a stable sort by the term alone orders them too.
     order = np.argsort(number, kind="stable")
     return number[order], position[order].astype("<u4"), frequency[order]
-
-
-def _narrow(path: Path, dtype: np.dtype[np.unsignedinteger]) -> None:
-    wide = np.load(path, mmap_mode="r", allow_pickle=False)
-    narrow = np.asarray(wide).astype(dtype)
-    del wide
-    path.unlink()
-    save_array(path, narrow)

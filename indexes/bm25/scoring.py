@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25.formulas import BM25Settings, Weighting, idf, mean_okapi_idf
+from indexes.bm25.formulas import BM25Settings, Weighting, constants, idf, mean_okapi_idf
 from indexes.bm25.postings import Postings, Read
 from indexes.compiled import compiled
 
@@ -253,8 +253,9 @@ def best_passages(
         best = Best(np.empty(most, np.int64), np.empty(most))
         mask = _NO_BITS if segment.live is None else segment.live
         bits = _NO_BITS if allowed is None else allowed.bits
-        lengths, constants = segment.postings.lengths, weighting.constants()
-        found = compiled.best(*read, weighting.factors, lengths, *constants, mask, bits, *best)
+        formula = constants(weighting.settings, weighting.mean_length)
+        lengths = segment.postings.lengths
+        found = compiled.best(*read, weighting.factors, lengths, *formula, mask, bits, *best)
         if found >= 0:
             return Best(best.positions[:found], best.scores[:found])
         # Impossible postings are named below.
