@@ -20,15 +20,17 @@ from indexes.errors import ConfigError, DamagedIndexError
 from indexes.filters.grammar import Where
 from indexes.folder.documents import metadata_json
 from indexes.milvus.collection import (
+    ALL,
     create_collection,
+    expression_of,
     find_collection,
     index_type,
     metadata_fields,
+    number_of,
     open_collection,
     passage_rows,
 )
 from indexes.milvus.connection import Connection, Location, Row, batches, parse_location
-from indexes.milvus.filters import ALL, expression_of, number_of
 from indexes.milvus.view import MilvusReader, MilvusView
 from indexes.protocol import (
     NewDocument,

@@ -23,15 +23,19 @@ from indexes.errors import ConfigError, StorageError
 from indexes.filters.facets import counted_facet, summaries_of
 from indexes.filters.grammar import Where, parse_field
 from indexes.milvus.collection import (
+    ALL,
     FORMAT,
     Collection,
     dimension_of,
     document_of,
+    expression_of,
+    fact,
+    has,
     index_type,
+    number_of,
     open_collection,
 )
 from indexes.milvus.connection import Connection, Row, batches
-from indexes.milvus.filters import ALL, expression_of, fact, has, number_of
 from indexes.protocol import (
     Candidates,
     Facets,

@@ -20,8 +20,8 @@ from store_samples import (
 from indexes import compile_where, open_store
 from indexes.errors import ConfigError, FilterError, FormatVersionError, NotAnIndexError
 from indexes.milvus import collection as collection_module
+from indexes.milvus.collection import number_of
 from indexes.milvus.connection import Connection
-from indexes.milvus.filters import number_of
 from indexes.protocol import Query, StructureSettings
 
 pytestmark = pytest.mark.milvus
