@@ -277,10 +277,6 @@ class View(Protocol):
     def documents(self, where: Where | None = None) -> Iterator[StoredDocument]:
         """The documents that match, as a stream in ascending order of ids (by code point)."""
 
-    def has_document(self, id_: str) -> bool:
-        """Whether the index holds a document with that id."""
-        return bool(self.content_hashes([id_]))
-
     def count_documents(self) -> int:
         """Number of documents."""
 

@@ -176,10 +176,10 @@ def is_index(folder: Path) -> bool:
         if not (folder / DATABASE_FILE).is_file():
             return False
         try:
-            if _application_id(folder, "ro&immutable=1") == APPLICATION_ID:
-                return True
-            # Just created: the header may still be in the write-ahead log alone.
-            return _has_log(folder) and _application_id(folder, "ro") == APPLICATION_ID
+            # The header of one that was just created may still be in the write-ahead log alone.
+            return _has_our_id(folder, "ro&immutable=1") or (
+                _has_log(folder) and _has_our_id(folder, "ro")
+            )
         except sqlite3.DatabaseError:
             return _marked(folder)
 
@@ -251,7 +251,7 @@ def format_version(connection: sqlite3.Connection) -> int:
 def connect(folder: Path, mode: str) -> sqlite3.Connection:
     """A connection to the database of an index, in autocommit mode, usable from any thread."""
     connection = sqlite3.connect(
-        f"{_uri(folder)}?mode={mode}",
+        f"{(folder / DATABASE_FILE).absolute().as_uri()}?mode={mode}",
         uri=True,
         isolation_level=None,
         timeout=BUSY_SECONDS,
@@ -290,13 +290,13 @@ def _connect_reader(folder: Path) -> tuple[sqlite3.Connection, bool]:
             or (log.exists() and (folder / f"{DATABASE_FILE}-shm").exists())
         ):
             try:
-                return _checked(connect(folder, "ro"), folder), True
+                return _checked(folder, "ro"), True
             except sqlite3.OperationalError as error:
                 if primary_code(error) not in _NO_LOG:
                     raise
                 reason = str(error)
         if not _has_log(folder):
-            return _checked(connect(folder, "ro&immutable=1"), folder), False
+            return _checked(folder, "ro&immutable=1"), False
         if time.monotonic() > give_up:
             raise StorageError(
                 f"{log}: a writer was killed, and its last commits cannot be read here ({reason}); "
@@ -306,8 +306,9 @@ def _connect_reader(folder: Path) -> tuple[sqlite3.Connection, bool]:
         time.sleep(_TRANSITION_SECONDS / 100)
 
 
-def _checked(connection: sqlite3.Connection, folder: Path) -> sqlite3.Connection:
+def _checked(folder: Path, mode: str) -> sqlite3.Connection:
     """A connection that reads, after a first look at the index."""
+    connection = connect(folder, mode)
     try:
         connection.execute("PRAGMA query_only=ON")
         with transaction(connection, "DEFERRED"):
@@ -316,10 +317,6 @@ def _checked(connection: sqlite3.Connection, folder: Path) -> sqlite3.Connection
         connection.close()
         raise
     return connection
-
-
-def _uri(folder: Path) -> str:
-    return (folder / DATABASE_FILE).absolute().as_uri()
 
 
 def _require_index(folder: Path) -> None:
@@ -386,13 +383,11 @@ def _check_form(connection: sqlite3.Connection, folder: Path) -> None:
         raise damaged_database(folder, f"an index has no {found[0]} {found[1]!r}")
 
 
-def _application_id(folder: Path, mode: str) -> int:
-    """The id that SQLite finds."""
+def _has_our_id(folder: Path, mode: str) -> bool:
     # The file is not to be opened but by SQLite: closing it would drop the locks that other
     # connections of this process hold, and a writer would take away the log under them.
-    with closing(sqlite3.connect(f"{_uri(folder)}?mode={mode}", uri=True)) as connection:
-        (found,) = connection.execute("PRAGMA application_id").fetchone()
-        return int(found)
+    with closing(connect(folder, mode)) as connection:
+        return bool(connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,))
 
 
 def _marked(folder: Path) -> bool:

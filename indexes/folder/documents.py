@@ -10,7 +10,6 @@ import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
 _METADATA = json.JSONEncoder(
     ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
 )
-# Ids handed to SQLite in one statement.
-_BATCH = 10_000
 # The formats from which on there are values of metadata by segment, and outlines.
 VALUES_SINCE, _OUTLINES_SINCE = 3, 4
 
@@ -213,9 +210,9 @@ def insert_document(connection: sqlite3.Connection, document: NewDocument, passa
 
 
 class MetadataChange(NamedTuple):
-    """Passages of one document, by id or by position, and its metadata before and after."""
+    """The metadata of one document before and after."""
 
-    passages: Sequence[int]
+    passages: Sequence[int]  # of the document, by id or by position
     before: Mapping[str, Any]
     after: Mapping[str, Any]
 
@@ -251,12 +248,9 @@ def document_heads(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[s
 def delete_documents(connection: sqlite3.Connection, ids: Iterable[str]) -> int:
     """Delete documents by id; returns how many there were. See `delete_selected`."""
     # No id holds NUL, at which SQLite's JSON functions would end it.
-    rest = (id_ for id_ in ids if "\0" not in id_)
-    deleted = 0
-    while batch := list(islice(rest, _BATCH)):
-        chosen = "SELECT doc FROM documents WHERE id IN (SELECT value FROM json_each(?))"
-        deleted += delete_selected(connection, chosen, (json.dumps(batch),))
-    return deleted
+    held = json.dumps([id_ for id_ in ids if "\0" not in id_])
+    chosen = "SELECT doc FROM documents WHERE id IN (SELECT value FROM json_each(?))"
+    return delete_selected(connection, chosen, (held,))
 
 
 def delete_selected(
@@ -367,9 +361,10 @@ def kept_vectors(
     connection: sqlite3.Connection, digests: Sequence[bytes]
 ) -> dict[bytes, NDArray[np.float32]]:
     """Those of some vectors that are kept, by digest; one that was altered counts as missing."""
-    if not has_table(connection, "unfinished"):
-        return {}
-    found = {}
+    found: dict[bytes, NDArray[np.float32]] = {}
+    exists = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'unfinished'"
+    if connection.execute(exists).fetchone() is None:
+        return found
     for digest in digests:
         row = connection.execute(
             "SELECT vector, checksum FROM unfinished WHERE digest = ?", (digest,)
@@ -377,14 +372,6 @@ def kept_vectors(
         if row is not None and row[1] == _vector_checksum(digest, row[0]):
             found[digest] = np.frombuffer(row[0], "<f4").astype(np.float32)
     return found
-
-
-def has_table(connection: sqlite3.Connection, name: str) -> bool:
-    """Whether the database has a table of this name."""
-    found = connection.execute(
-        "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)
-    )
-    return found.fetchone() is not None
 
 
 def _vector_checksum(digest: bytes, vector: bytes) -> bytes:

@@ -104,16 +104,6 @@ def recover_replacement(current: Path) -> None:
             shutil.rmtree(aside, ignore_errors=True)
 
 
-def recover_for_reading(current: Path) -> None:
-    """As `recover_replacement`, where the index itself is missing; never waits or removes."""
-    if not current.exists():
-        try:
-            recover_replacement(current)
-        except (IndexLockedError, OSError):
-            # The process that replaces it is about to restore it, or it must not be touched.
-            return
-
-
 def remains(current: Path) -> dict[Path, str]:
     """What interrupted commands left beside an index, and what to do about each."""
     found = {}

@@ -33,10 +33,11 @@ from indexes.files import (
     storage_errors,
 )
 from indexes.folder.checksums import UNGUARDED, BlockGuard, SegmentSums, write_sums
-from indexes.folder.connection import SEGMENTS_FOLDER, refuse_link
-from indexes.folder.documents import has_table, read_waiting
+from indexes.folder.connection import SEGMENTS_FOLDER, format_version, refuse_link
+from indexes.folder.documents import VALUES_SINCE, read_waiting
 from indexes.protocol import Stage, StructureSettings, no_progress
-from indexes.vectors.effort import FLAT, FLAT_STRUCTURE, SegmentStructure
+from indexes.vectors.flat import FLAT_STRUCTURE, SegmentStructure
+from indexes.vectors.library import FLAT
 
 MANIFEST_FILE = "manifest.json"
 IDS_FILE = "ids.npy"
@@ -260,8 +261,7 @@ def live_segments(
     # A merged segment has a higher number than newer passages may have.
     segments.sort(key=lambda segment: segment.ends[0])
     live = [_live(segment, tombstones) for segment in segments]
-    waiting = read_waiting(connection) if has_table(connection, "pending") else None
-    if waiting is not None:
+    if format_version(connection) >= VALUES_SINCE and (waiting := read_waiting(connection)):
         ids, vectors, postings = waiting.ids, waiting.vectors, Postings.build(waiting.terms)
         segment = Segment(PENDING, folder, "", ids, vectors, postings, FLAT_STRUCTURE)
         live.append(_live(segment, tombstones[:0]))

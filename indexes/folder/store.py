@@ -206,15 +206,12 @@ def _check_target(folder: Path, target: Path) -> None:
         raise ConfigError(
             f"{target}: expected a name in a folder that exists; make the folder or choose another"
         )
-    if not target.exists():
-        return
-    if not target.is_dir():
-        raise ConfigError(f"{target}: expected a new folder, found a file; choose another")
-    found = sorted(path.name for path in target.iterdir())
-    if found:
+    held = ["a file"] if target.exists() else []
+    if target.is_dir():
+        held = [f"{path.name!r} in it" for path in sorted(target.iterdir())]
+    if held:
         raise ConfigError(
-            f"{target}: expected a new name or an empty folder, found {found[0]!r} in it; choose "
-            "another"
+            f"{target}: expected a new name or an empty folder, found {held[0]}; choose another"
         )
 
 

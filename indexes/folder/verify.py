@@ -50,24 +50,22 @@ def verify(folder: Path) -> list[str]:
         NotAnIndexError, FormatVersionError: there is nothing to check.
         DamagedIndexError: the database is too damaged to be read at all.
     """
+    problems: list[str] = []
+
+    def check(session: Session) -> None:
+        problems[:] = _problems(session.folder, session.connection)
+        if problems:
+            # What a writer has changed meanwhile is no problem: a later commit is checked then.
+            raise DamagedIndexError(problems[0])
+
     with closing(Session(folder)) as session:
         try:
-            with session.commit(_check):
-                return []
-        except _UnsoundError as error:
-            return error.problems
-
-
-class _UnsoundError(DamagedIndexError):
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__()
-        self.problems = problems
-
-
-def _check(session: Session) -> None:
-    if problems := list(_problems(session.folder, session.connection)):
-        # What a writer has changed meanwhile is no problem: a later commit is checked then.
-        raise _UnsoundError(problems)
+            with session.commit(check):
+                pass
+        except DamagedIndexError:
+            if not problems:
+                raise
+    return problems
 
 
 def _problems(folder: Path, connection: sqlite3.Connection) -> Iterator[str]:
@@ -100,11 +98,9 @@ def _problems(folder: Path, connection: sqlite3.Connection) -> Iterator[str]:
     dead = _column(connection, "SELECT passage FROM tombstones ORDER BY passage")
     segments: list[Segment] = []
     sound = True
-    rows = connection.execute(
-        "SELECT segment, passages, manifest FROM segments ORDER BY segment"
-    ).fetchall()
-    for number, passages, manifest_hash in rows:
-        problems = list(_segment_problems(folder, number, passages, manifest_hash, segments))
+    named = "SELECT segment, passages, manifest FROM segments ORDER BY segment"
+    for number, passages, manifest in connection.execute(named).fetchall():
+        problems = list(_segment_problems(folder, number, passages, manifest, segments))
         yield from problems
         sound = sound and not problems
     waiting = np.empty(0, np.int64)
@@ -159,10 +155,6 @@ def _segment_problems(
         yield str(error)
         return
     opened.append(segment)
-    yield from _content_problems(segment, passages)
-
-
-def _content_problems(segment: Segment, passages: int) -> Iterator[str]:
     if len(segment.ids) != passages:
         yield f"{segment.folder}: expected {passages} passages, found {len(segment.ids)}"
     if len(segment.ids) > 1 and not bool(np.all(np.diff(segment.ids) > 0)):

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from indexes.bm25.formulas import BM25Settings
 from indexes.bm25.scoring import BM25, CorpusStatistics
+from indexes.errors import IndexLockedError
 from indexes.files import damaged_database, readable, set_read_ahead, storage_errors, unique
 from indexes.folder.connection import (
     ConnectionPool,
@@ -29,7 +30,7 @@ from indexes.folder.connection import (
     read_setting,
 )
 from indexes.folder.documents import checked_passages, document_columns
-from indexes.folder.lock import recover_for_reading, remains
+from indexes.folder.lock import recover_replacement, remains
 from indexes.folder.segment import PENDING, LiveSegment, contained, live_segments
 from indexes.protocol import (
     Candidates,
@@ -41,7 +42,7 @@ from indexes.protocol import (
     Query,
     StoredDocument,
 )
-from indexes.vectors.effort import FLAT
+from indexes.vectors.library import FLAT
 
 if TYPE_CHECKING:
     from cachetools import LRUCache
@@ -57,7 +58,10 @@ class FolderReader:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        recover_for_reading(folder)
+        if not folder.exists():
+            # The process that replaces it may be about to restore it, or it must not be touched.
+            with suppress(IndexLockedError, OSError):
+                recover_replacement(folder)
         self._pool = ConnectionPool(folder)
         self._commit = Commit((), -1, ())
 
@@ -336,10 +340,6 @@ class FolderView:
             "bytes": size_on_disk(self._folder),
             "remains": {str(path): what for path, what in remains(self._folder).items()},
         }
-
-    def has_document(self, id_: str) -> bool:
-        found = self._connection.execute("SELECT 1 FROM documents WHERE id = ?", (id_,))
-        return found.fetchone() is not None
 
     def check_settings(self) -> None:
         check_settings(self._connection, self._folder)

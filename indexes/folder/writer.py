@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import sqlite3
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -49,7 +48,7 @@ from indexes.folder.segment import (
 )
 from indexes.protocol import NewDocument, Stage, StoredHead, StructureSettings, no_progress
 from indexes.vectors.choice import Choice
-from indexes.vectors.effort import FLAT
+from indexes.vectors.library import FLAT
 from indexes.vectors.structure import buildable_choice
 
 LOG = logging.getLogger(__name__)
@@ -145,9 +144,8 @@ class FolderWriter:
             return rows.kept_vectors(self._connection, digests)
 
     def forget(self) -> None:
-        if rows.has_table(self._connection, "unfinished"):
-            with storage_errors(self.folder), transaction(self._connection):
-                self._connection.execute("DROP TABLE unfinished")
+        with storage_errors(self.folder), transaction(self._connection):
+            self._connection.execute("DROP TABLE IF EXISTS unfinished")
 
     def delete(self, ids: Iterable[str]) -> int:
         with storage_errors(self.folder), transaction(self._connection):
@@ -186,17 +184,12 @@ class FolderWriter:
 
     def settle(self, added: int, stage: Stage = no_progress) -> int:
         """The merge at the end of a run that adds passages, if `faster_merge` finds one."""
-        if self._faster_merge(added) is None:
+        if not self._faster_merge(added):
             return 0
         self.flush()
         chosen = self._faster_merge(added)
-        if chosen is None:
-            return 0
-        started, read = time.monotonic(), f"{len(chosen)} segment{'s' * (len(chosen) > 1)}"
-        choice = self.replace(chosen, stage=stage)
-        if choice.name != FLAT:
-            took, name = time.monotonic() - started, choice.name
-            LOG.info("%s: %s merged into one (%s) in %.1f s", self.folder, read, name, took)
+        if chosen:
+            self.replace(chosen, stage=stage)
         return len(chosen)
 
     def rebuild(self, structures: StructureSettings, stage: Stage = no_progress) -> int:
@@ -258,7 +251,7 @@ class FolderWriter:
         live: Sequence[LiveSegment],
         structures: StructureSettings | None = None,
         stage: Stage = no_progress,
-    ) -> Choice:
+    ) -> None:
         """Put one segment of their live passages, or none, in the place of neighboring ones."""
         number = int(self.setting("next_segment"))
         choice = _choice(live, structures or self.structures)
@@ -293,10 +286,9 @@ class FolderWriter:
                     write_setting(self._connection, "structures", asdict(structures))
                 self._bump_generation()
             self._remove_orphans()
-        return choice
 
-    def _faster_merge(self, added: int) -> Sequence[LiveSegment] | None:
-        """The segments to merge for faster queries."""
+    def _faster_merge(self, added: int) -> Sequence[LiveSegment]:
+        """The segments to merge for faster queries, if any."""
         live, structures = self.segments(), self.structures
 
         def is_scanned(passages: int) -> bool:
@@ -307,7 +299,7 @@ class FolderWriter:
             Part(_live_passages([one]), one.segment.structure.structure is None) for one in live
         ]
         chosen = faster_merge(parts, added, is_scanned)
-        return None if chosen is None else live[chosen.start : chosen.stop]
+        return live[chosen.start : chosen.stop] if chosen else ()
 
     def _commit(
         self,

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from indexes.postgres.connection import Location, database_errors
 from numpy.typing import NDArray
 from psycopg import sql
 
@@ -22,14 +23,13 @@ from indexes.bm25.formulas import BM25Settings, idf, mean_okapi_idf, weights
 from indexes.bm25.scoring import top_places
 from indexes.errors import ConfigError
 from indexes.filters.grammar import Where
-from indexes.postgres.connection import Location, database_errors
 from indexes.postgres.filters import EVERYTHING, Condition, condition
 from indexes.postgres.postings import ids_of, passage_scores, vocabulary_frequencies
 from indexes.postgres.schema import Tables
 from indexes.protocol import Candidates, Mode, Query, Stage, StructureSettings
 from indexes.vectors.choice import AUTO, FLAT_LIMIT
-from indexes.vectors.effort import FLAT
 from indexes.vectors.flat import exact_scores, nearest_of, rounded, tie_slack
+from indexes.vectors.library import FLAT
 
 if TYPE_CHECKING:
     from indexes.postgres.view import PostgresView

@@ -12,8 +12,7 @@ import re
 from dataclasses import dataclass
 
 from indexes.errors import ConfigError
-from indexes.vectors.effort import FLAT
-from indexes.vectors.library import code_bytes, faiss_reason, load_faiss, unwrap
+from indexes.vectors.library import FLAT, code_bytes, faiss_reason, load_faiss, unwrap
 
 AUTO = "auto"
 NAMES = (AUTO, FLAT, "hnsw", "ivf", "ivf-sq8", "ivf-pq")
@@ -148,7 +147,6 @@ def _size(count: int) -> str:
     return f"{count / 10**9:,.1f} GB"
 
 
-_LONGEST = 200
 _LEAST_LINKS = 4
 
 
@@ -169,12 +167,10 @@ def inspect_factory(name: str, d: int) -> FactoryFacts:
 
     def refused(reason: str) -> ConfigError:
         return ConfigError(
-            f"index type {name[:_LONGEST]!r}: expected one of {', '.join(NAMES)} or a FAISS "
+            f"index type {name!r:.200}: expected one of {', '.join(NAMES)} or a FAISS "
             f"factory string for {d} dimensions; {reason}"
         )
 
-    if len(name) > _LONGEST:
-        raise refused(f"it has {len(name)} characters, more than {_LONGEST}")
     # With fewer links FAISS ends the process while it builds the graph.
     links = re.search(r"(?:HNSW|NSG)(\d+)", name)
     if links and int(links[1]) < _LEAST_LINKS:

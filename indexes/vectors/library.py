@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +13,8 @@ from numpy.typing import NDArray
 
 from indexes.errors import MissingExtraError, SourceError
 
-_DISTRIBUTIONS = ("faiss-cpu", "faiss-gpu")
+# The index type without a structure: all vectors are scanned.
+FLAT = "flat"
 _OF_THREAD = threading.local()
 # FAISS: "Error in <function> at <file>:<line>: <reason>".
 _REASON = re.compile(r"^Error in .* at \S+:\d+: (?:Error: )?(.*)$", re.DOTALL)
@@ -27,19 +27,13 @@ def has_faiss() -> bool:
 
 def load_faiss() -> Any:
     """Import FAISS."""
-    installed = sorted(name for name in _DISTRIBUTIONS if _is_installed(name))
-    if len(installed) > 1:
-        raise MissingExtraError(
-            f"{' and '.join(installed)} are both installed and overwrite each other's module "
-            f"faiss: pip uninstall {' '.join(installed)}, then install one of them"
-        )
     try:
         import faiss
     except ImportError as error:
         raise MissingExtraError(
             "dense search needs FAISS, which cannot be imported "
-            f'({error}): pip install "layer-retriever[cpu]", or [gpu], never both; '
-            "or search with --mode bm25"
+            f'({error}): pip install "layer-retriever[cpu]", or [gpu], never both, which '
+            "overwrite each other; or search with --mode bm25"
         ) from error
     return faiss
 
@@ -62,18 +56,6 @@ def faiss_reason(error: BaseException) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     found = _REASON.match(text)
     return found[1] if found else text
-
-
-@cache
-def _is_installed(distribution: str) -> bool:
-    # Imported here, since it takes a sixth of what a BM25 query does.
-    from importlib import metadata
-
-    try:
-        metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
 
 
 def unwrap(index: Any) -> tuple[tuple[Any, ...], Any]:

@@ -28,9 +28,8 @@ from indexes.files import damaged, present, storage_errors
 from indexes.folder.checksums import BlockGuard, unguarded
 from indexes.protocol import Stage, StructureSettings, no_progress
 from indexes.vectors.choice import AUTO, Choice, resolve, training_size
-from indexes.vectors.effort import FLAT, Measured, SegmentStructure
-from indexes.vectors.flat import Nearest, search_flat
-from indexes.vectors.library import code_bytes, count_gpus, faiss_reason, load_faiss, unwrap
+from indexes.vectors.flat import Measured, Nearest, SegmentStructure, search_flat
+from indexes.vectors.library import FLAT, code_bytes, count_gpus, faiss_reason, load_faiss, unwrap
 from indexes.vectors.search import ID_BYTES, ListGuard, Searcher, open_searcher, sizes_of
 
 STRUCTURE_FILE = "structure.faiss"

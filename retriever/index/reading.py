@@ -198,7 +198,7 @@ class ReadableIndex:
     def __contains__(self, id_: object) -> bool:
         """Whether the index holds a document with this id."""
         with self._opened.view() as view:
-            return is_id(id_) and view.has_document(id_)
+            return is_id(id_) and id_ in view.content_hashes([id_])
 
     def __getitem__(self, id_: str) -> Document:
         """The document with this id, with its whole text; KeyError if the index holds none."""

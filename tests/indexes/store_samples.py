@@ -66,7 +66,7 @@ def check_replacement(store: Store, *, locks: bool) -> None:
                     pass
         with reader.view() as view:
             assert view.identity != before
-            assert view.has_document("new")
+            assert view.content_hashes(["new"])
     assert not new.exists()
     for begun_with, expected in (("x", False), ("x", True), ("y", False)):
         with pytest.raises(RuntimeError), store.replacement(begun_with) as new:  # noqa: PT012

@@ -14,7 +14,7 @@ import indexes.vectors.structure
 from indexes.errors import ConfigError, DamagedIndexError, FormatVersionError
 from indexes.filters.columns import Allowed
 from indexes.vectors.choice import Choice, resolve
-from indexes.vectors.effort import Measured, SegmentStructure
+from indexes.vectors.flat import Measured, SegmentStructure
 from indexes.vectors.library import load_faiss
 from indexes.vectors.structure import (
     measure,
