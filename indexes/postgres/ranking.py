@@ -15,7 +15,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from indexes.postgres.connection import Location, database_errors
 from numpy.typing import NDArray
 from psycopg import sql
 
@@ -25,7 +24,7 @@ from indexes.errors import ConfigError
 from indexes.filters.grammar import Where
 from indexes.postgres.filters import EVERYTHING, Condition, condition
 from indexes.postgres.postings import ids_of, passage_scores, vocabulary_frequencies
-from indexes.postgres.schema import Tables
+from indexes.postgres.schema import Location, Tables, database_errors
 from indexes.protocol import Candidates, Mode, Query, Stage, StructureSettings
 from indexes.vectors.choice import AUTO, FLAT_LIMIT
 from indexes.vectors.flat import exact_scores, nearest_of, rounded, tie_slack
@@ -70,18 +69,18 @@ def vector_text(vector: NDArray[np.float32]) -> str:
 
 def check_structures(settings: StructureSettings, dimensions: int | None, place: Location) -> None:
     """Refuse a structure that a database does not have with a `ConfigError`."""
-    kind, refused = settings.index_type, ""
-    if kind not in (AUTO, FLAT, GRAPH):
-        refused = f"expected the index type auto, flat or hnsw, found {kind!r}, which only an "
-        refused += "index folder has"
-    elif settings.memory_bytes is not None:
-        refused = "a memory limit applies to index folders alone; the server's own settings say "
-        refused += "what it takes"
-    elif kind == GRAPH and (dimensions or 0) > _HALF:
-        refused = f"expected vectors of at most {_HALF:,} dimensions for hnsw, found "
-        refused += f"{dimensions:,}; use flat"
-    if refused:
-        raise ConfigError(f"{place}: {refused}")
+    kind = settings.index_type
+    limit = "" if settings.memory_bytes is None else " with a limit"
+    if limit or kind not in (AUTO, FLAT, GRAPH):
+        raise ConfigError(
+            f"{place}: expected the index type auto, flat or hnsw without a memory limit, found "
+            f"{kind!r}{limit}; other types and limits are for index folders"
+        )
+    if kind == GRAPH and (dimensions or 0) > _HALF:
+        raise ConfigError(
+            f"{place}: expected vectors of at most {_HALF:,} dimensions for hnsw, found "
+            f"{dimensions:,}; use flat"
+        )
 
 
 def wants_graph(settings: StructureSettings, passages: int, dimensions: int | None) -> bool:
@@ -98,12 +97,13 @@ def distance(column: str, dimensions: int | None) -> str:
     return f"({column}::halfvec({dimensions:d})) <#> %s::vector::halfvec({dimensions:d})"
 
 
-def build_graph(tables: Tables, dimensions: int, stage: Stage) -> None:
+def build_graph(tables: Tables, dimensions: int | None, stage: Stage) -> None:
     """Build the graph in the place of an earlier one; other writers wait.
 
     Not CONCURRENTLY, which waits for every reader of the database, this process's own included.
     The caller is in no transaction.
     """
+    assert dimensions is not None
     done = stage("building the HNSW graph", 1)
     drop_graph(tables)
     column, kind = "embedding", "vector_ip_ops"
@@ -316,9 +316,8 @@ class PostgresRanking:
 
     def _configure(self, settings: dict[str, str]) -> None:
         """Set parameters until the end of the transaction."""
-        calls = ", ".join(["set_config(%s, %s, true)"] * len(settings))
-        values = [text for pair in settings.items() for text in pair]
-        self._view.rows(f"SELECT {calls}", *values)
+        asked = "SELECT set_config(name, value, true) FROM unnest(%s::text[], %s::text[]) "
+        self._view.rows(f"{asked} AS x (name, value)", list(settings), list(settings.values()))
 
     def _scan(
         self, vector: NDArray[np.float32], depth: int, among: Condition

@@ -1,4 +1,6 @@
-"""The tables that all indexes of a database share, and those of each index.
+"""The URL of an index in a database, connections, and the tables of all indexes and of each.
+
+A URL is ``postgresql://user@host:port/database?index=name``.
 
 In the schema ``retriever``:
 
@@ -24,19 +26,152 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
+import struct
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 from uuid import UUID
 
+import numpy as np
 import psycopg
-from psycopg import errors, sql
+from numpy.typing import NDArray
+from psycopg import errors, pq, sql
+from psycopg.adapt import Dumper
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from indexes.errors import ConfigError, FormatVersionError, IndexLockedError
-from indexes.postgres.connection import Connection, Location, Rows, first_line
+from indexes.errors import (
+    ConfigError,
+    DamagedIndexError,
+    FormatVersionError,
+    IndexLockedError,
+    RetrieverError,
+    StorageError,
+)
+from indexes.protocol import StructureSettings
+
+LEAST_SERVER = 13
+_LONGEST_NAME = 200
+_INT8, _INT8_ARRAY = 20, 1016
+# What it logs beside an error is the same error.
+logging.getLogger("psycopg").addHandler(logging.NullHandler())
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+Rows = psycopg.Cursor[tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where an index is; its text is a URL without a password."""
+
+    index: str
+    shown: str
+    conninfo: str = field(repr=False)  # of libpq, the password included if the URL has one
+
+    def __str__(self) -> str:
+        return self.shown
+
+
+def parse_location(url: str) -> Location:
+    """The index that a URL names. Beside `index`, it may have every parameter of libpq."""
+    try:
+        parts = urlsplit(url)
+        pairs = parse_qsl(parts.query, keep_blank_values=True)
+        (index,) = (value for name, value in pairs if name == "index")
+        options = [pair for pair in pairs if pair[0] != "index"]
+        query = urlencode(options, quote_via=quote)
+        given = conninfo_to_dict(f"postgresql://{parts.netloc}{parts.path}?{query}")
+        int(str(given.get("port", "")).replace(",", "") or 0)
+    except (ValueError, psycopg.ProgrammingError):
+        index = ""
+    is_name = 0 < len(index) <= _LONGEST_NAME and index.isprintable()
+    # An unescaped sign in a password would make its rest a host, port or database.
+    if not is_name or parts.netloc.count("@") > 1 or "@" in parts.path or parts.fragment:
+        raise ConfigError(
+            "postgresql://…: expected postgresql://USER@HOST/DATABASE?index=NAME, with a name of "
+            f"at most {_LONGEST_NAME} printable characters, and parameters of libpq such as "
+            "sslmode, found another URL; write #, ?, / and @ in a name or password as %23, %3F, "
+            "%2F and %40"
+        )
+    account, at, hosts = parts.netloc.rpartition("@")
+    socket = [pair for pair in options if pair[0] == "host"]
+    shown = f"postgresql://{account.partition(':')[0]}{at}{hosts}{parts.path}?"
+    shown += urlencode([*socket, ("index", index)], safe="/", quote_via=quote)
+    whole = {"connect_timeout": 10, "fallback_application_name": "retriever", **given}
+    return Location(index, shown, make_conninfo("", **whole))
+
+
+# What the server refuses, the error of this project, and what to do.
+_REFUSALS: tuple[tuple[type[psycopg.Error], type[RetrieverError], str], ...] = (
+    (errors.LockNotAvailable, IndexLockedError, "another session keeps a lock: try again"),
+    (errors.DataCorrupted, DamagedIndexError, "restore the database from a backup"),
+    (errors.IndexCorrupted, DamagedIndexError, "restore the database from a backup"),
+    (errors.ReadOnlySqlTransaction, StorageError, "write to the primary server"),
+    (errors.InsufficientPrivilege, StorageError, "grant it, or connect as another user"),
+    (errors.QueryCanceled, StorageError, "raise its timeout, and run the same command again"),
+)
+
+
+@contextmanager
+def database_errors(location: Location) -> Iterator[None]:
+    """Turn what the server, or the way to it, refuses into one clear error."""
+    try:
+        yield
+    except psycopg.Error as error:
+        reason = first_line(error)
+        for kind, ours, remedy in _REFUSALS:
+            if isinstance(error, kind):
+                raise ours(f"{location}: {reason}; {remedy}") from error
+        raise StorageError(
+            f"{location}: the server refused a statement, or the connection was lost ({reason}); "
+            "run the same command again when that is mended: nothing is lost or stored twice"
+        ) from error
+
+
+def connect(location: Location) -> Connection:
+    """Connect, in autocommit mode."""
+    try:
+        # Statements are planned for the values that they come with: filters need that.
+        connection = psycopg.connect(location.conninfo, autocommit=True, prepare_threshold=None)
+    except psycopg.Error as error:
+        raise StorageError(
+            f"{location}: no connection ({first_line(error)}); check the URL and the server; "
+            "a password comes from PGPASSWORD or ~/.pgpass"
+        ) from None
+    found = connection.info.server_version // 10_000
+    encoding = connection.info.parameter_status("server_encoding")
+    if found < LEAST_SERVER or encoding != "UTF8":
+        connection.close()
+        raise ConfigError(
+            f"{location}: expected PostgreSQL {LEAST_SERVER} or newer and the encoding UTF8, found "
+            f"PostgreSQL {found} and {encoding}"
+        )
+    connection.adapters.register_dumper(np.ndarray, _Int8Array)
+    return connection
+
+
+class _Int8Array(Dumper):
+    """A (n,) array as bigint[], in the binary form of one copy."""
+
+    format = pq.Format.BINARY
+    oid = _INT8_ARRAY
+
+    def dump(self, obj: NDArray[np.int64]) -> bytes:
+        """The array as the server reads it."""
+        items = np.empty(len(obj), [("size", ">i4"), ("value", ">i8")])
+        items["size"], items["value"] = 8, obj
+        return struct.pack("!iiIii", 1, 0, _INT8, len(obj), 1) + items.tobytes()
+
+
+def first_line(error: psycopg.Error) -> str:
+    """What the server or libpq says, without statement and position."""
+    # After several attempts libpq lists them all.
+    return (error.diag.message_primary or str(error) or type(error).__name__).splitlines()[0]
+
 
 FORMAT_VERSION = 1
 _LEAST_VECTOR = (0, 8)
@@ -242,6 +377,11 @@ class IndexRow:
     def settings(self) -> dict[str, Any]:
         """JSON values by key."""
         return dict(json.loads(self.settings_text))
+
+    @property
+    def structures(self) -> StructureSettings:
+        """Which search structure it gets."""
+        return StructureSettings(**self.setting("structures", {}))
 
     @property
     def has_graph(self) -> bool:

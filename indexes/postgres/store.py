@@ -23,13 +23,6 @@ from indexes.errors import (
 )
 from indexes.filters.grammar import Where
 from indexes.folder.documents import document_checksum, metadata_json
-from indexes.postgres.connection import (
-    Connection,
-    Location,
-    connect,
-    database_errors,
-    parse_location,
-)
 from indexes.postgres.filters import condition, read_metadata, stored_metadata
 from indexes.postgres.postings import join_batches, purge, write_postings
 from indexes.postgres.ranking import (
@@ -41,15 +34,20 @@ from indexes.postgres.ranking import (
 )
 from indexes.postgres.schema import (
     TABLES,
+    Connection,
     IndexRow,
+    Location,
     Tables,
+    connect,
     create_shared_tables,
     create_tables,
+    database_errors,
     drop_index,
     drop_retired,
     find_index,
     fix_dimensions,
     has_tables,
+    parse_location,
     read_row,
     release,
     seal_of,
@@ -233,10 +231,8 @@ class PostgresWriter(Writer):
             row = self._row()
             if 10 * added >= row.passages:
                 self._analyze("ANALYZE")
-            structures = StructureSettings(**row.setting("structures", {}))
-            if row.has_graph or not wants_graph(structures, row.passages, row.dimensions):
+            if row.has_graph or not wants_graph(row.structures, row.passages, row.dimensions):
                 return 0
-            assert row.dimensions is not None
             build_graph(self._tables, row.dimensions, stage)
             return 1
 
@@ -260,7 +256,6 @@ class PostgresWriter(Writer):
             check_structures(structures, row.dimensions, self._location)
             self.record("structures", asdict(structures))
             if wants_graph(structures, row.passages, row.dimensions):
-                assert row.dimensions is not None
                 build_graph(self._tables, row.dimensions, stage)
             else:
                 drop_graph(self._tables)
@@ -327,8 +322,7 @@ class PostgresWriter(Writer):
         def fix() -> int:
             row = self._row(lock=True)
             if row.dimensions is None:
-                structures = StructureSettings(**row.setting("structures", {}))
-                check_structures(structures, dimensions, self._location)
+                check_structures(row.structures, dimensions, self._location)
                 fix_dimensions(self._tables, dimensions)
             return row.dimensions or dimensions
 

@@ -24,11 +24,21 @@ from indexes.errors import ClosedIndexError, DamagedIndexError, NotAnIndexError
 from indexes.filters.facets import counted_facet, summaries_of
 from indexes.filters.grammar import Where, parse_field
 from indexes.folder.documents import document_checksum
-from indexes.postgres.connection import Connection, Location, connect, database_errors
 from indexes.postgres.filters import EVERYTHING, condition, read_metadata
 from indexes.postgres.postings import all_blocks, ids_of, read_dead, read_postings
 from indexes.postgres.ranking import PostgresRanking, graph_is_valid, unpacked_vectors
-from indexes.postgres.schema import FORMAT_VERSION, IndexRow, Tables, find_index, has_tables
+from indexes.postgres.schema import (
+    FORMAT_VERSION,
+    TABLES,
+    Connection,
+    IndexRow,
+    Location,
+    Tables,
+    connect,
+    database_errors,
+    find_index,
+    has_tables,
+)
 from indexes.protocol import Facets, FieldSummary, FieldType, Passage, StoredDocument, View
 
 # By commit, filter and number, at most that many passages that pass the filter, and one more.
@@ -89,9 +99,7 @@ class PostgresReader:
             if row is None:
                 raise missing(self._location)
             tables = Tables(connection, row.number)
-            # From here on, whoever drops the tables waits.
-            outline = sql.SQL("d.outline" if tables.have_outlines() else "''::text")
-            return PostgresView(self._location, tables, row, self._filtered, outline)
+            return PostgresView(self._location, tables, row, self._filtered)
         except BaseException as error:
             connection.close()
             # There are no indexes, or another one took its place just now.
@@ -138,18 +146,14 @@ class PostgresView(View):
     """One commit of an index; see `indexes.protocol.View`. It serves the thread that opened it."""
 
     def __init__(
-        self,
-        location: Location,
-        tables: Tables,
-        row: IndexRow,
-        filtered: Filtered,
-        outline: sql.SQL,
+        self, location: Location, tables: Tables, row: IndexRow, filtered: Filtered
     ) -> None:
         self.location = location
         self.tables = tables
         self.row = row
         self.filtered = filtered
-        self._outline = outline
+        # From here on, whoever drops the tables waits.
+        self._outline = sql.SQL("d.outline" if tables.have_outlines() else "''::text")
 
     def rows(self, text: str, *values: Any, **parts: sql.Composable) -> list[tuple[Any, ...]]:
         """What a statement over the tables of the index returns."""
@@ -171,9 +175,7 @@ class PostgresView(View):
     @cached_property
     def dead(self) -> NDArray[np.int64]:
         """(n,) int64: the deleted passages whose postings are still there."""
-        if not self.row.dead:
-            return np.empty(0, np.int64)
-        return read_dead(self.tables)
+        return read_dead(self.tables) if self.row.dead else np.empty(0, np.int64)
 
     def postings(self, terms: Iterable[str]) -> dict[str, NDArray[Any]]:
         """The postings of live passages for each distinct term."""
@@ -191,11 +193,8 @@ class PostgresView(View):
         return {term: len(held) for term, held in self.postings(terms).items()}
 
     def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:
-        rows = self.rows(
-            "SELECT name FROM retriever.fields WHERE number = %s ORDER BY name",
-            self.row.number,
-        )
-        known = [name for (name,) in rows]
+        asked = "SELECT name FROM retriever.fields WHERE number = %s ORDER BY name"
+        known = [name for (name,) in self.rows(asked, self.row.number)]
         return dict.fromkeys(sorted(set(names).difference(known)), known)
 
     def has_type(self, name: str, types: Collection[FieldType]) -> bool:
@@ -311,23 +310,19 @@ class PostgresView(View):
 
     def describe(self) -> dict[str, Any]:
         row, info = self.row, self.tables.connection.info
-        ((version, replica),) = self.rows(
-            "SELECT extversion, pg_is_in_recovery() FROM pg_extension WHERE extname = 'vector'"
+        ((version, replica, size),) = self.rows(
+            "SELECT extversion, pg_is_in_recovery(), (SELECT sum(pg_total_relation_size("
+            "to_regclass(name)))::bigint FROM unnest(%s::text[]) AS name) "
+            "FROM pg_extension WHERE extname = 'vector'",
+            [f"retriever.{kind}_{row.number:d}" for kind in TABLES],
         )
-        tables = ("documents", "passages", "postings", "deleted")
-        asked = ", ".join(["coalesce(pg_total_relation_size(to_regclass(%s)), 0)"] * 5)
-        names = [f"retriever.{kind}_{row.number:d}" for kind in (*tables, "hnsw")]
-        ((*sizes, graph),) = self.rows(f"SELECT {asked}", *names)
-        parts = {**dict(zip(tables, sizes, strict=True)), "hnsw": graph}
-        parts["passages"] -= graph
         server = f"PostgreSQL {info.parameter_status('server_version')}"
         return {
             "format_version": FORMAT_VERSION,
             "generation": self.generation,
             "deleted_passages": row.dead,
             "mean_passage_terms": round(row.total_length / max(row.passages, 1), 3),
-            "bytes": sum(parts.values()),
-            "parts": parts,
+            "bytes": size,
             "store": {
                 "server": f"{server}, pgvector {version}" + (", a read replica" if replica else ""),
                 "vectors": "HNSW" if row.has_graph else "scanned",
@@ -386,9 +381,8 @@ class PostgresView(View):
             )
 
     def _complete(self, wanted: Iterable[int], found: dict[int, Any]) -> dict[int, Any]:
-        for passage in wanted:
-            if passage not in found:
-                raise damaged(self.location, f"passage {passage} belongs to no document")
+        for passage in {*wanted} - found.keys():
+            raise damaged(self.location, f"passage {passage} belongs to no document")
         return found
 
 
