@@ -161,20 +161,6 @@ def test_every_flipped_byte_of_a_bitmap_is_refused(connection):
             unpacked(*row[:4], bytes(altered), row[5])
 
 
-@pytest.mark.parametrize("zeros", [(0.0, -0.0), (-0.0, 0.0)])
-def test_a_zero_below_zero_is_the_other_zero(tmp_path, zeros):
-    documents = [document(f"d{i}", f"t{i}", {"n": zero}) for i, zero in enumerate(zeros)]
-    together = make_index(tmp_path / "together", documents)
-    with FolderWriter(together) as writer:
-        writer.delete(["d0"])
-    assert verify(together) == []
-    apart = make_index(tmp_path / "apart", *([one] for one in documents))
-    with FolderWriter(apart) as writer:
-        writer.compact()
-    assert verify(apart) == []
-    assert allowed(apart, "n = 0") == allowed(apart, "n = -0.0") == [1, 2]
-
-
 def test_a_zero_below_zero_that_is_stored_stays_sound_and_is_merged(tmp_path):
     folder = make_index(
         tmp_path / "index", [document("a", "one", {"n": 0.0})], [document("b", "two", {"n": -0.0})]

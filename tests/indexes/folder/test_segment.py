@@ -81,16 +81,6 @@ def test_equal_segments_have_equal_bytes(tmp_path, written):
     assert write_segment(segment_folder(tmp_path / "other", 7), IDS, VECTORS, TOKENS) == written
 
 
-def test_what_an_interrupted_write_left_is_replaced(tmp_path):
-    folder = segment_folder(tmp_path, 7)
-    folder.mkdir(parents=True)
-    (folder / "vectors.npy").write_bytes(b"half")
-    (folder / "stray.npy").write_bytes(b"half")
-    written = write_segment(folder, IDS, VECTORS, TOKENS)
-    assert not (folder / "stray.npy").exists()
-    np.testing.assert_array_equal(open_segment(tmp_path, 7, written).vectors, VECTORS)
-
-
 def test_everything_is_flushed_before_the_hash_is_given_out(tmp_path, monkeypatch):
     if not Path("/proc/self/fd").is_dir():
         pytest.skip("the system does not tell which file a descriptor is")
@@ -107,31 +97,6 @@ def test_everything_is_flushed_before_the_hash_is_given_out(tmp_path, monkeypatc
     for path in folder.iterdir():
         assert flushed[path.name] == path.stat().st_size
     assert list(flushed)[-2:] == ["000007", "segments"]
-
-
-@pytest.mark.parametrize("name", SEGMENT_FILES)
-def test_a_file_that_is_cut_missing_or_altered_is_named(tmp_path, written, name):
-    path = segment_folder(tmp_path, 7) / name
-    content = path.read_bytes()
-    size, is_manifest = len(content), name == "manifest.json"
-    for kept in (0, 1, size - 1):
-        problem = "SHA-256" if is_manifest else f"expected {size} bytes, found {kept}"
-        check_refused(tmp_path, written, path, content[:kept], problem)
-    for place in {place % size for place in (0, 3, 8, 10, 30, 60, -1)}:
-        altered = bytearray(content)
-        altered[place] ^= 0xFF
-        check_refused(tmp_path, written, path, altered, "SHA-256")
-    path.unlink()
-    with pytest.raises(DamagedIndexError, match=rf"{name}: the file is missing"):
-        open_segment(tmp_path, 7, written)
-
-
-def check_refused(index, manifest, path, content, problem):
-    path.write_bytes(content)
-    with pytest.raises(DamagedIndexError, match=problem) as caught:
-        open_segment(index, 7, manifest)
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

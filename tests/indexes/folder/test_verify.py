@@ -7,7 +7,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from index_samples import commit, document, flip, make_index
+from index_samples import commit, document, make_index
 
 from indexes.errors import DamagedIndexError
 from indexes.folder.verify import verify
@@ -77,17 +77,6 @@ def test_segments_that_are_merged_away_meanwhile_are_no_damage(tmp_path, monkeyp
     monkeypatch.setattr(sys.modules[module], name, after_a_merge)
     assert verify(index) == []
     assert merged
-
-
-def test_every_byte_of_a_segment_is_covered(tmp_path):
-    folder = make_index(tmp_path / "index", [document("a", "apple pie")])
-    for path in sorted((folder / "segments" / "000001").iterdir()):
-        content = path.read_bytes()
-        for position in range(0, len(content), 11):
-            flip(path, position)
-            assert str(path) in one_line_each(verify(folder)), position
-            path.write_bytes(content)
-    assert verify(folder) == []
 
 
 def test_an_extra_file_is_found(index):

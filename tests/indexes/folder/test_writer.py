@@ -1,7 +1,6 @@
 """Changing an index: what a commit makes visible and deletes, what a failure leaves, merging."""
 
 import json
-import os
 import random
 from contextlib import closing
 from functools import partial
@@ -16,7 +15,6 @@ from index_samples import (
     commit,
     document,
     found_by,
-    in_fork,
     live_passages,
     make_index,
     mask_of,
@@ -127,29 +125,6 @@ def test_passage_ids_are_never_given_out_again(index):
         assert len(new) == 3
         assert min(new) > max(seen)
         seen |= new
-
-
-def test_the_folder_of_an_uncommitted_segment_is_removed_by_the_next_writer(index, monkeypatch):
-    def die(*arguments):
-        write_segment(*arguments)
-        os._exit(9)
-
-    def crash():
-        monkeypatch.setattr(indexes.folder.writer, "write_segment", die)
-        with FolderWriter(index, pending_limit=0) as writer:
-            commit(writer, document("d", "dates"))
-
-    before = segments(index)
-    assert in_fork(crash) == 9
-    assert len(segments(index)) == len(before) + 1
-    assert set(texts(index)) == {"a", "b", "c"}
-    assert verify(index) == []
-    with FolderWriter(index):
-        assert segments(index) == before
-    with FolderWriter(index) as writer:
-        commit(writer, document("d", "dates"))
-    assert set(texts(index)) == {"a", "b", "c", "d"}
-    assert verify(index) == []
 
 
 def test_a_file_between_the_segments_disturbs_nobody(index):
