@@ -217,23 +217,15 @@ def whole_folder(folder: Path, *, replace: bool = True) -> Iterator[Path]:
 def _temporary(path: Path, make: Callable[[Path], object]) -> Iterator[Path]:
     """A new file or folder beside `path`, removed if it still has that name at the end."""
     remove_abandoned(path)
-    while True:
-        # A process on another machine, or in another container, may have an equal id.
-        mark = f"{os.getpid()}-{os.urandom(4).hex()}"
-        new = path.with_name(f".{path.name}.{mark}.tmp")
-        make(new)
-        try:
-            lock = _lock(new)
-        except (BlockingIOError, FileNotFoundError):
-            # Before it was locked, another process found it and took it for abandoned.
-            _remove(new)
-            continue
-        except OSError:
-            # The file system has no locks, so that no process takes anything for abandoned.
-            lock = None
-        if lock is None or new.exists():
-            break
-        os.close(lock)
+    # A process on another machine, or in another container, may have an equal id.
+    mark = f"{os.getpid()}-{os.urandom(4).hex()}"
+    new = path.with_name(f".{path.name}.{mark}.tmp")
+    make(new)
+    try:
+        lock = _lock(new)
+    except OSError:
+        # The file system has no locks, so that no process takes anything for abandoned.
+        lock = None
     try:
         yield new
     finally:
@@ -268,8 +260,6 @@ def remove_abandoned(path: Path) -> None:
 
 def _lock(path: Path) -> int:
     """A descriptor that holds the lock of a file or folder until it is closed."""
-    if sys.platform == "win32":
-        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     import fcntl
 
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

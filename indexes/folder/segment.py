@@ -223,10 +223,6 @@ def check_file(path: Path, facts: dict[str, Any], *, whole: bool = False) -> Non
             raise damaged(path, "its SHA-256 is not the one that the manifest names")
 
 
-# How SQLite names a segment: its number and the SHA-256 of its manifest.
-Named = tuple[int, str]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveSegment(SearchableSegment):
     """A segment as one commit sees it: its files, and which of its passages are not deleted."""
@@ -249,9 +245,14 @@ class LiveSegment(SearchableSegment):
 
 
 def live_segments(
-    folder: Path, connection: sqlite3.Connection, opened: Mapping[Named, Segment] | None = None
+    folder: Path,
+    connection: sqlite3.Connection,
+    opened: Mapping[tuple[int, str], Segment] | None = None,
 ) -> tuple[LiveSegment, ...]:
-    """The live segments in ascending order of passage ids; last, in memory, passages that wait."""
+    """The live segments in ascending order of passage ids; last, in memory, passages that wait.
+
+    `opened` has segments by number and SHA-256 of the manifest.
+    """
     named = connection.execute("SELECT segment, manifest FROM segments").fetchall()
     tombstones = np.fromiter(
         (row[0] for row in connection.execute("SELECT passage FROM tombstones ORDER BY passage")),

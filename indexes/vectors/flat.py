@@ -224,6 +224,7 @@ def _search_together(
     """The `k` best vectors for each query, in single precision."""
     faiss = load_faiss()
     on_gpu = _scan_on_gpu(faiss, vectors, queries, k) if allowed is None else None
+    # Where nothing is found the position is -1.
     scores, positions = on_gpu or _scan(faiss, vectors, queries, k, allowed)
     return [
         (row[row >= 0], values[row >= 0]) for row, values in zip(positions, scores, strict=True)
@@ -236,15 +237,9 @@ def _scan_on_gpu(
     """As `_scan`; None if there is no GPU, or it cannot do it or is not worth it."""
     if k > _GPU_MOST_RESULTS or len(queries) * vectors.size < _GPU_LEAST or not count_gpus(faiss):
         return None
+    how = {"metric": faiss.METRIC_INNER_PRODUCT, "vectorsMemoryLimit": _GPU_CHUNK}
     try:
-        scores, positions = faiss.knn_gpu(
-            gpu_resources(faiss),
-            queries,
-            np.asarray(vectors),
-            k,
-            metric=faiss.METRIC_INNER_PRODUCT,
-            vectorsMemoryLimit=_GPU_CHUNK,
-        )
+        scores, positions = faiss.knn_gpu(gpu_resources(faiss), queries, vectors, k, **how)
     except RuntimeError as error:
         warnings.warn(
             f"FAISS cannot scan on the GPU ({faiss_reason(error)}); the CPU does it", stacklevel=2
@@ -263,16 +258,9 @@ def _scan(
     """Scores and positions, (q, k) each, -1 where nothing is found."""
     scores = np.empty((len(queries), k), np.float32)
     positions = np.empty((len(queries), k), np.int64)
-    arguments = [
-        faiss.swig_ptr(queries),
-        faiss.swig_ptr(vectors),
-        vectors.shape[1],
-        len(queries),
-        len(vectors),
-        k,
-        faiss.swig_ptr(scores),
-        faiss.swig_ptr(positions),
-    ]
+    sizes = vectors.shape[1], len(queries), len(vectors), k
+    arguments = [*map(faiss.swig_ptr, (queries, vectors)), *sizes]
+    arguments += map(faiss.swig_ptr, (scores, positions))
     if allowed is not None:
         arguments.append(faiss.IDSelectorBitmap(allowed.bits))
     threads = faiss.omp_get_max_threads()

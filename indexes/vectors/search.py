@@ -48,7 +48,6 @@ class Searcher(ABC):
     def __init__(self, index: Any, path: Path) -> None:
         self._owner = index  # of what the core points to
         self._path = path
-        self._warned = False
         self._transforms, self._core = unwrap(index)
         self.n, self.d = int(index.ntotal), int(index.d)
         kept = code_bytes(self._core)
@@ -77,13 +76,11 @@ class Searcher(ABC):
             candidates = self._candidates(queries, k, allowed, effort or self.default_effort)
         except RuntimeError as error:
             candidates = None
-            if not self._warned:
-                self._warned = True
-                warnings.warn(
-                    f"{self._path}: FAISS cannot search this type of structure "
-                    f"({faiss_reason(error)}); all vectors are scanned instead, which is slower",
-                    stacklevel=2,
-                )
+            warnings.warn(
+                f"{self._path}: FAISS cannot search this type of structure "
+                f"({faiss_reason(error)}); all vectors are scanned instead, which is slower",
+                stacklevel=2,
+            )
         if candidates is None:
             return search_flat(vectors, queries, k, allowed, guard)
         for positions in candidates:

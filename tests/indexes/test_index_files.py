@@ -223,29 +223,6 @@ def test_only_names_of_new_files_count_as_abandoned(tmp_path):
     assert list(abandoned(tmp_path / "none")) == []
 
 
-@pytest.mark.parametrize("making", [made_file, made_folder])
-def test_a_new_file_that_another_process_takes_for_abandoned_is_made_again(
-    tmp_path, making, monkeypatch
-):
-    """The other process comes before the lock is taken, or removes the file in between."""
-    lock, met = indexes.files._lock, []
-
-    def overtaken(path):
-        met.append(path)
-        if len(met) == 1:
-            raise BlockingIOError
-        taken = lock(path)
-        if len(met) == 2:
-            path.rmdir() if path.is_dir() else path.unlink()
-        return taken
-
-    monkeypatch.setattr(indexes.files, "_lock", overtaken)
-    with making(tmp_path / "made") as new:
-        assert new == met[2]
-        assert list(tmp_path.iterdir()) == [new]
-    assert list(tmp_path.iterdir()) == [tmp_path / "made"]
-
-
 @pytest.mark.parametrize("parts", [[], [0], [3], [2, 0, 5], [1] * 1200])
 @pytest.mark.parametrize("columns", [(), (3,)])
 @pytest.mark.parametrize("dtype", ["<f4", "<i8"])
