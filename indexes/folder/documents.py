@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +29,6 @@ from indexes.folder.connection import (
     write_setting,
 )
 from indexes.protocol import NewDocument, StoredHead
-
-if TYPE_CHECKING:
-    from sqlite_utils import Database
 
 _METADATA = json.JSONEncoder(
     ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
@@ -67,76 +64,43 @@ def upgrade(connection: sqlite3.Connection, folder: Path, fill: Callable[[], Non
 
 def _migrate(connection: sqlite3.Connection, found: int) -> None:
     """Run the migrations above format `found`."""
-    from sqlite_utils import Database
-
-    database = Database(connection)
-    for number, migration in _MIGRATIONS.items():
-        if number > found:
-            migration(database)
+    for number, statements in _MIGRATIONS.items():
+        for statement in statements if number > found else ():
+            connection.execute(statement)
     connection.execute(f"PRAGMA user_version={FORMAT_VERSION}")
 
 
-def _documents_and_segments(database: Database) -> None:
-    database.execute(
-        "CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID"
-    )
-    database.table("documents").create(
-        {
-            "doc": int,
-            "id": str,
-            "title": str,
-            "text": str,
-            "metadata": str,
-            "hash": bytes,
-            "checksum": bytes,
-        },
-        pk="doc",
-        not_null={"id", "text", "metadata", "hash", "checksum"},
-    )
-    database.table("documents").create_index(["id"], unique=True)
-    # sqlite-utils has no ON DELETE CASCADE.
-    database.execute(
+# What brings an index to a format from the one before.
+_MIGRATIONS = {
+    1: (
+        "CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+        "CREATE TABLE documents (doc INTEGER PRIMARY KEY, id TEXT NOT NULL, title TEXT, "
+        "text TEXT NOT NULL, metadata TEXT NOT NULL, hash BLOB NOT NULL, checksum BLOB NOT NULL)",
+        "CREATE UNIQUE INDEX idx_documents_id ON documents (id)",
         "CREATE TABLE passages (passage INTEGER PRIMARY KEY, "
         "doc INTEGER NOT NULL REFERENCES documents (doc) ON DELETE CASCADE, "
-        "start INTEGER NOT NULL, stop INTEGER NOT NULL)"
-    )
-    database.table("passages").create_index(["doc"], "passages_by_document")
-    database.table("segments").create(
-        {"segment": int, "passages": int, "manifest": str},
-        pk="segment",
-        not_null={"passages", "manifest"},
-    )
-    database.table("tombstones").create({"passage": int}, pk="passage")
-
-
-def _pending_and_metadata_values(database: Database) -> None:
-    for table in ("fields", "field_values", "field_codes"):
-        database.execute(f"DROP TABLE IF EXISTS {table}")
-    database.execute(
+        "start INTEGER NOT NULL, stop INTEGER NOT NULL)",
+        "CREATE INDEX passages_by_document ON passages (doc)",
+        "CREATE TABLE segments (segment INTEGER PRIMARY KEY, passages INTEGER NOT NULL, "
+        "manifest TEXT NOT NULL)",
+        "CREATE TABLE tombstones (passage INTEGER PRIMARY KEY)",
+    ),
+    3: (
+        *(f"DROP TABLE IF EXISTS {table}" for table in ("fields", "field_values", "field_codes")),
         "CREATE TABLE pending ("
         "passage INTEGER PRIMARY KEY REFERENCES passages (passage) ON DELETE CASCADE, "
-        "vector BLOB NOT NULL, terms TEXT NOT NULL, checksum BLOB NOT NULL)"
-    )
-    database.table("fields").create({"field": int, "name": str}, pk="field", not_null={"name"})
-    database.table("fields").create_index(["name"], unique=True)
-    # sqlite-utils has no WITHOUT ROWID.
-    database.execute(
+        "vector BLOB NOT NULL, terms TEXT NOT NULL, checksum BLOB NOT NULL)",
+        "CREATE TABLE fields (field INTEGER PRIMARY KEY, name TEXT NOT NULL)",
+        "CREATE UNIQUE INDEX idx_fields_name ON fields (name)",
         "CREATE TABLE metadata_values (segment INTEGER, field INTEGER, type TEXT, value, "
         "passages NOT NULL, checksum INTEGER NOT NULL, "
-        "PRIMARY KEY (segment, field, type, value)) WITHOUT ROWID"
-    )
-    database.create_view("corpus", CORPUS_VIEW)
-
-
-def _outlines(database: Database) -> None:
-    database.execute("ALTER TABLE documents ADD COLUMN outline TEXT NOT NULL DEFAULT ''")
-    database.table("documents").create_index(["hash"], "documents_by_hash")
-
-
-_MIGRATIONS: dict[int, Callable[[Database], None]] = {
-    1: _documents_and_segments,
-    3: _pending_and_metadata_values,
-    4: _outlines,
+        "PRIMARY KEY (segment, field, type, value)) WITHOUT ROWID",
+        f'CREATE VIEW "corpus" AS {CORPUS_VIEW}',
+    ),
+    4: (
+        "ALTER TABLE documents ADD COLUMN outline TEXT NOT NULL DEFAULT ''",
+        "CREATE INDEX documents_by_hash ON documents (hash)",
+    ),
 }
 
 
