@@ -142,12 +142,12 @@ def merge_values(
         "WHERE segment IN (SELECT value FROM json_each(?)) ORDER BY field, type, value",
         (json.dumps(list(sources)),),
     )
-    # Read and written in turns: the number of rows grows with the number of values.
-    merged = _merged_rows(rows, segment, sources)
-    connection.execute("CREATE TEMP TABLE merging AS SELECT * FROM metadata_values WHERE 0")
-    connection.executemany("INSERT INTO merging VALUES (?, ?, ?, ?, ?, ?)", merged)
-    connection.execute("INSERT INTO metadata_values SELECT * FROM merging")
-    connection.execute("DROP TABLE temp.merging")
+    # Read and written in turns: the number of rows grows with the number of values. No new row is
+    # of a segment that is read.
+    connection.executemany(
+        "INSERT INTO metadata_values VALUES (?, ?, ?, ?, ?, ?)",
+        _merged_rows(rows, segment, sources),
+    )
 
 
 def collected_values(
