@@ -26,6 +26,7 @@ from indexes.errors import (
 from indexes.files import damaged, damaged_database, primary_code, readable, storage_errors
 
 DATABASE_FILE = "index.sqlite"
+_LOG = f"{DATABASE_FILE}-wal"
 SEGMENTS_FOLDER = "segments"
 LOCK_FILE = "writer.lock"
 # What an index remembers of its sources; kept by the floor above.
@@ -92,7 +93,7 @@ class Session:
 
     def follow(self) -> None:
         """Connect again if the folder holds another file now, or another state of it."""
-        if not self.is_current() or (not self.locked and _log(self.folder).exists()):
+        if not self.is_current() or (not self.locked and (self.folder / _LOG).exists()):
             # Where nothing can be opened now, the old connection stays for the next attempt.
             old = self.connection
             self._connect()
@@ -280,7 +281,7 @@ def _identity(folder: Path, locked: bool) -> Identity:
 def _connect_reader(folder: Path) -> tuple[sqlite3.Connection, bool]:
     """A connection that reads, and whether it has locks; see `Session`."""
     give_up = time.monotonic() + _TRANSITION_SECONDS
-    database, log = folder / DATABASE_FILE, _log(folder)
+    database, log = folder / DATABASE_FILE, folder / _LOG
     while True:
         reason = "this user may not write index.sqlite"
         # Where one may write the folder alone, SQLite would make files that its owner cannot write.
@@ -399,14 +400,10 @@ def _marked(folder: Path) -> bool:
         return False
 
 
-def _log(folder: Path) -> Path:
-    return folder / f"{DATABASE_FILE}-wal"
-
-
 def _has_log(folder: Path) -> bool:
     """Whether there may be commits that `index.sqlite` itself does not hold yet."""
     try:
-        return _log(folder).stat().st_size > 0
+        return (folder / _LOG).stat().st_size > 0
     except FileNotFoundError:
         return False
 

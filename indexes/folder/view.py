@@ -42,6 +42,7 @@ from indexes.protocol import (
     Query,
     StoredDocument,
 )
+from indexes.vectors.flat import Nearest, exact_scores, nearest_of, rounded
 from indexes.vectors.library import FLAT
 
 if TYPE_CHECKING:
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from indexes.filters.columns import Allowed, RanksCache
     from indexes.filters.facets import Owners
     from indexes.filters.grammar import Where
-    from indexes.vectors.flat import Nearest
 
 
 class FolderReader:
@@ -406,8 +406,6 @@ class FolderRanking:
 
     def _best(self, parts: Sequence[Nearest], depth: int) -> list[NDArray[np.int64]]:
         """Of what was found in each segment the positions of the `depth` best of all segments."""
-        from indexes.vectors.flat import nearest_of
-
         # Places ascend as passage ids do.
         firsts = self._commit.firsts
         placed = [first + part[0] for first, part in zip(firsts[:-1], parts, strict=True)]
@@ -424,8 +422,6 @@ class FolderRanking:
         self, query: Query, nearest: Sequence[NDArray[np.int64]], mode: Mode, depth: int
     ) -> Candidates:
         """The nearest passages and, in the mode ``hybrid``, BM25's best, scored."""
-        from indexes.vectors.flat import exact_scores, rounded
-
         terms = self._bm25.query(query.terms if mode == "hybrid" else ())
         matches = terms.search(depth, self._filter)
         vector = np.asarray(query.vector)
