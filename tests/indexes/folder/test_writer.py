@@ -7,8 +7,6 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from index_samples import (
     SETTINGS,
     alter,
@@ -165,70 +163,6 @@ def test_creating_again_opens_what_is_there_and_creating_makes_parent_folders(in
         assert writer.setting("encoder") == SETTINGS["encoder"]
     make_index(tmp_path / "x" / "y")
     assert set(texts(index)) == {"a", "b", "c"}
-
-
-IDS = st.sampled_from("abcdefg")
-WORDS = st.lists(st.sampled_from(["red", "green", "blue"]), min_size=1, max_size=5)
-DOCUMENTS = st.dictionaries(IDS, st.tuples(WORDS, st.integers(1, 3)), min_size=1, max_size=4)
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("commit"), DOCUMENTS),
-        st.tuples(st.just("delete"), st.lists(IDS, max_size=4)),
-        st.tuples(st.just("where"), st.integers(1, 3)),
-        st.tuples(st.just("metadata"), st.dictionaries(IDS, st.integers(1, 3), max_size=3)),
-        st.tuples(st.just("touch"), st.lists(IDS, max_size=3)),
-        st.tuples(st.just("prune"), st.none()),
-        st.tuples(st.just("reopen"), st.integers(0, 9)),
-        st.tuples(st.just("flush"), st.none()),
-    ),
-    max_size=8,
-)
-
-
-@settings(deadline=None, max_examples=40)
-@given(steps=STEPS)
-def test_an_index_holds_what_a_dictionary_would(tmp_path_factory, steps):
-    folder = tmp_path_factory.mktemp("model") / "index"
-    expected, touched = {}, set()
-    writer = FolderWriter(folder, create=SETTINGS).__enter__()
-    for step, given_ in steps:
-        gone = set()
-        if step == "commit":
-            new = {id_: (" ".join(words), size) for id_, (words, size) in given_.items()}
-            commit(writer, *(document(i, t, {"size": s}, passages=s) for i, (t, s) in new.items()))
-            expected |= new
-            touched |= set(new)
-        elif step == "metadata":
-            commit(writer, metadata={id_: {"size": size} for id_, size in given_.items()})
-            expected |= {i: (expected[i][0], size) for i, size in given_.items() if i in expected}
-        elif step == "touch":
-            writer.touch(given_)
-            touched |= set(given_) & set(expected)
-        elif step == "delete":
-            gone = set(given_) & set(expected)
-            assert writer.delete(given_) == len(gone)
-        elif step == "where":
-            gone = {id_ for id_, (_, size) in expected.items() if size == given_}
-            assert writer.delete_where(compile_where(f"size = {given_}")) == len(gone)
-        elif step == "prune":
-            gone = set(expected) - touched
-            assert writer.delete_untouched() == len(gone)
-        elif step == "flush":
-            writer.flush()
-        else:
-            writer.__exit__(None, None, None)
-            writer, touched = FolderWriter(folder, pending_limit=given_).__enter__(), set()
-        expected = {id_: kept for id_, kept in expected.items() if id_ not in gone}
-        touched -= gone
-    writer.__exit__(None, None, None)
-    assert texts(folder) == {id_: text for id_, (text, _) in expected.items()}
-    assert metadata(folder) == {id_: {"size": size} for id_, (_, size) in expected.items()}
-    assert verify(folder) == []
-    with viewing(folder) as view:
-        assert view.count_documents() == len(expected)
-        for word in ("red", "green", "blue"):
-            holders = {id_ for id_, (text, _) in expected.items() if word in text.split()}
-            assert found_by(view, word) == holders
 
 
 def test_a_small_change_reads_no_table_from_end_to_end(tmp_path, monkeypatch):
