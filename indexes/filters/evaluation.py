@@ -49,13 +49,10 @@ FEW = 32
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition on one field, never true where it is absent.
-
-    `sql` is over `f0.type` and `f0.value`; of the document's own id and title, over `d`.
-    """
+    """A condition on one field, never true where it is absent."""
 
     field: str | None  # top-level metadata; None for id and title
-    sql: str
+    sql: str  # over `f0.type` and `f0.value`; of the document's own id and title, over `d`
     parameters: tuple[Value, ...]
 
 

@@ -268,10 +268,8 @@ class FieldValues:
 def field_summaries(
     connection: sqlite3.Connection, folder: Path, segments: Sequence[LiveSegment]
 ) -> list[FieldSummary]:
-    """The fields that documents have, ascending by name, from a few rows of each segment and field.
-
-    Of a field with many values, those of documents deleted since the last merge may set the range.
-    """
+    """The fields that documents have, ascending by name, from a few rows of each."""
+    # Of many values, those of documents deleted since the last merge may set the range.
     seen: dict[str, FieldValues] = {}
     with readable(folder):
         if format_version(connection) < VALUES_SINCE:

@@ -113,10 +113,7 @@ def document_columns(connection: sqlite3.Connection) -> str:
 def checked_passages(
     connection: sqlite3.Connection, row: Sequence[Any]
 ) -> list[tuple[int, int, int]]:
-    """(passage id, start, stop) of each passage of a document, ascending.
-
-    `row` has the document's `document_columns`; ValueError if it was altered.
-    """
+    """(passage id, start, stop) of each passage of a row of `document_columns`, ascending."""
     doc, id_, title, text, metadata, content_hash, checksum, outline = row
     passages = connection.execute(
         "SELECT passage, start, stop FROM passages WHERE doc = ? ORDER BY passage", (doc,)

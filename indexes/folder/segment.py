@@ -247,12 +247,9 @@ class LiveSegment(SearchableSegment):
 def live_segments(
     folder: Path,
     connection: sqlite3.Connection,
-    opened: Mapping[tuple[int, str], Segment] | None = None,
+    opened: Mapping[tuple[int, str], Segment] | None = None,  # by number and hash of the manifest
 ) -> tuple[LiveSegment, ...]:
-    """The live segments in ascending order of passage ids; last, in memory, passages that wait.
-
-    `opened` has segments by number and SHA-256 of the manifest.
-    """
+    """The live segments in ascending order of passage ids; last, in memory, passages that wait."""
     named = connection.execute("SELECT segment, manifest FROM segments").fetchall()
     tombstones = np.fromiter(
         (row[0] for row in connection.execute("SELECT passage FROM tombstones ORDER BY passage")),

@@ -48,12 +48,7 @@ _TOGETHER = 1000
 
 
 class MilvusStore(Store):
-    """An index in Milvus.
-
-    Args:
-        location: as a URL or its parts.
-        begun_with: of the index that is to replace the one of that name; None for that one itself.
-    """
+    """An index in Milvus or, with `begun_with`, the one that is to replace it."""
 
     folder: Path | None = None
 

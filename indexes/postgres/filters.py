@@ -25,10 +25,7 @@ _EXPONENT = 1e16
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A boolean expression over a row `d` of documents: true where a filter passes.
-
-    Elsewhere it is false or NULL, which is the same in WHERE, and which indexes can answer.
-    """
+    """A boolean expression over a row `d` of documents: true where a filter passes, else not."""
 
     text: str  # SQL without user text, with `%s` marks
     parameters: tuple[Any, ...]

@@ -91,10 +91,7 @@ def vocabulary_frequencies(tables: Tables, dead: NDArray[np.int64]) -> NDArray[n
 
 
 def all_blocks(tables: Tables) -> Iterator[tuple[bytes, int, NDArray[Any]]]:
-    """(term, first passage, postings) of every block, as a stream.
-
-    The caller is inside a transaction.
-    """
+    """(term, first passage, postings) of every block, as a stream, inside a transaction."""
     with tables.connection.cursor("blocks", binary=True) as cursor:
         cursor.itersize = _STREAMED
         cursor.execute(tables.statement("SELECT term, first, data FROM {postings}"))

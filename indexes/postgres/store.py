@@ -83,11 +83,9 @@ class PostgresWriter(Writer):
         self._connection = tables.connection
 
     def _row(self, *, lock: bool = False) -> IndexRow:
-        """What the index is now; with a lock, commits of several writers follow one another.
-
-        It is the lock that lets others insert rows that refer to the index: two transactions that
-        have done so could not both take a stronger one.
-        """
+        """What the index is now; with a lock, commits of several writers follow one another."""
+        # It is the lock that lets others insert rows that refer to the index: two transactions that
+        # have done so could not both take a stronger one.
         which = f"number = %s{' FOR NO KEY UPDATE' * lock}"
         row = read_row(self._connection, which, self._tables.number)
         if row is None:
@@ -353,16 +351,7 @@ _COPY_DOCUMENTS = (
 
 
 class PostgresStore(Store):
-    """An index of a database; see `indexes.protocol.Store`.
-
-    Args:
-        location: the database and the index, or their URL.
-        replaces: the number of the index that this one, which is hidden, is to replace.
-        begun_with: see `replacement`.
-
-    Raises:
-        ConfigError: the URL is malformed.
-    """
+    """An index of a database, or a hidden one that is to replace the one with a number."""
 
     folder = None
 
@@ -443,13 +432,7 @@ class PostgresStore(Store):
 
     @contextmanager
     def replacement(self, begun_with: str) -> Iterator[PostgresStore]:
-        """A new index without a name; see `indexes.protocol.Store`.
-
-        Where there is no index yet, that is this one.
-
-        Raises:
-            IndexLockedError: a writer holds the old index.
-        """
+        """A new index without a name; where there is no index yet, this one."""
         with self._connected() as connection:
             old = self._row(connection)
             if old is None:

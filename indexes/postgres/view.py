@@ -52,10 +52,7 @@ _BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL jit = off"
 
 
 class PostgresReader:
-    """Reads one index; `replaces` is the number of the one that a hidden one is to replace.
-
-    Threads read side by side, each view with a connection of its own; a forked child opens others.
-    """
+    """Threads read side by side, a view with its own connection; a forked child opens others."""
 
     def __init__(self, location: Location, replaces: int | None = None) -> None:
         self._location = location

@@ -276,10 +276,7 @@ SAMPLED_QUERIES = 200
 
 
 def recall_at(found: Found, exact: Found, k: int = 10) -> float:
-    """Recall@k: the share of the k best vectors that was found, over all queries.
-
-    A vector whose score equals that of the k-th best counts as one of them.
-    """
+    """Recall@k: the share of the k best vectors that was found; equal scores count alike."""
     hits = wanted = 0
     for (_, scores), (_, best) in zip(found, exact, strict=True):
         least = best[:k]
@@ -294,10 +291,8 @@ def recall_at(found: Found, exact: Found, k: int = 10) -> float:
 def sample_queries(
     vectors: NDArray[np.float32], count: int = SAMPLED_QUERIES, seed: int = 0
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """(q, d) queries like real ones, and (q,) the positions, ascending, that they are made from.
-
-    A structure was trained on stored vectors: noise of half their length is added to them.
-    """
+    """(q, d) queries like real ones, and (q,) the positions, ascending, that they are made from."""
+    # A structure was trained on stored vectors: noise of half their length is added to them.
     chance = np.random.default_rng(seed)
     own = np.sort(chance.choice(len(vectors), min(count, len(vectors)), replace=False))
     chosen = vectors[own].astype(np.float64)
