@@ -4,7 +4,7 @@
  * The modules that call these functions hold the same in Python and NumPy, for where there was no
  * compiler. Both do the same operations on the same numbers in the same order, so that scores are
  * equal to the last bit; that is why products and sums must not be contracted (see setup.py).
- * `products` is the exception: it finds candidates, which are scored again by `dots`.
+ * `products` has no such form: it finds candidates, which are scored again by `dots`.
  */
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
@@ -444,26 +444,16 @@ dots(PyObject *module, PyObject *arguments)
     Py_RETURN_NONE;
 }
 
-/* Thirty-two sums side by side, four registers of AVX2. */
-#define LANES 32
-
 TARGET_CLONES
 static void
-multiply_rows(const float *vectors, Py_ssize_t rows, const float *query, Py_ssize_t dimensions,
-              float *score)
+multiply_codes(const int8_t *codes, Py_ssize_t rows, const int16_t *query, Py_ssize_t dimensions,
+               float *score)
 {
-    for (Py_ssize_t row = 0; row < rows; row++, vectors += dimensions) {
-        float sums[LANES] = {0};
-        Py_ssize_t i = 0;
-        for (; i + LANES <= dimensions; i += LANES)
-            for (int lane = 0; lane < LANES; lane++)
-                sums[lane] += vectors[i + lane] * query[i + lane];
-        for (int lane = 0; i < dimensions; i++, lane++)
-            sums[lane] += vectors[i] * query[i];
-        for (int half = LANES / 2; half; half /= 2)
-            for (int lane = 0; lane < half; lane++)
-                sums[lane] += sums[lane + half];
-        score[row] = sums[0];
+    for (Py_ssize_t row = 0; row < rows; row++, codes += dimensions) {
+        int32_t sum = 0;
+        for (Py_ssize_t i = 0; i < dimensions; i++)
+            sum += (int32_t)(int16_t)codes[i] * (int32_t)query[i];
+        score[row] = (float)sum;
     }
 }
 
@@ -472,15 +462,15 @@ products(PyObject *module, PyObject *arguments)
 {
     (void)module;
     Py_buffer given[3];
-    Py_buffer *vectors = &given[0], *query = &given[1], *scores = &given[2];
-    if (!PyArg_ParseTuple(arguments, "y*y*w*:products", vectors, query, scores))
+    Py_buffer *codes = &given[0], *query = &given[1], *scores = &given[2];
+    if (!PyArg_ParseTuple(arguments, "y*y*w*:products", codes, query, scores))
         return NULL;
-    Py_ssize_t dimensions = query->len / (Py_ssize_t)sizeof(float);
+    Py_ssize_t dimensions = query->len / (Py_ssize_t)sizeof(int16_t);
     Py_ssize_t rows = scores->len / (Py_ssize_t)sizeof(float);
-    int fits = vectors->len / (Py_ssize_t)sizeof(float) == rows * dimensions;
+    int fits = codes->len == rows * dimensions;
     Py_BEGIN_ALLOW_THREADS
     if (fits)
-        multiply_rows(vectors->buf, rows, query->buf, dimensions, scores->buf);
+        multiply_codes(codes->buf, rows, query->buf, dimensions, scores->buf);
     Py_END_ALLOW_THREADS
     if (!release(given, 3, fits))
         return NULL;
@@ -496,8 +486,8 @@ static PyMethodDef methods[] = {
      "at the positions with the query."},
     {"find", find, METH_VARARGS, "find(terms, offsets, low, high, wanted): its place, or -1."},
     {"products", products, METH_VARARGS,
-     "products(vectors, query, scores): set the scores to the inner products of all vectors with "
-     "the query, in single precision."},
+     "products(codes, query, scores): set the scores to the inner products of vectors of eight bits "
+     "with a query of sixteen."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -40,9 +40,6 @@ Nearest = tuple[NDArray[np.int64], NDArray[np.float64]]
 _GATHER_SHARE, _EXACT_SHARE = 1 / 16, 1 / 4
 # Vectors copied at once: few enough to stay in the processor's cache until they are scored.
 _COPIED = 512
-# Numbers scanned at once for one query: they stay in the processor's cache until the best vectors
-# among them are scored again.
-_SCANNED = 2**20
 # Numbers that one thread scans for one query: 0.5 GB, some 50 ms. Threads of FAISS and of NumPy's
 # BLAS wait for each other by spinning: beside other work, a scan of a millisecond takes fifty.
 _ONE_THREAD = 2**27
@@ -57,6 +54,12 @@ _DIGITS = 6
 # How much a single-precision inner product, and its rounding, can be off, in units of the last
 # digit kept.
 _SLACK = 2.0
+# Scans that take as long as making codes does, some 20 ms for 10,000 vectors of 384 numbers.
+_SCANS = 16
+# More numbers get no codes: 134 MB. Some at a time are coded, which stay in the cache.
+_MOST_CODED, _AT_ONCE = 2**27, 2**17
+# What all scales are above, so that no quotient is out of range.
+_LEAST = 1e-30
 
 
 def search_flat(
@@ -65,6 +68,7 @@ def search_flat(
     k: int,
     allowed: Allowed | None = None,
     guard: BlockGuard = UNGUARDED,
+    codes: Codes | None = None,
 ) -> list[Nearest]:
     """The `k` vectors of largest inner product for each query, found exactly."""
     if queries.ndim != 2 or queries.shape[1] != vectors.shape[1]:
@@ -88,7 +92,7 @@ def search_flat(
     def alone(query: NDArray[np.float32]) -> Nearest:
         if allowed is not None and share <= _EXACT_SHARE:
             return rescored(vectors, allowed.positions, query, k)
-        return _search_one(vectors, query, k, allowed)
+        return _search_one(vectors, query, k, allowed, codes)
 
     is_one_pass = share >= 1 / 2 and vectors.size < _GPU_LEAST
     if len(queries) == 1 and (few is not None or is_one_pass):
@@ -157,36 +161,30 @@ def tie_slack(largest: float) -> float:
 
 
 def _search_one(
-    vectors: NDArray[np.float32], query: NDArray[np.float32], k: int, allowed: Allowed | None
+    vectors: NDArray[np.float32],
+    query: NDArray[np.float32],
+    k: int,
+    allowed: Allowed | None,
+    codes: Codes | None,
 ) -> Nearest:
     """As `search_flat`, of one query (d,), in one pass."""
-    n, mask = len(vectors), None
+    looked = None if codes is None else codes.look(vectors, query)
+    if looked is None and (compiled is None or vectors.size > _ONE_THREAD):
+        looked = np.asarray(vectors @ query), 0.0
+    if looked is None:
+        positions = np.arange(len(vectors)) if allowed is None else allowed.positions
+        return rescored(vectors, positions, query, k)
+    products, error = looked
     if allowed is not None:
-        mask = np.unpackbits(allowed.bits, count=n, bitorder="little") == 0
-    is_large = vectors.size > _ONE_THREAD
-    rows = n if is_large else max(1, _SCANNED // len(query))
-    best, floor = np.empty(0, np.float32), -math.inf
-    positions, scores = [], []
-    for start in range(0, n, rows):
-        part = slice(start, start + rows)
-        if compiled is None or is_large:
-            products = np.asarray(vectors[part] @ query)
-        else:
-            products = np.empty(len(vectors[part]), np.float32)
-            compiled.products(vectors[part], query, products)
-        if mask is not None:
-            products[mask[part]] = -np.inf
-        # Not a number is above nothing.
-        near = np.flatnonzero(products > floor)
-        best = np.concatenate([best, products[near]])
-        if len(best) >= k:
-            best = np.partition(best, -k)[-k:]
-            slack = tie_slack(float(np.abs(best).max()))
-            floor = float(best[0]) - slack if math.isfinite(slack) else -math.inf
-            near = near[products[near] > floor]
-        positions.append(start + near)
-        scores.append(exact_scores(vectors, positions[-1], query))
-    return nearest_of(np.concatenate(positions), np.concatenate(scores), k)
+        bits = np.unpackbits(allowed.bits, count=len(products), bitorder="little")
+        products[bits == 0] = -np.inf
+    # Not a number is above nothing.
+    products[np.isnan(products)] = -np.inf
+    best = np.partition(products, -k)[-k:]
+    slack = tie_slack(float(np.abs(best).max()) + error)
+    floor = float(best[0]) - 2 * error - slack if math.isfinite(slack) else -math.inf
+    near = np.flatnonzero(products > floor)
+    return rescored(vectors, near, query, k)
 
 
 def _search_among(
@@ -275,6 +273,68 @@ def _scan(
     return scores, positions
 
 
+class Codes:
+    """Vectors in eight bits for a first look at all of them; threads may share them.
+
+    A quarter of the bytes leaves the processor's cache to the encoder. They are made once a segment
+    has been scanned as often as that takes.
+    """
+
+    def __init__(self) -> None:
+        self._scans = 0
+        self._made: _Coded | None = None
+
+    def look(
+        self, vectors: NDArray[np.float32], query: NDArray[np.float32]
+    ) -> tuple[NDArray[np.float32], float] | None:
+        """(n,) inner products with a query (d,) and how far off one can be; None without codes."""
+        self._scans += 1
+        if compiled is None or vectors.size > _MOST_CODED or self._scans < _SCANS:
+            return None
+        coded = self._made = self._made or _Coded.of(vectors)
+        largest, length = float(np.abs(query).max()), float(np.linalg.norm(query))
+        # Sums of products stay below 2 ** 31.
+        step = max(largest / min(2**15 - 1, (2**31 - 1) // (127 * len(query))), _LEAST)
+        if not (math.isfinite(coded.error) and math.isfinite(length)):
+            return None
+        whole = np.rint(query / step)
+        products = np.empty(len(vectors), np.float32)
+        compiled.products(coded.codes, whole.astype(np.int16), products)
+        products *= coded.scales * np.float32(step)
+        rest = float(np.linalg.norm(query - step * whole))
+        # And four roundings in single precision.
+        return products, coded.error * length + coded.longest * (rest + 4e-7 * length)
+
+
+class _Coded(NamedTuple):
+    """A vector is nearly its scale times its code."""
+
+    codes: NDArray[np.int8]  # (n, d)
+    scales: NDArray[np.float32]  # (n,)
+    error: float  # the largest distance of the two; infinite if a vector has no length
+    longest: float  # the largest length of a scale times a code
+
+    @classmethod
+    def of(cls, vectors: NDArray[np.float32]) -> _Coded:
+        """The codes of vectors (n, d)."""
+        codes, scales = np.empty(vectors.shape, np.int8), np.empty(len(vectors), np.float32)
+        error = longest = 0.0
+        rows = max(1, _AT_ONCE // vectors.shape[1])
+        for start in range(0, len(vectors), rows):
+            own = slice(start, start + rows)
+            part = np.asarray(vectors[own])
+            largest = np.abs(part).max(axis=1)
+            if not np.isfinite(largest).all():
+                return cls(codes[:0], scales[:0], math.inf, math.inf)
+            scales[own] = scale = np.maximum(largest / np.float32(127), np.float32(_LEAST))
+            codes[own] = whole = np.rint(part / scale[:, np.newaxis])
+            whole *= scale[:, np.newaxis]
+            with np.errstate(over="ignore"):
+                longest = max(longest, float(np.linalg.norm(whole, axis=1).max()))
+                error = max(error, float(np.linalg.norm(part - whole, axis=1).max()))
+        return cls(codes, scales, error, longest)
+
+
 # The recall by default.
 USUAL_RECALL = 0.95
 
@@ -293,6 +353,7 @@ class SegmentStructure(NamedTuple):
     reasons: tuple[str, ...] = ()  # why, as sentences
     recall: tuple[Measured, ...] = ()  # @10, efforts ascending; empty for ``flat``
     structure: Structure | None = None  # None for ``flat``
+    codes: Codes | None = None  # of a ``flat`` segment in files
 
     def search(
         self,
@@ -305,7 +366,7 @@ class SegmentStructure(NamedTuple):
     ) -> list[Nearest]:
         """The best vectors of a segment, exactly or through its structure."""
         if self.structure is None:
-            return search_flat(vectors, queries, k, allowed, guard)
+            return search_flat(vectors, queries, k, allowed, guard, self.codes)
         searcher, effort = self.structure.searcher, self.effort(recall)
         return searcher.search(vectors, queries, k, allowed, effort, guard)
 
@@ -330,7 +391,9 @@ class SegmentStructure(NamedTuple):
     def recorded(cls, manifest: Mapping[str, Any], structure: Structure | None) -> SegmentStructure:
         """What a manifest says of a structure that is open."""
         measured = tuple(Measured(**one) for one in manifest.get("recall", ()))
-        return cls(manifest["structure"], tuple(manifest.get("reasons", ())), measured, structure)
+        reasons = tuple(manifest.get("reasons", ()))
+        codes = Codes() if structure is None else None
+        return cls(manifest["structure"], reasons, measured, structure, codes)
 
     def to_json(self) -> dict[str, Any]:
         """What the manifest holds of it."""

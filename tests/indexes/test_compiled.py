@@ -193,6 +193,20 @@ def test_inner_products_are_those_of_numpy(dimensions, monkeypatch):
         np.testing.assert_allclose(found, exact, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("dimensions", [1, 15, 16, 17, 768])
+def test_products_of_codes_are_those_of_numpy(dimensions):
+    chance = np.random.default_rng(dimensions)
+    codes = chance.integers(-127, 128, (50, dimensions)).astype(np.int8)
+    codes[0] = 127
+    most = min(2**15 - 1, (2**31 - 1) // (127 * dimensions))
+    for query in (np.full(dimensions, most), chance.integers(-most, most + 1, dimensions)):
+        found = np.empty(50, np.float32)
+        compiled.products(codes, query.astype(np.int16), found)
+        assert np.array_equal(found, (codes.astype(np.int64) @ query).astype(np.float32))
+    with pytest.raises(ValueError, match="do not fit"):
+        compiled.products(codes, query.astype(np.int16), np.empty(49, np.float32))
+
+
 @pytest.mark.parametrize(
     ("positions", "size"), [([3], 1), ([-1], 1), ([0, 1], 1), ([0], 2), ([2**62], 1)]
 )

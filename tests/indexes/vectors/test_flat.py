@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import indexes.vectors.flat
 from indexes.errors import MissingExtraError
 from indexes.filters.columns import Allowed
-from indexes.vectors.flat import decimals_of, search_flat
+from indexes.vectors.flat import Codes, decimals_of, search_flat
 from indexes.vectors.library import load_faiss
 
 
@@ -20,8 +20,9 @@ def brute_force(vectors, query, allowed):
     return scores if allowed is None else np.where(allowed, scores, -np.inf)
 
 
-def check(vectors, queries, k, allowed):
-    found = search_flat(vectors, queries, k, None if allowed is None else Allowed(allowed))
+def check(vectors, queries, k, allowed, codes=None):
+    some = None if allowed is None else Allowed(allowed)
+    found = search_flat(vectors, queries, k, some, codes=codes)
     permitted = len(vectors) if allowed is None else int(allowed.sum())
     assert len(found) == len(queries)
     for query, (positions, scores) in zip(queries, found, strict=True):
@@ -59,6 +60,35 @@ def test_the_k_best_allowed_vectors_are_found(search):
     check(*search)
 
 
+@settings(deadline=None, max_examples=200)
+@given(searches(), st.sampled_from([1e-38, 1e-3, 1, 1e15]))
+def test_the_k_best_allowed_vectors_are_found_by_their_codes(search, size):
+    vectors, queries, k, allowed = search
+    vectors[::7] *= 100
+    vectors = vectors * np.float32(size)
+    for query in queries:
+        codes = Codes()
+        for _ in range(20):
+            codes.look(vectors, query)
+        check(vectors, query[np.newaxis], k, allowed, codes)
+
+
+@pytest.mark.skipif(indexes.vectors.flat.compiled is None, reason="needs the compiled loops")
+def test_a_first_look_is_as_near_as_it_says():
+    chance = np.random.default_rng(0)
+    vectors = chance.standard_normal((300, 384)).astype(np.float32)
+    vectors[5], vectors[6] = 0, 1e-40
+    query, codes = chance.standard_normal(384).astype(np.float32), Codes()
+    looks = [codes.look(vectors, query) for _ in range(20)]
+    assert looks[0] is None
+    products, error = looks[-1]
+    off = np.abs(products - vectors.astype(np.float64) @ query.astype(np.float64))
+    assert 0 < off.max() < error < 5
+    vectors[7, 3] = np.nan
+    codes = Codes()
+    assert [codes.look(vectors, query) for _ in range(20)] == [None] * 20
+
+
 @pytest.mark.parametrize("is_light", [False, True])
 @pytest.mark.parametrize("share", [None, 0.01, 1 / 16, 0.07, 0.3, 0.5, 0.7, 1.0])
 @pytest.mark.parametrize(("queries", "dimensions"), [(1, 1), (1, 31), (1, 32), (1, 100), (40, 48)])
@@ -75,13 +105,13 @@ def test_every_share_of_allowed_vectors(monkeypatch, is_light, share, queries, d
         check(vectors, asked, k, allowed)
 
 
-@pytest.mark.parametrize("scanned", [64, 2**20])
+@pytest.mark.parametrize("alone", [0, 2**27])
 @pytest.mark.parametrize("queries", [1, 30])
 @pytest.mark.parametrize("share", [None, 0.7, 0.3, 0.05])
 def test_of_many_equal_vectors_those_of_the_lower_positions_are_found(
-    monkeypatch, scanned, queries, share
+    monkeypatch, alone, queries, share
 ):
-    monkeypatch.setattr(indexes.vectors.flat, "_SCANNED", scanned)
+    monkeypatch.setattr(indexes.vectors.flat, "_ONE_THREAD", alone)
     chance = np.random.default_rng(8)
     # 27 distinct vectors, each of them more often than a batch has results to spare.
     vectors = chance.integers(-1, 2, (3000, 3)).astype(np.float32)
