@@ -122,7 +122,7 @@ def baseline_option(what: str, metavar: str, section: Section = "Ranking") -> Ca
 resampling_options = settings("resampling", Resampling)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LayerOptions:
     """Whether hidden states are scored, and how their word pieces are pooled."""
 

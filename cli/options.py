@@ -26,13 +26,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, Union, cast, get
 import click
 from click.shell_completion import CompletionItem
 
-from retriever.settings import GREATEST, Setting, declared_settings, format_value
+from retriever.settings import GREATEST, Setting, declared_settings, format_value, setting
 
 if TYPE_CHECKING:
     from eval import Loading
     from retriever import Index, Store
-    from retriever.encoders.encoder import ModelChoice
-    from retriever.encoders.settings import AskedDtype, Pooling
     from retriever.search import SearchSettings
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -263,7 +261,6 @@ def derived_option(
     default: Any,
     section: Section,
     metavar: str | None = None,
-    shown_default: str | None = None,
 ) -> Decorator:
     """The option of a declared setting: type, choices, range, default and help.
 
@@ -273,7 +270,7 @@ def derived_option(
     flag = f"--{one.key}" if one.key[1:] else f"-{one.key}"
     attributes: dict[str, Any] = {"help": one.description, "section": section, "default": default}
     if default is None:
-        attributes["shown_default"] = shown_default or one.shown or None
+        attributes["shown_default"] = one.shown or None
     if one.kind is bool and default is not False:
         flag = f"{flag}/--no-{one.key}"
     elif one.kind is bool:
@@ -480,25 +477,13 @@ download_option = option(
     help="Download a model that is not in the local cache.",
     section="Encoder",
 )
-cache_option = option(
-    "--cache/--no-cache",
-    default=True,
-    help="Keep vectors in $RETRIEVER_CACHE, or ~/.cache/retriever, so that a text is encoded once.",
-    section="Encoder",
-)
-
-
-def cache_folder(wanted: bool) -> Path | None:
-    """Where vectors are kept; None where they are not."""
-    from retriever.files import default_cache
-
-    return default_cache() if wanted else None
 
 
 def model_option(default: str) -> Callable[[F], F]:
     """--model; `default` is what the help says is used without it."""
     return option(
         "--model",
+        default="",
         metavar="MODEL",
         shell_complete=complete_model,
         help="Folder, bundled model, cached hub id, file of word vectors, or URL#NAME; then "
@@ -508,70 +493,39 @@ def model_option(default: str) -> Callable[[F], F]:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EncoderOptions:
-    """An encoder, and where it runs; None if not given."""
+    """An encoder, and where it runs."""
 
-    model: str | None = None
-    layers: str | None = None
-    pooling: Pooling | None = None
+    model: str = ""
     device: str | None = None
     download: bool = False
-    dtype: AskedDtype | None = None
-    cache: bool = False
-
-    def choice(self) -> ModelChoice:
-        """The encoder that the options name."""
-        from retriever.encoders.encoder import ModelChoice
-
-        model, named = self.model or "", (self.layers, self.pooling, self.dtype)
-        if any(one is not None for one in named):
-            from retriever.encoders.settings import parse_encoder
-
-            layers, pooling, dtype = named
-            model = str(parse_encoder(model, layers=layers, pooling=pooling, dtype=dtype))
-        return ModelChoice(model, self.device, self.download)
+    cache: bool = setting(
+        False,
+        "Keep vectors in $RETRIEVER_CACHE, or ~/.cache/retriever, so that a text is encoded once.",
+    )
 
     def keywords(self) -> dict[str, Any]:
         """The encoder, and where it runs, as what opens or makes an index takes them."""
-        model = self.choice().encoder
-        return {"model": model, "device": self.device, "download": self.download}
+        return {"model": self.model, "device": self.device, "download": self.download}
 
     def loading(self) -> Loading:
         """Where it runs, and where its vectors are kept, as evaluations take them."""
         from eval import Loading
+        from retriever.files import default_cache
 
-        return Loading(self.device, self.download, cache_folder(self.cache))
+        return Loading(self.device, self.download, default_cache() if self.cache else None)
 
 
-def encoder_options(
-    model: str,
-    shown: str = "",
-    own: str | None = None,
-    dtype: str | None = None,
-    *,
-    cache: bool = False,
-) -> Callable[[F], Callable[..., Any]]:
+def encoder_options(model: str, *, cache: bool = False) -> Callable[[F], Callable[..., Any]]:
     """--model, --device and --download: the command takes `encoder: EncoderOptions`.
 
-    `model` is what the help says is the model without --model. The settings in `shown`, some of
-    ``layers pooling dtype``, are options too; `own` is what the help says is their default, and
-    `dtype` what it says of that one. With `cache`, --cache is one too.
+    `model` is what the help says is the model without --model. With `cache`, vectors are kept.
     """
-    options: list[Decorator] = [model_option(model)]
-    if shown:
-        from retriever.encoders.settings import EncoderSettings
-
-        declared = declared_settings(EncoderSettings)
-        options += [
-            derived_option(
-                declared[name],
-                default=None,
-                section="Encoder",
-                metavar="NAME",
-                shown_default=dtype if name == "dtype" and dtype else own,
-            )
-            for name in shown.split()
-        ]
-    options += [device_option, download_option, *([cache_option] if cache else [])]
-    return settings("encoder", EncoderOptions, options=options)
+    return settings(
+        "encoder",
+        EncoderOptions,
+        options=[model_option(model), device_option, download_option],
+        defaults={"cache": cache},
+        leave_out=() if cache else ("cache",),
+    )

@@ -177,7 +177,7 @@ def _open_vectors(folder: Path, encoder: Encoder) -> Iterator[sqlite3.Connection
     except (OSError, sqlite3.DatabaseError, ValueError) as error:
         raise StorageError(
             f"{path}: the cache of vectors cannot be used ({' '.join(str(error).split())}); "
-            "remove the file, set RETRIEVER_CACHE to a writable folder, or use --no-cache"
+            "remove the file, set RETRIEVER_CACHE to a writable folder, or use --set cache=no"
         ) from error
 
 

@@ -14,8 +14,6 @@ from cli.options import (
     Command,
     EncoderOptions,
     Location,
-    cache_folder,
-    cache_option,
     complete_path,
     device_option,
     download_option,
@@ -28,7 +26,6 @@ from cli.output.results import ResultOptions, command_line, result_options
 from eval.settings import (
     CalibrationSettings,
     LayerSearchSettings,
-    Loading,
     QuestionSettings,
     Resampling,
     TuneSettings,
@@ -84,9 +81,9 @@ _qrels_option = option(
     "CrossEncoder of sentence-transformers.",
     section="Ranking",
 )
-@device_option
-@download_option
-@cache_option
+@settings(
+    "loaded", EncoderOptions, options=[device_option, download_option], defaults={"cache": True}
+)
 @settings("resampling", Resampling)
 @result_options("tuned.toml, simplest.toml, the report and figures")
 def tune_command(
@@ -98,9 +95,7 @@ def tune_command(
     asked: TuneSettings,
     encoders: tuple[str, ...],
     rerank: str | None,
-    device: str | None,
-    download: bool,
-    cache: bool,
+    loaded: EncoderOptions,
     resampling: Resampling,
     shown: ResultOptions,
 ) -> None:
@@ -127,7 +122,7 @@ def tune_command(
         queries=queries,
         qrels=qrels,
         rerank=rerank,
-        loading=Loading(device, download, cache_folder(cache)),
+        loading=loaded.loading(),
         data=data_settings,
         resampling=resampling,
     )
@@ -215,7 +210,7 @@ def calibrate_command(
     section="Input",
 )
 @settings("search", LayerSearchSettings, "split test_split objective max_layers protocol")
-@encoder_options(MINILM, "pooling dtype", cache=True)
+@encoder_options(MINILM, cache=True)
 @result_options("the report, best sets and figure", plot=True)
 def layers_command(
     data: tuple[Path, ...],
@@ -239,7 +234,7 @@ def layers_command(
             f"expected one file or folder to search on, found {len(data)}; name the file to test "
             "on with --test, or merge and divide all of them with --protocol paper"
         )
-    settings = replace(search, encoder=encoder.choice().encoder, loading=encoder.loading())
+    settings = replace(search, encoder=encoder.model, loading=encoder.loading())
     with shown.stages() as progress:
         result = search_layers(data, settings, test=test, progress=progress, command=command_line())
     shown.write(result)

@@ -79,7 +79,7 @@ _SHARDS_ALONE = (
     section="Input",
 )
 @context_option(CONTEXT)
-@encoder_options(MINILM, "layers pooling dtype", dtype="auto")
+@encoder_options(MINILM)
 @option(
     "--workers",
     type=click.IntRange(min=1),
@@ -134,10 +134,11 @@ def encode_command(
                 raise click.UsageError(f"{flag_of(name)}: needs --shards", context)
         if on_long == "split":
             raise click.UsageError("--on-long split: a row is a document; use --shards", context)
+        from retriever.encoders.encoder import ModelChoice
         from retriever.index.export import check_output, encode_to_file, ids_file_of
 
         check_output(output, ".npy")
-        loaded = encoder.choice().load()
+        loaded = ModelChoice(encoder.model, encoder.device, encoder.download).load()
         with EncodingProgress(reader, quiet=quiet) as progress:
             rows, truncated = encode_to_file(
                 reader,

@@ -87,7 +87,7 @@ class RunOptions:
     LayerOptions,
     options=[by_layer_option("the model by its cosine, not systems", "Ranking")],
 )
-@encoder_options("all-MiniLM-L6-v2, or the model of --index", "layers pooling dtype", cache=True)
+@encoder_options("all-MiniLM-L6-v2, or the model of --index", cache=True)
 @resampling_options
 @result_options("the report, TREC runs, figures and cross-encoders")
 def qa_command(
@@ -125,7 +125,7 @@ def qa_command(
                 f"{flag_of(name)}: it is for training {of}, and none is trained here; leave it out"
             )
     asked = QASettings(
-        encoder=encoder.choice().encoder,
+        encoder=encoder.model,
         loading=encoder.loading(),
         data=data,
         **asdict(run),

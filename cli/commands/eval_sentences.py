@@ -20,8 +20,7 @@ from cli.evaluation_options import (
 from cli.options import (
     MINILM,
     Command,
-    cache_folder,
-    cache_option,
+    EncoderOptions,
     device_option,
     download_option,
     flag_of,
@@ -33,7 +32,6 @@ from cli.options import (
 from cli.output.results import ResultOptions, command_line, result_options
 from eval.settings import (
     LayerTransferSettings,
-    Loading,
     ProtocolName,
     RelatednessSettings,
     Resampling,
@@ -48,16 +46,12 @@ _datasets_argument = click.argument(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SentenceOptions(LayerOptions):
+@dataclass(frozen=True)
+class SentenceOptions(LayerOptions, EncoderOptions):
     """The encoders that are scored, and the one that the others are compared with."""
 
     encoders: tuple[str, ...] = ()
     lists: tuple[str, ...] = ()
-    model: str | None = None
-    device: str | None = None
-    download: bool = False
-    cache: bool = True
     baseline: str | None = None
 
     def names(self) -> tuple[str, ...]:
@@ -75,7 +69,7 @@ class SentenceOptions(LayerOptions):
             "poolings": self.scored_poolings(),
             "baseline": self.baseline and over_model(self.baseline, self.model or MINILM),
             "resampling": resampling,
-            "loading": Loading(self.device, self.download, cache_folder(self.cache)),
+            "loading": self.loading(),
         }
 
 
@@ -108,10 +102,10 @@ _sentence_options = settings(
         model_option(MINILM),
         device_option,
         download_option,
-        cache_option,
         by_layer_option("each encoder's model instead", "Scoring"),
         baseline_option("Encoder", "ENCODER", "Scoring"),
     ],
+    defaults={"cache": True},
 )
 
 

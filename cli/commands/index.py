@@ -89,7 +89,7 @@ if TYPE_CHECKING:
 @on_long_option
 @context_option(CONTEXT)
 @division_options
-@encoder_options(MINILM, "layers pooling dtype", dtype="auto")
+@encoder_options(MINILM)
 @analyzer_options
 @structure_options
 @compact_option

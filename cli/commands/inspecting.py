@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -79,11 +79,10 @@ def layers_command(
         raise click.UsageError("give either SOURCE... or --text TEXT")
     given = [] if text is None else [checked_text(text, "--text")]
     reader = source.reader(sources) if sources else None
-    name = encoder.choice().encoder
     with shown.stages() as progress:
         result = inspect_layers(
             corpus_texts(reader) if reader else given,
-            name,
+            encoder.model,
             limit=limit,
             loading=encoder.loading(),
             progress=progress,
@@ -134,11 +133,10 @@ def words_command(
     from eval import inspect_words
 
     reader = source.reader(sources)
-    name = encoder.choice().encoder
     with shown.stages() as progress:
         result = inspect_words(
             corpus_texts(reader),
-            name,
+            encoder.model,
             min_count=counted.min_count,
             top=top,
             limit=limit,
@@ -183,7 +181,7 @@ def weights_command(
     If --model is a meta-embedding, show the weights of its sources, and the length of each source's
     part of each word's vector.
     """
-    from eval import inspect_meta, inspect_weights, is_meta, sbert_wk_form
+    from eval import inspect_meta, inspect_weights, is_meta
 
     if (text is None) == (text_file is None):
         raise click.UsageError("give either TEXT or --text-file FILE")
@@ -191,10 +189,8 @@ def weights_command(
         # Other bytes become what `checked_text` refuses.
         text = text_file.read_text(encoding="utf-8-sig", errors="surrogateescape").strip()
     read = checked_text(text or "", str(text_file or "TEXT"))
-    meta = is_meta((encoder.model or "").partition("::")[0])
-    asked = encoder if meta else replace(encoder, model=sbert_wk_form(encoder.model or ""))
-    name, loading = asked.choice().encoder, encoder.loading()
-    if meta:
+    name, loading = encoder.model, encoder.loading()
+    if is_meta(name.partition("::")[0]):
         shown.show(inspect_meta(read, name, loading=loading, notify=shown.notify))
         return
     result = inspect_weights(read, name, unit=unit, loading=loading, notify=shown.notify)

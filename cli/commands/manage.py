@@ -423,7 +423,7 @@ def _show_plan(plan: Any, settings: StructureSettings, *, dry_run: bool, as_json
 
 @click.command("reindex", cls=Command)
 @index_option
-@encoder_options(OWN, "layers pooling dtype", OWN)
+@encoder_options(OWN)
 @option(
     "--on-long",
     type=click.Choice(["split", "truncate"]),

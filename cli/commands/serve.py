@@ -137,7 +137,7 @@ def _bracketed(host: str) -> str:
     section="Ranking",
 )
 @query_map_option
-@encoder_options("each index's own", "dtype", "each index's own")
+@encoder_options("each index's own")
 @settings("limits", LimitOptions)
 def serve_command(
     indexes: tuple[str, ...],
@@ -241,7 +241,7 @@ def _run(app: FastAPI, listening: socket.socket) -> None:
     section="Service",
 )
 @query_map_option
-@encoder_options("each index's own", "dtype", "each index's own")
+@encoder_options("each index's own")
 def mcp_command(
     indexes: tuple[str, ...],
     port: int | None,

@@ -127,7 +127,6 @@ def encoder_command(
     """
     from eval import CorpusPairs, EncoderFitSettings, fit_encoder
 
-    name = encoder.choice().encoder
     reader: CorpusReader | None = None
     given: EncoderData
     if goal.pairs is None:
@@ -140,7 +139,7 @@ def encoder_command(
             given,
             output,
             EncoderFitSettings(
-                name,
+                encoder.model,
                 replace(training, sampling=sampling),
                 encoder.loading(),
                 data,
@@ -204,7 +203,6 @@ def reranker_command(
     """
     from eval import HeadPlan, QASettings, fit_reranker
 
-    name = encoder.choice().encoder
     interaction, _, kind = system.partition(":")
     plan = HeadPlan(head, replace(training, sampling=sampling))
     with shown.stages() as progress:
@@ -212,7 +210,7 @@ def reranker_command(
             dataset,
             output,
             QASettings(
-                name,
+                encoder.model,
                 encoder.loading(),
                 data,
                 seeds=seeds,

@@ -46,7 +46,7 @@ def test_an_index_is_called_like_its_folder_or_as_the_user_says(
     assert retriever("mcp", wiki, papers, f"more={other}").code == 0
     assert served == {"indexes": {"wiki": wiki, "papers": papers, "more": other}, "http": None}
     monkeypatch.setenv("RETRIEVER_INDEX", str(papers))
-    assert retriever("mcp", "--dtype", "float32").code == 0
+    assert retriever("mcp", "--model", "::dtype=float32").code == 0
     assert served["indexes"] == {"papers": papers}
 
 

@@ -104,7 +104,7 @@ def test_import_says_which_vectors_it_changed_and_what_it_skipped(retriever, wri
         ("export out.npy --id-field key", "(see `retriever export --help`)"),
         ("reindex --model none", "none"),
         ("reindex -i nowhere --model two.txt", "no index here"),
-        ("reindex --pooling max", "static"),
+        ("reindex --model ::pooling=max", "static"),
         ("snapshot .retriever", "is the index itself"),
     ],
 )

@@ -51,7 +51,7 @@ def test_systems_are_ranked_and_compared(retriever, dataset, model, tmp_path):
 
 
 def test_a_second_run_encodes_nothing(retriever, dataset, model, tmp_path, monkeypatch):
-    assert retriever("eval", "qa", dataset, *model, "-s", "cosine", "--no-cache").code == 0
+    assert retriever("eval", "qa", dataset, *model, "-s", "cosine", "--set", "cache=no").code == 0
     cache = tmp_path / "cache"
     assert not cache.exists()
     assert retriever("eval", "qa", dataset, *model, "-s", "cosine").code == 0

@@ -57,7 +57,7 @@ ASKED = [
     ("eval sts data", "score_sts", STSSettings(loading=CACHED)),
     (
         "eval sts data -e a -e ::last4 --model m --aggregation wmean --baseline ::last4"
-        f" {RESAMPLING} --device cpu --download --no-cache",
+        f" {RESAMPLING} --device cpu --download --set cache=no",
         "score_sts",
         STSSettings(aggregation="wmean", baseline="m::last4", resampling=RESAMPLED, loading=CPU),
     ),
@@ -117,8 +117,8 @@ ASKED = [
     ("eval probe data", "score_probing", TransferSettings(loading=CACHED)),
     ("eval layers data", "search_layers", LayerSearchSettings(loading=CACHED)),
     (
-        "eval layers data --protocol paper --max-layers 2 --set top=3 --model m --pooling max"
-        " --no-cache",
+        "eval layers data --protocol paper --max-layers 2 --set top=3 --model m::pooling=max"
+        " --set cache=no",
         "search_layers",
         LayerSearchSettings("m::pooling=max", Loading(), protocol="paper", max_layers=2, top=3),
     ),
@@ -126,7 +126,7 @@ ASKED = [
     (
         f"eval qa data -s uv -s cross-encoder --split dev --cross-seeds 2 --set seeds=4"
         f" --set top=6 -m AP -m P@1 --baseline uv --without-positive count {RESAMPLING}"
-        f" --layers 0 -o out {OF_SEVERAL}",
+        f" --model ::layers=0 -o out {OF_SEVERAL}",
         "rank_systems",
         QASettings(
             "::layers=0",

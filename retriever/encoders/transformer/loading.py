@@ -224,7 +224,7 @@ class LightModel(PieceModel):
             return dtype
         warnings.warn(
             f"{self._settings.model}: in {dtype} the cosine of a text's vector to that in float32 "
-            f"is {cosine:.4f}, below {_FAITHFUL}: texts are encoded in float32; --dtype {dtype} "
+            f"is {cosine:.4f}, below {_FAITHFUL}: texts are encoded in float32; dtype={dtype} "
             "encodes in it all the same",
             stacklevel=2,
         )
