@@ -77,7 +77,7 @@ def context_option(shown: str) -> Callable[[F], F]:
 compact_option = option(
     "--no-compact", is_flag=True, help="Do not merge segments at the end.", section="Index"
 )
-_TYPES = option(
+types_option = option(
     "--types",
     metavar="NAME=TYPE",
     multiple=True,
@@ -177,14 +177,13 @@ class SourceOptions(FieldOptions):
 _NAMES = "id_field text_field title_field"
 # Of commands that read texts alone.
 source_options = settings("source", SourceOptions)
-# Of commands that keep documents with their metadata.
-field_options = settings("names", FieldOptions, _NAMES, options=[_TYPES])
+field_options = settings("names", FieldOptions, _NAMES, options=[types_option])
 document_options = settings(
     "source",
     SourceOptions,
-    f"{_NAMES} sql on_error encoding delimiter no_header",
-    options=[_TYPES],
-    metavars={"sql": "QUERY", "on_error": "HOW", "delimiter": "CHARACTER"},
+    f"{_NAMES} sql on_error",
+    options=[types_option],
+    metavars={"sql": "QUERY", "on_error": "HOW"},
 )
 
 

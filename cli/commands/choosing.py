@@ -51,9 +51,7 @@ _qrels_option = option(
     section="Input",
 )
 @_qrels_option
-@settings(
-    "data_settings", QuestionSettings, "variant train_split", leave_out=("depth", "dev_share")
-)
+@settings("data_settings", QuestionSettings, leave_out=("depth", "dev_share"))
 @option(
     "-m",
     "--measure",

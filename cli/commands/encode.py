@@ -16,6 +16,7 @@ from cli.options import (
     is_given,
     option,
     quiet_option,
+    settings,
 )
 from cli.output.progress import EncodingProgress, ShardsProgress, warn_metadata, warn_reader
 from cli.output.text import counted, say
@@ -27,8 +28,8 @@ from cli.source_options import (
     SourceOptions,
     analyzer_options,
     context_option,
-    document_options,
     sources_argument,
+    types_option,
 )
 
 # Options that the other form of output does not have, by parameter.
@@ -63,7 +64,7 @@ _SHARDS_ALONE = (
     shown_default="10000",
     section="Output",
 )
-@document_options
+@settings("source", SourceOptions, options=[types_option])
 @option(
     "--as-queries",
     is_flag=True,

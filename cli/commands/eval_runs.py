@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -33,6 +33,7 @@ from cli.options import (
 )
 from cli.output.results import ResultOptions, command_line, result_options
 from eval.settings import GateSettings, Resampling
+from retriever.settings import setting
 from retriever.terminal import without_controls
 
 if TYPE_CHECKING:
@@ -42,6 +43,17 @@ _SEARCH = "k mode alpha fusion depth"
 _EXIT = {"pass": 0, "fail": 1, "too few questions": 4}
 
 
+@dataclass(frozen=True)
+class ListOptions:
+    """What is listed."""
+
+    top: int = setting(
+        5,
+        "Number of queries to list per run and measure on which it differs most from the baseline.",
+        low=0,
+    )
+
+
 @click.command("compare", cls=Command)
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
 @qrels_option
@@ -49,15 +61,7 @@ _EXIT = {"pass": 0, "fail": 1, "too few questions": 4}
 @measure_option(("AP", "RR", "nDCG@10"))
 @baseline_option("Run", "RUN")
 @without_positive_option
-@option(
-    "--top",
-    type=click.IntRange(min=0),
-    default=5,
-    metavar="N",
-    help="Number of queries to list per run and measure on which it differs most from the "
-    "baseline.",
-    section="Output",
-)
+@settings("listed", ListOptions)
 @resampling_options
 @json_option
 def compare_command(
@@ -67,7 +71,7 @@ def compare_command(
     measures: tuple[str, ...],
     baseline: str | None,
     without_positive: Literal["exclude", "count"],
-    top: int,
+    listed: ListOptions,
     resampling: Resampling,
     as_json: bool,
 ) -> None:
@@ -92,9 +96,9 @@ def compare_command(
         seed=resampling.seed,
     )
     if as_json:
-        click.echo(json.dumps(found.to_json(texts, top)))
+        click.echo(json.dumps(found.to_json(texts, listed.top)))
     else:
-        click.echo(without_controls(found.text(texts, top)))
+        click.echo(without_controls(found.text(texts, listed.top)))
 
 
 def _side(name: str, what: str) -> Decorator:
@@ -115,7 +119,7 @@ def _side(name: str, what: str) -> Decorator:
 @_side("--candidate", "Ranking after the change")
 @qrels_option
 @query_texts_option("search for and to show")
-@settings("asked", GateSettings, "margin top", leave_out=("measures", "resampling"))
+@settings("asked", GateSettings, "margin", leave_out=("measures", "resampling"))
 @measure_option(GateSettings().measures)
 @settings("ranking", RankingOptions, _SEARCH, defaults={"k": 100})
 @resampling_options

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import click
@@ -99,6 +98,7 @@ class WordOptions:
     """Which words are shown."""
 
     min_count: int = setting(5, "Minimum number of occurrences of a word.", low=1)
+    top: int = setting(20, "Maximum number of words to show in each group.", low=1)
 
 
 @click.command("words", cls=Command)
@@ -106,14 +106,6 @@ class WordOptions:
 @limit_option
 @source_options
 @settings("counted", WordOptions)
-@option(
-    "--top",
-    type=click.IntRange(min=1),
-    default=20,
-    metavar="N",
-    help="Maximum number of words to show in each group.",
-    section="Output",
-)
 @encoder_options(MINILM)
 @result_options("the report and its figure", plot=True)
 def words_command(
@@ -121,7 +113,6 @@ def words_command(
     limit: int,
     source: SourceOptions,
     counted: WordOptions,
-    top: int,
     encoder: EncoderOptions,
     shown: ResultOptions,
 ) -> None:
@@ -138,7 +129,7 @@ def words_command(
             corpus_texts(reader),
             encoder.model,
             min_count=counted.min_count,
-            top=top,
+            top=counted.top,
             limit=limit,
             loading=encoder.loading(),
             progress=progress,
@@ -150,14 +141,7 @@ def words_command(
 
 
 @click.command("weights", cls=Command)
-@click.argument("text", required=False)
-@option(
-    "--text-file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="UTF-8 file that holds the text, instead of TEXT.",
-    section="Input",
-)
+@click.argument("text")
 @option(
     "--unit",
     type=click.Choice(["word", "piece"]),
@@ -168,8 +152,7 @@ def words_command(
 @encoder_options(MINILM)
 @result_options(plot=True, quiet=False)
 def weights_command(
-    text: str | None,
-    text_file: Path | None,
+    text: str,
     unit: Literal["word", "piece"],
     encoder: EncoderOptions,
     shown: ResultOptions,
@@ -183,12 +166,7 @@ def weights_command(
     """
     from eval import inspect_meta, inspect_weights, is_meta
 
-    if (text is None) == (text_file is None):
-        raise click.UsageError("give either TEXT or --text-file FILE")
-    if text_file is not None:
-        # Other bytes become what `checked_text` refuses.
-        text = text_file.read_text(encoding="utf-8-sig", errors="surrogateescape").strip()
-    read = checked_text(text or "", str(text_file or "TEXT"))
+    read = checked_text(text, "TEXT")
     name, loading = encoder.model, encoder.loading()
     if is_meta(name.partition("::")[0]):
         shown.show(inspect_meta(read, name, loading=loading, notify=shown.notify))

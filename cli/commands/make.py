@@ -41,7 +41,7 @@ _BLOCK = 1_000
     section="Output",
 )
 @output_folder("Folder for sentence_length.txt, word_content.txt and bigram_shift.txt.")
-@settings("asked", ProbingSettings, "words seed")
+@settings("asked", ProbingSettings, "words")
 @result_options()
 def probing_command(
     sources: tuple[str, ...],
@@ -95,7 +95,7 @@ def _texts(reader: CorpusReader, *, quiet: bool) -> Iterator[str]:
     section="Output",
 )
 @output_folder("New folder for the corpus to search, the questions and their judgments.")
-@settings("asked", MadeQuestionSettings, "questions seed")
+@settings("asked", MadeQuestionSettings, "questions")
 @result_options()
 def questions_command(
     sources: tuple[str, ...],

@@ -22,7 +22,6 @@ from cli.options import (
     option,
     pointing,
     quiet_option,
-    settings,
     where_option,
 )
 from cli.output.progress import DocumentsRead, EncodingProgress, Stages
@@ -314,7 +313,7 @@ def _of_sources(index: Index) -> Iterator[_Finding]:
 
 @click.command("compact", cls=Command)
 @index_option
-@settings("structure", StructureOptions, "index_type memory", metavars={"memory": "SIZE"})
+@structure_options
 @option(
     "--dry-run",
     is_flag=True,
@@ -331,9 +330,9 @@ def compact_command(
     merges only what is worth its cost. Deleted passages are removed from the disk. Answers stay the
     same, and searches continue during the merge. The disk temporarily needs room for a second copy.
 
-    With --index-type or --memory, builds this search structure from the stored vectors; nothing is
-    encoded. The memory that the build takes is printed first, and at the end the recall@10 of the
-    new structure against exact search at each search effort.
+    With --index-type or `--set memory=SIZE`, builds this search structure from the stored vectors;
+    nothing is encoded. The memory that the build takes is printed first, and at the end the
+    recall@10 of the new structure against exact search at each search effort.
     """
     from retriever.index import Index
 

@@ -198,7 +198,7 @@ def _fitted_line(facts: dict[str, Any]) -> str:
 @settings(
     "combination",
     MetaSettings,
-    "dimensions pooling level seed",
+    "dimensions pooling level",
     options=[_METHOD],
     leave_out=("method",),
 )

@@ -56,7 +56,7 @@ _RESTART = option(
 def _sampling_options(defaults: SamplingSettings) -> Callable[[Any], Callable[..., Any]]:
     """The command takes `sampling: SamplingSettings`, with these defaults."""
     given = {name: value for name, value in asdict(defaults).items() if value is not None}
-    return settings("sampling", SamplingSettings, "negatives count", defaults=given)
+    return settings("sampling", SamplingSettings, "negatives", defaults=given)
 
 
 def _fine_tuning_options(
@@ -66,7 +66,7 @@ def _fine_tuning_options(
     return settings(
         "training",
         kind,
-        f"{shown} train epochs seed",
+        f"{shown} train epochs",
         metavars={"train": "full|last:N|lora:RANK"},
     )
 
@@ -89,7 +89,7 @@ class PairOptions:
 @click.command("encoder", cls=Command)
 @click.argument("sources", nargs=-1, required=True, metavar="DATA...", shell_complete=complete_path)
 @output_folder("Write the encoder to this folder.")
-@settings("goal", PairOptions, "pairs sample")
+@settings("goal", PairOptions, "pairs")
 @source_options
 @training_questions
 @option(

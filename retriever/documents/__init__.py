@@ -246,7 +246,9 @@ def find_columns(header: Sequence[str], fields: Fields, where: str) -> Columns:
     if text is None:
         other = next((one for one in ";\t|" if len(header) == 1 and one in header[0]), None)
         if other is not None:
-            raise SourceError(f"{where}: one column, {header[0]!r}; perhaps --delimiter {other!r}")
+            raise SourceError(
+                f"{where}: one column, {header[0]!r}; perhaps --set delimiter={other!r}"
+            )
         raise SourceError(
             f"{where}: no text column (looked for {listed(TEXT_NAMES)}); the columns are "
             f"{listed(header)}: name the one that holds the text with --text-field"

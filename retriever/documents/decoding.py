@@ -28,7 +28,7 @@ _WIDER = {
     "shift_jis": "cp932",
 }
 # Queries, judgments and data sets have no option.
-REMEDY = "convert it to UTF-8, or give its --encoding if the command has that option"
+REMEDY = "convert it to UTF-8, or give `--set encoding=NAME` if the command has that setting"
 _LETTERS = rb"\xc0-\xd6\xd8-\xf6\xf8-\xff\x8a\x8c\x8e\x9a\x9c\x9e\x9f"
 _LETTER = re.compile(rb"[%s]" % _LETTERS)
 _CHARSET = re.compile(

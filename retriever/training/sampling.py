@@ -145,7 +145,7 @@ def epoch_batches(
         raise BadInputError(
             "expected questions with a passage that answers and one that does not, found none; "
             "check the judgments, or draw negatives from all passages (--negatives random "
-            "--count 50) or by BM25 (--negatives hard)"
+            "--set count=50) or by BM25 (--negatives hard)"
         )
     for start in range(0, len(order), settings.batch):
         yield _batch(pools, order[start : start + settings.batch], settings, chance)

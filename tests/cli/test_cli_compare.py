@@ -21,7 +21,7 @@ def test_runs_are_compared_with_the_first_and_queries_shown_with_their_texts(ret
         (tmp_path / name).write_text("".join(map(row.format, asked)))
     asked = (
         *("eval", "compare", "良い検索.run", "poor.run", "--qrels", "qrels", "-m", "RR"),
-        *("--top", "2", "--queries", "queries.tsv"),
+        *("--set", "top=2", "--queries", "queries.tsv"),
     )
     done = retriever(*asked)
     assert (done.code, done.err) == (0, "")

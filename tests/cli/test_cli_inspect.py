@@ -55,13 +55,13 @@ def test_a_corpus_is_read_up_to_the_limit_and_what_is_cut_is_counted(inspect, co
 
 
 def test_groups_hold_the_words_that_occur_often_enough(inspect, corpus):
-    told = found(inspect("words", corpus, "--json", "--set", "min-count=2", "--top", 2))
+    told = found(inspect("words", corpus, "--json", "--set", "min-count=2", "--set", "top=2"))
     words = [one for group in ("low", "middle", "high") for one in told[group]]
     assert (told["texts"], told["words"]) == (20, 9)
     assert len({one["word"] for one in words}) == 6
     for one in words:
         assert one["count"] == len(re.findall(rf"\b{one['word']}\b", corpus.read_text()))
-    rows = inspect("words", corpus, "--set", "min-count=2", "--top", 3).out.splitlines()
+    rows = inspect("words", corpus, "--set", "min-count=2", "--set", "top=3").out.splitlines()
     assert rows[0].endswith(": 20 texts, 9 words that occur at least 2 times")
     header = "low variance count middle variance count high variance count"
     assert (rows[3].split(), len(rows)) == (header.split(), 7)
@@ -77,8 +77,6 @@ def test_weights_follow_their_words(inspect, tmp_path):
     shown = " ".join(f"{one['text']}({one['weight']:.3f})" for one in told["words"])
     assert inspect("weights", WORDS, "--plot", "weights.svg").out == shown + "\n"
     assert (tmp_path / "weights.svg").read_bytes().startswith(b"<?xml")
-    (tmp_path / "text.txt").write_text(f"\ufeff{WORDS}\n", encoding="utf-8")
-    assert inspect("weights", "--text-file", "text.txt").out == shown + "\n"
     form = "::wk-preset=released::window=1::start-layer=0"
     one = found(inspect("weights", WORDS, "--json", settings=form))
     assert one == found(inspect("weights", WORDS, "--json", settings=f"::sbert-wk{form}"))

@@ -25,7 +25,7 @@ def make(retriever, corpus):
 
 
 def test_a_set_is_written_in_sentevals_form_and_summed_up(make, tmp_path):
-    done = make("--task", "sentlen", "--json", "--seed", 3)
+    done = make("--task", "sentlen", "--json", "--set", "seed=3")
     told = found(done)
     assert done.err.count("note:") == 1
     path = tmp_path / "probing/sentence_length.txt"
@@ -41,7 +41,7 @@ def test_the_same_command_writes_the_same_bytes_and_replaces_none(make, tmp_path
     path = tmp_path / "probing/bigram_shift.txt"
     contents = []
     for seed in (0, 0, 1):
-        assert make("--task", "bshift", "--seed", seed, "--quiet").out == ""
+        assert make("--task", "bshift", "--set", f"seed={seed}", "--quiet").out == ""
         contents.append(path.read_bytes())
         path.rename(tmp_path / "before.txt")
     assert contents[0] == contents[1] != contents[2]

@@ -29,7 +29,7 @@ def test_it_prints_the_sources_and_a_line_to_paste(train, corpus, tiny_models):
     assert row.split()[:3] == [f"{tiny_models['bert']}::max-length=40", "16", "1.000"]
     assert last == "--model both"
     asked = (corpus, "--method", "gcca", "--set", "regularization=0.5", "--set", "sample=30")
-    facts = found(train(*asked, "--seed", "3", "--json"))
+    facts = found(train(*asked, "--set", "seed=3", "--json"))
     assert facts["parameters"]["regularization"] == 0.5
     assert facts["provenance"].items() >= {"sampled": 30, "texts": 40}.items()
     assert facts["fingerprint"] == Encoder.load("both").spec.fingerprint

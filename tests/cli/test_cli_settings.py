@@ -47,9 +47,9 @@ OF_SEVERAL = (
     " --index i --set depth=7"
 )
 TUNED = {"train": "last:2", "epochs": 5, "seed": 9, "learning_rate": 0.5, "patience": 4}
-TUNING = "--train last:2 --epochs 5 --seed 9 --set learning-rate=0.5 --set patience=4"
+TUNING = "--train last:2 --epochs 5 --set seed=9 --set learning-rate=0.5 --set patience=4"
 SAMPLED = SamplingSettings("random", 3, 2, 6)
-SAMPLING = "--negatives random --count 3 --set positives=2 --set batch=6"
+SAMPLING = "--negatives random --set count=3 --set positives=2 --set batch=6"
 RESAMPLED = Resampling(100, 7)
 RESAMPLING = "--set resamples=100 --set seed=7"
 
@@ -200,7 +200,7 @@ ASKED = [
     ),
     (
         "train meta c.txt --source a --source b -o out --method unsup --dimensions 5"
-        " --level word --set sample=8 --no-weights --set epochs=2 --seed 6",
+        " --level word --set sample=8 --no-weights --set epochs=2 --set seed=6",
         "fit_meta",
         MetaSettings(
             "unsup",

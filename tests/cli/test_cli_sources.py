@@ -45,20 +45,23 @@ def test_types_of_columns_are_said_and_can_be_given(retriever):
 def test_encodings_and_other_forms_of_csv_are_given_or_said(retriever):
     Path("notes").mkdir()
     Path("notes/a.md").write_bytes("naïve Müller".encode("cp1252"))
-    remedy = "convert it to UTF-8, or give its --encoding if the command has that option"
+    remedy = "convert it to UTF-8, or give `--set encoding=NAME` if the command has that setting"
     said = "note: 1 file read as cp1252, not UTF-8, the first notes/a.md; if that is wrong, "
     assert said + remedy in retriever("index", "notes").err.splitlines()
     for wrong in (b"tw\xc3\n", b"n\0o\n", b"\xff\xfea"):
         Path("q.txt").write_bytes(wrong)
         refused(retriever("query", "--queries", "q.txt"), "q.txt", remedy)
     Path("c.csv").write_bytes("7\tпривет\n8\tмир\n".encode("cp1251"))
-    form = ("--encoding", "cp1251", "--delimiter", "tab", "--no-header", "--text-field", "2")
-    done = retriever("index", "c.csv", "-i", "c", "--id-field", "1", "--json", *form)
+    form = ("encoding=cp1251", "delimiter=tab", "no-header=yes")
+    asked = [part for one in form for part in ("--set", one)]
+    fields = ("--id-field", "1", "--text-field", "2")
+    done = retriever("index", "c.csv", "-i", "c", *fields, *asked, "--json")
     assert found(done)["added"] == 2
     hits = retriever("query", "привет", "-i", "c", "--mode", "bm25", "--json")
     assert [(hit["id"], hit["passage"]) for hit in lines(hits)] == [("7", "привет")]
-    refused(retriever("index", "c.csv", "--encoding", "no"), "encoding: expected a name", "'no'")
-    refused(retriever("index", "c.csv", "--delimiter", "||"), "delimiter: expected one character")
+    asked = ("index", "c.csv", "--set")
+    refused(retriever(*asked, "encoding=no"), "encoding: expected a name", "'no'")
+    refused(retriever(*asked, "delimiter=||"), "delimiter: expected one character")
 
 
 def test_a_file_whose_library_is_missing_is_said_and_counted(retriever, monkeypatch):

@@ -63,14 +63,14 @@ def test_nonsense_is_refused_before_anything_is_said(retriever, indexed):
         refused(retriever(*asked, "--index-type", "nonsense"), "'nonsense'", "ivf-pq")
         refused(retriever(*asked, "--index-type", " "), "expected a name or a FAISS factory string")
         for size in ("2 dozen", "0.5"):
-            refused(retriever(*asked, "--memory", size), "memory: expected", size)
+            refused(retriever(*asked, "--set", f"memory={size}"), "memory: expected", size)
     assert segments(retriever) == before
 
 
 def test_info_shows_each_segment_with_what_was_measured(
     retriever, indexed, write_jsonl, monkeypatch
 ):
-    retriever("compact", "--index-type", "IVF8,SQ8", "--memory", "2.5 gb")
+    retriever("compact", "--index-type", "IVF8,SQ8", "--set", "memory=2.5 gb")
     monkeypatch.setattr("indexes.folder.writer.PENDING_LIMIT", 0)
     retriever("index", write_jsonl(*records(5, seed=1), name="more.jsonl"))
     head, table = retriever("info").out.split("\n\n")

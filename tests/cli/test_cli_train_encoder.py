@@ -69,9 +69,9 @@ def test_a_corpus_alone_trains_an_encoder_that_finds_its_titles(
     written = weights.stat().st_mtime_ns
     assert "\nencoder: dev RR" in retriever(*asked).out
     said = "encoder: expected the result of a run with settings.seed 1, found 0; "
-    refused(retriever(*asked, "--seed", "1", "--quiet"), said)
+    refused(retriever(*asked, "--set", "seed=1", "--quiet"), said)
     assert weights.stat().st_mtime_ns == written
-    assert retriever(*asked, "--seed", "1", "--restart").code == 0
+    assert retriever(*asked, "--set", "seed=1", "--restart").code == 0
     assert weights.stat().st_mtime_ns != written
 
 

@@ -353,11 +353,11 @@ def test_texts_in_other_encodings_are_read_and_said(tmp_path):
         assert next(iter(reader)).text == "naïve Müller"
         assert list(reader.recoded) == [encoding]
     words = write(tmp_path / "t.csv", "text\nПривет\n".encode("cp1251"))
-    with pytest.raises(SourceError, match="--encoding"):
+    with pytest.raises(SourceError, match="--set encoding"):
         read(words)
     assert [one.text for one in read(words, form=TextForm("cp1251"))] == ["Привет"]
     for path in (words, tmp_path / "a.md"):
-        with pytest.raises(SourceError, match=r"not ascii: .* give its --encoding"):
+        with pytest.raises(SourceError, match=r"not ascii: .* give `--set encoding"):
             read(path, form=TextForm("ascii"))
     for options in ({"encoding": "no-such"}, {"encoding": "rot13"}, {"delimiter": "||"}):
         with pytest.raises(ConfigError):
