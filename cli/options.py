@@ -333,9 +333,7 @@ def config_option(*tables: str) -> Decorator:
                     found |= {name: one} if name == "model" else one
             if "query-map" in found:
                 found["query-map"] = value.parent / found["query-map"]
-            ctx.default_map = {
-                _CONFIGURED.get(name, name.replace("-", "_")): one for name, one in found.items()
-            }
+            ctx.default_map = {name.replace("-", "_"): one for name, one in found.items()}
 
     return option(
         "--config",
@@ -353,10 +351,6 @@ def configured_search() -> SearchSettings | None:
     """How the file of --config ranks; None without one."""
     pipeline = click.get_current_context().meta.get(_CONFIG)
     return None if pipeline is None else cast("SearchSettings", pipeline.search)
-
-
-# Parameters of commands that have another name than the setting.
-_CONFIGURED = {"context": "passage_context"}
 
 
 def output_folder(content: str) -> Callable[[F], F]:

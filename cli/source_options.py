@@ -3,77 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from cli.options import F, complete_path, option, settings
+from cli.options import Decorator, complete_path, option, settings
 from retriever.settings import setting
 
 if TYPE_CHECKING:
-    from retriever import StructureSettings
     from retriever.documents import Fields
-    from retriever.documents.analyzer import AnalyzerSettings
     from retriever.documents.reader import CorpusReader
-
-OnLong = Literal["split", "truncate", "error"]
-Context = Literal["title", "headings", "none"]
-
+    from retriever.index.creation import IndexSettings
 
 sources_argument = click.argument(
     "sources", nargs=-1, required=True, metavar="SOURCE...", shell_complete=complete_path
 )
-on_long_option = option(
-    "--on-long",
-    type=click.Choice(["split", "truncate", "error"]),
-    metavar="HOW",
-    help="A text beyond the window: split, truncate or error.",
-    shown_default="split",
-    section="Index",
-)
-CONTEXT = "headings"
-
-
-def passage_keywords(
-    on_long: OnLong | None, context: Context | None, overlap: int | None = None
-) -> dict[str, Any]:
-    """The settings that are given, as `Index.create` takes them; ``error`` is none of an index."""
-    given = {"on_long": on_long, "context": context, "overlap": overlap}
-    return {name: value for name, value in given.items() if value not in (None, "error")}
-
-
-@dataclass(frozen=True, slots=True)
-class DivisionOptions:
-    """How long texts are divided; None for what is not given."""
-
-    overlap: int | None = setting(
-        None,
-        "Maximum number of word pieces that neighboring passages share.",
-        low=0,
-        shown="48",
-        section="Index",
-    )
-
-
-# The command takes `division: DivisionOptions`.
-division_options = settings("division", DivisionOptions)
-
-
-def context_option(shown: str) -> Callable[[F], F]:
-    """What goes before the text of each passage; `shown` is the default in the help."""
-    return option(
-        "--context",
-        "passage_context",
-        type=click.Choice(get_args(Context)),
-        help="What the encoder and BM25 read before a passage: its title, that and the headings "
-        "above it, or none.",
-        shown_default=shown,
-        section="Index",
-    )
-
-
 compact_option = option(
     "--no-compact", is_flag=True, help="Do not merge segments at the end.", section="Index"
 )
@@ -195,54 +141,37 @@ def corpus_texts(reader: CorpusReader) -> Iterator[str]:
         yield passage_text(document, None)
 
 
-@dataclass(frozen=True, slots=True)
-class AnalyzerOptions:
-    """Options of the analyzer; None for those that are not given."""
+@dataclass(frozen=True)
+class IndexOptions:
+    """Settings of an index; None for those that are not given."""
 
+    on_long: Literal["split", "truncate", "error"] | None = setting(
+        None,
+        "A text beyond the encoder's window: split into passages, cut, or refused.",
+        shown="split",
+        section="Index",
+    )
+    context: Literal["title", "headings", "none"] | None = setting(
+        None,
+        "What the encoder and BM25 read before a passage: its title, that and the headings above "
+        "it, or none.",
+        shown="headings",
+        section="Index",
+    )
+    overlap: int | None = setting(
+        None,
+        "Maximum number of word pieces that neighboring passages share.",
+        low=0,
+        shown="48",
+    )
     language: str | None = setting(
         None,
         "Language of the texts, none, or auto for that of each text.",
         shown="auto",
         section="BM25",
     )
-    stemming: bool | None = setting(
-        None, "Reduce words to their stems.", shown="yes", section="BM25"
-    )
-    stop_words: bool | None = setting(
-        None, "Drop stop words such as `the` and `of`.", shown="yes", section="BM25"
-    )
-
-    def settings(self, base: AnalyzerSettings | None = None) -> AnalyzerSettings | None:
-        """The given settings, the rest as in `base`; None if none is given."""
-        from retriever.documents.analyzer import AnalyzerSettings
-
-        asked = {name: value for name, value in asdict(self).items() if value is not None}
-        if not asked:
-            return None
-        return replace(base or AnalyzerSettings(), **asked)
-
-
-# The command takes `analyzer: AnalyzerOptions`.
-analyzer_options = settings("analyzer", AnalyzerOptions, "language")
-
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-
-
-def byte_size(text: str) -> int:
-    """A size such as 500MB or 2.5GB (powers of 1,000), or a number of bytes, at least 1."""
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?B?)", text.strip().upper())
-    if found is None or found[2] not in _UNITS:
-        raise click.UsageError(f"memory: expected a size such as 500MB or 2GB, found {text!r}")
-    size = int(float(found[1]) * _UNITS[found[2]])
-    if size < 1:
-        raise click.UsageError(f"memory: expected 1 byte or more, found {text!r}")
-    return size
-
-
-@dataclass(frozen=True, slots=True)
-class StructureOptions:
-    """Options of the search structure; None for those that are not given."""
-
+    stemming: bool | None = setting(None, "Reduce words to their stems.", shown="yes")
+    stop_words: bool | None = setting(None, "Drop stop words such as `the` and `of`.", shown="yes")
     index_type: str | None = setting(
         None,
         "Search structure: auto, flat, hnsw, ivf, ivf-sq8, ivf-pq or a FAISS factory string.",
@@ -253,25 +182,42 @@ class StructureOptions:
         None,
         "Memory limit for the structure that auto chooses, such as 2GB.",
         shown="no limit",
-        section="Index",
     )
 
-    def settings(self, base: StructureSettings | None = None) -> StructureSettings | None:
-        """The given settings, the rest as in `base`; `base` itself if none is given."""
-        memory = None if self.memory is None else byte_size(self.memory)
-        if self.index_type is None and memory is None:
-            return base
-        if self.index_type is not None and not self.index_type.strip():
-            raise click.UsageError(
-                "--index-type: expected a name or a FAISS factory string, found nothing"
-            )
-        from retriever import StructureSettings
+    def keywords(self) -> dict[str, Any]:
+        """The settings that are given, as `Index.create` takes them."""
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        if "memory" in given:
+            given["memory_bytes"] = byte_size(given.pop("memory"))
+        return given
 
-        base = base or StructureSettings()
-        return StructureSettings(self.index_type or base.index_type, memory or base.memory_bytes)
+    def parts(self) -> IndexSettings:
+        """The settings that are given, as whole parts."""
+        from retriever.index.creation import IndexSettings
+
+        return IndexSettings.of(self.keywords())
 
 
-# The command takes `structure: StructureOptions`.
-structure_options = settings(
-    "structure", StructureOptions, "index_type", metavars={"index_type": "TYPE"}
-)
+def index_options(options: str, others: str) -> Decorator:
+    """The command takes `asked: IndexOptions`; `others` are keys of --set."""
+    taken = {*options.split(), *others.split()}
+    left_out = [one.name for one in fields(IndexOptions) if one.name not in taken]
+    return settings(
+        "asked",
+        IndexOptions,
+        options,
+        metavars={"on_long": "HOW", "index_type": "TYPE"},
+        leave_out=left_out,
+    )
+
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+
+
+def byte_size(text: str) -> int:
+    """A size such as 500MB or 2.5GB (powers of 1,000), or a number of bytes, at least 1."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?B?)", text.strip().upper())
+    size = int(float(found[1]) * _UNITS[found[2]]) if found and found[2] in _UNITS else 0
+    if size < 1:
+        raise click.UsageError(f"memory: expected a size such as 500MB or 2GB, found {text!r}")
+    return size

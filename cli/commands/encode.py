@@ -21,20 +21,16 @@ from cli.options import (
 from cli.output.progress import EncodingProgress, ShardsProgress, warn_metadata, warn_reader
 from cli.output.text import counted, say
 from cli.source_options import (
-    CONTEXT,
-    AnalyzerOptions,
-    Context,
-    OnLong,
+    IndexOptions,
     SourceOptions,
-    analyzer_options,
-    context_option,
+    index_options,
     sources_argument,
     types_option,
 )
 
 # Options that the other form of output does not have, by parameter.
 _SHARDS_ALONE = (
-    *("shard_size", "workers", "ray", "passage_context"),
+    *("shard_size", "workers", "ray", "context"),
     *("language", "stemming", "stop_words", "types"),
 )
 
@@ -71,15 +67,7 @@ _SHARDS_ALONE = (
     help="Encode the texts as queries, with the query prompt instead of the passage prompt.",
     section="Input",
 )
-@option(
-    "--on-long",
-    type=click.Choice(["split", "truncate", "error"]),
-    help="How to treat a text longer than the encoder's window: split it into passages (shards "
-    "only), cut it, or stop.",
-    shown_default="split with --shards, else truncate",
-    section="Input",
-)
-@context_option(CONTEXT)
+@index_options("on_long context language", "stemming stop_words")
 @encoder_options(MINILM)
 @option(
     "--workers",
@@ -96,29 +84,25 @@ _SHARDS_ALONE = (
     help="Make shards on a Ray cluster: auto, local or HOST:PORT.",
     section="Encoder",
 )
-@analyzer_options
 @quiet_option
-@click.pass_context
 def encode_command(
-    context: click.Context,
     sources: tuple[str, ...],
     output: Path | None,
     shards: Path | None,
     shard_size: int | None,
     source: SourceOptions,
     as_queries: bool,
-    on_long: OnLong | None,
-    passage_context: Context | None,
+    asked: IndexOptions,
     encoder: EncoderOptions,
     workers: int | None,
     ray: str | None,
-    analyzer: AnalyzerOptions,
     quiet: bool,
 ) -> None:
     """Write the vectors of documents, or shards of an index.
 
-    The NumPy file has one float32 row per document, in input order. The ids file has one JSON
-    string per line, in the order of the rows. A title is encoded before its text.
+    The NumPy file has one float32 row per document, in input order; a text beyond the window is
+    cut. The ids file has one JSON string per line, in the order of the rows. A title is encoded
+    before its text.
 
     Shards hold all that an index needs. Several processes or machines can make them. Finished
     shards are kept: the same command resumes after an interruption, and checks the shards that
@@ -127,14 +111,14 @@ def encode_command(
     from retriever import encode_shards
 
     if (output is None) == (shards is None):
-        raise click.UsageError("expected either --output or --shards", context)
+        raise click.UsageError("expected either --output or --shards")
     reader = source.reader(sources)
     if output is not None:
         for name in _SHARDS_ALONE:
             if is_given(name):
-                raise click.UsageError(f"{flag_of(name)}: needs --shards", context)
-        if on_long == "split":
-            raise click.UsageError("--on-long split: a row is a document; use --shards", context)
+                raise click.UsageError(f"{flag_of(name)}: needs --shards")
+        if asked.on_long == "split":
+            raise click.UsageError("--on-long split: a row is a document; use --shards")
         from retriever.encoders.encoder import ModelChoice
         from retriever.index.export import check_output, encode_to_file, ids_file_of
 
@@ -145,7 +129,7 @@ def encode_command(
                 reader,
                 loaded,
                 output,
-                on_long=on_long or "truncate",
+                on_long=asked.on_long or "truncate",
                 progress=progress,
                 queries=as_queries,
             )
@@ -163,7 +147,7 @@ def encode_command(
             )
         return
     if as_queries:
-        raise click.UsageError("--as-queries: shards hold passages; use --output", context)
+        raise click.UsageError("--as-queries: shards hold passages; use --output")
     chosen = encoder.keywords()
     try:
         with ShardsProgress(reader, quiet=quiet) as shown:
@@ -171,9 +155,9 @@ def encode_command(
                 reader,
                 cast("Path", shards),
                 **chosen,
-                analyzer=analyzer.settings(),
-                on_long=on_long,
-                context=passage_context,
+                analyzer=asked.parts().analyzer,
+                on_long=asked.on_long,
+                context=asked.context,
                 shard_size=shard_size,
                 workers=workers,
                 ray=ray,

@@ -26,22 +26,12 @@ from cli.options import (
 )
 from cli.output.text import counted, human_bytes, say, tell
 from cli.source_options import (
-    CONTEXT,
-    AnalyzerOptions,
-    Context,
-    DivisionOptions,
-    OnLong,
+    IndexOptions,
     SourceOptions,
-    StructureOptions,
-    analyzer_options,
     compact_option,
-    context_option,
-    division_options,
     document_options,
-    on_long_option,
-    passage_keywords,
+    index_options,
     sources_argument,
-    structure_options,
 )
 
 if TYPE_CHECKING:
@@ -86,12 +76,8 @@ if TYPE_CHECKING:
     help="Of a folder, leave out what a pattern as in .gitignore matches; repeatable.",
     section="Input",
 )
-@on_long_option
-@context_option(CONTEXT)
-@division_options
+@index_options("on_long context language index_type", "overlap stemming stop_words memory")
 @encoder_options(MINILM)
-@analyzer_options
-@structure_options
 @compact_option
 @quiet_option
 @json_option
@@ -105,12 +91,8 @@ def index_command(
     source: SourceOptions,
     include: tuple[str, ...],
     exclude: tuple[str, ...],
-    on_long: OnLong | None,
-    passage_context: Context | None,
-    division: DivisionOptions,
+    asked: IndexOptions,
     encoder: EncoderOptions,
-    analyzer: AnalyzerOptions,
-    structure: StructureOptions,
     no_compact: bool,
     quiet: bool,
     as_json: bool,
@@ -139,7 +121,10 @@ def index_command(
     if watch:
         require_extra("watch", "--watch", "watchfiles")
     reader = source.reader(sources, on_empty="yield", include=include, exclude=exclude)
-    chosen = encoder.keywords()
+    chosen, wanted = encoder.keywords(), asked.keywords()
+    if asked.on_long == "error":
+        # Of this run alone, not of the index.
+        del wanted["on_long"]
     if existing:
         # Refuses a place without one.
         Index.open(folder).close()
@@ -147,13 +132,7 @@ def index_command(
     report = IndexingReport()
     with ExitStack() as stack:
         index = stack.enter_context(
-            (recreated if recreate else Index.create)(
-                folder,
-                **chosen,
-                analyzer=analyzer.settings(),
-                structures=structure.settings(),
-                **passage_keywords(on_long, passage_context, division.overlap),
-            )
+            (recreated if recreate else Index.create)(folder, **chosen, **wanted)
         )
         window = index.encoder_spec.max_length
         progress = stack.enter_context(EncodingProgress(reader, quiet=quiet))
@@ -162,7 +141,7 @@ def index_command(
         try:
             index.add(
                 reader,
-                on_long=on_long,
+                on_long=asked.on_long,
                 progress=progress,
                 stage=stack.enter_context(Stages(quiet=quiet)),
                 report=report,

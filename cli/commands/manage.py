@@ -7,7 +7,7 @@ import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,13 +27,8 @@ from cli.options import (
 from cli.output.progress import DocumentsRead, EncodingProgress, Stages
 from cli.output.text import counted, human_bytes, meta_lines, meta_summary, say, tell
 from cli.source_options import (
-    AnalyzerOptions,
-    Context,
-    StructureOptions,
-    analyzer_options,
-    context_option,
-    passage_keywords,
-    structure_options,
+    IndexOptions,
+    index_options,
 )
 from retriever.terminal import table
 
@@ -313,7 +308,7 @@ def _of_sources(index: Index) -> Iterator[_Finding]:
 
 @click.command("compact", cls=Command)
 @index_option
-@structure_options
+@index_options("index_type", "memory")
 @option(
     "--dry-run",
     is_flag=True,
@@ -321,9 +316,7 @@ def _of_sources(index: Index) -> Iterator[_Finding]:
     section="Index",
 )
 @json_option
-def compact_command(
-    folder: Location, structure: StructureOptions, dry_run: bool, as_json: bool
-) -> None:
+def compact_command(folder: Location, asked: IndexOptions, dry_run: bool, as_json: bool) -> None:
     """Merge all segments and free disk space.
 
     Makes the index as small and fast as possible, whatever it costs; a run that adds documents
@@ -336,7 +329,7 @@ def compact_command(
     """
     from retriever.index import Index
 
-    settings = structure.settings()
+    settings = asked.parts().structures
     if settings is not None:
         _rebuild(folder, settings, dry_run=dry_run, as_json=as_json)
         return
@@ -423,25 +416,13 @@ def _show_plan(plan: Any, settings: StructureSettings, *, dry_run: bool, as_json
 @click.command("reindex", cls=Command)
 @index_option
 @encoder_options(OWN)
-@option(
-    "--on-long",
-    type=click.Choice(["split", "truncate"]),
-    help="How to treat a text longer than the encoder's window: split it into passages, or cut it.",
-    shown_default=OWN,
-    section="Index",
-)
-@context_option(OWN)
-@analyzer_options
-@structure_options
+@index_options("on_long context language index_type", "overlap stemming stop_words memory")
 @quiet_option
 @json_option
 def reindex_command(
     folder: Location,
     encoder: EncoderOptions,
-    on_long: Literal["split", "truncate"] | None,
-    passage_context: Context | None,
-    analyzer: AnalyzerOptions,
-    structure: StructureOptions,
+    asked: IndexOptions,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -459,17 +440,13 @@ def reindex_command(
     chosen = encoder.keywords()
     with Index.open(folder) as index:
         documents = DocumentsRead(index.info()["documents"])
-        analyzer_settings = analyzer.settings(index.analyzer.settings)
-        structures = structure.settings(index.structures)
     report = IndexingReport()
     with EncodingProgress(documents, quiet=quiet) as progress:
         try:
             done = reindexed(
                 folder,
                 **chosen,
-                analyzer=analyzer_settings,
-                structures=structures,
-                **passage_keywords(on_long, passage_context),
+                **asked.keywords(),
                 progress=progress,
                 report=report,
                 read=documents.count,

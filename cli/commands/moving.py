@@ -25,13 +25,11 @@ from cli.options import (
 )
 from cli.output.text import counted, say, tell
 from cli.source_options import (
-    AnalyzerOptions,
     FieldOptions,
-    StructureOptions,
-    analyzer_options,
+    IndexOptions,
     compact_option,
     field_options,
-    structure_options,
+    index_options,
 )
 
 
@@ -152,8 +150,7 @@ class ShardNumbers(click.ParamType[range]):
 )
 @field_options
 @encoder_options("the one that an export or a folder of shards names")
-@analyzer_options
-@structure_options
+@index_options("language index_type", "stemming stop_words memory")
 @compact_option
 @quiet_option
 @json_option
@@ -165,8 +162,7 @@ def import_command(
     shards: range | None,
     names: FieldOptions,
     encoder: EncoderOptions,
-    analyzer: AnalyzerOptions,
-    structure: StructureOptions,
+    asked: IndexOptions,
     no_compact: bool,
     quiet: bool,
     as_json: bool,
@@ -181,17 +177,17 @@ def import_command(
     from cli.output.progress import counting
     from retriever.index.imports import import_documents
 
-    chosen = encoder.keywords()
+    parts = asked.parts()
     with counting("documents", None, quiet=quiet) as done:
         report = import_documents(
             folder,
             source,
-            **chosen,
+            **encoder.keywords(),
             vectors=vectors,
             fields=names.fields(),
             vector_field=vector_field,
-            analyzer=analyzer.settings(),
-            structures=structure.settings(),
+            analyzer=parts.analyzer,
+            structures=parts.structures,
             progress=done,
             compact=not no_compact,
             shards=shards,
