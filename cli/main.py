@@ -16,7 +16,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import click
 
@@ -109,23 +109,13 @@ class LazyGroup(click.Group):
             return command
         return LazyGroup(cmd_name, tree=found, help=_GROUP_HELP[cmd_name])
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the subcommand that the arguments name, or suggest near ones."""
-        name = args[0]
-        if name not in self._tree and not name.startswith("-"):
-            from difflib import get_close_matches
+    def near(self, name: str) -> list[str]:
+        """The commands that are called nearly so, else those of that name in groups below."""
+        from difflib import get_close_matches
 
-            near = get_close_matches(name, self._tree) or _deeper(self._tree, name)
-            raise click.UsageError(f"No such command {name!r}{_did_you_mean(near)}", ctx)
-        return super().resolve_command(ctx, args)
-
-
-def _deeper(tree: Tree, name: str) -> list[str]:
-    """The commands of that name in the groups of a tree."""
-    groups = ((group, below) for group, below in tree.items() if not isinstance(below, str))
-    return [f"{group} {name}" for group, below in groups if name in below]
+        groups = [(group, below) for group, below in self._tree.items() if name in below]
+        below = [f"{group} {name}" for group, tree in groups if not isinstance(tree, str)]
+        return get_close_matches(name, self._tree) or below
 
 
 def _did_you_mean(near: Sequence[str]) -> str:
@@ -218,11 +208,14 @@ def start_lines() -> Iterator[str]:
 def _usage_message(error: click.ClickException) -> str:
     """An error of click on one line, with a suggestion and where to read on."""
     message = error.format_message()
+    context = error.ctx if isinstance(error, click.UsageError) else None
     if isinstance(error, click.NoSuchOption):
         message = f"No such option {error.option_name!r}{_in_place_of(error)}"
+    elif isinstance(error, click.NoSuchCommand) and context is not None:
+        near = cast("LazyGroup", context.command).near(error.command_name)
+        message = f"No such command {error.command_name!r}{_did_you_mean(near)}"
     # click lists the values that an option can have on lines of their own.
     message = " ".join(message.split()).removesuffix(".")
-    context = error.ctx if isinstance(error, click.UsageError) else None
     return message if context is None else f"{message} (see `{context.command_path} --help`)"
 
 

@@ -16,7 +16,6 @@ of its own is given by its key, as in `--set rrf-k=30`:
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -30,7 +29,7 @@ from retriever.settings import GREATEST, Setting, declared_settings, format_valu
 
 if TYPE_CHECKING:
     from eval import Loading
-    from retriever import Index, Store
+    from retriever import Store
     from retriever.search import SearchSettings
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -127,23 +126,17 @@ def option(
 class _OtherSettings(_Option):
     """`--set KEY=VALUE`: the declared settings of a command that have no option of their own."""
 
-    def __init__(self) -> None:
+    def __init__(self, declared: Mapping[str, Setting]) -> None:
         super().__init__(
             ["--set", "others"],
             multiple=True,
             expose_value=False,
             metavar="KEY=VALUE",
+            help=f"One of {', '.join(declared)}, which `retriever inspect settings` explains; "
+            "repeatable.",
             section="Other settings",
         )
-        self.declared: dict[str, Setting] = {}
-
-    def declare(self, declared: Mapping[str, Setting]) -> None:
-        """Add settings by key, before those that there are."""
-        self.declared = {**declared, **self.declared}
-        self.help = (
-            f"One of {', '.join(self.declared)}, which `retriever inspect settings` explains; "
-            "repeatable."
-        )
+        self.declared = declared
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The keys."""
@@ -245,11 +238,12 @@ def settings(
             made = one(made)
         taken = {one.name for one in parameters[before:] if one.name} & parts.keys()
         if others:
-            kept = next((one for one in parameters if isinstance(one, _OtherSettings)), None)
-            if kept is None:
-                kept = _OtherSettings()
-                parameters.append(kept)
-            kept.declare(others)
+            merged = dict(others)
+            for parameter in parameters[:]:
+                if isinstance(parameter, _OtherSettings):
+                    parameters.remove(parameter)
+                    merged |= parameter.declared
+            parameters.append(_OtherSettings(merged))
         return made
 
     return decorate
@@ -398,31 +392,12 @@ index_option = option(
     help="Index folder, or the URL of another store.",
     section="Index",
 )
-indexes_argument = click.argument(
-    "indexes", nargs=-1, metavar="[[NAME=]INDEX]...", shell_complete=complete_path
+where_option = option(
+    "--where",
+    metavar="FILTER",
+    help="Filter by metadata of the documents, such as 'year >= 2020'.",
+    section="Search",
 )
-
-
-def named_indexes(given: tuple[str, ...]) -> dict[str, Store]:
-    """The indexes of `indexes_argument` by name; without any, that of $RETRIEVER_INDEX."""
-    from retriever import open_store
-
-    found: dict[str, Store] = {}
-    for one in given or (os.environ.get("RETRIEVER_INDEX", ".retriever"),):
-        name, equals, rest = one.partition("=")
-        if not equals or "://" in name or Path(one).exists():
-            name, rest = "", one
-        store = open_store(rest)
-        name = name or store.name
-        if name in found:
-            raise click.UsageError(f"two indexes are called {name!r}: give one as NAME=INDEX")
-        found[name] = store
-    return found
-
-
-def where_option(effect: str) -> Callable[[F], F]:
-    """--where: `effect` says what happens to the documents that match."""
-    return option("--where", metavar="FILTER", help=effect, section="Search")
 
 
 @contextmanager
@@ -446,16 +421,6 @@ query_map_option = option(
     help="Search with this trained map of the vectors of queries.",
     section="Ranking",
 )
-
-
-def use_query_map(folder: Path | None, *indexes: Index) -> None:
-    """Let indexes search with the map of --query-map, if it is given."""
-    if folder is not None:
-        from retriever import load_query_map
-
-        query_map = load_query_map(folder)
-        for index in indexes:
-            index.query_map = query_map
 
 
 device_option = option(

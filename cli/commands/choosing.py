@@ -106,8 +106,6 @@ def tune_command(
     --output has the best settings, simplest.toml those with the fewest changes that are no worse;
     `index`, `query` and `serve` take either with --config.
     """
-    if data == "layers" and not Path(data).exists():
-        raise click.UsageError("No such command 'layers'; did you mean `eval layers`?")
     from eval import tune
     from retriever.files import check_output
 

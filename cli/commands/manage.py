@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 @click.command("delete", cls=Command)
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @index_option
-@where_option("Delete the documents that match, such as 'year < 2000'.")
+@where_option
 @option(
     "--erase",
     is_flag=True,

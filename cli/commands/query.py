@@ -31,7 +31,6 @@ from cli.options import (
     pointing,
     query_map_option,
     settings,
-    use_query_map,
     where_option,
 )
 from cli.output.text import counted, say
@@ -131,7 +130,7 @@ class RankingOptions:
     section="Index",
 )
 @settings("ranking", RankingOptions, "k mode alpha fusion depth", metavars={"alpha": "WEIGHT"})
-@where_option("Rank only the documents that match, such as 'year >= 2020'.")
+@where_option
 @option(
     "--raw",
     is_flag=True,
@@ -258,7 +257,10 @@ def query_command(
     else:
         opened = Index.open(folder, **chosen, lock_timeout=PATIENCE if refresh else 0.0)
     with opened as index, pointing(where):
-        use_query_map(query_map, index)
+        if query_map is not None:
+            from retriever import load_query_map
+
+            index.query_map = load_query_map(query_map)
         search: Search = partial(
             index.search_many, settings=settings, where=where, reranker=reranker
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 import threading
@@ -18,15 +19,13 @@ from cli.options import (
     Command,
     Decorator,
     EncoderOptions,
+    complete_path,
     config_option,
     configured_search,
     encoder_options,
-    indexes_argument,
-    named_indexes,
     option,
     query_map_option,
     settings,
-    use_query_map,
 )
 from cli.output.text import say
 from retriever.settings import setting
@@ -65,17 +64,37 @@ def _host_option(effect: str) -> Decorator:
     )
 
 
-def _opened(
-    stack: ExitStack, indexes: tuple[str, ...], encoder: EncoderOptions, **keywords: Any
-) -> dict[str, Index]:
-    """The indexes that a command names, open until the stack ends."""
-    from retriever.index import Index
+_indexes_argument = click.argument(
+    "indexes", nargs=-1, metavar="[[NAME=]INDEX]...", shell_complete=complete_path
+)
 
-    keywords |= encoder.keywords()
-    return {
-        name: stack.enter_context(Index.open(store, **keywords))
-        for name, store in named_indexes(indexes).items()
-    }
+
+def _opened(
+    stack: ExitStack,
+    indexes: tuple[str, ...],
+    query_map: Path | None,
+    encoder: EncoderOptions,
+    **keywords: Any,
+) -> dict[str, Index]:
+    """The indexes that a command names, by name, open until the stack ends.
+
+    Without any, the one that $RETRIEVER_INDEX names.
+    """
+    from retriever import Index, load_query_map, open_store
+
+    opened: dict[str, Index] = {}
+    for one in indexes or (os.environ.get("RETRIEVER_INDEX", ".retriever"),):
+        name, equals, rest = one.partition("=")
+        if not equals or "://" in name or Path(one).exists():
+            name, rest = "", one
+        store = open_store(rest)
+        name = name or store.name
+        if name in opened:
+            raise click.UsageError(f"two indexes are called {name!r}: give one as NAME=INDEX")
+        opened[name] = stack.enter_context(Index.open(store, **encoder.keywords(), **keywords))
+        if query_map is not None:
+            opened[name].query_map = load_query_map(query_map)
+    return opened
 
 
 def _bracketed(host: str) -> str:
@@ -84,7 +103,7 @@ def _bracketed(host: str) -> str:
 
 
 @click.command("serve", cls=Command)
-@indexes_argument
+@_indexes_argument
 @config_option()
 @_host_option("listen")
 @option(
@@ -188,8 +207,7 @@ def serve_command(
     if rerank is not None:
         reranker = load_reranker(rerank, device=encoder.device, download=encoder.download)
     with ExitStack() as stack:
-        opened = _opened(stack, indexes, encoder, lock_timeout=5.0)
-        use_query_map(query_map, *opened.values())
+        opened = _opened(stack, indexes, query_map, encoder, lock_timeout=5.0)
         app = create_app(opened, settings, reranker=reranker)
         listening = stack.enter_context(bound_socket(host, port))
         if watch:
@@ -222,7 +240,7 @@ def _run(app: FastAPI, listening: socket.socket) -> None:
 
 
 @click.command("mcp", cls=Command)
-@indexes_argument
+@_indexes_argument
 @option(
     "--http",
     "port",
@@ -264,8 +282,7 @@ def mcp_command(
     from retriever.mcp.server import make_server, serve_http, serve_stdio
 
     with ExitStack() as stack:
-        opened = _opened(stack, indexes, encoder)
-        use_query_map(query_map, *opened.values())
+        opened = _opened(stack, indexes, query_map, encoder)
         server = make_server(opened, version("layer-retriever"))
         if port is None:
             serve_stdio(server)

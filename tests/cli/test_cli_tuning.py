@@ -61,7 +61,3 @@ def test_options_win_over_a_file_of_settings(retriever, write_jsonl, fake_encode
     assert scores("--config", "s.toml") != scores()
     Path("s.toml").write_text("[serach]\n")
     refused(retriever("query", "w1", "--config", "s.toml"), "s.toml: expected", "'serach'")
-
-
-def test_the_old_name_leads_to_the_search_for_layers(retriever):
-    refused(retriever("tune", "layers"), "did you mean `eval layers`?")
