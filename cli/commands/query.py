@@ -7,9 +7,9 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -41,12 +41,10 @@ if TYPE_CHECKING:
     from retriever.search import SearchSettings
     from retriever.search.calibration import Answer
     from retriever.search.engine import Hit
+    from retriever.search.reranking import Reranker
 
 _WIDEST = 120
 _OF_CONVEX = ("alpha", "normalization")
-Search = Callable[[list[str]], Iterator[list["Hit"]]]
-Print = Callable[[list["Hit"], str, str | None], None]
-Answered = Callable[[list["Hit"]], tuple[list["Hit"], "Answer | None"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +241,6 @@ def query_command(
         )
     if not text and queries is None and not sys.stdin.isatty():
         raise click.UsageError("nothing to search for: give TEXT or --queries FILE")
-    chosen = encoder.keywords()
     settings = replace(ranking.settings(), raw=raw or queries is not None, collapse=collapse)
     reranker = None
     if rerank is not None:
@@ -253,71 +250,72 @@ def query_command(
     if query_map is not None and settings.mode == "bm25":
         raise click.UsageError("--query-map: --mode bm25 has no vectors; leave one of them out")
     if source is not None:
-        opened = index_in(source, chosen)
+        opened = index_in(source, encoder.keywords())
     else:
-        opened = Index.open(folder, **chosen, lock_timeout=PATIENCE if refresh else 0.0)
+        patience = PATIENCE if refresh else 0.0
+        opened = Index.open(folder, **encoder.keywords(), lock_timeout=patience)
     with opened as index, pointing(where):
         if query_map is not None:
             from retriever import load_query_map
 
             index.query_map = load_query_map(query_map)
-        search: Search = partial(
-            index.search_many, settings=settings, where=where, reranker=reranker
+        session = _Session(
+            index, settings, where, reranker, facets, min_probability, as_json, explain, full
         )
-        answered = partial(_answered, index, settings, min_probability)
         if min_probability is not None:
-            answered([])
+            session.answered([])
         if refresh and source is None:
             refresh_for_query(index)
-        show = _printer(
-            index, settings, where, facets, answered, as_json=as_json, explain=explain, full=full
-        )
         if queries is not None:
-            _answer_file(search, settings, queries, on_error, run_file, show, answered)
+            session.answer_file(queries, on_error, run_file)
         elif text:
             asked = " ".join(text)
-            show(next(search([asked])), asked, None)
+            session.show(next(session.search([asked])), asked)
         else:
-            if settings.mode != "bm25":
-                _ = index.encoder
-            _prompt(search, show, index if refresh or source is not None else None)
+            session.prompt(refreshed=refresh or source is not None)
 
 
-def _answered(
-    index: Index, settings: SearchSettings, least: float | None, hits: list[Hit]
-) -> tuple[list[Hit], Answer | None]:
-    """Hits, none of them if an answer is less probable than this; and what is known of it."""
-    answer = index.answer(hits, settings, least=least)
-    if answer is not None and answer.warning is not None:
-        warnings.warn(answer.warning, stacklevel=2)
-    withheld = least is not None and answer is not None and not answer.has_answer
-    return [] if withheld else hits, answer
+@dataclass(frozen=True)
+class _Session:
+    """An open index, how it is searched, and how hits are printed."""
 
+    index: Index
+    settings: SearchSettings
+    where: str | None
+    reranker: Reranker | None
+    facets: tuple[str, ...]
+    min_probability: float | None
+    as_json: bool
+    explain: bool
+    full: bool
 
-def _printer(
-    index: Index,
-    settings: SearchSettings,
-    where: str | None,
-    fields: tuple[str, ...],
-    answered: Answered,
-    *,
-    as_json: bool,
-    explain: bool,
-    full: bool,
-) -> Print:
-    from cli.output.hits import explanation, facets_text, hit_text
-    from retriever.search.queries import highlights
-    from retriever.search.syntax import parse_query
+    def search(self, texts: list[str]) -> Iterator[list[Hit]]:
+        """The hits of each query."""
+        return self.index.search_many(
+            texts, settings=self.settings, where=self.where, reranker=self.reranker
+        )
 
-    styled = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    cells = min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
+    def answered(self, hits: list[Hit]) -> tuple[list[Hit], Answer | None]:
+        """Hits, none of them if an answer is improbable; and what is known of it."""
+        least = self.min_probability
+        answer = self.index.answer(hits, self.settings, least=least)
+        if answer is not None and answer.warning is not None:
+            warnings.warn(answer.warning, stacklevel=2)
+        withheld = least is not None and answer is not None and not answer.has_answer
+        return [] if withheld else hits, answer
 
-    def show(found: list[Hit], text: str, query: str | None) -> None:
-        hits, answer = answered(found)
-        text = text if settings.raw else parse_query(text).text
+    def show(self, found: list[Hit], text: str, query: str | None = None) -> None:
+        """Print what was found for a text, which has an id if it is of a file."""
+        from cli.output.hits import explanation, facets_text, hit_text
+        from retriever.search.queries import highlights
+        from retriever.search.syntax import parse_query
+
+        index = self.index
+        hits, answer = self.answered(found)
+        text = text if self.settings.raw else parse_query(text).text
         better = index.suggestion(text) if query is None else None
-        counts = index.facets(fields, text, where=where) if fields else None
-        if as_json:
+        counts = index.facets(self.facets, text, where=self.where) if self.facets else None
+        if self.as_json:
             of_query = {} if query is None else {"query": query}
             records = [hit.to_json() for hit in hits]
             records += [] if counts is None else [{"facets": counts.to_json()}]
@@ -329,17 +327,20 @@ def _printer(
             return
         if query is not None:
             say(f"== {query}: {text}", err=False)
+        styled = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        cells = min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
         weights, analyzer = index.term_weights(text), index.analyzer
         for hit in hits:
             spans = highlights(hit.passage, analyzer, weights)
-            click.echo(hit_text(hit, spans, cells=cells, styled=styled, full=full), color=styled)
-        if explain and hits:
-            fusion = settings.fusion.completed(index.default_weight)
-            click.echo(explanation(hits, replace(settings, fusion=fusion)))
+            shown = hit_text(hit, spans, cells=cells, styled=styled, full=self.full)
+            click.echo(shown, color=styled)
+        if self.explain and hits:
+            fusion = self.settings.fusion.completed(index.default_weight)
+            click.echo(explanation(hits, replace(self.settings, fusion=fusion)))
         if counts is not None:
             click.echo(facets_text(counts))
         if not found:
-            say(_why_nothing(index, text, settings, where))
+            say(f"no hits: {self.why_nothing(text)}")
         elif answer is not None and not answer.has_answer:
             doubt = "note: perhaps " if hits else ""
             chance = f"probability of an answer {answer.probability:.1%}"
@@ -347,70 +348,58 @@ def _printer(
         if better is not None:
             say(f"did you mean: {better}")
 
-    return show
+    def why_nothing(self, text: str) -> str:
+        """Why there are no hits."""
+        if self.index.info()["documents"] == 0:
+            return "the index is empty"
+        if self.settings.mode != "bm25" and self.where is not None:
+            return "no document matches the filter"
+        if self.settings.mode == "bm25" and not self.index.analyzer.tokens(text):
+            return "the query has only stop words and punctuation"
+        matching = "" if self.where is None else " that matches the filter"
+        return f"no document{matching} contains a word of the query; try --mode hybrid"
 
+    def answer_file(
+        self, queries: str, on_error: Literal["fail", "skip"], run_file: Path | None
+    ) -> None:
+        """Print the hits of every query of a file, or write them as a run."""
+        from cli.output.progress import warn_reader
+        from eval.metrics.trec import write_run
+        from retriever.documents.reader import CorpusReader
 
-def _why_nothing(index: Index, text: str, settings: SearchSettings, where: str | None) -> str:
-    if index.info()["documents"] == 0:
-        return "no hits: the index is empty"
-    if settings.mode != "bm25" and where is not None:
-        return "no hits: no document matches the filter"
-    if settings.mode == "bm25" and not index.analyzer.tokens(text):
-        return "no hits: the query has only stop words and punctuation"
-    matching = "" if where is None else " that matches the filter"
-    return f"no hits: no document{matching} contains a word of the query; try --mode hybrid"
-
-
-def _answer_file(
-    search: Search,
-    settings: SearchSettings,
-    queries: str,
-    on_error: Literal["fail", "skip"],
-    run_file: Path | None,
-    show: Print,
-    answered: Answered,
-) -> None:
-    from cli.output.progress import warn_reader
-    from eval.metrics.trec import write_run
-    from retriever.documents.reader import CorpusReader
-
-    reader = CorpusReader([queries], on_error=on_error, on_empty="fail", number_ids=True)
-    asked = list(reader)
-    warn_reader(reader)
-    answers = search([query.text for query in asked])
-    if run_file is None:
-        for query, hits in zip(asked, answers, strict=True):
-            show(hits, query.text, query.id)
-        return
-    ranked = {
-        query.id: [(hit.id, hit.score) for hit in answered(hits)[0]]
-        for query, hits in zip(asked, answers, strict=True)
-    }
-    write_run(run_file, ranked, f"retriever-{settings.mode}")
-    number = f"{len(ranked):,} {'query' if len(ranked) == 1 else 'queries'}"
-    say(f"{run_file}: {number}, {counted(sum(map(len, ranked.values())), 'hit')}")
-
-
-def _prompt(search: Search, show: Print, refreshed: Index | None) -> None:
-    """Ask for queries until end of input; the model stays loaded between them.
-
-    An index that is given is refreshed before each answer.
-    """
-    try:
-        import readline  # noqa: F401  (line editing and history for input())
-    except ImportError:
-        say("note: line editing is not available")
-    say("One query per line; Ctrl-D ends.")
-    # input() writes its prompt to standard output, which may be a file of hits.
-    shown = "> " if sys.stdout.isatty() else ""
-    while True:
-        try:
-            text = input(shown)
-        except EOFError:
-            click.echo(err=True)
+        reader = CorpusReader([queries], on_error=on_error, on_empty="fail", number_ids=True)
+        asked = list(reader)
+        warn_reader(reader)
+        answers = zip(asked, self.search([query.text for query in asked]), strict=True)
+        if run_file is None:
+            for query, hits in answers:
+                self.show(hits, query.text, query.id)
             return
-        if not text.strip():
-            continue
-        if refreshed is not None:
-            refresh_for_query(refreshed)
-        show(next(search([text])), text, None)
+        ranked = {
+            query.id: [(hit.id, hit.score) for hit in self.answered(hits)[0]]
+            for query, hits in answers
+        }
+        write_run(run_file, ranked, f"retriever-{self.settings.mode}")
+        number = f"{len(ranked):,} {'query' if len(ranked) == 1 else 'queries'}"
+        say(f"{run_file}: {number}, {counted(sum(map(len, ranked.values())), 'hit')}")
+
+    def prompt(self, *, refreshed: bool) -> None:
+        """Ask for queries until end of input; the model stays loaded between them."""
+        with suppress(ImportError):
+            import readline  # noqa: F401  (line editing and history for input())
+        if self.settings.mode != "bm25":
+            _ = self.index.encoder
+        say("One query per line; Ctrl-D ends.")
+        # input() writes its prompt to standard output, which may be a file of hits.
+        shown = "> " if sys.stdout.isatty() else ""
+        while True:
+            try:
+                text = input(shown)
+            except EOFError:
+                click.echo(err=True)
+                return
+            if not text.strip():
+                continue
+            if refreshed:
+                refresh_for_query(self.index)
+            self.show(next(self.search([text])), text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -34,11 +34,22 @@ def hit_text(hit: Hit, spans: Spans, *, cells: int, styled: bool, full: bool) ->
     if styled:
         head, title = click.style(head, bold=True), click.style(title, fg="cyan")
         where = click.style(where, dim=True)
-    room = (cells - len(_INDENT)) * _LINES
-    text, inside = _excerpt(without_controls(hit.passage), spans, None if full else room)
+    text = without_controls(hit.passage)
+    wrap: Callable[..., list[str]] = textwrap.wrap
+    width: Callable[[str], int] = len
+    narrow = text.isprintable() and text.replace("…", "").isascii()
+    if not narrow or (styled and spans):
+        # Imported only where characters have other widths than 1: it loads slowly.
+        import wcwidth
+
+        wrap, width = wcwidth.wrap, wcwidth.width
+    if not full:
+        room = (cells - len(_INDENT)) * _LINES
+        text, spans = _excerpt(text, spans, len(text) * room // max(width(text), room))
     if styled:
-        text = _highlighted(text, inside)
-    return "\n".join([f"{head}{title}{where}", *_wrapped(text, cells)])
+        text = _highlighted(text, spans)
+    lines = wrap(text, cells, initial_indent=_INDENT, subsequent_indent=_INDENT)
+    return "\n".join([f"{head}{title}{where}", *(line.rstrip() for line in lines)])
 
 
 def explanation(hits: Sequence[Hit], settings: SearchSettings) -> str:
@@ -87,40 +98,14 @@ def facets_text(facets: Facets) -> str:
     return "\n".join(lines)
 
 
-def _is_narrow(text: str) -> bool:
-    """Whether each character takes a cell, as it is with most passages; wcwidth loads slowly."""
-    return text.isprintable() and text.replace("…", "").isascii()
-
-
-def _width(text: str) -> int:
-    if _is_narrow(text):
-        return len(text)
-    import wcwidth
-
-    return wcwidth.width(text)
-
-
-def _wrapped(text: str, cells: int) -> list[str]:
-    if _is_narrow(text):
-        lines = textwrap.wrap(text, cells, initial_indent=_INDENT, subsequent_indent=_INDENT)
-        return [line.rstrip() for line in lines]
-    import wcwidth
-
-    return wcwidth.wrap(text, cells, initial_indent=_INDENT, subsequent_indent=_INDENT)
-
-
 def _shown(value: float | None) -> str:
     if isinstance(value, float):
         return f"{value:.4f}"
     return "-" if value is None else str(value)
 
 
-def _excerpt(passage: str, spans: Spans, room: int | None) -> tuple[str, Spans]:
-    """The part of about `room` cells that holds the most spans, and where they are in it."""
-    limit = len(passage)
-    if room is not None and (needed := _width(passage)) > room:
-        # In characters, as wide as those of the passage are on average.
-        limit = len(passage) * room // needed
+def _excerpt(passage: str, spans: Spans, limit: int) -> tuple[str, Spans]:
+    """The part of about `limit` characters that holds the most spans, and where they are in it."""
     start, stop = 0, len(passage)
     if limit < stop:
         best = max(

@@ -10,7 +10,7 @@ import wcwidth
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.output.hits import _wrapped, explanation, hit_text
+from cli.output.hits import explanation, hit_text
 from retriever.documents.outline import Place
 from retriever.search import SearchSettings, search_settings
 from retriever.search.engine import Hit
@@ -90,7 +90,8 @@ def test_an_explanation_says_how_the_score_is_made(given, how):
 def test_narrow_text_is_wrapped_as_text_of_any_width(text, cells):
     indent = " " * 5
     wide = wcwidth.wrap(text, cells, initial_indent=indent, subsequent_indent=indent)
-    assert _wrapped(text, cells) == [line.rstrip() for line in wide]
+    shown = hit_text(hit(text), [], cells=cells, styled=False, full=True)
+    assert shown.split("\n")[1:] == [line.rstrip() for line in wide]
 
 
 def test_a_hit_shows_lines_behind_its_id_and_the_rest_of_its_place_behind_its_title():
