@@ -13,9 +13,9 @@ import click
 from cli.options import (
     Decorator,
     F,
-    IndexLocation,
     Section,
     complete_path,
+    index_location,
     is_given,
     option,
     settings,
@@ -42,9 +42,6 @@ def data_set(path: Path) -> Path:
 
 class DataSet(click.Path):
     """A parameter that names a data set, see `data_set`."""
-
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """The path of the data set."""
@@ -154,7 +151,7 @@ def by_layer_option(of: str, section: Section) -> Decorator:
 
 _POOLS = option(
     "--index",
-    type=IndexLocation(),
+    type=index_location,
     metavar="INDEX",
     shell_complete=complete_path,
     help="For a set without pools: index of its corpus, which is created or completed if "

@@ -360,30 +360,21 @@ def output_folder(content: str) -> Callable[[F], F]:
     )
 
 
-class IndexLocation(click.ParamType[Location]):
+def index_location(value: str) -> Location:
     """A folder, or the URL of another store, which is opened so that no password is printed."""
+    if "://" not in value:
+        return Path(value)
+    # Imported only now, so that help pages stay fast.
+    from retriever import open_store
 
-    name = "index"
-
-    def convert(
-        self, value: str | Location, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Location:
-        """A path, or a store."""
-        if not isinstance(value, str):
-            return value
-        if "://" not in value:
-            return Path(value)
-        # Imported only now, so that help pages stay fast.
-        from retriever import open_store
-
-        return open_store(value)
+    return open_store(value)
 
 
 index_option = option(
     "-i",
     "--index",
     "folder",
-    type=IndexLocation(),
+    type=index_location,
     metavar="INDEX",
     default=".retriever",
     envvar="RETRIEVER_INDEX",

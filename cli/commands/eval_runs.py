@@ -23,9 +23,9 @@ from cli.evaluation_options import (
 from cli.options import (
     Command,
     Decorator,
-    IndexLocation,
     Location,
     complete_path,
+    index_location,
     is_given,
     json_option,
     option,
@@ -105,7 +105,7 @@ def _side(name: str, what: str) -> Decorator:
     return option(
         name,
         required=True,
-        type=IndexLocation(),
+        type=index_location,
         metavar="RUN|INDEX",
         shell_complete=complete_path,
         help=f"{what}: a TREC run, or an index, which is searched for --queries; without -k for as "

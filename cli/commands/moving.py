@@ -68,7 +68,7 @@ def export_command(
     was written with --vectors, `retriever import` does so without encoding. All content belongs to
     one commit and is ordered by id. A file appears complete or not at all.
     """
-    from cli.output.progress import counting
+    from cli.output.progress import Stages
     from retriever.documents import Fields
     from retriever.errors import ConfigError
     from retriever.index import Index
@@ -90,7 +90,8 @@ def export_command(
         sys.stdout.reconfigure(encoding="utf-8")
     with Index.open(folder) as index:
         total = index.info()["documents"]
-    with counting("documents", total, quiet=quiet) as done:
+    with Stages(quiet=quiet) as stage:
+        done = stage("documents", total)
         if out.suffix == ".npy":
             written = export_npy(folder, out, progress=done)
         else:
@@ -107,19 +108,12 @@ def export_command(
     tell(summary, facts, as_json=as_json, quiet=quiet)
 
 
-class ShardNumbers(click.ParamType[range]):
+def _shard_numbers(value: str) -> range:
     """``0-3`` or ``7``."""
-
-    name = "range"
-
-    def convert(
-        self, value: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> range:
-        """The numbers."""
-        found = re.fullmatch(r"(\d+)(?:-(\d+))?", value)
-        if found is None or int(found[2] or found[1]) < int(found[1]):
-            self.fail(f"expected FIRST-LAST such as 0-3, found {value!r}", param, ctx)
-        return range(int(found[1]), int(found[2] or found[1]) + 1)
+    found = re.fullmatch(r"(\d+)(?:-(\d+))?", value)
+    if found is None or int(found[2] or found[1]) < int(found[1]):
+        raise click.BadParameter(f"expected FIRST-LAST such as 0-3, found {value!r}")
+    return range(int(found[1]), int(found[2] or found[1]) + 1)
 
 
 @click.command("import", cls=Command)
@@ -142,7 +136,7 @@ class ShardNumbers(click.ParamType[range]):
 )
 @option(
     "--shards",
-    type=ShardNumbers(),
+    type=_shard_numbers,
     metavar="FIRST-LAST",
     help="Which shards of a folder to import, counted from 0, such as 0-3 or 7.",
     shown_default="all",
@@ -174,11 +168,11 @@ def import_command(
     collections or tables), or any corpus together with --vectors. With --model, name the encoder
     that made the vectors, unless an export or shards name it. The index is created if needed.
     """
-    from cli.output.progress import counting
+    from cli.output.progress import Stages
     from retriever.index.imports import import_documents
 
     parts = asked.parts()
-    with counting("documents", None, quiet=quiet) as done:
+    with Stages(quiet=quiet) as stage:
         report = import_documents(
             folder,
             source,
@@ -188,7 +182,7 @@ def import_command(
             vector_field=vector_field,
             analyzer=parts.analyzer,
             structures=parts.structures,
-            progress=done,
+            progress=stage("documents", None),
             compact=not no_compact,
             shards=shards,
         )

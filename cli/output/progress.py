@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -143,13 +142,6 @@ class Stages(_Bars):
         )
         update: Callable[[int], None] = bar.update
         return update
-
-
-@contextmanager
-def counting(unit: str, total: int | None, *, quiet: bool) -> Iterator[Callable[[int], object]]:
-    """A bar; call it with the number of units just done."""
-    with _Bars(quiet=quiet) as bars:
-        yield bars._show(total=total, unit=f" {unit}").update
 
 
 def warn_metadata(reader: CorpusReader) -> None:
