@@ -58,22 +58,26 @@ without_positive_option = option(
 )
 
 
-qrels_option = option(
-    "--qrels",
-    required=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Relevance judgments in TREC format.",
-    section="Input",
-)
+def qrels_option(*, required: bool) -> Callable[[F], F]:
+    """--qrels."""
+    return option(
+        "--qrels",
+        required=required,
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Relevance judgments in TREC's or BEIR's form.",
+        section="Input",
+    )
 
 
-def query_texts_option(use: str) -> Callable[[F], F]:
+def queries_option(use: str, shown_default: str | None = None) -> Callable[[F], F]:
     """--queries; `use` is what for."""
     return option(
         "--queries",
-        metavar="SOURCE",
-        help=f"File of queries, such as .jsonl or .tsv, to {use}.",
+        metavar="FILE",
+        shell_complete=complete_path,
+        help=f"Questions to {use}: .jsonl, .csv, .tsv or .txt (one per line).",
+        shown_default=shown_default,
         section="Input",
     )
 

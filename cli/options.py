@@ -208,10 +208,7 @@ def settings(
     names = shown.split()
     derived = [
         derived_option(
-            declared[field],
-            default=own.get(field, parts[field]),
-            section=cast("Section", declared[field].section or "Training"),
-            metavar=(metavars or {}).get(field),
+            declared[field], own.get(field, parts[field]), metavar=(metavars or {}).get(field)
         )
         for field in names
     ]
@@ -249,19 +246,14 @@ def settings(
     return decorate
 
 
-def derived_option(
-    one: Setting,
-    *,
-    default: Any,
-    section: Section,
-    metavar: str | None = None,
-) -> Decorator:
+def derived_option(one: Setting, default: Any, *, metavar: str | None = None) -> Decorator:
     """The option of a declared setting: type, choices, range, default and help.
 
     A default of None leaves the setting open; a flag that is not off by default has a negative.
     With a metavar, choices are part of the help.
     """
     flag = f"--{one.key}" if one.key[1:] else f"-{one.key}"
+    section = cast("Section", one.section or "Training")
     attributes: dict[str, Any] = {"help": one.description, "section": section, "default": default}
     if default is None:
         attributes["shown_default"] = one.shown or None

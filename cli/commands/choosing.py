@@ -8,7 +8,13 @@ from pathlib import Path
 import click
 
 from cli.commands.query import RankingOptions
-from cli.evaluation_options import DataSet, data_set, query_texts
+from cli.evaluation_options import (
+    DataSet,
+    data_set,
+    qrels_option,
+    queries_option,
+    query_texts,
+)
 from cli.options import (
     MINILM,
     Command,
@@ -31,26 +37,11 @@ from eval.settings import (
     TuneSettings,
 )
 
-_qrels_option = option(
-    "--qrels",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Judgments of --queries in TREC's or BEIR's form.",
-    section="Input",
-)
-
 
 @click.command("tune", cls=Command)
 @click.argument("data", metavar="DATA", shell_complete=complete_path)
-@option(
-    "--queries",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Questions of a corpus or an index: .jsonl, .csv, .tsv or .txt.",
-    shown_default="made from the documents",
-    section="Input",
-)
-@_qrels_option
+@queries_option("choose by, of a corpus or an index", "made from the documents")
+@qrels_option(required=False)
 @settings("data_settings", QuestionSettings, leave_out=("depth", "dev_share"))
 @option(
     "-m",
@@ -86,7 +77,7 @@ _qrels_option = option(
 @result_options("tuned.toml, simplest.toml, the report and figures")
 def tune_command(
     data: str,
-    queries: Path | None,
+    queries: str | None,
     qrels: Path | None,
     data_settings: QuestionSettings,
     measure: str | None,
@@ -115,7 +106,7 @@ def tune_command(
         asked,
         encoders=encoders,
         measure=measure,
-        queries=queries,
+        queries=None if queries is None else Path(queries),
         qrels=qrels,
         rerank=rerank,
         loading=loaded.loading(),
@@ -140,15 +131,8 @@ def _not_of_tune(names: set[str]) -> str | None:
 
 @click.command("calibrate", cls=Command)
 @index_option
-@option(
-    "--queries",
-    metavar="FILE",
-    shell_complete=complete_path,
-    help="Questions: .jsonl, .csv, .tsv or .txt (one per line).",
-    shown_default="made from the documents",
-    section="Input",
-)
-@_qrels_option
+@queries_option("learn from", "made from the documents")
+@qrels_option(required=False)
 @option(
     "--made",
     is_flag=True,

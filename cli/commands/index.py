@@ -1,4 +1,4 @@
-"""`retriever index`: add documents to an index, and create it."""
+"""`retriever index` and `encode`: documents to an index, to vectors, or to shards of an index."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import signal
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
+from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -19,10 +20,20 @@ from cli.options import (
     Location,
     config_option,
     encoder_options,
+    flag_of,
     index_option,
+    is_given,
     json_option,
     option,
     quiet_option,
+    settings,
+)
+from cli.output.progress import (
+    EncodingProgress,
+    ShardsProgress,
+    Stages,
+    warn_metadata,
+    warn_reader,
 )
 from cli.output.text import counted, human_bytes, say, tell
 from cli.source_options import (
@@ -32,6 +43,7 @@ from cli.source_options import (
     document_options,
     index_options,
     sources_argument,
+    types_option,
 )
 
 if TYPE_CHECKING:
@@ -109,7 +121,6 @@ def index_command(
     Defaults are those of a new index; an existing one refuses another encoder, analyzer or search
     structure.
     """
-    from cli.output.progress import EncodingProgress, Stages, warn_metadata, warn_reader
     from retriever import open_store
     from retriever.errors import require_extra
     from retriever.index import Index
@@ -213,3 +224,157 @@ def merge_note(report: IndexingReport) -> str:
         return ""
     merged = counted(report.merged_segments, "segment")
     return f", {report.merge_seconds:.1f} s of it to merge {merged}"
+
+
+# Options that the other form of output does not have, by parameter.
+_SHARDS_ALONE = (
+    *("shard_size", "workers", "ray", "context"),
+    *("language", "stemming", "stop_words", "types"),
+)
+
+
+@click.command("encode", cls=Command)
+@sources_argument
+@option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The .npy file to write; the ids go into a .ids.jsonl file of the same name beside it.",
+    section="Output",
+)
+@option(
+    "--shards",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder to write shards into, which `retriever import DIR` adds to an index.",
+    section="Output",
+)
+@option(
+    "--shard-size",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Maximum number of documents of a shard.",
+    shown_default="10000",
+    section="Output",
+)
+@settings("source", SourceOptions, options=[types_option])
+@option(
+    "--as-queries",
+    is_flag=True,
+    help="Encode the texts as queries, with the query prompt instead of the passage prompt.",
+    section="Input",
+)
+@index_options("on_long context language", "stemming stop_words")
+@encoder_options(MINILM)
+@option(
+    "--workers",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Number of processes that make shards, each with an encoder and its share of the cores; "
+    "with --ray, of tasks.",
+    shown_default="1; with --ray one for each GPU, or for each node",
+    section="Encoder",
+)
+@option(
+    "--ray",
+    metavar="ADDRESS",
+    help="Make shards on a Ray cluster: auto, local or HOST:PORT.",
+    section="Encoder",
+)
+@quiet_option
+def encode_command(
+    sources: tuple[str, ...],
+    output: Path | None,
+    shards: Path | None,
+    shard_size: int | None,
+    source: SourceOptions,
+    as_queries: bool,
+    asked: IndexOptions,
+    encoder: EncoderOptions,
+    workers: int | None,
+    ray: str | None,
+    quiet: bool,
+) -> None:
+    """Write the vectors of documents, or shards of an index.
+
+    The NumPy file has one float32 row per document, in input order; a text beyond the window is
+    cut. The ids file has one JSON string per line, in the order of the rows. A title is encoded
+    before its text.
+
+    Shards hold all that an index needs. Several processes or machines can make them. Finished
+    shards are kept: the same command resumes after an interruption, and checks the shards that
+    exist. Settings that you leave out are then those of the folder.
+    """
+    from retriever import encode_shards
+
+    if (output is None) == (shards is None):
+        raise click.UsageError("expected either --output or --shards")
+    reader = source.reader(sources)
+    if output is not None:
+        for name in _SHARDS_ALONE:
+            if is_given(name):
+                raise click.UsageError(f"{flag_of(name)}: needs --shards")
+        if asked.on_long == "split":
+            raise click.UsageError("--on-long split: a row is a document; use --shards")
+        from retriever.encoders.encoder import ModelChoice
+        from retriever.index.export import check_output, encode_to_file, ids_file_of
+
+        check_output(output, ".npy")
+        loaded = ModelChoice(encoder.model, encoder.device, encoder.download).load()
+        with EncodingProgress(reader, quiet=quiet) as progress:
+            rows, truncated = encode_to_file(
+                reader,
+                loaded,
+                output,
+                on_long=asked.on_long or "truncate",
+                progress=progress,
+                queries=as_queries,
+            )
+        warn_reader(reader)
+        if truncated:
+            say(
+                f"warning: {counted(truncated, 'text')} truncated to the encoder's window of "
+                f"{loaded.spec.max_length} word pieces"
+            )
+        if not quiet:
+            say(
+                f"{output}: {counted(rows, 'vector')} of {loaded.spec.dimensions} dimensions; "
+                f"ids in {ids_file_of(output)}",
+                err=False,
+            )
+        return
+    if as_queries:
+        raise click.UsageError("--as-queries: shards hold passages; use --output")
+    chosen = encoder.keywords()
+    try:
+        with ShardsProgress(reader, quiet=quiet) as shown:
+            done = encode_shards(
+                reader,
+                cast("Path", shards),
+                **chosen,
+                analyzer=asked.parts().analyzer,
+                on_long=asked.on_long,
+                context=asked.context,
+                shard_size=shard_size,
+                workers=workers,
+                ray=ray,
+                progress=shown,
+            )
+    except KeyboardInterrupt:
+        say(f"{shards}: finished shards are kept; run the same command again to resume")
+        raise
+    warn_reader(reader)
+    warn_metadata(reader)
+    for line in done.damaged:
+        say(f"warning: {line.partition('; ')[0]}; made again")
+    if done.truncated:
+        say(f"warning: {counted(done.truncated, 'document')} truncated to the encoder's window")
+    if not quiet:
+        say(
+            f"{shards}: {counted(done.shards, 'shard')}, {done.made:,} of them new; "
+            f"{counted(done.documents, 'document')}, {counted(done.passages, 'passage')} of "
+            f"{done.dimensions} dimensions"
+            + (f" ({counted(done.split, 'document')} split)" if done.split else ""),
+            err=False,
+        )

@@ -36,22 +36,6 @@ limit_option = option(
 )
 
 
-def checked_text(text: str, name: str) -> str:
-    """The text itself, unless it is blank, or a character of the command line was not UTF-8."""
-    from retriever.errors import SourceError
-
-    if not text.strip():
-        raise SourceError(f"{name}: expected a text, found only white space; give some words")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise SourceError(
-            f"{name}: expected UTF-8, found another byte at character {error.start + 1}; convert "
-            "the text"
-        ) from error
-    return text
-
-
 @click.command("layers", cls=Command)
 @click.argument("sources", nargs=-1, metavar="[SOURCE]...", shell_complete=complete_path)
 @option("--text", metavar="TEXT", help="Text to read instead of SOURCE.", section="Input")
@@ -76,11 +60,10 @@ def layers_command(
 
     if bool(sources) == (text is not None):
         raise click.UsageError("give either SOURCE... or --text TEXT")
-    given = [] if text is None else [checked_text(text, "--text")]
     reader = source.reader(sources) if sources else None
     with shown.stages() as progress:
         result = inspect_layers(
-            corpus_texts(reader) if reader else given,
+            corpus_texts(reader) if reader else [text or ""],
             encoder.model,
             limit=limit,
             loading=encoder.loading(),
@@ -166,12 +149,11 @@ def weights_command(
     """
     from eval import inspect_meta, inspect_weights, is_meta
 
-    read = checked_text(text, "TEXT")
     name, loading = encoder.model, encoder.loading()
     if is_meta(name.partition("::")[0]):
-        shown.show(inspect_meta(read, name, loading=loading, notify=shown.notify))
+        shown.show(inspect_meta(text, name, loading=loading, notify=shown.notify))
         return
-    result = inspect_weights(read, name, unit=unit, loading=loading, notify=shown.notify)
+    result = inspect_weights(text, name, unit=unit, loading=loading, notify=shown.notify)
     shown.show(result)
 
 

@@ -330,11 +330,12 @@ def compact_command(folder: Location, asked: IndexOptions, dry_run: bool, as_jso
     from retriever.index import Index
 
     settings = asked.parts().structures
-    if settings is not None:
-        _rebuild(folder, settings, dry_run=dry_run, as_json=as_json)
-        return
     if dry_run:
-        raise click.UsageError("--dry-run: it needs --index-type")
+        _show_plan(folder, settings, as_json=as_json)
+        return
+    if settings is not None:
+        _rebuild(folder, settings, as_json=as_json)
+        return
     with Index.open(folder) as index:
         before = index.info()
         with Stages(quiet=False) as stage:
@@ -357,60 +358,55 @@ def compact_command(folder: Location, asked: IndexOptions, dry_run: bool, as_jso
     tell(summary, facts, as_json=as_json)
 
 
-def _rebuild(
-    folder: Location, settings: StructureSettings, *, dry_run: bool, as_json: bool
-) -> None:
+def _show_plan(folder: Location, settings: StructureSettings | None, *, as_json: bool) -> None:
     from retriever.index import Index
 
+    if settings is None:
+        raise click.UsageError("--dry-run: it needs --index-type")
     # Other stores plan their memory themselves.
-    elsewhere = not isinstance(folder, Path) and folder.folder is None
-    if elsewhere and dry_run:
+    if not isinstance(folder, Path) and folder.folder is None:
         raise click.UsageError(f"{folder}: --dry-run plans index folders alone")
     with Index.open(folder) as index:
-        if not elsewhere:
-            _show_plan(index.plan(settings), settings, dry_run=dry_run, as_json=as_json)
-        if dry_run:
-            return
-        with Stages(quiet=False) as stage:
-            index.rebuild(settings, stage=stage)
-        facts = index.info()
-    part = "store" if elsewhere else "segments"
+        plan = index.plan(settings)
+    facts = {
+        "index_type": settings.index_type,
+        "structure": plan.name,
+        "factory": plan.factory,
+        "reasons": plan.reasons,
+        "memory_bytes": plan.memory_bytes,
+        "build_bytes": plan.build_bytes,
+    }
+    takes = (
+        f"about {human_bytes(plan.memory_bytes)}; building it takes up to "
+        f"{human_bytes(plan.build_bytes)} of memory"
+    )
+    if not plan.build_bytes:
+        takes = "nothing to build"
     if as_json:
-        click.echo(json.dumps({"index_type": settings.index_type, part: facts[part]}))
-    elif elsewhere:
-        for name, value in facts["store"].items():
-            say(f"{name:<12} {value}", err=False)
-    else:
-        for segment in facts["segments"]:
-            passages = counted(segment["passages"], "passage")
-            say(f"{folder}: {passages}, {segment['structure']}", err=False)
-            for measured in segment["recall"]:
-                effort, recall = measured["effort"], measured["recall"]
-                say(f"  effort {effort:<6} recall@10 {recall:.4f}", err=False)
-
-
-def _show_plan(plan: Any, settings: StructureSettings, *, dry_run: bool, as_json: bool) -> None:
-    if dry_run and as_json:
-        facts = {
-            "index_type": settings.index_type,
-            "structure": plan.name,
-            "factory": plan.factory,
-            "reasons": plan.reasons,
-            "memory_bytes": plan.memory_bytes,
-            "build_bytes": plan.build_bytes,
-        }
         click.echo(json.dumps(facts))
         return
-    for reason in plan.reasons:
-        say(reason, err=not dry_run)
-    if not plan.build_bytes:
-        say(f"{plan.factory}: nothing to build", err=not dry_run)
-    elif dry_run:
-        say(
-            f"{plan.factory}: about {human_bytes(plan.memory_bytes)}; building it takes "
-            f"up to {human_bytes(plan.build_bytes)} of memory",
-            err=False,
-        )
+    for line in (*plan.reasons, f"{plan.factory}: {takes}"):
+        say(line, err=False)
+
+
+def _rebuild(folder: Location, settings: StructureSettings, *, as_json: bool) -> None:
+    from retriever.index import Index
+
+    with Index.open(folder) as index, Stages(quiet=False) as stage:
+        index.rebuild(settings, stage=stage)
+        facts = index.info()
+    part = "segments" if "segments" in facts else "store"
+    if as_json:
+        click.echo(json.dumps({"index_type": settings.index_type, part: facts[part]}))
+        return
+    for name, value in facts.get("store", {}).items():
+        say(f"{name:<12} {value}", err=False)
+    for segment in facts.get("segments", ()):
+        passages = counted(segment["passages"], "passage")
+        say(f"{folder}: {passages}, {segment['structure']}", err=False)
+        for measured in segment["recall"]:
+            effort, recall = measured["effort"], measured["recall"]
+            say(f"  effort {effort:<6} recall@10 {recall:.4f}", err=False)
 
 
 @click.command("reindex", cls=Command)

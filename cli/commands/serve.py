@@ -64,6 +64,16 @@ def _host_option(effect: str) -> Decorator:
     )
 
 
+_token_option = option(
+    "--token",
+    default="",
+    metavar="SECRET",
+    envvar="RETRIEVER_TOKEN",
+    show_envvar=True,
+    help="Ask every client for this bearer token. Other users of this machine can see it on the "
+    "command line, but not in the environment variable.",
+    section="Service",
+)
 _indexes_argument = click.argument(
     "indexes", nargs=-1, metavar="[[NAME=]INDEX]...", shell_complete=complete_path
 )
@@ -114,16 +124,7 @@ def _bracketed(host: str) -> str:
     help="Port to listen on; 0 takes a free one.",
     section="Service",
 )
-@option(
-    "--token",
-    default="",
-    metavar="SECRET",
-    envvar="RETRIEVER_TOKEN",
-    show_envvar=True,
-    help="Ask every client for this bearer token. Other users of this machine can see it on the "
-    "command line, but not in the environment variable.",
-    section="Service",
-)
+@_token_option
 @option(
     "--writable",
     is_flag=True,
@@ -250,21 +251,14 @@ def _run(app: FastAPI, listening: socket.socket) -> None:
     section="Service",
 )
 @_host_option("serve")
-@option(
-    "--token",
-    metavar="TEXT",
-    envvar="RETRIEVER_TOKEN",
-    show_envvar=True,
-    help="Answer only requests with the header `Authorization: Bearer TEXT`.",
-    section="Service",
-)
+@_token_option
 @query_map_option
 @encoder_options("each index's own")
 def mcp_command(
     indexes: tuple[str, ...],
     port: int | None,
     host: str,
-    token: str | None,
+    token: str,
     query_map: Path | None,
     encoder: EncoderOptions,
 ) -> None:
@@ -288,4 +282,4 @@ def mcp_command(
             serve_stdio(server)
         else:
             url = f"http://{_bracketed(host)}:{port}/mcp"
-            serve_http(server, host, port, token, lambda: say(f"{url} (Ctrl-C ends)"))
+            serve_http(server, host, port, token or None, lambda: say(f"{url} (Ctrl-C ends)"))

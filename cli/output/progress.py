@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from cli.output.text import counted, say
 from retriever.terminal import on_one_line
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 # Columns whose types are printed, and warnings of columns and fields.
 _COLUMNS = 20
 _BAR = "{percentage:3.0f}% |{bar}| "
-_Shown = TypeVar("_Shown", bound="_Bars")
 
 
 @dataclass(slots=True)
@@ -53,7 +52,7 @@ class _Bars:
         self._quiet = quiet
         self._bar: Any = None
 
-    def __enter__(self: _Shown) -> _Shown:
+    def __enter__(self) -> Self:
         if not self._quiet:
             _BUILDS.addHandler(_ABOVE)
             _BUILDS.setLevel(logging.INFO)
