@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import shlex
 import shutil
 import sqlite3
-import traceback
-import warnings
 from pathlib import Path
 
 import pytest
@@ -158,79 +155,6 @@ def test_another_writer_is_named(retriever, standing):
             refused(retriever(*command), f"process {os.getpid()}", "wait until it has finished")
         refused(retriever("delete", "a"), "another writer")
         assert retriever("query", "apples", "--mode", "bm25").code == 0
-
-
-def test_a_disk_that_fills_up_is_one_line_and_loses_nothing(
-    retriever, standing, write_jsonl, monkeypatch
-):
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    source = write_jsonl({"id": "new", "text": "New."})
-    with monkeypatch.context() as patch:
-        patch.setattr("indexes.folder.writer.PENDING_LIMIT", 0)
-        patch.setattr("indexes.folder.segment.fsync_tree", full)
-        refused(retriever("index", source), "the disk is full", "run the same command again")
-        refused(retriever("index", source, "--recreate"), "the disk is full")
-    assert retriever("index", source).code == 0
-
-
-def as_an_ordinary_user(retriever, *arguments):
-    """Run the command line in a copy of this process that is not the superuser."""
-    receiver, sender = os.pipe()
-    with warnings.catch_warnings():
-        # Python warns of forking with threads about; the child does next to nothing.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if child == 0:
-        outcome = (-1, "", "")
-        try:
-            if os.geteuid() == 0:
-                os.setgroups([])
-                os.setresgid(65534, 65534, 65534)
-                os.setresuid(65534, 65534, 65534)
-            outcome = retriever(*arguments)
-        except BaseException:
-            outcome = (-1, "", traceback.format_exc())
-        finally:
-            os.write(sender, json.dumps(outcome).encode())
-            os._exit(0)
-    os.close(sender)
-    with open(receiver) as file:
-        code, out, err = json.load(file)
-    os.waitpid(child, 0)
-    return type(retriever("--version"))(code, out, err)
-
-
-def test_missing_permission_is_one_line(retriever, fake_encoder, open_to_all):
-    folder, source, secret = (open_to_all / name for name in ("index", "c.jsonl", "secret.jsonl"))
-    for path in (source, secret):
-        path.write_bytes(NEW)
-    assert retriever("index", source, "-i", folder).code == 0
-    for path in [folder, source, *folder.rglob("*")]:
-        path.chmod(0o555 if path.is_dir() else 0o444)
-    secret.chmod(0)
-    open_to_all.chmod(0o555)
-    # Once as the superuser, so that everything is imported that may be.
-    retriever("delete", "nobody", "-i", folder)
-    retriever("query", "--queries", source, "-i", folder)
-    for command, part in (
-        (["query", "--queries", secret, "-i", folder], "secret.jsonl: cannot be read: Permission "),
-        (["index", source, "-i", folder, "--recreate"], "permission denied"),
-        (["delete", "new", "-i", folder], "permission denied"),
-        (["encode", source, "-o", open_to_all / "v.npy"], "permission denied"),
-        (
-            ["query", "--queries", source, "-i", folder, "--run", open_to_all / "run"],
-            "cannot write the run (Permission denied)",
-        ),
-    ):
-        refused(as_an_ordinary_user(retriever, *command), part)
-    assert (
-        found(as_an_ordinary_user(retriever, "query", "x", "-i", folder, "--json"))["id"] == "new"
-    )
-    folder.chmod(0)
-    said = f"permission denied: make the folder {folder} readable"
-    refused(as_an_ordinary_user(retriever, "query", "x", "-i", folder), said)
 
 
 @pytest.mark.parametrize("damage", ["missing", "altered", "database"])
