@@ -16,8 +16,8 @@ from cli.options import (
     Section,
     complete_path,
     index_location,
-    is_given,
     option,
+    refuse,
     settings,
 )
 from eval.settings import QuestionSettings, Resampling
@@ -135,10 +135,7 @@ class LayerOptions:
     def scored_poolings(self) -> tuple[Pooling, ...]:
         """Those of --by-layer, not checked; none without it."""
         if not self.by_layer:
-            if is_given("poolings"):
-                raise click.UsageError(
-                    "--set poolings: those of --by-layer; add it, or name encoders with ::pooling="
-                )
+            refuse("poolings", "they are those of --by-layer")
             return ()
         return cast("tuple[Pooling, ...]", tuple(one.strip() for one in self.poolings.split(",")))
 

@@ -70,11 +70,15 @@ def is_given(name: str) -> bool:
     return source not in (None, click.core.ParameterSource.DEFAULT)
 
 
-def flag_of(name: str) -> str:
-    """How a parameter or setting of the running command is given: ``--k``, ``--set rrf-k``."""
-    key = name.replace("_", "-")
-    others = other_settings(click.get_current_context().command)
-    return f"--set {key}" if key in others else f"--{key}"
+def refuse(names: str, why: str) -> None:
+    """Refuse parameters or settings that have no effect, if the user gave one."""
+    context = click.get_current_context()
+    others = other_settings(context.command)
+    for name in names.split():
+        if is_given(name):
+            key = name.replace("_", "-")
+            flag = "--set " if key in others else "--" if key[1:] else "-"
+            raise click.UsageError(f"{flag}{key}: {why}; leave it out", context)
 
 
 class Command(click.Command):
@@ -146,31 +150,25 @@ class _OtherSettings(_Option):
         self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
     ) -> tuple[Any, list[str]]:
         """Read the values, for `settings`; the command gets no parameter."""
-        found: dict[str, Any] = {}
         configured = ctx.default_map or {}
-        known = {
-            one.name: configured[one.name]
-            for one in self.declared.values()
-            if one.name in configured
-        }
+        names = [one.name for one in self.declared.values()]
+        known = {name: configured[name] for name in names if name in configured}
+        found: dict[str, Any] = {}
         for text in opts.get("others") or ():
             key, equals, value = text.partition("=")
-            if not equals or key not in self.declared:
-                raise click.BadOptionUsage(
-                    "set",
-                    f"--set {text}: expected KEY=VALUE with one of the keys "
-                    f"{', '.join(self.declared)}",
-                    ctx,
+            one = self.declared.get(key)
+            if not equals or one is None:
+                keys = ", ".join(self.declared)
+                raise click.UsageError(
+                    f"--set {text}: expected KEY=VALUE with one of the keys {keys}", ctx
                 )
-            one = self.declared[key]
             if one.name in found:
-                raise click.BadOptionUsage("set", f"--set {key}: given twice", ctx)
-            read = one.parse(value)
+                raise click.UsageError(f"--set {key}: given twice", ctx)
+            found[one.name] = read = one.parse(value)
             if not one.allows(read):
-                raise click.BadOptionUsage(
-                    "set", f"--set {key}: expected {one.expected}, found {value!r}", ctx
+                raise click.UsageError(
+                    f"--set {key}: expected {one.expected}, found {value!r}", ctx
                 )
-            found[one.name] = read
         ctx.meta[_GIVEN] = known | found
         return None, args
 
@@ -200,9 +198,7 @@ def settings(
     """
     parts = {field.name: field.default for field in fields(kind)}  # type: ignore[arg-type]
     own = {**(defaults or {})}
-    # Without any, its fields may name types that are not imported.
-    named = any(field.metadata for field in fields(kind))  # type: ignore[arg-type]
-    declared = dict(declared_settings(kind)) if named else {}
+    declared = dict(declared_settings(kind))
     for field, value in own.items():
         declared[field] = replace(declared[field], shown=format_value(value))
     names = shown.split()

@@ -31,12 +31,12 @@ from cli.options import (
     Location,
     complete_path,
     encoder_options,
-    flag_of,
     index_location,
     is_given,
     json_option,
     option,
     query_map_option,
+    refuse,
     settings,
 )
 from cli.output.results import ResultOptions, command_line, result_options
@@ -129,14 +129,10 @@ def qa_command(
 
     named = parse_systems(systems)
     kinds = set() if states.by_layer else {one.kind for one in named}
-    for of, used, name in (
-        ("a head", kinds & {*INTERACTIONS}, "seeds"),
-        ("a cross-encoder", "cross-encoder" in kinds, "cross_seeds"),
-    ):
-        if not used and is_given(name):
-            raise click.UsageError(
-                f"{flag_of(name)}: it is for training {of}, and none is trained here; leave it out"
-            )
+    if not kinds & {*INTERACTIONS}:
+        refuse("seeds", "it is for training a head, and none is trained here")
+    if "cross-encoder" not in kinds:
+        refuse("cross_seeds", "it is for training a cross-encoder, and none is trained here")
     asked = QASettings(
         encoder=encoder.model,
         loading=encoder.loading(),
@@ -278,12 +274,7 @@ def gate_command(
     from retriever.index import Index
 
     if all(isinstance(one, Path) and not one.is_dir() for one in (baseline, candidate)):
-        for name in _SEARCH.split():
-            if is_given(name):
-                raise click.UsageError(
-                    f"-{'-' if name[1:] else ''}{name}: it is for searching an index, and both "
-                    "sides are runs; leave it out"
-                )
+        refuse(_SEARCH, "it is for searching an index, and both sides are runs")
     with ExitStack() as stack:
 
         def opened(place: Location) -> Ranking:

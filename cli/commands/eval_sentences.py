@@ -23,10 +23,9 @@ from cli.options import (
     EncoderOptions,
     device_option,
     download_option,
-    flag_of,
-    is_given,
     model_option,
     option,
+    refuse,
     settings,
 )
 from cli.output.results import ResultOptions, command_line, result_options
@@ -157,8 +156,8 @@ def sts_command(
     """
     from eval import score_sts
 
-    if is_given("seeds") and not supervised:
-        raise click.UsageError("--set seeds belongs to --supervised: cosines are not random")
+    if not supervised:
+        refuse("seeds", "it belongs to --supervised, since cosines are not random")
     settings = replace(
         scoring, supervised=training if supervised else None, **encoders.shared(resampling)
     )
@@ -235,23 +234,16 @@ def transfer_command(
     from eval import score_transfer
 
     searching, protocol = division.layers_search, division.protocol
-    if searching and (protocol == "senteval" or is_given("seeds")):
-        name = "--seeds" if is_given("seeds") else "--protocol"
-        raise click.UsageError(
-            f"{name}: --layers-search tests the chosen layers on `outer` divisions by bert-lc; "
-            f"leave out {name}"
-        )
-    nested = protocol != "bert-lc" and not searching
-    for name, idle, of in (
-        ("inner", not searching, "--layers-search"),
-        ("max_layers", not searching, "--layers-search"),
-        ("finalists", not searching, "--layers-search"),
-        ("train_share", not searching, "--layers-search"),
-        ("outer", nested, "--protocol bert-lc or --layers-search"),
-        ("folds", not nested, "--protocol senteval"),
-    ):
-        if idle and is_given(name):
-            raise click.UsageError(f"{flag_of(name)}: only {of} uses it; leave it out")
+    if searching:
+        refuse("seeds", "--layers-search tests the chosen layers on `outer` divisions")
+    else:
+        refuse("inner max_layers finalists train_share", "only --layers-search uses it")
+    if searching and protocol == "senteval":
+        raise click.UsageError("--protocol: --layers-search tests by bert-lc; leave it out")
+    if searching or protocol == "bert-lc":
+        refuse("folds", "only --protocol senteval uses it")
+    else:
+        refuse("outer", "only --protocol bert-lc or --layers-search uses it")
     settings = replace(
         scoring,
         protocol=replace(tested, name=protocol or "senteval"),

@@ -20,12 +20,11 @@ from cli.options import (
     Location,
     config_option,
     encoder_options,
-    flag_of,
     index_option,
-    is_given,
     json_option,
     option,
     quiet_option,
+    refuse,
     settings,
 )
 from cli.output.progress import (
@@ -226,13 +225,6 @@ def merge_note(report: IndexingReport) -> str:
     return f", {report.merge_seconds:.1f} s of it to merge {merged}"
 
 
-# Options that the other form of output does not have, by parameter.
-_SHARDS_ALONE = (
-    *("shard_size", "workers", "ray", "context"),
-    *("language", "stemming", "stop_words", "types"),
-)
-
-
 @click.command("encode", cls=Command)
 @sources_argument
 @option(
@@ -312,9 +304,8 @@ def encode_command(
         raise click.UsageError("expected either --output or --shards")
     reader = source.reader(sources)
     if output is not None:
-        for name in _SHARDS_ALONE:
-            if is_given(name):
-                raise click.UsageError(f"{flag_of(name)}: needs --shards")
+        alone = "shard_size workers ray context language stemming stop_words types"
+        refuse(alone, "it needs --shards")
         if asked.on_long == "split":
             raise click.UsageError("--on-long split: a row is a document; use --shards")
         from retriever.encoders.encoder import ModelChoice

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -13,7 +13,6 @@ from cli.options import (
     MINILM,
     Command,
     EncoderOptions,
-    complete_path,
     encoder_options,
     json_option,
     option,
@@ -26,6 +25,9 @@ from cli.output.text import say
 from cli.source_options import SourceOptions, corpus_texts, source_options, sources_argument
 from retriever.settings import Setting, setting
 
+if TYPE_CHECKING:
+    from retriever.documents.reader import CorpusReader
+
 limit_option = option(
     "--limit",
     type=click.IntRange(min=1),
@@ -37,15 +39,13 @@ limit_option = option(
 
 
 @click.command("layers", cls=Command)
-@click.argument("sources", nargs=-1, metavar="[SOURCE]...", shell_complete=complete_path)
-@option("--text", metavar="TEXT", help="Text to read instead of SOURCE.", section="Input")
+@sources_argument
 @limit_option
 @source_options
 @encoder_options(MINILM)
 @result_options("the report and its figure", plot=True)
 def layers_command(
     sources: tuple[str, ...],
-    text: str | None,
     limit: int,
     source: SourceOptions,
     encoder: EncoderOptions,
@@ -53,26 +53,32 @@ def layers_command(
 ) -> None:
     """Show the mean cosine between every two hidden states of a word piece.
 
-    Reads the documents of SOURCE... or one --text, and shows the mean and spread of each offset
-    diagonal too (SBERT-WK, Fig. 1). Hidden state 0 is the embedding output.
+    Reads the documents of SOURCE..., and shows the mean and spread of each offset diagonal too
+    (SBERT-WK, Fig. 1). Hidden state 0 is the embedding output.
     """
     from eval import inspect_layers
 
-    if bool(sources) == (text is not None):
-        raise click.UsageError("give either SOURCE... or --text TEXT")
-    reader = source.reader(sources) if sources else None
+    _inspect(inspect_layers, source.reader(sources), encoder, shown, limit=limit)
+
+
+def _inspect(
+    function: Callable[..., Any],
+    reader: CorpusReader,
+    encoder: EncoderOptions,
+    shown: ResultOptions,
+    **settings: int,
+) -> None:
     with shown.stages() as progress:
-        result = inspect_layers(
-            corpus_texts(reader) if reader else [text or ""],
+        result = function(
+            corpus_texts(reader),
             encoder.model,
-            limit=limit,
             loading=encoder.loading(),
             progress=progress,
             notify=shown.notify,
             command=command_line(),
+            **settings,
         )
-    if reader:
-        warn_reader(reader)
+    warn_reader(reader)
     shown.write(result)
 
 
@@ -106,21 +112,8 @@ def words_command(
     """
     from eval import inspect_words
 
-    reader = source.reader(sources)
-    with shown.stages() as progress:
-        result = inspect_words(
-            corpus_texts(reader),
-            encoder.model,
-            min_count=counted.min_count,
-            top=counted.top,
-            limit=limit,
-            loading=encoder.loading(),
-            progress=progress,
-            notify=shown.notify,
-            command=command_line(),
-        )
-    warn_reader(reader)
-    shown.write(result)
+    asked = {"limit": limit, "min_count": counted.min_count, "top": counted.top}
+    _inspect(inspect_words, source.reader(sources), encoder, shown, **asked)
 
 
 @click.command("weights", cls=Command)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.options import Command, is_given, option, output_folder, settings
+from cli.options import Command, option, output_folder, refuse, settings
 from cli.output.progress import EncodingProgress, warn_reader
 from cli.output.results import ResultOptions, result_options
 from cli.source_options import SourceOptions, source_options, sources_argument
@@ -60,8 +60,8 @@ def probing_command(
     from eval import make_probing
 
     asked = replace(asked, tasks=PROBING_TASKS if task == "all" else (task,))
-    if is_given("words") and "wc" not in asked.tasks:
-        raise click.UsageError(f"--words belongs to wc; found --task {task}")
+    if "wc" not in asked.tasks:
+        refuse("words", f"it belongs to wc, and --task is {task}")
     if "-" in sources and asked.passes > 1:
         raise click.UsageError(
             "wc and bshift read SOURCE twice, and standard input can be read only once; name a "

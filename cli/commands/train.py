@@ -23,12 +23,11 @@ from cli.options import (
     device_option,
     download_option,
     encoder_options,
-    flag_of,
-    is_given,
     json_option,
     option,
     output_folder,
     quiet_option,
+    refuse,
     settings,
 )
 from cli.output.progress import EncodingProgress, Stages, warn_reader
@@ -55,8 +54,8 @@ if TYPE_CHECKING:
     from retriever.encoders.settings import Static
     from retriever.encoders.static.model import StaticModel
 
-_ATTENTION = ("weights", "epochs", "patience", "learning_rate", "weight_decay")
-_LEFT_OUT = {one.name for one in fields(UnsupSettings)} - {*_ATTENTION}
+_ATTENTION = "weights epochs patience learning_rate weight_decay"
+_LEFT_OUT = {one.name for one in fields(UnsupSettings)} - {*_ATTENTION.split()}
 _METHOD = option(
     "--method",
     type=click.Choice(get_args(Method)),
@@ -113,10 +112,10 @@ def static_command(
     from retriever.encoders.static.model import FORM
 
     if method == "lsa":
-        _refuse(method, "vectors", "word_counts", "a", "components")
+        refuse("vectors word_counts a components", f"{method} has no use for it")
     else:
         fit.check(method)
-        _refuse(method, "dimensions", "min_df", "max_df", "max_words")
+        refuse("dimensions min_df max_df max_words", f"{method} has no use for it")
         if vectors is None:
             raise click.UsageError(f"{method} combines word vectors: name them with --vectors")
     FORM.check_target(output)
@@ -144,12 +143,6 @@ def static_command(
         warn_reader(reader)
     model.save(output)
     _report(model, method, output, quiet=quiet, as_json=as_json)
-
-
-def _refuse(method: str, *names: str) -> None:
-    for name in names:
-        if is_given(name):
-            raise click.UsageError(f"{flag_of(name)}: {method} has no use for it; leave it out")
 
 
 def _report(model: StaticModel, method: str, output: Path, *, quiet: bool, as_json: bool) -> None:
@@ -245,9 +238,8 @@ def meta_command(
     from retriever.encoders.meta.model import FORM
 
     method = combination.method
-    for name in _ATTENTION:
-        if is_given(name) and method not in ("sup", "unsup"):
-            raise click.UsageError(f"{flag_of(name)} belongs to --method sup and unsup")
+    if method not in ("sup", "unsup"):
+        refuse(_ATTENTION, "it belongs to --method sup and unsup")
     chosen = replace(combination, training=training)
     FORM.check_target(output)
     reads = method in ("svd", "gcca", "unsup")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shlex
 import shutil
 import sqlite3
@@ -13,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from indexes.files import aside_of
-from indexes.folder.lock import writer_lock
 from tests.cli.conftest import GOOD, found, refused
 
 NEW = b'{"id": "new", "text": "New text."}\n'
@@ -89,14 +87,6 @@ def test_a_refusal_is_one_line_and_writes_nothing(retriever, standing, tmp_path,
     assert made - {".retriever", "cache"} == {"folder", "good.jsonl", *FILES} - {"folder/notes.txt"}
 
 
-def test_a_model_that_is_not_there_is_refused(retriever, write_jsonl):
-    refused(
-        retriever("index", write_jsonl(*GOOD), "--model", "no/such"),
-        "no model 'no/such'",
-        "bundled models: all-MiniLM-L6-v2",
-    )
-
-
 def test_bad_records_are_counted_and_those_before_the_first_are_kept(
     retriever, standing, write_jsonl
 ):
@@ -147,14 +137,6 @@ def test_an_index_of_a_newer_release_is_refused(retriever, fake_encoder, write_j
         database.execute("PRAGMA user_version=99")
     for command in (["query", "x"], ["info"], ["verify"], ["delete", "a"], ["index", source]):
         refused(retriever(*command), "format version 99", "upgrade")
-
-
-def test_another_writer_is_named(retriever, standing):
-    with writer_lock(Path(".retriever")):
-        for command in (["index", "good.jsonl"], ["index", "good.jsonl", "--recreate"]):
-            refused(retriever(*command), f"process {os.getpid()}", "wait until it has finished")
-        refused(retriever("delete", "a"), "another writer")
-        assert retriever("query", "apples", "--mode", "bm25").code == 0
 
 
 @pytest.mark.parametrize("damage", ["missing", "altered", "database"])

@@ -1,4 +1,4 @@
-"""Help pages: complete, in sections, and quick to come."""
+"""Help pages: complete, in sections, and quick to come; and what is completed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from dataclasses import dataclass
 
 import click
 import pytest
+from click.shell_completion import BashComplete
 
 from cli.main import cli
-from cli.options import SECTIONS, Command, json_option, option, other_settings, settings
+from cli.options import BUNDLED, SECTIONS, Command, json_option, option, other_settings, settings
+from retriever.encoders import model_folders
 from retriever.encoders.settings import encoder_keys
 from retriever.errors import ConfigError
 from retriever.settings import setting
@@ -215,3 +217,26 @@ def test_settings_are_listed_with_their_meaning_and_source(retriever):
     for words in ("train", "x", "query x"):
         said = f"expected a command, found '{words}'"
         refused(retriever("inspect", "settings", *words.split()), said)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("ins", [("plain", "inspect")]),
+        ("inspect wo", [("plain", "words")]),
+        ("query --mode b", [("plain", "bm25")]),
+        ("index --model all", [("plain", "all-MiniLM-L6-v2")]),
+        ("index --model ./my", [("file", "./my")]),
+        ("index corp", [("file", "corp")]),
+        ("import corp", [("file", "corp")]),
+        ("query -i ind", [("file", "ind")]),
+        ("query --queries q", [("file", "q")]),
+        ("query --set rrf", [("plain", "rrf-k=")]),
+    ],
+)
+def test_commands_values_and_paths_are_completed(line, expected):
+    *words, last = line.split(" ")
+    completer = BashComplete(cli, {}, "retriever", "_RETRIEVER_COMPLETE")
+    found = completer.get_completions(words, last)
+    assert [(item.type, item.value) for item in found] == expected
+    assert set(BUNDLED) == set(model_folders.BUNDLED)

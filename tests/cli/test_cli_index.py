@@ -1,10 +1,162 @@
-"""`retriever index`: several sources, empty documents, interruptions, and what it notes."""
+"""`retriever index`: sources and what is said of them, empty documents, interruptions, copies."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
 from retriever import Index
 from retriever.index.add import CommitSettings
-from tests.cli.conftest import GOOD, found, refused
+from tests.cli.conftest import GOOD, found, lines, refused
+
+pytestmark = pytest.mark.usefixtures("fake_encoder")
+ESCAPE = "\x1b]0;title\x07\n\x9b31m"
+
+
+def test_types_of_columns_are_said_and_can_be_given(retriever):
+    header, *rows = 'id,text,zip,"a,b",c=d', "1,text,90210,true,6", "2,text,01234,false,6"
+    Path("c.csv").write_text("\n".join([header, *rows, ""]))
+    done = retriever("index", "c.csv")
+    types = "zip string, a,b boolean, c=d number"
+    assert done.err == f"note: c.csv: types of columns: {types} (--types gives others)\n"
+    asked = ("--types", "zip=number,a,b=string", "--types", "c=d=date", "--json")
+    done = retriever("index", "c.csv", *asked)
+    columns = {"zip": "number", "a,b": "string", "c=d": "date"}
+    assert found(done)["columns"] == {"c.csv": columns}
+    assert "type number: cells that do not fit and stay text: 1, the first at c.csv:3: '01234'" in (
+        done.err
+    )
+    hits = retriever("query", "text", "--where", "zip > 90", "--mode", "bm25", "--json")
+    assert [hit["id"] for hit in lines(hits)] == ["1"]
+    names = [f"n{number:02}" for number in range(23)]
+    Path("wide.csv").write_text(f"text,{','.join(names)}\nx,{','.join('1' * 23)}\n")
+    many = ", ".join(f"{name} number" for name in names[:20])
+    assert f"types of columns: {many}, 3 more (" in retriever("index", "wide.csv").err
+    Path("wide.csv").write_text(f"text,{','.join(names)}\nx,{','.join('0' * 23)}\n")
+    asked = ("--types", ",".join(f"{name}=date" for name in names))
+    told = retriever("index", "wide.csv", *asked).err.splitlines()
+    assert sum(line.startswith("warning: ") for line in told) == 21
+    assert told[-1] == "warning: 3 more of columns and fields"
+
+
+def test_encodings_and_other_forms_of_csv_are_given_or_said(retriever):
+    Path("notes").mkdir()
+    Path("notes/a.md").write_bytes("naïve Müller".encode("cp1252"))
+    remedy = "convert it to UTF-8, or give `--set encoding=NAME` if the command has that setting"
+    said = "note: 1 file read as cp1252, not UTF-8, the first notes/a.md; if that is wrong, "
+    assert said + remedy in retriever("index", "notes").err.splitlines()
+    for wrong in (b"tw\xc3\n", b"n\0o\n", b"\xff\xfea"):
+        Path("q.txt").write_bytes(wrong)
+        refused(retriever("query", "--queries", "q.txt"), "q.txt", remedy)
+    Path("c.csv").write_bytes("7\tпривет\n8\tмир\n".encode("cp1251"))
+    form = ("encoding=cp1251", "delimiter=tab", "no-header=yes")
+    asked = [part for one in form for part in ("--set", one)]
+    fields = ("--id-field", "1", "--text-field", "2")
+    done = retriever("index", "c.csv", "-i", "c", *fields, *asked, "--json")
+    assert found(done)["added"] == 2
+    hits = retriever("query", "привет", "-i", "c", "--mode", "bm25", "--json")
+    assert [(hit["id"], hit["passage"]) for hit in lines(hits)] == [("7", "привет")]
+    asked = ("index", "c.csv", "--set")
+    refused(retriever(*asked, "encoding=no"), "encoding: expected a name", "'no'")
+    refused(retriever(*asked, "delimiter=||"), "delimiter: expected one character")
+
+
+def test_a_file_whose_library_is_missing_is_said_and_counted(retriever, monkeypatch):
+    Path("a.md").write_text("text")
+    Path("b.pdf").write_text("%PDF-")
+    monkeypatch.setattr("retriever.errors.find_spec", lambda name: None)
+    done = retriever("index", "a.md", "b.pdf", "--json")
+    counts = found(done)
+    assert (counts["added"], counts["skipped"]) == (1, 1)
+    assert "skipped: b.pdf: reading PDF files needs pypdfium2, which is not" in done.err
+    alone = retriever("index", "b.pdf")
+    assert alone.code == 2
+    assert alone.err.splitlines()[-1].startswith("retriever: b.pdf: reading PDF files needs")
+
+
+@pytest.mark.parametrize("given", ["zip", "=string", "zip=", "zip=string,zip=date", "zip=string,,"])
+def test_malformed_types_are_refused(retriever, given):
+    Path("c.csv").write_text("id,text,zip\n1,text,90210\n")
+    refused(retriever("index", "c.csv", "--types", given), "--types: expected NAME=TYPE", given)
+    refused(retriever("index", "c.csv", "--types", "zip=int"), "column 'zip'", "date", "'int'")
+    assert not Path(".retriever").exists()
+
+
+def test_shards_and_imports_say_what_metadata_lacks(retriever):
+    Path("c.jsonl").write_text('{"id": 1, "text": "x", "n": 1e999}\n')
+    done = retriever("encode", "c.jsonl", "--shards", "shards", "-q")
+    left_out = "the field 'n' left out of 1 document, the first at c.jsonl:1: holds inf"
+    assert done.err.startswith(f"warning: {left_out}")
+    assert retriever("encode", "c.jsonl", "-o", "v.npy", "-q").err == ""
+    with pytest.warns(UserWarning, match=left_out):
+        done = retriever("import", "c.jsonl", "--vectors", "v.npy", "--model", "fake", "-q")
+    assert done.code == 0
+
+
+def test_files_of_a_folder_that_cannot_be_read_cost_no_other(retriever):
+    Path("texts").mkdir()
+    Path("texts/a.txt").write_text("text")
+    Path("texts/b.txt").symlink_to("nowhere.txt")
+    Path("texts/c.pdf").write_text("no PDF")
+    said = [
+        "texts/b.txt: no such file or folder",
+        "texts/c.pdf: not a PDF file, whatever its name; rename it",
+    ]
+    refused(retriever("index", "texts", "--on-error", "fail"), said[0])
+    for asked in ((), ("--on-error", "skip")):
+        done = retriever("index", "texts", "--recreate", *asked)
+        assert done.err.splitlines()[1:] == [f"skipped: {one}" for one in said]
+        assert "1 added, 0 updated, 0 unchanged, 0 deleted, 2 skipped" in done.out
+    # What is named itself, and a folder in which nothing can be read.
+    for number, asked in [
+        (0, ("index", "texts", "--exclude", "a.txt")),
+        (1, ("index", "texts/c.pdf")),
+        (1, ("index", "texts/a.txt", "texts/c.pdf")),
+        *[(1, ("query", "x", "--in", "texts/c.pdf"))] * 2,
+    ]:
+        done = retriever(*asked)
+        assert done.code == 2
+        # From the memory of its sources the second time, which has whole paths.
+        assert done.err.splitlines()[-1].endswith(said[number])
+
+
+def printed(retriever, *arguments):
+    """What a command prints; no character of it steers the terminal."""
+    done = retriever(*arguments)
+    for text in (done.out, done.err):
+        assert not {one for one in text if not one.isprintable()} - {"\n"}
+    return done
+
+
+def test_names_of_files_and_fields_cannot_steer_the_terminal(retriever):
+    name = f"c{ESCAPE}.csv"
+    Path(name).write_text("id,body\n1,text\n")
+    refused(printed(retriever, "index", name), "no text column")
+    Path(name).write_text(f'id,text,"n{ESCAPE}"\n1,text,5\n1,text,6\n')
+    done = printed(retriever, "index", name, "--on-error", "skip")
+    assert done.err.count("\n") == 2
+    Path("c.jsonl").write_text(json.dumps({"id": 1, "text": "x", ESCAPE: 1e999}))
+    folder = f"i{ESCAPE}"
+    assert printed(retriever, "index", "c.jsonl", "-i", folder).err.count("\n") == 1
+    assert printed(retriever, "info", "-i", folder).out.count("\n") > 5
+    assert printed(retriever, "verify", "-i", folder).out.count("\n") == 1
+    # In a process of its own, which formats warnings.
+    command = [sys.executable, "-m", "cli.main", "query", "x", "--mode", "bm25"]
+    warned = subprocess.run(
+        [*command, "--where", f"`{ESCAPE}x` = 1"], capture_output=True, text=True, check=False
+    )
+    assert warned.stderr.startswith("warning: filter: no document has the field")
+    assert warned.stderr.count("\n") == 2
+    assert warned.stderr.replace("\n", "").isprintable()
+    Path("queries.txt").write_text("x\x1b[31m\n")
+    assert printed(retriever, "query", "--queries", "queries.txt").code == 0
+    name = os.fsdecode(b"i\xff")
+    assert printed(retriever, "index", "c.jsonl", "-i", name).out.startswith("i\ufffd: 1 added")
 
 
 def test_an_empty_document_deletes_the_one_with_its_id(retriever, fake_encoder, write_jsonl):

@@ -28,13 +28,15 @@ def corpus(write_jsonl):
     return write_jsonl(*({"id": f"d{i}", "text": text} for i, text in enumerate(texts)))
 
 
-def test_the_map_of_a_text_is_that_of_its_hidden_states(inspect, tiny_models):
-    told = found(inspect("layers", "--text", WORDS, "--json"))
+def test_the_map_of_a_text_is_that_of_its_hidden_states(inspect, tiny_models, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text(WORDS)
+    told = found(inspect("layers", text, "--json"))
     encoder = Encoder.load(str(tiny_models["bert"]), device="cpu")
     _, expected = layer_similarity((one.states, one.kept) for one in encoder.hidden_states([WORDS]))
     np.testing.assert_allclose(told["mean"], expected, atol=1e-6)
     assert (told["texts"], told["pieces"], told["hidden_states"]) == (1, 7, 3)
-    _, cosines, diagonals = inspect("layers", "--text", WORDS).out.split("\n\n")
+    _, cosines, diagonals = inspect("layers", text).out.split("\n\n")
     rows = [line.split()[1:] for line in cosines.splitlines()[2:]]
     np.testing.assert_allclose(np.array(rows, float), told["mean"], atol=5.1e-4)
     assert diagonals.splitlines()[1].split() == [

@@ -1,4 +1,4 @@
-"""What the commands of `eval` and `train` ask of the library: each option is a setting of it."""
+"""What `eval` and `train` ask of the library: options are its settings; where data sets are."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 import eval as evaluation
 import retriever.encoders.meta.fitting as meta
 import retriever.encoders.static.fitting as static
+from cli.evaluation_options import data_set
 from eval import (
     CrossPlan,
     EncoderFitSettings,
@@ -28,6 +29,7 @@ from eval import (
 )
 from retriever.encoders.meta.settings import MetaSettings, UnsupSettings
 from retriever.encoders.static.settings import FitSettings, LSASettings
+from retriever.errors import SourceError
 from retriever.training.settings import (
     CrossTrainingSettings,
     EncoderTrainingSettings,
@@ -35,6 +37,7 @@ from retriever.training.settings import (
     HeadTrainingSettings,
     SamplingSettings,
 )
+from tests.cli.conftest import refused
 
 DATA = Path("data")
 CACHED = Loading(cache=Path("cache"))
@@ -247,3 +250,25 @@ def test_options_are_settings_of_the_library(
     assert done.code == 17, done.err
     (found,) = [one for one in asked if isinstance(one, type(settings))]
     assert found == settings
+
+
+@pytest.fixture
+def sets(tmp_path, monkeypatch):
+    """A folder of data sets beside the working folder."""
+    for folder in ("sets/stsb", "sets/both", "both"):
+        (tmp_path / folder).mkdir(parents=True)
+    monkeypatch.setenv("RETRIEVER_DATA", str(tmp_path / "sets"))
+    return tmp_path / "sets"
+
+
+def test_a_path_that_exists_is_taken_before_the_one_in_the_folder_of_data_sets(
+    sets, monkeypatch, retriever
+):
+    for asked in (("eval", "sts", "stsb"), ("train", "encoder", "stsb", "--output", "e")):
+        refused(retriever(*asked), f"{sets / 'stsb'}: expected")
+    assert data_set(Path("both")) == Path("both")
+    assert data_set(Path("stsb")) == data_set(sets / "stsb") == sets / "stsb"
+    monkeypatch.delenv("RETRIEVER_DATA")
+    assert data_set(Path("both")) == Path("both")
+    with pytest.raises(SourceError, match=r"^stsb: no such file or folder; check the path, or"):
+        data_set(Path("stsb"))

@@ -65,9 +65,9 @@ def test_a_damaged_shard_is_named_with_exit_code_3_and_made_again(model, retriev
     [
         ("", "expected either --output or --shards"),
         ("--shards s -o v.npy", "expected either --output or --shards"),
-        ("-o v.npy --workers 2", "--workers: needs --shards"),
-        ("-o v.npy --types a=string", "--types: needs --shards"),
-        ("-o v.npy --set stemming=no", "--set stemming: needs --shards"),
+        ("-o v.npy --workers 2", "--workers: it needs --shards"),
+        ("-o v.npy --types a=string", "--types: it needs --shards"),
+        ("-o v.npy --set stemming=no", "--set stemming: it needs --shards"),
         ("-o v.npy --on-long split", "a row is a document; use --shards"),
         ("--shards s --as-queries", "shards hold passages; use --output"),
         ("--shards s --shard-size 2", "begun with shard size 10000, but 2 was asked"),
