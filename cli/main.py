@@ -14,7 +14,7 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -113,8 +113,8 @@ class LazyGroup(click.Group):
         """The commands that are called nearly so, else those of that name in groups below."""
         from difflib import get_close_matches
 
-        groups = [(group, below) for group, below in self._tree.items() if name in below]
-        below = [f"{group} {name}" for group, tree in groups if not isinstance(tree, str)]
+        groups = [one for one, below in self._tree.items() if not isinstance(below, str)]
+        below = [f"{group} {name}" for group in groups if name in self._tree[group]]
         return get_close_matches(name, self._tree) or below
 
 
@@ -227,19 +227,21 @@ def _in_place_of(error: click.NoSuchOption) -> str:
     if error.ctx is None:
         return ""
     command, key = error.ctx.command, error.option_name.lstrip("-")
-    if key.removeprefix("no-") in other_settings(command):
-        return f": it is a setting, give it as `--set {_as_setting(key)}`"
+    if form := _as_setting(key, other_settings(command)):
+        return f": it is a setting, give it as `--set {form}`"
     if any("--model" in one.opts for one in command.params):
         keys = {one.key for one in encoder_keys()}
-        if key == "preset":
-            return ": it is part of --model, give it as `--model MODEL::NAME`"
-        if key.removeprefix("no-") in keys:
-            return f": it is part of --model, give it as `--model MODEL::{_as_setting(key)}`"
+        if form := "NAME" if key == "preset" else _as_setting(key, keys):
+            return f": it is part of --model, give it as `--model MODEL::{form}`"
     return _did_you_mean(error.possibilities or ())
 
 
-def _as_setting(key: str) -> str:
-    return f"{key.removeprefix('no-')}=no" if key.startswith("no-") else f"{key}=VALUE"
+def _as_setting(key: str, keys: Collection[str]) -> str:
+    """How an option is given as one of some settings; empty if it is none of them."""
+    if key in keys:
+        return f"{key}=VALUE"
+    off = key.removeprefix("no-")
+    return f"{off}=no" if off in keys else ""
 
 
 def _reopen_closed_streams() -> None:

@@ -198,8 +198,11 @@ class IndexOptions:
         return IndexSettings.of(self.keywords())
 
 
-def index_options(options: str, others: str) -> Decorator:
-    """The command takes `asked: IndexOptions`; `others` are keys of --set."""
+def index_options(options: str, others: str, shown_default: str = "") -> Decorator:
+    """The command takes `asked: IndexOptions`; `others` are keys of --set.
+
+    `shown_default` is what the help says of each, in place of the default of a new index.
+    """
     taken = {*options.split(), *others.split()}
     left_out = [one.name for one in fields(IndexOptions) if one.name not in taken]
     return settings(
@@ -208,6 +211,7 @@ def index_options(options: str, others: str) -> Decorator:
         options,
         metavars={"on_long": "HOW", "index_type": "TYPE"},
         leave_out=left_out,
+        shown_default=shown_default,
     )
 
 

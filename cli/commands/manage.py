@@ -412,7 +412,7 @@ def _rebuild(folder: Location, settings: StructureSettings, *, as_json: bool) ->
 @click.command("reindex", cls=Command)
 @index_option
 @encoder_options(OWN)
-@index_options("on_long context language index_type", "overlap stemming stop_words memory")
+@index_options("on_long context language index_type", "overlap stemming stop_words memory", OWN)
 @quiet_option
 @json_option
 def reindex_command(

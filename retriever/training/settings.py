@@ -58,7 +58,7 @@ class SamplingSettings:
         check_settings(self)
         if self.negatives == "random" and self.count is None:
             raise ConfigError(
-                "count: random negatives need a number of them for each question; set --count"
+                "count: random negatives need a number of them for each question; --set count=N"
             )
 
     def require_triples(self) -> None:

@@ -63,6 +63,7 @@ REFUSED = [
     ("query x -z", "No such option '-z' (see `retriever query --help`)"),
     ("query x --rrf-k 3", "'--rrf-k': it is a setting, give it as `--set rrf-k=VALUE`"),
     ("index x --no-stemming", "give it as `--set stemming=no`"),
+    ("index x --no-header", "give it as `--set no-header=VALUE`"),
     ("index x --max-length 9", "give it as `--model MODEL::max-length=VALUE`"),
     ("index x --preset last4", "give it as `--model MODEL::NAME`"),
     ("index x --dtype int4", "give it as `--model MODEL::dtype=VALUE`"),

@@ -49,7 +49,7 @@ REFUSED = [
     ("layers pairs.tsv --max-layers 4", "expected 1 to 3, found 4"),
     ("layers pairs.tsv --plot a.pdf", "expected a figure that ends in .png or .svg"),
     ("train reranker set -o set", "--output"),
-    ("train reranker set -o r --negatives random", "set --count"),
+    ("train reranker set -o r --negatives random", "--set count=N"),
     ("train cross-encoder set -o c --loss softmax --set margin=0", "margin: it belongs to"),
     ("train cross-encoder set -o no/c", "folder that exists"),
     ("train encoder set/corpus.jsonl -o e", "--pairs"),
