@@ -189,10 +189,7 @@ def _of_command(words: tuple[str, ...]) -> Iterable[Setting]:
     command: click.Command | None = cli
     context = click.Context(cli, info_name="retriever")
     for word in words:
-        if not isinstance(command, click.Group):
-            command = None
-            break
-        command = command.get_command(context, word)
+        command = command.get_command(context, word) if isinstance(command, click.Group) else None
     if command is None or isinstance(command, click.Group):
         raise click.UsageError(f"expected a command, found {' '.join(words)!r}")
     declared = other_settings(command)

@@ -90,16 +90,12 @@ def info_command(folder: Location, as_json: bool) -> None:
     if isinstance(folder, Path) and is_meta_folder(folder):
         facts = {"folder": str(folder.absolute()), **read_folder(folder).describe()}
         summary = f"{facts['folder']}: meta-embedding, {meta_summary(facts)}"
-        indent, lines = None, iter([summary, *meta_lines(facts)])
+        lines = iter([summary, *meta_lines(facts)])
     else:
         with Index.open(folder) as index:
             facts = index.info() | {"copies": index.count_copies()}
-        indent, lines = 1, _lines(facts)
-    if as_json:
-        click.echo(json.dumps(facts, indent=indent, ensure_ascii=False))
-        return
-    for line in lines:
-        say(line, err=False)
+        lines = _lines(facts)
+    tell(lines, facts, as_json=as_json)
 
 
 def _lines(info: dict[str, Any]) -> Iterator[str]:
@@ -233,17 +229,12 @@ def doctor_command(folder: Location, as_json: bool) -> None:
         {"kind": kind, "what": what, "mend": mend.replace("{}", place) or None}
         for kind, what, mend in found
     ]
-    if as_json:
-        click.echo(json.dumps({"findings": findings, "info": facts}, ensure_ascii=False))
-    else:
-        for line in (*_lines(facts), ""):
-            say(line, err=False)
-        for one in findings:
-            say(f"{one['kind']}: {one['what']}", err=False)
-            if one["mend"]:
-                say(f"  mend it: {one['mend']}", err=False)
-        if not findings:
-            say(f"{folder}: sound, and nothing is missing", err=False)
+    lines = [*_lines(facts), ""]
+    for one in findings:
+        lines.append(f"{one['kind']}: {one['what']}")
+        lines += [f"  mend it: {one['mend']}"] if one["mend"] else []
+    lines += [] if findings else [f"{folder}: sound, and nothing is missing"]
+    tell(lines, {"findings": findings, "info": facts}, as_json=as_json)
     if findings:
         damaged = any(kind == "damage" for kind, _, _ in found)
         click.get_current_context().exit(3 if damaged else 1)
@@ -382,11 +373,7 @@ def _show_plan(folder: Location, settings: StructureSettings | None, *, as_json:
     )
     if not plan.build_bytes:
         takes = "nothing to build"
-    if as_json:
-        click.echo(json.dumps(facts))
-        return
-    for line in (*plan.reasons, f"{plan.factory}: {takes}"):
-        say(line, err=False)
+    tell([*plan.reasons, f"{plan.factory}: {takes}"], facts, as_json=as_json)
 
 
 def _rebuild(folder: Location, settings: StructureSettings, *, as_json: bool) -> None:
@@ -396,17 +383,15 @@ def _rebuild(folder: Location, settings: StructureSettings, *, as_json: bool) ->
         index.rebuild(settings, stage=stage)
         facts = index.info()
     part = "segments" if "segments" in facts else "store"
-    if as_json:
-        click.echo(json.dumps({"index_type": settings.index_type, part: facts[part]}))
-        return
-    for name, value in facts.get("store", {}).items():
-        say(f"{name:<12} {value}", err=False)
+    lines = [f"{name:<12} {value}" for name, value in facts.get("store", {}).items()]
     for segment in facts.get("segments", ()):
         passages = counted(segment["passages"], "passage")
-        say(f"{folder}: {passages}, {segment['structure']}", err=False)
-        for measured in segment["recall"]:
-            effort, recall = measured["effort"], measured["recall"]
-            say(f"  effort {effort:<6} recall@10 {recall:.4f}", err=False)
+        lines.append(f"{folder}: {passages}, {segment['structure']}")
+        lines += [
+            f"  effort {one['effort']:<6} recall@10 {one['recall']:.4f}"
+            for one in segment["recall"]
+        ]
+    tell(lines, {"index_type": settings.index_type, part: facts[part]}, as_json=as_json)
 
 
 @click.command("reindex", cls=Command)

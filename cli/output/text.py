@@ -22,27 +22,29 @@ def say(line: str, *, err: bool = True) -> None:
 
 
 def tell(
-    summary: str, facts: Mapping[str, Any], *, as_json: bool = False, quiet: bool = False
+    summary: str | Iterable[str],
+    facts: Mapping[str, Any],
+    *,
+    as_json: bool = False,
+    quiet: bool = False,
 ) -> None:
-    """Print what a command did: as JSON, or else in one line, unless quiet."""
+    """Print what a command did: as JSON, or else in one line or several, unless quiet."""
     if as_json:
         click.echo(json.dumps(facts, ensure_ascii=False))
     elif not quiet:
-        say(summary, err=False)
+        for line in [summary] if isinstance(summary, str) else summary:
+            say(line, err=False)
 
 
 def tell_encoder(
     folder: Path, lines: Iterable[str], facts: Mapping[str, Any], *, as_json: bool, quiet: bool
 ) -> None:
-    """Print what is known of a new encoder: as JSON, or in lines and one to paste, unless quiet."""
+    """Print what is known of a new encoder, with a line to paste."""
     from retriever.encoders.settings import EncoderSettings
 
     encoder = str(EncoderSettings(model=str(folder)))
-    if as_json:
-        click.echo(json.dumps({"encoder": encoder, **facts}, ensure_ascii=False))
-    elif not quiet:
-        for line in (*lines, f"--model {shlex.quote(encoder)}"):
-            say(line, err=False)
+    lines = (*lines, f"--model {shlex.quote(encoder)}")
+    tell(lines, {"encoder": encoder, **facts}, as_json=as_json, quiet=quiet)
 
 
 def counted(number: int, noun: str) -> str:
