@@ -37,8 +37,8 @@ RETRIEVER = str(Path(sys.executable).with_name("retriever"))
 # By name in the table, the options of `retriever index`.
 OURS = {
     "retriever": [],
-    "retriever in bfloat16": ["--model", "::dtype=bfloat16"],
-    "retriever in int8": ["--model", "::dtype=int8"],
+    "retriever in bfloat16": ["--dtype", "bfloat16"],
+    "retriever in int8": ["--dtype", "int8"],
 }
 BASELINE = "sentence-transformers + flat FAISS + bm25s"
 # Queries of a process that are not in its latencies: some libraries load or compile meanwhile.

@@ -101,9 +101,8 @@ def main() -> None:
         ]
         times = ", ".join(f"{_first_answer(folder):.2f}" for _ in range(3))
         print(f"first answer after the start of the process, s: {times}\n", flush=True)
-        model = f"::dtype={arguments.dtype}"
         ours = stack.enter_context(
-            _started("serve", "-m", "cli.main", "serve", str(folder), "--model", model)
+            _started("serve", "-m", "cli.main", "serve", str(folder), "--dtype", arguments.dtype)
         )
         peer = stack.enter_context(_started("peer", __file__, "--peer", str(work / "vectors.npy")))
         systems = [

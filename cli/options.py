@@ -436,15 +436,25 @@ def model_option(default: str) -> Callable[[F], F]:
 
 @dataclass(frozen=True)
 class EncoderOptions:
-    """An encoder, and where it runs."""
+    """An encoder, and where it runs; `model` has the other settings that are given."""
 
     model: str = ""
+    layers: str | None = None
+    pooling: str | None = None
+    dtype: str | None = None
     device: str | None = None
     download: bool = False
     cache: bool = setting(
         False,
         "Keep vectors in $RETRIEVER_CACHE, or ~/.cache/retriever, so that a text is encoded once.",
     )
+
+    def __post_init__(self) -> None:
+        named = {"layers": self.layers, "pooling": self.pooling, "dtype": self.dtype}
+        if any(value is not None for value in named.values()):
+            from retriever.encoders.settings import parse_encoder
+
+            object.__setattr__(self, "model", str(parse_encoder(self.model, **named)))
 
     def keywords(self) -> dict[str, Any]:
         """The encoder, and where it runs, as what opens or makes an index takes them."""
@@ -458,15 +468,28 @@ class EncoderOptions:
         return Loading(self.device, self.download, default_cache() if self.cache else None)
 
 
-def encoder_options(model: str, *, cache: bool = False) -> Callable[[F], Callable[..., Any]]:
+def encoder_options(
+    model: str, shown: str = "", *, own: str = "", dtype: str = "", cache: bool = False
+) -> Callable[[F], Callable[..., Any]]:
     """--model, --device and --download: the command takes `encoder: EncoderOptions`.
 
-    `model` is what the help says is the model without --model. With `cache`, vectors are kept.
+    `model` is what the help says is the model without --model. The settings in `shown`, some of
+    ``layers pooling dtype``, are options too; `own` is what the help says is their default, and
+    `dtype` what it says of that one. With `cache`, vectors are kept.
     """
+    options: list[Decorator] = [model_option(model)]
+    if shown:
+        from retriever.encoders.settings import EncoderSettings
+
+        declared = declared_settings(EncoderSettings)
+        for name in shown.split():
+            said = (dtype if name == "dtype" else "") or own or declared[name].shown
+            one = replace(declared[name], section="Encoder", shown=said)
+            options.append(derived_option(one, None, metavar="NAME"))
     return settings(
         "encoder",
         EncoderOptions,
-        options=[model_option(model), device_option, download_option],
+        options=[*options, device_option, download_option],
         defaults={"cache": cache},
         leave_out=() if cache else ("cache",),
     )

@@ -15,7 +15,7 @@ from retriever.settings import setting
 if TYPE_CHECKING:
     from retriever.documents import Fields
     from retriever.documents.reader import CorpusReader
-    from retriever.index.creation import IndexSettings
+    from retriever.index.opened import IndexSettings
 
 sources_argument = click.argument(
     "sources", nargs=-1, required=True, metavar="SOURCE...", shell_complete=complete_path
@@ -193,7 +193,7 @@ class IndexOptions:
 
     def parts(self) -> IndexSettings:
         """The settings that are given, as whole parts."""
-        from retriever.index.creation import IndexSettings
+        from retriever.index.opened import IndexSettings
 
         return IndexSettings.of(self.keywords())
 

@@ -190,7 +190,7 @@ def calibrate_command(
     section="Input",
 )
 @settings("search", LayerSearchSettings, "split test_split objective max_layers protocol")
-@encoder_options(MINILM, cache=True)
+@encoder_options(MINILM, "pooling dtype", cache=True)
 @result_options("the report, best sets and figure", plot=True)
 def layers_command(
     data: tuple[Path, ...],

@@ -100,7 +100,7 @@ class RunOptions:
     LayerOptions,
     options=[by_layer_option("the model by its cosine, not systems", "Ranking")],
 )
-@encoder_options("all-MiniLM-L6-v2, or the model of --index", cache=True)
+@encoder_options("all-MiniLM-L6-v2, or the model of --index", "layers pooling dtype", cache=True)
 @resampling_options
 @result_options("the report, TREC runs, figures and cross-encoders")
 def qa_command(

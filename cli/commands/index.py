@@ -88,7 +88,7 @@ if TYPE_CHECKING:
     section="Input",
 )
 @index_options("on_long context language index_type", "overlap stemming stop_words memory")
-@encoder_options(MINILM)
+@encoder_options(MINILM, "layers pooling dtype", dtype="auto")
 @compact_option
 @quiet_option
 @json_option
@@ -258,7 +258,7 @@ def merge_note(report: IndexingReport) -> str:
     section="Input",
 )
 @index_options("on_long context language", "stemming stop_words")
-@encoder_options(MINILM)
+@encoder_options(MINILM, "layers pooling dtype", dtype="auto")
 @option(
     "--workers",
     type=click.IntRange(min=1),

@@ -396,7 +396,7 @@ def _rebuild(folder: Location, settings: StructureSettings, *, as_json: bool) ->
 
 @click.command("reindex", cls=Command)
 @index_option
-@encoder_options(OWN)
+@encoder_options(OWN, "layers pooling dtype", own=OWN)
 @index_options("on_long context language index_type", "overlap stemming stop_words memory", OWN)
 @quiet_option
 @json_option

@@ -157,7 +157,7 @@ def _bracketed(host: str) -> str:
     section="Ranking",
 )
 @query_map_option
-@encoder_options("each index's own")
+@encoder_options("each index's own", "dtype", own="each index's own")
 @settings("limits", LimitOptions)
 def serve_command(
     indexes: tuple[str, ...],
@@ -253,7 +253,7 @@ def _run(app: FastAPI, listening: socket.socket) -> None:
 @_host_option("serve")
 @_token_option
 @query_map_option
-@encoder_options("each index's own")
+@encoder_options("each index's own", "dtype", own="each index's own")
 def mcp_command(
     indexes: tuple[str, ...],
     port: int | None,

@@ -11,20 +11,21 @@ from tests.cli.conftest import found, lines, refused
 TEXTS = {"a": "w1 w2 w3", "b": "w4 w5", "c": "w6 w7 w8 w9 w10", "d": "w11"}
 RECORDS = [{"id": id_, "text": text} for id_, text in TEXTS.items()]
 
-# Settings in --model, and what is stored.
+# Options beside --model, settings in it, and what is stored.
 ASKED = [
-    ("", "::max-length=40"),
-    ("::layers=0,-1", "::layers=0,2::max-length=40"),
-    ("::fusion=concat::layers=-1,1", "::layers=2,1::fusion=concat::max-length=40"),
-    ("::lc:0,2::pooling=max", "::layers=0,2::pooling=max::max-length=40"),
-    ("::head=yes::pooling=cls", "::pooling=cls::head=yes::max-length=40"),
+    ([], "", "::max-length=40"),
+    (["--layers", "0,-1"], "", "::layers=0,2::max-length=40"),
+    (["--layers", "-1,1"], "::fusion=concat", "::layers=2,1::fusion=concat::max-length=40"),
+    (["--pooling", "max"], "::lc:0,2", "::layers=0,2::pooling=max::max-length=40"),
+    (["--pooling", "cls"], "::head=yes", "::pooling=cls::head=yes::max-length=40"),
     (
+        [],
         "::sbert-wk::wk-words=uniform::wk-layers=uniform",
         "::fusion=sbert-wk::max-length=40::wk-preset=paper::start-layer=1::wk-words=uniform"
         "::wk-layers=uniform",
     ),
-    ("::normalize=no", "::normalize=no::max-length=40"),
-    ("::dtype=bfloat16", "::max-length=40::dtype=bfloat16"),
+    ([], "::normalize=no", "::normalize=no::max-length=40"),
+    (["--dtype", "bfloat16"], "", "::max-length=40::dtype=bfloat16"),
 ]
 
 
@@ -50,18 +51,18 @@ def information(retriever):
     return found(retriever("info", "--json"))["encoder"]
 
 
-@pytest.mark.parametrize(("form", "stored"), ASKED)
+@pytest.mark.parametrize(("options", "form", "stored"), ASKED)
 def test_index_encode_and_query_use_the_encoder_that_is_named(
-    form, stored, index, retriever, corpus, bert, tmp_path
+    options, form, stored, index, retriever, corpus, bert, tmp_path
 ):
-    assert index(model=form) == index(model=stored) == (0, "", "")
+    assert index(*options, model=form) == index(model=stored) == (0, "", "")
     shown = information(retriever)
     encoder = Encoder.load(bert + stored, device="cpu")
     assert shown["encoder"] == bert + stored
     assert shown["fingerprint"] == encoder.spec.fingerprint
     assert f"{bert}{stored} ({encoder.spec.dimensions} dimensions)" in retriever("info").out
     passages = encoder.encode(list(TEXTS.values()))
-    done = retriever("encode", corpus, "-o", "v.npy", "--model", bert + form, "--quiet")
+    done = retriever("encode", corpus, "-o", "v.npy", "--model", bert + form, *options, "--quiet")
     assert (done.code, done.err) == (0, "")
     np.testing.assert_allclose(np.load(tmp_path / "v.npy"), passages, rtol=0, atol=1e-5)
     done = retriever("query", "w4 w5", "--mode", "dense", "--json")
@@ -79,7 +80,7 @@ def test_index_encode_and_query_use_the_encoder_that_is_named(
 def test_another_encoder_is_refused_for_an_index_and_recreate_takes_it(
     index, retriever, corpus, bert
 ):
-    index(model="::layers=0,2")
+    index("--layers", "0,2")
     stored = f"{bert}::layers=0,2::max-length=40"
     for options, named in (
         (["--model", "::sbert-wk"], "fusion=sbert-wk"),
@@ -96,7 +97,7 @@ def test_another_encoder_is_refused_for_an_index_and_recreate_takes_it(
 @pytest.mark.parametrize(
     ("options", "form", "reason"),
     [
-        ([], "::layers=3", "layers: this model has hidden states 0 (embeddings) to 2"),
+        (["--layers", "3"], "", "layers: this model has hidden states 0 (embeddings) to 2"),
         ([], "::pooler=yes", "unknown setting 'pooler'"),
         (["--device", "nonesuch"], "", "device"),
     ],

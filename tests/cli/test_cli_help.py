@@ -135,6 +135,13 @@ def test_shown_defaults_are_those_of_the_library():
     assert set(shown) == {"recall", "model", "device"}
     by_name = {one.name: one for one in ALL["query"].params}
     assert (by_name["k"].default, by_name["mode"].default) == (search.k, search.mode)
+    dtypes = {
+        name: one.shown_default
+        for name in ("index", "eval qa")
+        for one in ALL[name].params
+        if one.name == "dtype"
+    }
+    assert dtypes == {"index": "auto", "eval qa": "float32"}
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ REFUSED = [
     ("transfer texts.tsv --set inner=2", "--set inner: only --layers-search uses it"),
     ("transfer texts.tsv --layers-search --train-share 1,2", "expected shares above 0"),
     ("transfer texts.tsv --layers-search --train-share 1/0", "expected shares above 0"),
-    ("transfer texts.tsv --layers-search --train-share 1/4,0.25", "different shares, found"),
+    ("transfer texts.tsv --layers-search --train-share 1/4,0.25", "different shares above 0"),
     ("transfer texts.tsv --set outer=3", "--set outer: only --protocol bert-lc or --layers-search"),
     ("transfer texts.tsv --protocol bert-lc --set folds=3", "only --protocol senteval"),
     ("probe pairs", "expected the file of a probing task, found a folder"),
