@@ -81,6 +81,10 @@ class Pair:
         """The number of copies that the other store tells."""
         return copies
 
+    def doubts(self, where):
+        """What each store says of a filter."""
+        return [index.filter_warning(where) for index in self.both]
+
     def compare(self):
         """Everything that can be read."""
         folder, other = self.both
@@ -91,8 +95,8 @@ class Pair:
         assert _exact(folder) == _exact(other)
         for where in (None, self.where(), self.where()):
             if where is not None:
-                doubts = [index.filter_warning(where) for index in self.both]
-                assert doubts[0] == doubts[1], where
+                ours, theirs = self.doubts(where)
+                assert ours == theirs, where
             for mode in ("dense", "bm25", "hybrid"):
                 self._compare_search(mode, where)
             query = self.chance.choice([None, self.text()])
