@@ -160,18 +160,19 @@ def check_settings(settings: object, *, keys: bool = False) -> None:
     """Check every declared setting of a dataclass; messages name fields, or keys if `keys`."""
     kind: Any = type(settings)
     for name, one in declared_settings(kind).items():
-        value = getattr(settings, name)
-        label = one.key if keys else name.strip("_")
+        value, fault = getattr(settings, name), None
         if not one.allows(value):
             expected = one.expected
             if one.high == GREATEST and one._is_number(value) and value > GREATEST:
                 expected = f"{one.low} to {GREATEST}"
-            raise ConfigError(f"{label}: expected {expected}, found {value!r}")
-        if isinstance(value, str) and not one.choices:
+            fault = f"expected {expected}, found {value!r}"
+        elif isinstance(value, str) and not value.isascii():
             try:
                 value.encode()
             except UnicodeEncodeError:
-                raise ConfigError(f"{label}: expected UTF-8, found other bytes") from None
+                fault = "expected UTF-8, found other bytes"
+        if fault is not None:
+            raise ConfigError(f"{one.key if keys else name.strip('_')}: {fault}")
 
 
 def format_value(value: Any) -> str:

@@ -30,6 +30,9 @@ class Matches(NamedTuple):
     scores: NDArray[np.float64]  # zero or less for some matches (robertson, atire, okapi)
 
 
+_USUAL = BM25Settings()
+
+
 class BM25Query:
     """One query whose postings were found, by `BM25.query`."""
 
@@ -149,7 +152,7 @@ class BM25:
         statistics: CorpusStatistics | None = None,
     ) -> None:
         self.segments = tuple(segments)
-        self.settings = settings or BM25Settings()
+        self.settings = settings or _USUAL
         self.statistics = statistics or CorpusStatistics.of(self.segments)
 
     def query(self, query_terms: Iterable[str]) -> BM25Query:

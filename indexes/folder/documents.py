@@ -114,14 +114,19 @@ def checked_passages(
     connection: sqlite3.Connection, row: Sequence[Any]
 ) -> list[tuple[int, int, int]]:
     """(passage id, start, stop) of each passage of a row of `document_columns`, ascending."""
-    doc, id_, title, text, metadata, content_hash, checksum, outline = row
     passages = connection.execute(
-        "SELECT passage, start, stop FROM passages WHERE doc = ? ORDER BY passage", (doc,)
+        "SELECT passage, start, stop FROM passages WHERE doc = ? ORDER BY passage", (row[0],)
     ).fetchall()
-    found = document_checksum(id_, title, text, metadata, content_hash, passages, outline)
-    if found != checksum:
-        raise ValueError(f"the document {id_!r} was altered")
+    if not is_unaltered(row, passages):
+        raise ValueError(f"the document {row[1]!r} was altered")
     return passages
+
+
+def is_unaltered(row: Sequence[Any], passages: Sequence[tuple[int, int, int]]) -> bool:
+    """Whether a row of `document_columns` has the checksum of itself with these passages."""
+    _, id_, title, text, metadata, content_hash, checksum, outline = row
+    found = document_checksum(id_, title, text, metadata, content_hash, passages, outline)
+    return bool(found == checksum)
 
 
 def metadata_json(metadata: Any) -> str:

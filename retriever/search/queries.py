@@ -214,8 +214,9 @@ def _ranked(
 ) -> list[list[Hit]]:
     """Hits of queries, only of documents with their phrases and without their excluded words."""
     weight = view.setting(FIT, {}).get("strange_weight") if settings.mode == "hybrid" else None
-    fusion = settings.fusion if weight is None else settings.fusion.completed(weight)
-    strange = replace(settings, fusion=fusion)
+    strange = settings
+    if weight is not None:
+        strange = replace(settings, fusion=settings.fusion.completed(weight))
     if strange == settings and all(one.is_plain for one in asked):
         return Engine(view, settings, where).search(queries)
     state, found = index.state_of(view), []
