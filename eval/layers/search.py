@@ -17,7 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.datasets.question_set import Question
-from eval.layers.subsets import LayerSubsets, Masks, PairGrams, baseline_layers, layer_mask
+from eval.layers.subsets import (
+    LayerSubsets,
+    Masks,
+    PairGrams,
+    SubsetCosines,
+    baseline_layers,
+    layer_mask,
+)
 from eval.metrics.correlation import RANKED_DECIMALS, Correlation, cosines
 from eval.metrics.measures import PoolMeasures
 from eval.metrics.significance import percentile_interval, resampling_weights
@@ -30,8 +37,7 @@ Floats = NDArray[np.float64]
 
 _OBJECTIVE_DECIMALS = 12
 _THREADS = min(os.cpu_count() or 1, 8)
-# Of the products of a block of sets, in each thread.
-_BLOCK_BYTES = 8 * 2**20
+_TABLE_BYTES = 8 * 2**20
 # Fits into the cache of a core, including sorted keys and ranks.
 _RANKED_AT_ONCE = 2**15
 # Up to this many cosines every set is tried on the held-out data too, to rank the chosen one.
@@ -135,22 +141,25 @@ class Task:
 
 
 def subset_values(task: Task, subsets: LayerSubsets, done: Done = ignore) -> Floats:
-    """(subsets,) the objective of every set of layers."""
+    """(subsets,) the objective of every set of layers; a thread takes twice `_TABLE_BYTES`."""
     values = np.empty(len(subsets))
-    is_fused = isinstance(task.grams, FusedPairs)
-    # A cosine comes from three products.
-    sets = 1 if is_fused else max(1, _BLOCK_BYTES // (24 * task.grams.pairs))
-    ranked = max(1, _RANKED_AT_ONCE // task.grams.pairs)
+    if isinstance(task.grams, FusedPairs):
+        for position in range(len(subsets)):
+            values[position] = task.values(subsets.masks[position : position + 1])[0]
+            done(1)
+        return values
+    blocks = SubsetCosines(task.grams, subsets, _TABLE_BYTES)
+    rows = max(1, _RANKED_AT_ONCE // task.grams.pairs)
 
-    def fill(start: int) -> int:
-        block = task.grams.cosines(subsets.masks[start : start + sets])
-        for first in range(0, len(block), ranked):
-            part = block[first : first + ranked]
-            values[start + first : start + first + len(part)] = task.objective(part)
+    def fill(number: int) -> int:
+        positions, block = blocks.block(number)
+        for start in range(0, len(block), rows):
+            part = slice(start, start + rows)
+            values[positions[part]] = task.objective(block[part])
         return len(block)
 
-    with ThreadPoolExecutor(1 if is_fused else _THREADS) as pool:
-        for finished in pool.map(fill, range(0, len(subsets), sets)):
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for finished in pool.map(fill, range(len(blocks))):
             done(finished)
     return values
 

@@ -108,6 +108,13 @@ def _sets_of_at_most(layers: int, largest: int) -> list[Masks]:
     return by_size
 
 
+def _pair_indicators(masks: Masks, hidden_states: int) -> Floats:
+    """(subsets, n(n+1)/2): 1 where a set has both layers of a pair of `numpy.triu_indices`."""
+    first, second = np.triu_indices(hidden_states)
+    held = (masks[:, None] >> np.arange(hidden_states) & 1).astype(np.float64)
+    return held[:, first] * held[:, second]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PairGrams:
     """Everything that the cosines of pairs of texts depend on under any set of n hidden states."""
@@ -128,11 +135,7 @@ class PairGrams:
 
     def cosines(self, masks: Masks) -> Floats:
         """(subsets, pairs) cosines under each set; 0 where a mean over the layers is zero."""
-        first, second = np.triu_indices(self.hidden_states)
-        held = (masks[:, None] >> np.arange(self.hidden_states) & 1).astype(np.float64)
-        # 1 where a set has both layers of a pair.
-        indicators = held[:, first] * held[:, second]
-        return _to_cosines(*(indicators @ self.triangles))
+        return _to_cosines(*(_pair_indicators(masks, self.hidden_states) @ self.triangles))
 
 
 def _to_cosines(products: Floats, left: Floats, right: Floats) -> Floats:
@@ -175,3 +178,75 @@ def pair_grams(left: NDArray[np.floating], right: NDArray[np.floating]) -> PairG
 def _longest(grams: Floats) -> Floats:
     squares: Floats = np.diagonal(grams, axis1=1, axis2=2).max(axis=1)
     return np.where(squares > 0, squares, 1.0)
+
+
+class SubsetCosines:
+    """The cosines of pairs of texts under every set, in one block per high part.
+
+    A set is a low part (its layers below some b) and a high part. Its form z'Gz is that of the low
+    part, from a table, plus that of the high part, plus the products between the two: those of a
+    set without its top layer, plus that layer's. So a form costs two additions.
+    """
+
+    def __init__(self, grams: PairGrams, subsets: LayerSubsets, table_bytes: int) -> None:
+        hidden_states, largest = subsets.hidden_states, int(subsets.sizes[-1])
+        most = table_bytes // max(grams.triangles.nbytes // grams.triangles.shape[1], 1)
+        # The greatest number of layers with at most so many sets, the empty one too; at least one.
+        low = 1
+        while low < hidden_states and 1 + count_subsets(low + 1, min(low + 1, largest)) <= most:
+            low += 1
+        self._low = low
+        self._largest = largest
+        self._triangles = grams.triangles
+        first, second = np.triu_indices(hidden_states)
+        self._place = np.empty((hidden_states, hidden_states), np.int64)
+        self._place[first, second] = self._place[second, first] = np.arange(len(first))
+
+        by_size = _sets_of_at_most(self._low, min(self._low, largest))
+        self._ends = np.cumsum([len(masks) for masks in by_size])
+        self._lows = np.concatenate(by_size)
+        self._steps = _steps(self._low, self._ends)
+        self._table = _pair_indicators(self._lows, hidden_states) @ grams.triangles
+        high = hidden_states - self._low
+        self._highs = np.concatenate(_sets_of_at_most(high, min(high, largest))) << self._low
+        self._order = np.argsort(subsets.masks)
+        self._ascending = subsets.masks[self._order]
+
+    def __len__(self) -> int:
+        """Number of blocks."""
+        return len(self._highs)
+
+    def block(self, number: int) -> tuple[NDArray[np.int64], Floats]:
+        """(sets,) positions among the subsets, and (sets, pairs) their cosines, in a new array."""
+        high = self._highs[number]
+        layers = np.flatnonzero(high >> np.arange(len(self._place)) & 1)
+        sets = self._ends[min(self._largest - len(layers), len(self._ends) - 1)]
+        forms = np.empty((3, sets, self._triangles.shape[2]))
+        within = self._place[np.ix_(layers, layers)][np.triu_indices(len(layers))]
+        forms[:, 0] = self._triangles[:, within].sum(axis=1)
+        joints = self._triangles[:, self._place[: self._low, layers]].sum(axis=2)
+        for target, source, layer in self._steps:
+            if target.start >= sets:
+                break
+            np.add(forms[:, source], joints[:, layer, None], out=forms[:, target])
+        forms += self._table[:, :sets]
+        # The empty set is left out.
+        start = 0 if high else 1
+        masks = high | self._lows[start:sets]
+        positions = self._order[np.searchsorted(self._ascending, masks)]
+        return positions, _to_cosines(*forms[:, start:])
+
+
+def _steps(low: int, ends: NDArray[np.int64]) -> list[tuple[slice, slice, int]]:
+    """Sets of one size with one top layer, and the sets of one layer less that are below it."""
+    steps = []
+    target = 1
+    for size in range(1, len(ends)):
+        source = int(ends[size - 2]) if size > 1 else 0
+        # Masks are ascending: those below a layer come first, then those with it in the same order.
+        for layer in range(size - 1, low):
+            count = math.comb(layer, size - 1)
+            target_sets, source_sets = slice(target, target + count), slice(source, source + count)
+            steps.append((target_sets, source_sets, layer))
+            target += count
+    return steps

@@ -23,7 +23,7 @@ from eval.layers.search import (
     search_shuffled,
     subset_values,
 )
-from eval.layers.subsets import layer_subsets, pair_grams
+from eval.layers.subsets import SubsetCosines, layer_subsets, pair_grams
 from eval.metrics.correlation import Correlation
 from eval.metrics.measures import PoolMeasures
 from eval.qa.pools import EmbeddedPairs
@@ -85,13 +85,22 @@ def test_too_many_sets_are_refused(hidden_states, largest, message):
 
 
 @pytest.mark.parametrize("largest", [1, 2, 4, 6])
-def test_the_cosines_of_every_set_equal_those_of_the_mean_vectors(largest):
+@pytest.mark.parametrize("table_bytes", [1, 10_000, 100_000, 10**9])
+def test_the_cosines_of_every_set_equal_those_of_the_mean_vectors(largest, table_bytes):
     left, right = made_vectors(150, 6, 8)
     subsets, grams = layer_subsets(6, largest), pair_grams(left, right)
     expected = [
         brute_cosines(left, right, layers) for layers in map(subsets.layers, range(len(subsets)))
     ]
     np.testing.assert_allclose(grams.cosines(subsets.masks), expected, rtol=0, atol=1e-13)
+    blocks = SubsetCosines(grams, subsets, table_bytes)
+    seen = []
+    for number in range(len(blocks)):
+        positions, cosines = blocks.block(number)
+        seen += positions.tolist()
+        rows = [expected[position] for position in positions]
+        np.testing.assert_allclose(cosines, rows, rtol=0, atol=1e-13)
+    assert sorted(seen) == list(range(len(subsets)))
     order = np.random.default_rng(0).permutation(150)[:7]
     taken = grams.take(order)
     assert taken.pairs == 7
@@ -174,18 +183,18 @@ def test_a_resample_is_the_mean_over_the_questions_drawn():
 
 
 @pytest.mark.parametrize(
-    ("block_bytes", "threads"), [(1, 1), (1, 2), (30_000, 3), (10**9, 1), (10**9, 4)]
+    ("table_bytes", "threads"), [(1, 1), (1, 2), (30_000, 3), (10**9, 1), (10**9, 4)]
 )
-def test_blocks_and_threads_do_not_change_the_result(monkeypatch, block_bytes, threads):
+def test_blocks_and_threads_do_not_change_the_result(monkeypatch, table_bytes, threads):
     left, right = made_vectors(80, 7, 8)
     task = Task(pair_grams(left, right), Correlation(np.arange(80.0) % 7))
     subsets, done = layer_subsets(7, 5), []
     expected = subset_values(task, subsets)
-    monkeypatch.setattr("eval.layers.search._BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr("eval.layers.search._TABLE_BYTES", table_bytes)
     monkeypatch.setattr("eval.layers.search._THREADS", threads)
     np.testing.assert_array_equal(subset_values(task, subsets, done.append), expected)
     assert sum(done) == len(subsets)
-    assert (len(done) > 1) == (block_bytes < 10**9)
+    assert (len(done) > 1) == (table_bytes < 10**9)
 
 
 def test_equal_objectives_go_to_fewer_layers_then_to_the_smaller_mask():
