@@ -4,13 +4,14 @@
  * The modules that call these functions hold the same in Python and NumPy, for where there was no
  * compiler. Both do the same operations on the same numbers in the same order, so that scores are
  * equal to the last bit; that is why products and sums must not be contracted (see setup.py).
- * `products` has no such form: it finds candidates, which are scored again by `dots`.
+ * `near` has no such form: it finds candidates, which are scored again by `dots`.
  */
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <math.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define WINDOW 16384
@@ -444,37 +445,80 @@ dots(PyObject *module, PyObject *arguments)
     Py_RETURN_NONE;
 }
 
+/* Set the scores to the inner products of scaled vectors of eight bits with a query of sixteen. */
 TARGET_CLONES
 static void
-multiply_codes(const int8_t *codes, Py_ssize_t rows, const int16_t *query, Py_ssize_t dimensions,
-               float *score)
+multiply_codes(const int8_t *codes, const float *scale, Py_ssize_t rows, const int16_t *query,
+               Py_ssize_t dimensions, float *score)
 {
     for (Py_ssize_t row = 0; row < rows; row++, codes += dimensions) {
         int32_t sum = 0;
         for (Py_ssize_t i = 0; i < dimensions; i++)
             sum += (int32_t)(int16_t)codes[i] * (int32_t)query[i];
-        score[row] = (float)sum;
+        score[row] = (float)sum * scale[row];
     }
 }
 
+/* The positions of all scores above the k-th best of those allowed, less a margin. Returns their
+ * number, -1 without memory. */
+static Py_ssize_t
+select_near(float *score, Py_ssize_t rows, const uint8_t *allowed, Py_ssize_t k, double margin,
+            int64_t *position)
+{
+    Found *heap = malloc(sizeof(Found) * (size_t)k);
+    if (heap == NULL)
+        return -1;
+    Py_ssize_t size = 0, number = 0;
+    for (Py_ssize_t row = 0; row < rows; row++) {
+        if (allowed != NULL && !is_set(allowed, (uint64_t)row)) {
+            score[row] = -INFINITY;
+            continue;
+        }
+        Found one = {score[row], (uint32_t)row};
+        if (size < k) {
+            heap[size++] = one;
+            if (size == k)
+                make_heap(heap, size);
+        } else if (is_worse(heap[0], one)) {
+            heap[0] = one;
+            sift_down(heap, size, 0);
+        }
+    }
+    double least = size == k ? heap[0].score - margin : -INFINITY;
+    free(heap);
+    for (Py_ssize_t row = 0; row < rows; row++)
+        if (score[row] > least)
+            position[number++] = row;
+    return number;
+}
+
 static PyObject *
-products(PyObject *module, PyObject *arguments)
+near(PyObject *module, PyObject *arguments)
 {
     (void)module;
-    Py_buffer given[3];
-    Py_buffer *codes = &given[0], *query = &given[1], *scores = &given[2];
-    if (!PyArg_ParseTuple(arguments, "y*y*w*:products", codes, query, scores))
+    Py_buffer given[6];
+    Py_buffer *codes = &given[0], *scales = &given[1], *query = &given[2], *allowed = &given[3];
+    Py_buffer *scores = &given[4], *positions = &given[5];
+    Py_ssize_t k;
+    double margin;
+    if (!PyArg_ParseTuple(arguments, "y*y*y*y*ndw*w*:near", codes, scales, query, allowed, &k,
+                          &margin, scores, positions))
         return NULL;
-    Py_ssize_t dimensions = query->len / (Py_ssize_t)sizeof(int16_t);
+    Py_ssize_t dimensions = query->len / (Py_ssize_t)sizeof(int16_t), number = 0;
     Py_ssize_t rows = scores->len / (Py_ssize_t)sizeof(float);
-    int fits = codes->len == rows * dimensions;
+    int fits = codes->len == rows * dimensions && scales->len == scores->len && k > 0 && k <= rows
+               && positions->len == rows * (Py_ssize_t)sizeof(int64_t)
+               && (allowed->len == 0 || allowed->len >= (rows + 7) / 8);
     Py_BEGIN_ALLOW_THREADS
-    if (fits)
-        multiply_codes(codes->buf, rows, query->buf, dimensions, scores->buf);
+    if (fits) {
+        multiply_codes(codes->buf, scales->buf, rows, query->buf, dimensions, scores->buf);
+        number = select_near(scores->buf, rows, allowed->len ? allowed->buf : NULL, k, margin,
+                             positions->buf);
+    }
     Py_END_ALLOW_THREADS
-    if (!release(given, 3, fits))
+    if (!release(given, 6, fits))
         return NULL;
-    Py_RETURN_NONE;
+    return number < 0 ? PyErr_NoMemory() : PyLong_FromSsize_t(number);
 }
 
 static PyMethodDef methods[] = {
@@ -485,9 +529,9 @@ static PyMethodDef methods[] = {
      "dots(vectors, positions, query, scores): set the scores to the inner products of the vectors "
      "at the positions with the query."},
     {"find", find, METH_VARARGS, "find(terms, offsets, low, high, wanted): its place, or -1."},
-    {"products", products, METH_VARARGS,
-     "products(codes, query, scores): set the scores to the inner products of vectors of eight bits "
-     "with a query of sixteen."},
+    {"near", near, METH_VARARGS,
+     "near(codes, scales, query, allowed, k, margin, scores, positions): how many vectors of eight "
+     "bits are as near to a query of sixteen as the k-th, less a margin."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -56,10 +56,14 @@ _DIGITS = 6
 _SLACK = 2.0
 # Scans that take as long as making codes does, some 20 ms for 10,000 vectors of 384 numbers.
 _SCANS = 16
+# More queries are searched together by all threads, fewer one by one by codes: of 30,000 vectors
+# that takes a third of the processor's time.
+_ALONE = 64
 # More numbers get no codes: 134 MB. Some at a time are coded, which stay in the cache.
 _MOST_CODED, _AT_ONCE = 2**27, 2**17
 # What all scales are above, so that no quotient is out of range.
 _LEAST = 1e-30
+_NO_BITS = np.empty(0, np.uint8)
 
 
 def search_flat(
@@ -97,7 +101,8 @@ def search_flat(
     is_one_pass = share >= 1 / 2 and vectors.size < _GPU_LEAST
     if len(queries) == 1 and (few is not None or is_one_pass):
         return [alone(queries[0])]
-    if few is None and not has_faiss():
+    are_few = codes is not None and len(queries) <= _ALONE and vectors.size <= _MOST_CODED
+    if few is None and (are_few or not has_faiss()):
         return [alone(query) for query in queries]
     if few is None:
         found = _search_together(vectors, queries, wanted, allowed)
@@ -119,6 +124,10 @@ def nearest_of(positions: NDArray[np.int64], scores: NDArray[np.float64], k: int
     positions, scores = positions[is_number], scores[is_number]
     top = np.partition(scores, -k)[-k:] if k < len(scores) else scores
     decimals = decimals_of(float(np.abs(top).max(initial=1.0)))
+    if k < len(scores):
+        # Those that are not rounded to less than the k-th.
+        kept = scores >= top[0] - 10.0**-decimals
+        positions, scores = positions[kept], scores[kept]
     best = np.argsort(-np.round(scores, decimals), kind="stable")[:k]
     return positions[best], scores[best]
 
@@ -168,22 +177,20 @@ def _search_one(
     codes: Codes | None,
 ) -> Nearest:
     """As `search_flat`, of one query (d,), in one pass."""
-    looked = None if codes is None else codes.look(vectors, query)
-    if looked is None and (compiled is None or vectors.size > _ONE_THREAD):
-        looked = np.asarray(vectors @ query), 0.0
-    if looked is None:
-        positions = np.arange(len(vectors)) if allowed is None else allowed.positions
-        return rescored(vectors, positions, query, k)
-    products, error = looked
-    if allowed is not None:
-        bits = np.unpackbits(allowed.bits, count=len(products), bitorder="little")
-        products[bits == 0] = -np.inf
-    # Not a number is above nothing.
-    products[np.isnan(products)] = -np.inf
-    best = np.partition(products, -k)[-k:]
-    slack = tie_slack(float(np.abs(best).max()) + error)
-    floor = float(best[0]) - 2 * error - slack if math.isfinite(slack) else -math.inf
-    near = np.flatnonzero(products > floor)
+    near = None if codes is None else codes.near(vectors, query, k, allowed)
+    if near is None and (compiled is None or vectors.size > _ONE_THREAD):
+        products = np.asarray(vectors @ query)
+        if allowed is not None:
+            bits = np.unpackbits(allowed.bits, count=len(products), bitorder="little")
+            products[bits == 0] = -np.inf
+        # Not a number is above nothing.
+        products[np.isnan(products)] = -np.inf
+        best = np.partition(products, -k)[-k:]
+        slack = tie_slack(float(np.abs(best).max()))
+        floor = float(best[0]) - slack if math.isfinite(slack) else -math.inf
+        near = np.flatnonzero(products > floor)
+    elif near is None:
+        near = np.arange(len(vectors)) if allowed is None else allowed.positions
     return rescored(vectors, near, query, k)
 
 
@@ -284,10 +291,16 @@ class Codes:
         self._scans = 0
         self._made: _Coded | None = None
 
-    def look(
-        self, vectors: NDArray[np.float32], query: NDArray[np.float32]
-    ) -> tuple[NDArray[np.float32], float] | None:
-        """(n,) inner products with a query (d,) and how far off one can be; None without codes."""
+    def near(
+        self,
+        vectors: NDArray[np.float32],
+        query: NDArray[np.float32],
+        k: int,
+        allowed: Allowed | None,
+    ) -> NDArray[np.int64] | None:
+        """Ascending positions, among them the `k` best and all that may equal them; None without
+        codes.
+        """
         self._scans += 1
         if compiled is None or vectors.size > _MOST_CODED or self._scans < _SCANS:
             return None
@@ -295,15 +308,18 @@ class Codes:
         largest, length = float(np.abs(query).max()), float(np.linalg.norm(query))
         # Sums of products stay below 2 ** 31.
         step = max(largest / min(2**15 - 1, (2**31 - 1) // (127 * len(query))), _LEAST)
-        if not (math.isfinite(coded.error) and math.isfinite(length)):
-            return None
         whole = np.rint(query / step)
-        products = np.empty(len(vectors), np.float32)
-        compiled.products(coded.codes, whole.astype(np.int16), products)
-        products *= coded.scales * np.float32(step)
         rest = float(np.linalg.norm(query - step * whole))
         # And four roundings in single precision.
-        return products, coded.error * length + coded.longest * (rest + 4e-7 * length)
+        error = coded.error * length + coded.longest * (rest + 4e-7 * length)
+        margin = (2 * error + tie_slack(coded.longest * length + error)) / step
+        if not math.isfinite(margin):
+            return None
+        scores, positions = np.empty(len(vectors), np.float32), np.empty(len(vectors), np.int64)
+        bits = _NO_BITS if allowed is None else allowed.bits
+        whole = whole.astype(np.int16)
+        found = compiled.near(*coded[:2], whole, bits, k, margin, scores, positions)
+        return positions[:found]
 
 
 class _Coded(NamedTuple):

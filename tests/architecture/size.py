@@ -21,22 +21,22 @@ import click
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
-    "product modules": 248,
-    "product lines": 60_567,
-    "test lines": 43_856,
-    "documentation lines": 5_555,
+    "product modules": 236,
+    "product lines": 58_029,
+    "test lines": 43_105,
+    "documentation lines": 4_984,
     "benchmark files": 15,
-    "benchmark lines": 3_100,
-    "option spellings": 126,
-    "options of all commands": 433,
-    "own modules that a BM25 query loads": 60,
-    "files that a hybrid query enters": 48,
-    "functions that a hybrid query enters": 359,
+    "benchmark lines": 2_997,
+    "option spellings": 115,
+    "options of all commands": 399,
+    "own modules that a BM25 query loads": 58,
+    "files that a hybrid query enters": 46,
+    "functions that a hybrid query enters": 329,
 }
 # Where the limits should go: what is above these is too much.
 AIMS = LIMITS | {
-    "product lines": 60_000,
-    "test lines": 43_400,
+    "product lines": 56_000,
+    "test lines": 40_000,
     "files that a hybrid query enters": 40,
     "functions that a hybrid query enters": 200,
 }

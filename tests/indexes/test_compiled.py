@@ -193,18 +193,31 @@ def test_inner_products_are_those_of_numpy(dimensions, monkeypatch):
         np.testing.assert_allclose(found, exact, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("share", [None, 0.5])
 @pytest.mark.parametrize("dimensions", [1, 15, 16, 17, 768])
-def test_products_of_codes_are_those_of_numpy(dimensions):
+def test_codes_that_are_near_are_those_of_numpy(dimensions, share):
     chance = np.random.default_rng(dimensions)
     codes = chance.integers(-127, 128, (50, dimensions)).astype(np.int8)
     codes[0] = 127
+    scales = chance.random(50).astype(np.float32)
+    allowed = np.ones(50, np.bool_) if share is None else chance.random(50) < share
+    bits = np.empty(0, np.uint8) if share is None else np.packbits(allowed, bitorder="little")
     most = min(2**15 - 1, (2**31 - 1) // (127 * dimensions))
+    positions, scores = np.empty(50, np.int64), np.empty(50, np.float32)
     for query in (np.full(dimensions, most), chance.integers(-most, most + 1, dimensions)):
-        found = np.empty(50, np.float32)
-        compiled.products(codes, query.astype(np.int16), found)
-        assert np.array_equal(found, (codes.astype(np.int64) @ query).astype(np.float32))
+        exact = (codes.astype(np.int64) @ query).astype(np.float32) * scales
+        given = codes, scales, query.astype(np.int16), bits
+        for k, margin in ((1, 0.0), (10, 0.0), (10, float(np.ptp(exact)) / 5)):
+            number = compiled.near(*given, k, margin, scores, positions)
+            least = np.sort(exact[allowed])[-k] - margin
+            above = np.flatnonzero(allowed & (exact > least))
+            assert positions[:number].tolist() == above.tolist()
+        assert np.array_equal(scores[allowed], exact[allowed])
+    for k in (0, 51):
+        with pytest.raises(ValueError, match="do not fit"):
+            compiled.near(*given, k, 0.0, scores, positions)
     with pytest.raises(ValueError, match="do not fit"):
-        compiled.products(codes, query.astype(np.int16), np.empty(49, np.float32))
+        compiled.near(*given, 1, 0.0, scores, positions[1:].copy())
 
 
 @pytest.mark.parametrize(
