@@ -188,20 +188,20 @@ def settings(
     metavars: Mapping[str, str] | None = None,
     defaults: Mapping[str, Any] | None = None,
     leave_out: Collection[str] = (),
-    shown_default: str = "",
+    shown_defaults: Mapping[str, str] | None = None,
 ) -> Callable[[F], Callable[..., Any]]:
     """Options that a command takes as one value, a dataclass `kind`, in the parameter `name`.
 
     A declared setting (`retriever.settings`) is an option if it is named in `shown`, which is in
     the order of the help page, else a key of `--set`; `leave_out` has those that are neither. Any
-    other field keeps its default, unless one of `options` has its name. `metavars` and `defaults`
-    are by field, in place of the derived ones; `shown_default` is what the help says of each.
+    other field keeps its default, unless one of `options` has its name. `metavars`, `defaults`
+    and `shown_defaults`, what the help says of them, are by field, in place of the derived ones.
     """
     parts = {field.name: field.default for field in fields(kind)}  # type: ignore[arg-type]
     own = {**(defaults or {})}
     declared = dict(declared_settings(kind))
-    if shown_default:
-        declared = {field: replace(one, shown=shown_default) for field, one in declared.items()}
+    for field, said in (shown_defaults or {}).items():
+        declared[field] = replace(declared[field], shown=said)
     for field, value in own.items():
         declared[field] = replace(declared[field], shown=format_value(value))
     names = shown.split()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -198,10 +198,12 @@ class IndexOptions:
         return IndexSettings.of(self.keywords())
 
 
-def index_options(options: str, others: str, shown_default: str = "") -> Decorator:
+def index_options(
+    options: str, others: str, shown_defaults: Mapping[str, str] | None = None
+) -> Decorator:
     """The command takes `asked: IndexOptions`; `others` are keys of --set.
 
-    `shown_default` is what the help says of each, in place of the default of a new index.
+    `shown_defaults` are what the help says, in place of the defaults of a new index.
     """
     taken = {*options.split(), *others.split()}
     left_out = [one.name for one in fields(IndexOptions) if one.name not in taken]
@@ -211,7 +213,7 @@ def index_options(options: str, others: str, shown_default: str = "") -> Decorat
         options,
         metavars={"on_long": "HOW", "index_type": "TYPE"},
         leave_out=left_out,
-        shown_default=shown_default,
+        shown_defaults=shown_defaults,
     )
 
 

@@ -42,6 +42,8 @@ _LARGEST_GROUP = 50
 # Questions of one document at most; a document with so many passages for each has several.
 _PASSES, _PASSAGES_EACH = 10, 4
 _QUESTION_MARKS = "?？؟"
+# What no line of judgments can hold in an id.
+_UNWRITABLE = frozenset("\t\n\r")
 
 
 class _Draft(NamedTuple):
@@ -214,6 +216,7 @@ class _Making:
             len(self._analyzer.tokens(draft.text)) < (1 if kind == "title" else _WORDS)
             or not self._used.isdisjoint(ids)
             or asked in self._asked
+            or not _UNWRITABLE.isdisjoint("".join(ids))
             or all(len(self._analyzer.tokens(one.text)) < _LEFT for one in draft.changed)
         ):
             return False

@@ -221,12 +221,20 @@ def _temporary(path: Path, make: Callable[[Path], object]) -> Iterator[Path]:
     mark = f"{os.getpid()}-{os.urandom(4).hex()}"
     new = path.with_name(f".{path.name}.{mark}.tmp")
     make(new)
+    lock, is_taken = None, False
     try:
         lock = _lock(new)
+    except (BlockingIOError, FileNotFoundError):
+        # Before it was locked, another process took it for abandoned.
+        is_taken = True
     except OSError:
         # The file system has no locks, so that no process takes anything for abandoned.
-        lock = None
+        pass
     try:
+        if is_taken or not new.exists():
+            raise StorageError(
+                f"{path}: another process writes it in the same moment; run the same command again"
+            )
         yield new
     finally:
         _remove(new)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from contextlib import ExitStack, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, cast
@@ -257,7 +257,11 @@ def merge_note(report: IndexingReport) -> str:
     help="Encode the texts as queries, with the query prompt instead of the passage prompt.",
     section="Input",
 )
-@index_options("on_long context language", "stemming stop_words")
+@index_options(
+    "on_long context language",
+    "stemming stop_words",
+    {"on_long": "split with --shards, else truncate"},
+)
 @encoder_options(MINILM, "layers pooling dtype", dtype="auto")
 @option(
     "--workers",
@@ -344,7 +348,7 @@ def encode_command(
                 reader,
                 cast("Path", shards),
                 **chosen,
-                analyzer=asked.parts().analyzer,
+                analyzer=replace(asked, on_long=None, context=None).parts().analyzer,
                 on_long=asked.on_long,
                 context=asked.context,
                 shard_size=shard_size,

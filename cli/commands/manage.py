@@ -397,7 +397,11 @@ def _rebuild(folder: Location, settings: StructureSettings, *, as_json: bool) ->
 @click.command("reindex", cls=Command)
 @index_option
 @encoder_options(OWN, "layers pooling dtype", own=OWN)
-@index_options("on_long context language index_type", "overlap stemming stop_words memory", OWN)
+@index_options(
+    "on_long context language index_type",
+    "overlap stemming stop_words memory",
+    dict.fromkeys(IndexOptions.__dataclass_fields__, OWN),
+)
 @quiet_option
 @json_option
 def reindex_command(
@@ -417,6 +421,8 @@ def reindex_command(
     from retriever.index.add import IndexingReport
     from retriever.index.recreation import reindexed
 
+    if asked.on_long == "error":
+        raise click.UsageError("--on-long error: texts are in the index; use split or truncate")
     started = time.monotonic()
     chosen = encoder.keywords()
     with Index.open(folder) as index:

@@ -53,6 +53,7 @@ def verify(folder: Path) -> list[str]:
     problems: list[str] = []
 
     def check(session: Session) -> None:
+        problems.clear()
         problems[:] = _problems(session.folder, session.connection)
         if problems:
             # What a writer has changed meanwhile is no problem: a later commit is checked then.

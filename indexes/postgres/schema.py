@@ -88,14 +88,17 @@ def parse_location(url: str) -> Location:
         int(str(given.get("port", "")).replace(",", "") or 0)
     except (ValueError, psycopg.ProgrammingError):
         index = ""
-    is_name = 0 < len(index) <= _LONGEST_NAME and index.isprintable()
     # An unescaped sign in a password would make its rest a host, port or database.
-    if not is_name or parts.netloc.count("@") > 1 or "@" in parts.path or parts.fragment:
+    if not index or parts.netloc.count("@") > 1 or "@" in parts.path or parts.fragment:
         raise ConfigError(
-            "postgresql://…: expected postgresql://USER@HOST/DATABASE?index=NAME, with a name of "
-            f"at most {_LONGEST_NAME} printable characters, and parameters of libpq such as "
-            "sslmode, found another URL; write #, ?, / and @ in a name or password as %23, %3F, "
-            "%2F and %40"
+            "postgresql://…: expected postgresql://USER@HOST/DATABASE?index=NAME, and parameters "
+            "of libpq such as sslmode, found another URL; write #, ?, / and @ in a name or "
+            "password as %23, %3F, %2F and %40"
+        )
+    if len(index) > _LONGEST_NAME or not index.isprintable():
+        raise ConfigError(
+            f"postgresql://…: expected an index name of at most {_LONGEST_NAME} printable "
+            f"characters, found {len(index)}: {index[:40]!r}"
         )
     account, at, hosts = parts.netloc.rpartition("@")
     socket = [pair for pair in options if pair[0] == "host"]

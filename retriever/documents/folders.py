@@ -70,7 +70,17 @@ def files_below(folder: Path, rules: FolderRules, left_out: Counter[str]) -> Ite
     of the source (which may form a cycle). A folder counts as one. Links that lead out of the
     folder are not followed.
     """
-    return _Walk(folder, rules, left_out).below("", ())
+    walk = _Walk(folder, rules, left_out)
+    # No recursion, since folders may be deeper than Python's calls.
+    levels = [walk.listed("", ())]
+    while levels:
+        found = next(levels[-1], None)
+        if found is None:
+            levels.pop()
+        elif isinstance(found, Entry):
+            yield found
+        else:
+            levels.append(walk.listed(*found))
 
 
 # A folder below the source, and the ignore files that count in it: length of the path of the folder
@@ -86,8 +96,8 @@ class _Walk:
         self._include = _matcher(rules.include, below=True) if rules.include else None
         self._exclude = _matcher(rules.exclude) if rules.exclude else None
 
-    def below(self, prefix: str, ignores: _Ignores) -> Iterator[Entry]:
-        """The entries below a folder by path, where a folder has a slash at its end."""
+    def listed(self, prefix: str, ignores: _Ignores) -> Iterator[Entry | tuple[str, _Ignores]]:
+        """The entries of a folder by path, where a folder has a slash at its end."""
         try:
             with os.scandir(self._folder / prefix) as entries:
                 found = {one.name: one for one in entries}
@@ -107,7 +117,7 @@ class _Walk:
             if reason is not None:
                 self._left_out[reason] += 1
             elif path.endswith("/"):
-                yield from self.below(path, ignores)
+                yield path, ignores
             elif (entry := self._entry(path, found[name])) is not None:
                 yield entry
 

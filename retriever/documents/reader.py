@@ -35,6 +35,8 @@ _STDIN = "-"
 _DETECT = Fields()
 _AS_FOUND = TextForm()
 _KEPT = 10
+# Fields that are counted by their names; of more, only the sum is known.
+_FIELDS = 100
 # "skip-files" skips unreadable files of folders and messages of mailboxes, else raises.
 OnError = Literal["fail", "skip-files", "skip"]
 _READERS: dict[Format, Callable[[OpenSource, Fields], Iterator[Record]]] = {
@@ -315,6 +317,8 @@ class CorpusReader:
             self.problems.append(problem)
 
     def _leave_out(self, where: str, name: str, fault: str) -> None:
+        if name not in self.left_out and len(self.left_out) >= _FIELDS:
+            name = "(other fields)"
         FieldCount.add(self.left_out, name, f"{where}: {fault}")
 
     def _is_file(self, source: str | Path) -> bool:

@@ -11,7 +11,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -98,15 +98,16 @@ def _at_random(source: OpenSource) -> Iterator[str | BinaryIO]:
     if source.path is not None:
         yield str(source.path)
         return
-    with tempfile.TemporaryFile() as file:
+    with ExitStack() as stack:
         try:
+            file = stack.enter_context(tempfile.TemporaryFile())
             shutil.copyfileobj(source.stream, file)
+            file.seek(0)
         except OSError as error:
             raise StorageError(
                 f"{source.name}: cannot be kept in a temporary file ({error.strerror}); "
                 "free space there, or point TMPDIR to another disk"
             ) from error
-        file.seek(0)
         yield file
 
 

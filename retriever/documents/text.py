@@ -25,6 +25,7 @@ from retriever.errors import SourceError
 _SPACE = " \t\r\n"
 # Rows whose cells decide the types of columns.
 SAMPLE_ROWS = 1000
+_SAMPLE_CHARACTERS = 1 << 24
 # Possessive, so that a line that is none is seen to be none in one pass.
 _COLLECTION = re.compile(r"[0-9]+\t[0-9. -]*+[^\t\r\n][^\t\r\n]*\r?\n?")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -137,7 +138,12 @@ def _read(source: OpenSource, fields: Fields, delimiter: str, lines: TextLines) 
                 f"{source.name}:{number}: no column {name!r} of metadata to give the type "
                 f"{fields.types[name]!r}; the columns are {listed(header)}"
             )
-    sample = list(islice(rows, SAMPLE_ROWS))
+    sample, characters = [], 0
+    for one in islice(rows, SAMPLE_ROWS):
+        sample.append(one)
+        characters += sum(map(len, one[1]))
+        if characters > _SAMPLE_CHARACTERS:
+            break
     whole = [row for _, row, fault in sample if fault is None and len(row) == len(header)]
     for place, name in enumerate(header):
         cells = [row[place] for row in whole if row[place]]

@@ -96,6 +96,7 @@ def find_token_table(path: Path) -> Path | None:
             of_model2vec = _optional(path / "config.json").get("model_type") == "model2vec"
             return path if of_model2vec and not kinds else None
         table: Path = path / modules[0]["path"]
+        read_prompts(path)
     except (ModelError, AttributeError, KeyError, TypeError):
         # `read_model_settings` says what is wrong.
         return None

@@ -23,6 +23,7 @@ from retriever.errors import (
     ConfigError,
     EncoderMismatchError,
     FilterError,
+    IndexLockedError,
     require_several,
 )
 from retriever.index.opened import (
@@ -80,7 +81,8 @@ class Index(ReadableIndex):
 
     def __init__(self, opened: OpenedIndex, lock_timeout: float) -> None:
         self.store, self._opened, self._lock_timeout = opened.store, opened, lock_timeout
-        self._changes, self._process = threading.RLock(), os.getpid()
+        # The lock of this process, and the thread that has it.
+        self._writing, self._changer = threading.Lock(), (os.getpid(), 0)
 
     @classmethod
     def open(
@@ -476,7 +478,7 @@ class Index(ReadableIndex):
         """Encode the stored documents again with other settings; see `retriever.reindexed`."""
         from retriever.index.recreation import reindexed
 
-        with self._one_change():
+        with self._changing():
             report = reindexed(
                 self.store,
                 model,
@@ -494,15 +496,26 @@ class Index(ReadableIndex):
     def _writer(self) -> Iterator[Writer]:
         # Not after `close`.
         self._opened.state()
-        with self._one_change(), self.store.writer(self._lock_timeout) as writer:
+        with self._changing(), self.store.writer(self._lock_timeout) as writer:
             yield writer
 
-    def _one_change(self) -> threading.RLock:
-        """The lock of the threads of this process; of processes the store has another."""
-        if self._process != os.getpid():
-            # Forked: the thread that had the lock may be in the parent.
-            self._changes, self._process = threading.RLock(), os.getpid()
-        return self._changes
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        process, thread = os.getpid(), threading.get_ident()
+        if self._changer == (process, thread):
+            raise IndexLockedError(
+                f"{self.store}: this thread is already changing the index, as by an `add` that "
+                "reads its documents; change it again when that has ended"
+            )
+        if self._changer[0] != process:
+            # Forked: the thread that had the lock is in the parent.
+            self._writing, self._changer = threading.Lock(), (process, 0)
+        with self._writing:
+            self._changer = process, thread
+            try:
+                yield
+            finally:
+                self._changer = process, 0
 
 
 def _with_ids(texts: Iterable[Any], ids: Iterable[str]) -> Iterator[Document]:

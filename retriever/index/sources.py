@@ -14,7 +14,7 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
@@ -42,6 +42,7 @@ _SCHEMA = (
     "CREATE TABLE origins (source INTEGER, path BLOB, id TEXT, stale INTEGER, "
     "PRIMARY KEY (source, path, id)) WITHOUT ROWID",
 )
+_OPTIONS = {"reader", "on_long", "is_folder", "lacks"}
 # Documents that are noted together, by number and by the characters of their texts.
 _BATCH = 512
 _CHARACTERS = 1 << 20
@@ -115,7 +116,13 @@ class SourceMemory:
         """The sources, in the order in which they were first indexed."""
         with self._transaction() as database:
             rows = database.execute("SELECT * FROM sources ORDER BY source").fetchall()
-        return [Source(number, os.fsdecode(path), json.loads(text)) for number, path, text in rows]
+            with suppress(AttributeError, TypeError, ValueError):
+                found = [
+                    Source(one, os.fsdecode(path), json.loads(text)) for one, path, text in rows
+                ]
+                if all(one.options.keys() == _OPTIONS for one in found):
+                    return found
+            raise sqlite3.DatabaseError("the options of a source were altered")
 
     def count(self) -> int:
         """The number of documents that the sources hold."""

@@ -18,7 +18,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 from indexes import compile_where
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
-from retriever.errors import BadInputError, ConfigError
+from retriever.errors import BadInputError, ConfigError, EncoderMismatchError
 from retriever.index import Index
 from retriever.search import SearchSettings, search_settings
 from retriever.search.engine import Hit
@@ -341,7 +341,13 @@ def _hits(
         ready = QueryVectors(np.stack([vectors[_plain(first, one)] for one in texts]), vectors[""])
     chosen = reranker if first.request.rerank else None
     search = first.index.search_many
-    return list(search(texts, first.settings, where=first.where, reranker=chosen, ready=ready))
+    try:
+        return list(search(texts, first.settings, where=first.where, reranker=chosen, ready=ready))
+    except EncoderMismatchError:
+        if ready is None:
+            raise
+        # The index was replaced by one with another encoder since the queries were encoded.
+        return list(search(texts, first.settings, where=first.where, reranker=chosen))
 
 
 def _answer(job: SearchJob, hits: list[list[Hit]]) -> Answer:

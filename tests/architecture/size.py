@@ -22,9 +22,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
     "product modules": 236,
-    "product lines": 58_029,
-    "test lines": 43_105,
-    "documentation lines": 4_984,
+    "product lines": 58_110,
+    "test lines": 43_138,
+    "documentation lines": 4_987,
     "benchmark files": 15,
     "benchmark lines": 2_997,
     "option spellings": 115,

@@ -40,6 +40,7 @@ REFUSED = [
     ("encode good.jsonl -o no/v.npy", "no/v.npy: expected a file in"),
     ("query x -i nowhere", NO_INDEX),
     ("delete a -i nowhere", NO_INDEX),
+    ("reindex --on-long error -i nowhere", "--on-long error"),
     ("info -i new.jsonl", "new.jsonl: expected an index folder, found a file"),
     ("delete a -i folder", "folder: this folder is not an index"),
     ("index good.jsonl -i new.jsonl", "found a file"),

@@ -37,6 +37,8 @@ def test_encode_and_import(model, retriever, write_jsonl):
     assert retriever("encode", packed, "--shards", "s", "--quiet") == (0, "", empty)
     cut = retriever(*asked[:3], "cut", "--on-long", "truncate", "--model", model)
     assert cut.err == f"{empty}warning: 1 document truncated to the encoder's window\n"
+    refused_long = retriever(*asked[:3], "no", "--on-long", "error", "--model", model)
+    assert (refused_long.code, "'long'" in refused_long.err) == (2, True)
     done = retriever("import", "s", "-i", "i", "--shards", "1-2", "--json")
     assert found(done)["added"] == 5
     assert retriever("import", "s", "-i", "i").out.startswith("i: 3 added, 0 updated, 5 unchanged")

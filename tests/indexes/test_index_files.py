@@ -223,6 +223,27 @@ def test_only_names_of_new_files_count_as_abandoned(tmp_path):
     assert list(abandoned(tmp_path / "none")) == []
 
 
+@pytest.mark.parametrize("making", [made_file, made_folder])
+@pytest.mark.parametrize("removes", [False, True])
+def test_a_new_file_that_another_process_takes_for_abandoned_is_refused(
+    tmp_path, making, removes, monkeypatch
+):
+    """The other process comes before the lock is taken, or removes the file in between."""
+    lock = indexes.files._lock
+
+    def overtaken(path):
+        if not removes:
+            raise BlockingIOError
+        taken = lock(path)
+        path.rmdir() if path.is_dir() else path.unlink()
+        return taken
+
+    monkeypatch.setattr(indexes.files, "_lock", overtaken)
+    with pytest.raises(StorageError, match="in the same moment"), making(tmp_path / "made"):
+        pytest.fail("the block ran")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("parts", [[], [0], [3], [2, 0, 5], [1] * 1200])
 @pytest.mark.parametrize("columns", [(), (3,)])
 @pytest.mark.parametrize("dtype", ["<f4", "<i8"])

@@ -170,7 +170,9 @@ def find_lexicon(name: str, download: bool) -> Lexicon:
     table = None if path is None else find_token_table(path)
     if path is None or table is None:
         return model_lexicon(find_model(name))
-    return table_lexicon(name, table, *read_prompts(path))
+    # A folder of model2vec has none.
+    prompts = read_prompts(path) if (path / "modules.json").is_file() else ("", "")
+    return table_lexicon(name, table, *prompts)
 
 
 def word_lexicon(name: str, words: Sequence[str], vectors: Floats) -> Lexicon:

@@ -36,6 +36,16 @@ def test_a_folder_is_read_in_order_of_relative_paths_without_hidden_ones(tmp_pat
     assert reader.generated_ids == "ids are the paths relative to the folder"
 
 
+def test_folders_may_be_deeper_than_calls(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(1100):
+        os.mkdir("a")
+        os.chdir("a")
+    Path("deep.txt").write_text("deep")
+    os.chdir(tmp_path)
+    assert [one.text for one in CorpusReader(["."])] == ["deep"]
+
+
 # As a pattern, which takes quadratic time.
 HEADING = re.compile(r"\s*?^ {0,3}#[ \t]+(\S.*?)(?:[ \t]+#+)?[ \t]*\r?$", re.MULTILINE)
 

@@ -390,6 +390,7 @@ def test_a_snapshot_remembers_its_sources(tmp_path, index):
     [
         "CREATE TRIGGER t AFTER DELETE ON files BEGIN DELETE FROM sources; END",
         "DROP TABLE origins",
+        "UPDATE sources SET options = '{}'",
         None,
     ],
 )
