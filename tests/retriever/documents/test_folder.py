@@ -43,7 +43,16 @@ def test_folders_may_be_deeper_than_calls(tmp_path, monkeypatch):
         os.chdir("a")
     Path("deep.txt").write_text("deep")
     os.chdir(tmp_path)
-    assert [one.text for one in CorpusReader(["."])] == ["deep"]
+    try:
+        assert [one.text for one in CorpusReader(["."])] == ["deep"]
+    finally:
+        # shutil.rmtree calls itself for each level.
+        for _ in range(1100):
+            os.chdir("a")
+        os.unlink("deep.txt")
+        for _ in range(1100):
+            os.chdir("..")
+            os.rmdir("a")
 
 
 # As a pattern, which takes quadratic time.
