@@ -33,6 +33,7 @@ import json
 import re
 import threading
 import unicodedata
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property, partial
@@ -312,9 +313,11 @@ class Analyzer:
         if memo is None:
             if len(self._memos) >= _MEMOS:
                 self._memos.clear()
+            # Its own method would keep an analyzer that nobody needs until cycles are collected;
+            # its words take a megabyte.
+            placed: Any = weakref.WeakMethod(self._placed)
             memo = self._memos[languages] = _Memo(
-                lambda unit: tuple([term for term, _, _ in self._placed(unit, languages)]),
-                self._busy,
+                lambda unit: tuple([term for term, _, _ in placed()(unit, languages)]), self._busy
             )
         return memo
 
