@@ -281,10 +281,10 @@ def _scan(
 
 
 class Codes:
-    """Vectors in eight bits for a first look at all of them; threads may share them.
+    """The vectors of a segment in eight bits, for a first look at all; threads may share them.
 
-    A quarter of the bytes leaves the processor's cache to the encoder. They are made once a segment
-    has been scanned as often as that takes.
+    They are made once the segment has been scanned as often as that takes. A quarter of the bytes
+    leaves the processor's cache to the encoder.
     """
 
     def __init__(self) -> None:
@@ -298,8 +298,11 @@ class Codes:
         k: int,
         allowed: Allowed | None,
     ) -> NDArray[np.int64] | None:
-        """Ascending positions, among them the `k` best and all that may equal them; None without
-        codes.
+        """(m,) ascending positions, among them the `k` best and all that may equal the k-th.
+
+        `vectors` (n, d) are always those of one segment, `query` is (d,), `k` from 1 to the number
+        of allowed ones. None where there are no codes: the segment was scanned too seldom or is too
+        large, nothing is compiled, or a number is not finite.
         """
         self._scans += 1
         if compiled is None or vectors.size > _MOST_CODED or self._scans < _SCANS:
@@ -334,7 +337,8 @@ class _Coded(NamedTuple):
     def of(cls, vectors: NDArray[np.float32]) -> _Coded:
         """The codes of vectors (n, d)."""
         codes, scales = np.empty(vectors.shape, np.int8), np.empty(len(vectors), np.float32)
-        error = longest = 0.0
+        # In single precision, squares of smaller numbers are lost.
+        error = longest = 1e-17
         rows = max(1, _AT_ONCE // vectors.shape[1])
         for start in range(0, len(vectors), rows):
             own = slice(start, start + rows)

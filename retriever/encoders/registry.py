@@ -84,8 +84,11 @@ class EncoderModel(ABC):
         return None
 
     def piece_batches(self, pieces: Sequence[Any]) -> Batches:
-        """Rows and the vectors of their pieces: undefined at padding, valid until the next."""
-        raise NotImplementedError
+        """Rows and the vectors of their pieces: undefined at padding, valid until the next.
+
+        TypeError: the model has no `word_dimensions`, so that no word is asked for.
+        """
+        raise TypeError(f"{type(self).__name__} has no vectors of words")
 
     def expect_many(self) -> None:
         """Leave out what computes a few texts sooner and many texts slowly."""
