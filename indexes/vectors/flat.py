@@ -308,16 +308,18 @@ class Codes:
         if compiled is None or vectors.size > _MOST_CODED or self._scans < _SCANS:
             return None
         coded = self._made = self._made or _Coded.of(vectors)
-        largest, length = float(np.abs(query).max()), float(np.linalg.norm(query))
+        # The squares of large numbers are beyond single precision.
+        wide = query.astype(np.float64)
+        largest, length = float(np.abs(wide).max()), float(np.linalg.norm(wide))
+        if not math.isfinite(coded.error + length):
+            return None
         # Sums of products stay below 2 ** 31.
         step = max(largest / min(2**15 - 1, (2**31 - 1) // (127 * len(query))), _LEAST)
-        whole = np.rint(query / step)
-        rest = float(np.linalg.norm(query - step * whole))
+        whole = np.rint(wide / step)
+        rest = float(np.linalg.norm(wide - step * whole))
         # And four roundings in single precision.
         error = coded.error * length + coded.longest * (rest + 4e-7 * length)
         margin = (2 * error + tie_slack(coded.longest * length + error)) / step
-        if not math.isfinite(margin):
-            return None
         scores, positions = np.empty(len(vectors), np.float32), np.empty(len(vectors), np.int64)
         bits = _NO_BITS if allowed is None else allowed.bits
         whole = whole.astype(np.int16)

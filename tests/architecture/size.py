@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
     "product modules": 236,
-    "product lines": 58_120,
+    "product lines": 58_122,
     "test lines": 43_147,
     "documentation lines": 4_987,
     "benchmark files": 15,
