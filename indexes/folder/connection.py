@@ -9,8 +9,8 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -103,10 +103,11 @@ class Session:
         """Close the connection."""
         self.connection.close()
 
-    def generation(self) -> int:
-        """The number of the commit."""
-        with storage_errors(self.folder), readable(self.folder):
-            return int(read_setting(self.connection, "generation"))
+    def state(self) -> str:
+        """What differs between any two commits: the seal of all settings, of which one counts."""
+        found = read_settings(self.connection, _SEAL)
+        # A release that did not seal them changed the generation alone.
+        return str(found or read_settings(self.connection, "generation"))
 
     @contextmanager
     def commit(self, read: Callable[[Session], T]) -> Iterator[T]:
@@ -114,26 +115,13 @@ class Session:
 
         If it fails, and a writer has changed the index since, it reads a later commit.
         """
-        with storage_errors(self.folder), ExitStack() as stack:
-            while True:
-                try:
-                    with storage_errors(self.folder), readable(self.folder):
-                        stack.enter_context(transaction(self.connection, "DEFERRED"))
-                        found = read(self)
-                    # Files of a folder that was replaced meanwhile belong to another database.
-                    if self.is_current():
-                        break
-                except (DamagedIndexError, StorageError):
-                    if self.is_current():
-                        seen = self.generation()
-                        stack.close()
-                        if self.generation() == seen:
-                            raise
-                stack.close()
-                self.follow()
+        with storage_errors(self.folder):
+            with readable(self.folder):
+                found = self._begin(read)
             try:
                 yield found
             finally:
+                self._end()
                 # An error of the block does not hold either.
                 if not self.locked and not self.is_current():
                     raise StorageError(
@@ -141,6 +129,27 @@ class Session:
                         f"{DATABASE_FILE}-shm was missing and could not be made; run the same "
                         "command again"
                     )
+
+    def _begin(self, read: Callable[[Session], T]) -> T:
+        while True:
+            try:
+                begin_reading(self.connection)
+                found = read(self)
+                # Files of a folder that was replaced meanwhile belong to another database.
+                if self.is_current():
+                    return found
+            except Exception:
+                if self.is_current():
+                    seen = self.state()
+                    self._end()
+                    if self.state() == seen:
+                        raise
+            self._end()
+            self.follow()
+
+    def _end(self) -> None:
+        if self.connection.in_transaction:
+            self.connection.execute("COMMIT")
 
 
 def require_vacant(folder: Path) -> None:
@@ -176,13 +185,18 @@ def is_index(folder: Path) -> bool:
     with storage_errors(folder):
         if not (folder / DATABASE_FILE).is_file():
             return False
-        try:
-            # The header of one that was just created may still be in the write-ahead log alone.
-            return _has_our_id(folder, "ro&immutable=1") or (
-                _has_log(folder) and _has_our_id(folder, "ro")
-            )
-        except sqlite3.DatabaseError:
-            return _marked(folder)
+        # The file is not to be opened but by SQLite: closing it would drop the locks that other
+        # connections of this process hold, and a writer would take away the log under them. The
+        # header of one that was just created may still be in the log alone.
+        for mode in ("ro&immutable=1", "ro") if _has_log(folder) else ("ro&immutable=1",):
+            try:
+                with closing(connect(folder, mode)) as connection:
+                    (found,) = connection.execute("PRAGMA application_id").fetchone()
+            except sqlite3.DatabaseError:
+                return _marked(folder)
+            if found == APPLICATION_ID:
+                return True
+        return False
 
 
 def open_writer(folder: Path) -> sqlite3.Connection:
@@ -192,7 +206,7 @@ def open_writer(folder: Path) -> sqlite3.Connection:
         connection = connect(folder, "rw")
         try:
             _check_form(connection, folder)
-            check_settings(connection, folder)
+            check_settings(read_settings(connection), folder)
             # A folder that cannot be written should say so now, not after an hour of encoding.
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("ROLLBACK")
@@ -215,12 +229,10 @@ def close_writer(connection: sqlite3.Connection, folder: Path) -> None:
 
 
 @contextmanager
-def transaction(connection: sqlite3.Connection, kind: str = "IMMEDIATE") -> Iterator[None]:
-    """A block that is committed as a whole or, if it raises, not at all; ``DEFERRED`` to read."""
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """A block of changes that is committed as a whole or, if it raises, not at all."""
     try:
-        connection.execute(f"BEGIN {kind}")
-        if kind == "DEFERRED":
-            _begin_reading(connection)
+        connection.execute("BEGIN IMMEDIATE")
         yield
         connection.execute("COMMIT")
     except BaseException:
@@ -229,12 +241,13 @@ def transaction(connection: sqlite3.Connection, kind: str = "IMMEDIATE") -> Iter
         raise
 
 
-def _begin_reading(connection: sqlite3.Connection) -> None:
+def begin_reading(connection: sqlite3.Connection) -> int:
+    """Begin a transaction that sees the index as it is now; returns its format version."""
     give_up = time.monotonic() + _TRANSITION_SECONDS
+    connection.execute("BEGIN")
     while True:
         try:
-            format_version(connection)
-            return
+            return format_version(connection)
         except sqlite3.OperationalError as error:
             # Another process has made the shared memory and not filled it yet, nor can this one.
             transient = primary_code(error) == sqlite3.SQLITE_READONLY
@@ -312,8 +325,9 @@ def _checked(folder: Path, mode: str) -> sqlite3.Connection:
     connection = connect(folder, mode)
     try:
         connection.execute("PRAGMA query_only=ON")
-        with transaction(connection, "DEFERRED"):
-            _check_form(connection, folder)
+        begin_reading(connection)
+        _check_form(connection, folder)
+        connection.execute("COMMIT")
     except BaseException:
         connection.close()
         raise
@@ -384,13 +398,6 @@ def _check_form(connection: sqlite3.Connection, folder: Path) -> None:
         raise damaged_database(folder, f"an index has no {found[0]} {found[1]!r}")
 
 
-def _has_our_id(folder: Path, mode: str) -> bool:
-    # The file is not to be opened but by SQLite: closing it would drop the locks that other
-    # connections of this process hold, and a writer would take away the log under them.
-    with closing(connect(folder, mode)) as connection:
-        return bool(connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,))
-
-
 def _marked(folder: Path) -> bool:
     """Whether a file that SQLite cannot read, and so no process has open, has our mark."""
     try:
@@ -411,14 +418,15 @@ def _has_log(folder: Path) -> bool:
 _SEAL = "seal"
 
 
-def read_setting(connection: sqlite3.Connection, key: str, default: Any = None) -> Any:
-    """The JSON value of one setting; KeyError if there is none and no default but None."""
-    row = connection.execute("SELECT value FROM settings WHERE key = ?", (key,)).fetchone()
-    if row is None:
-        if default is not None:
-            return default
-        raise KeyError(key)
-    return json.loads(row[0])
+def read_settings(connection: sqlite3.Connection, key: str | None = None) -> dict[str, str]:
+    """The JSON text of every setting, or of one, by key in ascending order."""
+    query, only = "SELECT key, value FROM settings ", () if key is None else (key,)
+    return dict(connection.execute(query + ("WHERE key = ?" if only else "ORDER BY key"), only))
+
+
+def setting_in(settings: Mapping[str, str], key: str, default: Any = None) -> Any:
+    """The value of one of `read_settings`; KeyError if there is none and no default but None."""
+    return default if default is not None and key not in settings else json.loads(settings[key])
 
 
 def write_setting(connection: sqlite3.Connection, key: str, value: Any) -> None:
@@ -427,26 +435,19 @@ def write_setting(connection: sqlite3.Connection, key: str, value: Any) -> None:
         "INSERT INTO settings VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
     )
     connection.execute(store, (key, json.dumps(value, ensure_ascii=False, sort_keys=True)))
-    connection.execute(store, (_SEAL, json.dumps(_seal(connection))))
+    connection.execute(store, (_SEAL, _seal(read_settings(connection))))
 
 
-def check_settings(connection: sqlite3.Connection, folder: Path) -> None:
+def check_settings(settings: Mapping[str, str], folder: Path) -> None:
     """Check that all settings are unaltered, if a release wrote them that seals them."""
-    try:
-        sealed = read_setting(connection, _SEAL, "")
-    except ValueError:
-        sealed = None
-    if sealed != "" and sealed != _seal(connection):
+    if settings.get(_SEAL, seal := _seal(settings)) != seal:
         raise damaged_database(folder, "a setting was altered (the checksum of all differs)")
 
 
-def _seal(connection: sqlite3.Connection) -> str:
-    rows = connection.execute(
-        "SELECT key, value FROM settings WHERE key != ? ORDER BY key", (_SEAL,)
-    ).fetchall()
+def _seal(settings: Mapping[str, str]) -> str:
     # Damage can make anything of a value.
-    content = json.dumps(rows, default=repr)
-    return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
+    content = json.dumps([one for one in settings.items() if one[0] != _SEAL], default=repr)
+    return json.dumps(hashlib.blake2b(content.encode(), digest_size=16).hexdigest())
 
 
 # Of all pools: held while this process forks.
@@ -492,7 +493,7 @@ class ConnectionPool:
         try:
             if session is None:
                 session = Session(self._folder)
-            else:
+            elif not session.locked:
                 session.follow()
             yield session
         finally:

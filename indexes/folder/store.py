@@ -25,6 +25,7 @@ from indexes.folder.connection import (
     Session,
     foreign_files,
     is_index,
+    read_settings,
     refuse_link,
     refuse_remains,
     require_vacant,
@@ -233,7 +234,8 @@ def _copy_commit(
         copied(1)
     _copy_database(connection, new / DATABASE_FILE, progress)
     linked, whole = map(sum, zip((0, 0), *done.values(), strict=True))
-    return Backup(session.generation(), documents, len(named), linked, whole)
+    generation = int(read_settings(connection)["generation"])
+    return Backup(generation, documents, len(named), linked, whole)
 
 
 def _copy_segment(source: Path, manifest_hash: str, into: Path) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from indexes.folder.connection import (
     Session,
     check_settings,
     format_version,
-    read_setting,
+    read_settings,
 )
 from indexes.folder.documents import VALUES_SINCE, checked_passages, document_columns, read_waiting
 from indexes.folder.segment import (
@@ -77,7 +77,7 @@ def _problems(folder: Path, connection: sqlite3.Connection) -> Iterator[str]:
             if line != "ok" and not line.startswith("***"):
                 yield f"{database}: {line}"
     try:
-        check_settings(connection, folder)
+        check_settings(read_settings(connection), folder)
     except DamagedIndexError as error:
         yield str(error)
     for row in connection.execute("PRAGMA foreign_key_check"):
@@ -120,7 +120,7 @@ def _problems(folder: Path, connection: sqlite3.Connection) -> Iterator[str]:
     if sound and format_version(connection) >= VALUES_SINCE:
         yield from metadata_problems(connection, folder, segments)
     newest = max(int(stored[-1]) if len(stored) else 0, int(dead[-1]) if len(dead) else 0)
-    if read_setting(connection, "next_passage") <= newest:
+    if int(read_settings(connection)["next_passage"]) <= newest:
         yield f"{database}: the next passage id is already in use"
 
 

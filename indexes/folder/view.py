@@ -27,7 +27,8 @@ from indexes.folder.connection import (
     Session,
     check_settings,
     format_version,
-    read_setting,
+    read_settings,
+    setting_in,
 )
 from indexes.folder.documents import checked_passages, document_columns, is_unaltered
 from indexes.folder.lock import recover_replacement, remains
@@ -63,11 +64,11 @@ class FolderReader:
             with suppress(IndexLockedError, OSError):
                 recover_replacement(folder)
         self._pool = ConnectionPool(folder)
-        self._commit = Commit((), -1, ())
+        self._commit = Commit()
 
     def close(self) -> None:
         self._pool.close()
-        self._commit = Commit((), -1, ())
+        self._commit = Commit()
 
     @contextmanager
     def view(self) -> Iterator[FolderView]:
@@ -75,23 +76,30 @@ class FolderReader:
             yield FolderView(self.folder, session.connection, commit)
 
     def _current(self, session: Session) -> Commit:
-        generation, known = session.generation(), self._commit
+        state, known = session.state(), self._commit
         if known.identity != session.identity:
-            known = Commit(session.identity, -1, ())
-        if known.generation == generation:
+            known = Commit(session.identity)
+        if known.state == state:
             return known
         opened = {(one.segment.number, one.segment.manifest): one.segment for one in known.segments}
         # A copy at once: other threads add to it. Passages in files keep their documents.
         owners = {key: held for key, held in known.owners.copy().items() if key in opened}
         owners.pop((PENDING, ""), None)
-        live = live_segments(self.folder, session.connection, opened)
-        commit = Commit(session.identity, generation, live, owners)
+        commit = Commit(
+            session.identity,
+            state,
+            read_settings(session.connection),
+            document_columns(session.connection),
+            live_segments(self.folder, session.connection, opened),
+            owners,
+        )
         for one in commit.segments:
             # Through a structure, a search reads the vectors of its candidates.
             if one.segment.structure.name != FLAT:
                 set_read_ahead(one.segment.vectors, False)
         # Not locked: where threads race, the next one opens the segments again.
-        if self._commit.identity != commit.identity or self._commit.generation < generation:
+        last = self._commit
+        if last.identity != commit.identity or last.generation <= commit.generation:
             self._commit = commit
         return commit
 
@@ -108,24 +116,32 @@ _REMEMBERED = 65_536
 class Commit:
     """What all views of one commit share; threads may read it side by side."""
 
-    identity: Identity
-    generation: int
-    segments: tuple[LiveSegment, ...]
+    identity: Identity = ()
+    # See `Session.state`.
+    state: str = ""
+    # The JSON text of each.
+    settings: dict[str, str] = field(default_factory=lambda: {"generation": "-1"})
+    # Of `documents`, which earlier formats have fewer of.
+    columns: str = ""
+    segments: tuple[LiveSegment, ...] = ()
     # Which passages of a segment belong to one document, where that was asked for.
     owners: Owners = field(default_factory=dict)
     # Ids of passages whose documents were found unaltered.
     verified: set[int] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    @cached_property
-    def statistics(self) -> CorpusStatistics:
-        """Counts over live passages, for BM25."""
-        return CorpusStatistics.of(self.segments)
+    def __post_init__(self) -> None:
+        self.generation = int(self.settings["generation"])
+        # Counts over live passages, for BM25.
+        self.statistics = CorpusStatistics.of(self.segments)
+        # The place of each segment's first passage among those of all, and their number.
+        self.firsts = np.cumsum([0, *(len(live.segment.ids) for live in self.segments)])
+        # For each segment the passages that are not deleted; None if none was.
+        self.live: list[Allowed | None] = [None] * len(self.segments)
+        if any(one.live is not None for one in self.segments):
+            from indexes.filters.columns import Allowed
 
-    @cached_property
-    def firsts(self) -> NDArray[np.int64]:
-        """The place of each segment's first passage among those of all, and their number."""
-        return np.cumsum([0, *(len(live.segment.ids) for live in self.segments)])
+            self.live = [None if one.live is None else Allowed(one.live) for one in self.segments]
 
     @cached_property
     def allowed(self) -> LRUCache[str, list[Allowed]]:
@@ -140,15 +156,6 @@ class Commit:
         from indexes.filters.columns import RanksCache
 
         return RanksCache()
-
-    @cached_property
-    def live(self) -> list[Allowed | None]:
-        """For each segment the passages that are not deleted; None if none was."""
-        if all(one.live is None for one in self.segments):
-            return [None] * len(self.segments)
-        from indexes.filters.columns import Allowed
-
-        return [None if one.live is None else Allowed(one.live) for one in self.segments]
 
 
 class FolderView:
@@ -232,20 +239,11 @@ class FolderView:
         return field_summaries(self._connection, self._folder, self.segments)
 
     def documents_of(self, passages: Sequence[int]) -> dict[int, str]:
-        rows = self._connection.execute(
-            "SELECT p.passage, d.id FROM passages AS p JOIN documents AS d ON d.doc = p.doc "
-            "WHERE p.passage IN (SELECT value FROM json_each(?))",
-            (json.dumps(list(passages)),),
-        )
-        return _complete(self._folder, passages, dict(rows))
+        found = dict(self._selected("passage, id", passages))
+        return self._complete(passages, found)
 
     def passages(self, passages: Sequence[int]) -> dict[int, Passage]:
-        rows = self._connection.execute(
-            f"SELECT passage, start, stop, {document_columns(self._connection)} "  # noqa: S608
-            "FROM passages JOIN documents USING (doc) "
-            "WHERE passage IN (SELECT value FROM json_each(?))",
-            (json.dumps(list(passages)),),
-        )
+        rows = self._selected(f"passage, start, stop, {self.commit.columns}", passages)
         found = {}
         verified = self.commit.verified
         with readable(self._folder):
@@ -262,7 +260,24 @@ class FolderView:
                     verified.add(passage)
                 values = {} if metadata == "{}" else json.loads(metadata)
                 found[passage] = Passage(passage, id_, title, text, values, start, stop, outline)
-        return _complete(self._folder, passages, found)
+        return self._complete(passages, found)
+
+    def _selected(self, columns: str, passages: Sequence[int]) -> sqlite3.Cursor:
+        """Columns of the rows of passages and of their documents."""
+        return self._connection.execute(
+            f"SELECT {columns} FROM (SELECT value FROM json_each(?)) "  # noqa: S608
+            "CROSS JOIN passages ON passage = value CROSS JOIN documents USING (doc)",
+            (json.dumps(list(passages)),),
+        )
+
+    def _complete(self, wanted: Sequence[int], found: dict[int, T]) -> dict[int, T]:
+        if len(found) < len(wanted):
+            for passage in wanted:
+                if passage not in found:
+                    raise damaged_database(
+                        self._folder, f"passage {passage} belongs to no document"
+                    )
+        return found
 
     def vectors(self, passages: Sequence[int]) -> NDArray[np.float32]:
         wanted = np.array(passages, np.int64)
@@ -295,7 +310,7 @@ class FolderView:
     def _documents(self, which: str, *parameters: str) -> Iterator[StoredDocument]:
         with storage_errors(self._folder):
             rows = self._connection.execute(
-                f"SELECT {document_columns(self._connection)} FROM documents {which}",  # noqa: S608
+                f"SELECT {self.commit.columns} FROM documents {which}",  # noqa: S608
                 parameters,
             )
             for document in rows:
@@ -345,17 +360,10 @@ class FolderView:
         }
 
     def check_settings(self) -> None:
-        check_settings(self._connection, self._folder)
+        check_settings(self.commit.settings, self._folder)
 
     def setting(self, key: str, default: Any = None) -> Any:
-        return read_setting(self._connection, key, default)
-
-
-def _complete(folder: Path, wanted: Sequence[int], found: dict[int, T]) -> dict[int, T]:
-    for passage in wanted:
-        if passage not in found:
-            raise damaged_database(folder, f"passage {passage} belongs to no document")
-    return found
+        return setting_in(self.commit.settings, key, default)
 
 
 def size_on_disk(folder: Path) -> int:

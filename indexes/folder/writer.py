@@ -30,7 +30,8 @@ from indexes.folder.connection import (
     close_writer,
     is_index,
     open_writer,
-    read_setting,
+    read_settings,
+    setting_in,
     transaction,
     write_setting,
 )
@@ -99,7 +100,7 @@ class FolderWriter:
         self._stack.close()
 
     def setting(self, key: str, default: Any = None) -> Any:
-        return read_setting(self._connection, key, default)
+        return setting_in(read_settings(self._connection, key), key, default)
 
     def record(self, key: str, value: Any) -> None:
         with storage_errors(self.folder), transaction(self._connection):

@@ -41,7 +41,7 @@ _OTHER_NAMES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Hit:
     """A document found, with the passage that scored best.
 

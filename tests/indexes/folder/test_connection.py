@@ -37,7 +37,8 @@ from indexes.folder.connection import (
     check_settings,
     is_index,
     open_writer,
-    read_setting,
+    read_settings,
+    setting_in,
     transaction,
     write_setting,
 )
@@ -68,7 +69,7 @@ def test_a_transaction_that_raises_leaves_everything_as_it_was(index):
                 if error:
                     raise error
             with left:
-                assert read_setting(connection, "key") == [1, {"ü": None}]
+                assert setting_in(read_settings(connection), "key") == [1, {"ü": None}]
 
 
 def test_a_reader_cannot_write(index):
@@ -159,7 +160,7 @@ def test_an_index_whose_header_is_in_the_log_alone_is_found(tmp_path):
     assert b"RTRV" not in (tmp_path / DATABASE_FILE).read_bytes()[:100]
     assert is_index(tmp_path)
     with closing(Session(tmp_path)) as session:
-        assert read_setting(session.connection, "key") == 5
+        assert setting_in(read_settings(session.connection), "key") == 5
 
 
 def write(folder):
@@ -433,13 +434,13 @@ def test_an_altered_setting_is_found(index, database, statement):
     with pytest.raises(DamagedIndexError, match="a setting was altered"), FolderWriter(index):
         pass
     with pytest.raises(DamagedIndexError, match="a setting was altered"):
-        check_settings(database, index)
+        check_settings(read_settings(database), index)
 
 
 def test_what_is_written_is_sealed_with_it(index, database):
     write_setting(database, "note", {"ü": [1, None]})
-    assert read_setting(database, "note") == {"ü": [1, None]}
-    check_settings(database, index)
+    assert setting_in(read_settings(database), "note") == {"ü": [1, None]}
+    check_settings(read_settings(database), index)
     with FolderWriter(index) as writer:
         commit(writer, document("b", "bread"))
         writer.delete(["a"])
