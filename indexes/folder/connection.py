@@ -31,6 +31,12 @@ SEGMENTS_FOLDER = "segments"
 LOCK_FILE = "writer.lock"
 # What an index remembers of its sources; kept by the floor above.
 SOURCES_FILE = f"{DATABASE_FILE}-sources"
+OWN_FILES = (
+    *(f"{DATABASE_FILE}{suffix}" for suffix in ("", "-wal", "-shm", "-journal")),
+    SEGMENTS_FOLDER,
+    LOCK_FILE,
+    *(f"{SOURCES_FILE}{suffix}" for suffix in ("", "-journal")),
+)
 FORMAT_VERSION = 4
 APPLICATION_ID = 0x52545256  # "RTRV"
 # The view for other programs; see `indexes.folder.documents`.
@@ -203,9 +209,8 @@ def open_writer(folder: Path) -> sqlite3.Connection:
     """Open an existing index for writing; the caller holds the writer lock."""
     _require_index(folder)
     with storage_errors(folder):
-        connection = connect(folder, "rw")
+        connection = _checked(folder, "rw")
         try:
-            _check_form(connection, folder)
             check_settings(read_settings(connection), folder)
             # A folder that cannot be written should say so now, not after an hour of encoding.
             connection.execute("BEGIN IMMEDIATE")
@@ -321,12 +326,27 @@ def _connect_reader(folder: Path) -> tuple[sqlite3.Connection, bool]:
 
 
 def _checked(folder: Path, mode: str) -> sqlite3.Connection:
-    """A connection that reads, after a first look at the index."""
+    """A connection, after a first look at the index, which must be as a release makes it."""
     connection = connect(folder, mode)
     try:
-        connection.execute("PRAGMA query_only=ON")
-        begin_reading(connection)
-        _check_form(connection, folder)
+        if mode != "rw":
+            connection.execute("PRAGMA query_only=ON")
+        version = begin_reading(connection)
+        if version > FORMAT_VERSION:
+            raise FormatVersionError(
+                f"{folder}: the index has format version {version}, this release reads up to "
+                f"{FORMAT_VERSION}; upgrade with `pip install -U layer-retriever`"
+            )
+        if version < 1:
+            raise damaged_database(folder, f"expected format version 1 or more, found {version}")
+        # What no release makes would run with the statements of whoever opens the index.
+        found = connection.execute(
+            "SELECT type, name FROM sqlite_master WHERE type = 'trigger' OR (type = 'view' AND NOT "
+            "(name = 'corpus' AND sql LIKE 'CREATE VIEW%AS ' || ?)) ORDER BY name",
+            (CORPUS_VIEW,),
+        ).fetchone()
+        if found is not None:
+            raise damaged_database(folder, f"an index has no {found[0]} {found[1]!r}")
         connection.execute("COMMIT")
     except BaseException:
         connection.close()
@@ -342,7 +362,8 @@ def _require_index(folder: Path) -> None:
             f"{folder}: no index here; make one with `retriever index SOURCE -i {folder}`"
         )
     with storage_errors(folder):
-        refuse_links(folder)
+        # What is written to or removed must be in the folder itself.
+        refuse_links(folder, *OWN_FILES)
         found = is_index(folder)
         if not found:
             refuse_remains(folder)
@@ -362,40 +383,11 @@ def refuse_remains(folder: Path) -> None:
         )
 
 
-def refuse_links(folder: Path) -> None:
-    """Check that what is written to or removed is in the folder itself."""
-    for name in (
-        *(f"{DATABASE_FILE}{suffix}" for suffix in ("", "-wal", "-shm", "-journal")),
-        SEGMENTS_FOLDER,
-        LOCK_FILE,
-        *(f"{SOURCES_FILE}{suffix}" for suffix in ("", "-journal")),
-    ):
-        refuse_link(folder / name)
-
-
-def refuse_link(path: Path) -> None:
-    """Check that a file or folder is where it seems to be."""
-    if path.is_symlink():
-        raise damaged(path, "expected a file or folder of the index's own, found a link")
-
-
-def _check_form(connection: sqlite3.Connection, folder: Path) -> None:
-    version = format_version(connection)
-    if version > FORMAT_VERSION:
-        raise FormatVersionError(
-            f"{folder}: the index has format version {version}, this release reads up to "
-            f"{FORMAT_VERSION}; upgrade with `pip install -U layer-retriever`"
-        )
-    if version < 1:
-        raise damaged_database(folder, f"expected format version 1 or more, found {version}")
-    # What no release makes would run with the statements of whoever opens the index.
-    found = connection.execute(
-        "SELECT type, name FROM sqlite_master WHERE type = 'trigger' OR (type = 'view' AND NOT "
-        "(name = 'corpus' AND sql LIKE 'CREATE VIEW%AS ' || ?)) ORDER BY name",
-        (CORPUS_VIEW,),
-    ).fetchone()
-    if found is not None:
-        raise damaged_database(folder, f"an index has no {found[0]} {found[1]!r}")
+def refuse_links(folder: Path, *names: str) -> None:
+    """Check that files and folders are where they seem to be: in `folder`, and no links."""
+    for path in (folder / name for name in names):
+        if path.is_symlink():
+            raise damaged(path, "expected a file or folder of the index's own, found a link")
 
 
 def _marked(folder: Path) -> bool:

@@ -16,7 +16,13 @@ from pathlib import Path
 
 from indexes.errors import IndexLockedError
 from indexes.files import abandoned, aside_of, fsync_path, require_platform, storage_errors
-from indexes.folder.connection import DATABASE_FILE, LOCK_FILE, foreign_files, refuse_links
+from indexes.folder.connection import (
+    DATABASE_FILE,
+    LOCK_FILE,
+    OWN_FILES,
+    foreign_files,
+    refuse_links,
+)
 
 _POLL_SECONDS = 0.02
 
@@ -28,7 +34,7 @@ def writer_lock(folder: Path, timeout: float = 0.0, what: str = "the index") -> 
     from filelock import FileLock, Timeout
 
     require_platform()
-    refuse_links(folder)
+    refuse_links(folder, *OWN_FILES)
     path = folder / LOCK_FILE
     give_up = time.monotonic() + timeout
     while True:

@@ -33,7 +33,7 @@ from indexes.files import (
     storage_errors,
 )
 from indexes.folder.checksums import UNGUARDED, BlockGuard, SegmentSums, write_sums
-from indexes.folder.connection import SEGMENTS_FOLDER, format_version, refuse_link
+from indexes.folder.connection import SEGMENTS_FOLDER, format_version, refuse_links
 from indexes.folder.documents import VALUES_SINCE, read_waiting
 from indexes.protocol import Stage, StructureSettings, no_progress
 from indexes.vectors.flat import FLAT_STRUCTURE, SegmentStructure
@@ -190,7 +190,7 @@ def remove_unnamed_segments(index: Path, named: Iterable[int]) -> None:
     if folder.is_dir():
         for path in folder.iterdir():
             if path.name in live:
-                refuse_link(path)
+                refuse_links(folder, path.name)
             elif path.is_symlink():
                 # Not a segment, and not to be followed.
                 path.unlink()
@@ -200,7 +200,7 @@ def remove_unnamed_segments(index: Path, named: Iterable[int]) -> None:
 
 def read_manifest(folder: Path, manifest_hash: str) -> dict[str, Any]:
     """Read and check a segment's manifest."""
-    refuse_link(folder)
+    refuse_links(folder.parent, folder.name)
     path = folder / MANIFEST_FILE
     with present(path):
         content = path.read_bytes()

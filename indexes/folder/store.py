@@ -26,7 +26,7 @@ from indexes.folder.connection import (
     foreign_files,
     is_index,
     read_settings,
-    refuse_link,
+    refuse_links,
     refuse_remains,
     require_vacant,
 )
@@ -260,7 +260,7 @@ def _copy_segment(source: Path, manifest_hash: str, into: Path) -> tuple[int, in
 def _copy_memory(folder: Path, new: Path) -> None:
     """Copy what an index remembers of its sources, before it: it must not be ahead of a commit."""
     memory = folder / SOURCES_FILE
-    refuse_link(memory)
+    refuse_links(folder, SOURCES_FILE)
     if memory.exists():
         with closing(sqlite3.connect(memory)) as connection:
             try:

@@ -43,7 +43,7 @@ from indexes.protocol import (
     Query,
     StoredDocument,
 )
-from indexes.vectors.flat import Nearest, exact_scores, nearest_of, rounded
+from indexes.vectors.flat import exact_scores, nearest_of, rounded
 from indexes.vectors.library import FLAT
 
 if TYPE_CHECKING:
@@ -413,21 +413,17 @@ class FolderRanking:
             own, guard = live.segment.vectors, live.segment.vectors_guard
             how = live.segment.structure
             found.append(how.search(own, vectors, depth, allowed, self._recall, guard))
-        return [self._best(parts, depth) for parts in zip(*found, strict=True)]
-
-    def _best(self, parts: Sequence[Nearest], depth: int) -> list[NDArray[np.int64]]:
-        """Of what was found in each segment the positions of the `depth` best of all segments."""
         # Places ascend as passage ids do.
-        firsts = self._commit.firsts
-        placed = [first + part[0] for first, part in zip(firsts[:-1], parts, strict=True)]
-        places, scores = np.concatenate(placed), np.concatenate([part[1] for part in parts])
-        order = np.argsort(places)
-        best = np.sort(nearest_of(places[order], scores[order], depth)[0])
-        ends = np.searchsorted(best, firsts)
-        return [
-            best[start:stop] - first
-            for start, stop, first in zip(ends, ends[1:], firsts, strict=False)
-        ]
+        firsts, nearest = self._commit.firsts, []
+        for parts in zip(*found, strict=True):
+            placed = [first + part[0] for first, part in zip(firsts[:-1], parts, strict=True)]
+            places, scores = np.concatenate(placed), np.concatenate([part[1] for part in parts])
+            order = np.argsort(places)
+            best = np.sort(nearest_of(places[order], scores[order], depth)[0])
+            ends = np.searchsorted(best, firsts)
+            spans = zip(ends, ends[1:], firsts, strict=False)
+            nearest.append([best[start:stop] - first for start, stop, first in spans])
+        return nearest
 
     def _scored(
         self, query: Query, nearest: Sequence[NDArray[np.int64]], mode: Mode, depth: int
