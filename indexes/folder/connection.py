@@ -1,4 +1,4 @@
-"""The SQLite file of an index: format version, connections, settings; a pool for threads."""
+"""The SQLite file of an index: format version, connections, settings."""
 
 from __future__ import annotations
 
@@ -7,17 +7,13 @@ import json
 import os
 import sqlite3
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
-from weakref import WeakSet
 
 from indexes.errors import (
-    ClosedIndexError,
     DamagedIndexError,
     FormatVersionError,
     NotAnIndexError,
@@ -127,7 +123,8 @@ class Session:
             try:
                 yield found
             finally:
-                self._end()
+                if self.connection.in_transaction:
+                    self.connection.execute("COMMIT")
                 # An error of the block does not hold either.
                 if not self.locked and not self.is_current():
                     raise StorageError(
@@ -138,6 +135,7 @@ class Session:
 
     def _begin(self, read: Callable[[Session], T]) -> T:
         while True:
+            seen = None
             try:
                 begin_reading(self.connection)
                 found = read(self)
@@ -145,17 +143,14 @@ class Session:
                 if self.is_current():
                     return found
             except Exception:
-                if self.is_current():
-                    seen = self.state()
-                    self._end()
-                    if self.state() == seen:
-                        raise
-            self._end()
+                seen = self.state() if self.is_current() else None
+                if self.connection.in_transaction:
+                    self.connection.execute("COMMIT")
+                if seen is not None and self.state() == seen:
+                    raise
+            if self.connection.in_transaction:
+                self.connection.execute("COMMIT")
             self.follow()
-
-    def _end(self) -> None:
-        if self.connection.in_transaction:
-            self.connection.execute("COMMIT")
 
 
 def require_vacant(folder: Path) -> None:
@@ -440,90 +435,3 @@ def _seal(settings: Mapping[str, str]) -> str:
     # Damage can make anything of a value.
     content = json.dumps([one for one in settings.items() if one[0] != _SEAL], default=repr)
     return json.dumps(hashlib.blake2b(content.encode(), digest_size=16).hexdigest())
-
-
-# Of all pools: held while this process forks.
-_LOCK = threading.Lock()
-_POOLS: WeakSet[ConnectionPool] = WeakSet()
-
-
-class ConnectionPool:
-    """Connections to one index folder, for threads side by side and for forked children."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._closed = False
-        self._in_use = 0
-        # Whether a connection was in use when this process was forked.
-        self._torn = False
-        self._idle = [Session(folder)]
-        with _LOCK:
-            _POOLS.add(self)
-
-    def close(self) -> None:
-        """Close what is idle now, and the others when they are given back."""
-        with _LOCK:
-            self._closed = True
-            self._close_idle()
-
-    @contextmanager
-    def session(self) -> Iterator[Session]:
-        """A session of the caller alone, to the folder that has the name now."""
-        with _LOCK:
-            if self._closed:
-                raise ClosedIndexError(
-                    f"{self._folder}: the index object is closed; open another with Index.open"
-                )
-            if self._torn:
-                raise StorageError(
-                    f"{self._folder}: this process was forked while a search was running, so that "
-                    "SQLite cannot lock the index; fork when none is running, or start a new "
-                    "process instead of forking"
-                )
-            session = self._idle.pop() if self._idle else None
-            self._in_use += 1
-        try:
-            if session is None:
-                session = Session(self._folder)
-            elif not session.locked:
-                session.follow()
-            yield session
-        finally:
-            self._give_back(session)
-
-    def _give_back(self, session: Session | None) -> None:
-        with _LOCK:
-            self._in_use -= 1
-            if session is not None:
-                self._idle.append(session)
-            if self._closed:
-                self._close_idle()
-
-    def _close_idle(self) -> None:
-        for session in self._idle:
-            session.close()
-        self._idle = []
-
-    @staticmethod
-    def before_fork() -> None:
-        """Close what is idle, and keep others from opening more until `after_fork`."""
-        # SQLite in the child would take the parent's connections for its own, and lock nothing.
-        _LOCK.acquire()
-        for pool in _POOLS:
-            pool._close_idle()
-
-    @staticmethod
-    def after_fork(*, in_child: bool) -> None:
-        """Open connections again when they are needed."""
-        for pool in _POOLS if in_child else ():
-            pool._torn = pool._torn or pool._in_use > 0
-        _LOCK.release()
-
-
-# Not on Windows.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=ConnectionPool.before_fork,
-        after_in_parent=partial(ConnectionPool.after_fork, in_child=False),
-        after_in_child=partial(ConnectionPool.after_fork, in_child=True),
-    )

@@ -9,20 +9,20 @@ import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
 
 from indexes.bm25.formulas import BM25Settings
 from indexes.bm25.scoring import BM25, CorpusStatistics
-from indexes.errors import IndexLockedError
+from indexes.errors import ClosedIndexError, IndexLockedError, StorageError
 from indexes.files import damaged_database, readable, set_read_ahead, storage_errors, unique
 from indexes.folder.connection import (
-    ConnectionPool,
     Identity,
     Session,
     check_settings,
@@ -54,6 +54,11 @@ if TYPE_CHECKING:
     from indexes.filters.grammar import Where
 
 
+# Of all readers: held while this process forks.
+_LOCK = threading.Lock()
+_READERS: WeakSet[FolderReader] = WeakSet()
+
+
 class FolderReader:
     """A `Reader`: threads may share it, and a child forked while no view is open."""
 
@@ -63,17 +68,75 @@ class FolderReader:
             # The process that replaces it may be about to restore it, or it must not be touched.
             with suppress(IndexLockedError, OSError):
                 recover_replacement(folder)
-        self._pool = ConnectionPool(folder)
         self._commit = Commit()
+        self._closed = False
+        self._open_views = 0
+        # Whether a view was open when this process was forked.
+        self._torn = False
+        # The connections that no view has.
+        self._idle = [Session(folder)]
+        with _LOCK:
+            _READERS.add(self)
 
     def close(self) -> None:
-        self._pool.close()
+        """Close what is idle now, and the others when their views end."""
+        with _LOCK:
+            self._closed = True
+            self._close_idle()
         self._commit = Commit()
 
     @contextmanager
     def view(self) -> Iterator[FolderView]:
-        with self._pool.session() as session, session.commit(self._current) as commit:
-            yield FolderView(self.folder, session.connection, commit)
+        with _LOCK:
+            if self._closed:
+                raise ClosedIndexError(
+                    f"{self.folder}: the index object is closed; open another with Index.open"
+                )
+            if self._torn:
+                raise StorageError(
+                    f"{self.folder}: this process was forked while a search was running, so that "
+                    "SQLite cannot lock the index; fork when none is running, or start a new "
+                    "process instead of forking"
+                )
+            session = self._idle.pop() if self._idle else None
+            self._open_views += 1
+        try:
+            if session is None:
+                session = Session(self.folder)
+            elif not session.locked:
+                session.follow()
+            with session.commit(self._current) as commit:
+                yield FolderView(self.folder, session.connection, commit)
+        finally:
+            self._give_back(session)
+
+    def _give_back(self, session: Session | None) -> None:
+        with _LOCK:
+            self._open_views -= 1
+            if session is not None:
+                self._idle.append(session)
+            if self._closed:
+                self._close_idle()
+
+    def _close_idle(self) -> None:
+        for session in self._idle:
+            session.close()
+        self._idle = []
+
+    @staticmethod
+    def before_fork() -> None:
+        """Close what is idle, and keep others from opening more until `after_fork`."""
+        # SQLite in the child would take the parent's connections for its own, and lock nothing.
+        _LOCK.acquire()
+        for reader in _READERS:
+            reader._close_idle()
+
+    @staticmethod
+    def after_fork(*, in_child: bool) -> None:
+        """Open connections again when they are needed."""
+        for reader in _READERS if in_child else ():
+            reader._torn = reader._torn or reader._open_views > 0
+        _LOCK.release()
 
     def _current(self, session: Session) -> Commit:
         state, known = session.state(), self._commit
@@ -103,6 +166,14 @@ class FolderReader:
             self._commit = commit
         return commit
 
+
+# Not on Windows.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=FolderReader.before_fork,
+        after_in_parent=partial(FolderReader.after_fork, in_child=False),
+        after_in_child=partial(FolderReader.after_fork, in_child=True),
+    )
 
 T = TypeVar("T")
 
