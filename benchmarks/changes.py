@@ -27,7 +27,7 @@ from indexes import Query
 from indexes.folder.writer import FolderWriter
 from indexes.protocol import NewDocument, no_progress
 from retriever import Document, Index, SearchSettings
-from retriever.search.engine import Engine
+from retriever.search.engine import ranked_hits
 
 DIMENSIONS = 384
 WORDS, VOCABULARY = 30, 200_000
@@ -166,8 +166,8 @@ def ties(folder: Path, passages: int) -> Iterator[tuple[str, str]]:
             taken: dict[str, list[float]] = {"tie": [], "own": []}
             for number in range(QUERIES):
                 for word, near in (("tie", vectors[0]), ("own", vectors[half + number])):
-                    engine = Engine(view, SearchSettings(mode=mode, k=10))  # type: ignore[arg-type]
-                    taken[word].append(_timed(partial(engine.search, [Query([word], near)])))
+                    asked = SearchSettings(mode=mode, k=10), [Query([word], near)]  # type: ignore[arg-type]
+                    taken[word].append(_timed(partial(ranked_hits, view, *asked)))
             tied, free = (1000 * statistics.median(seconds) for seconds in taken.values())
             name = f"{mode}, half of {passages:,} passages tie / none do, ms"
             yield name, f"{tied:.2f} / {free:.2f} ({tied / free:.1f} times)"

@@ -169,11 +169,11 @@ def _modes(reader: Any, asked: list[Any], filters: dict[str, int]) -> dict[str, 
 def _ask(reader: Any, mode: Any, query: Any, where: str) -> None:
     from indexes.filters.grammar import compile_where
     from retriever import SearchSettings
-    from retriever.search.engine import Engine
+    from retriever.search.engine import ranked_hits
 
     with reader.view() as view:
         settings = SearchSettings(mode=mode, k=TOP)
-        Engine(view, settings, compile_where(where) if where else None).search([query])
+        ranked_hits(view, settings, [query], compile_where(where) if where else None)
 
 
 def _filter(first: int, width: int) -> str:

@@ -20,7 +20,7 @@ from synthetic import DIMENSIONS, blocks, percentiles, queries, timed
 
 from indexes import NewDocument, Query, Store, View, compile_where, open_store
 from retriever import SearchSettings
-from retriever.search.engine import Engine
+from retriever.search.engine import ranked_hits
 
 COMMITTED = 20_000
 TOP = 10
@@ -116,7 +116,7 @@ def search(
 def _ask(opened: Any, mode: Any, query: Query, where: Any) -> Any:
     view: View
     with opened() as view:
-        return Engine(view, SearchSettings(mode=mode, k=TOP), where).search([query])[0]
+        return ranked_hits(view, SearchSettings(mode=mode, k=TOP), [query], where)[0]
 
 
 if __name__ == "__main__":

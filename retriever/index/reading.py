@@ -15,7 +15,7 @@ from retriever.documents.passages import passage_text
 from retriever.errors import BadInputError, ConfigError, require_several, unknown_name
 from retriever.index.opened import OpenedIndex, read_structures
 from retriever.search import CALIBRATION, SearchKeywords, SearchSettings, search_settings
-from retriever.search.engine import Engine, Hits, hit_of
+from retriever.search.engine import Hits, hit_of, ranked_hits, scored_passages
 from retriever.search.fusion import DEFAULT_WEIGHT, FIT
 from retriever.search.queries import (
     Excerpt,
@@ -320,8 +320,8 @@ class ReadableIndex:
             terms = state.analyzer.tokens(text)
             warn_doubtful(self._opened, view, compiled)
             # One more, since the document itself may be among them.
-            engine = Engine(view, replace(wanted, k=wanted.k + 1), compiled)
-            (hits,) = engine.search([Query(terms, view.vectors([passage])[0])])
+            query = Query(terms, view.vectors([passage])[0])
+            (hits,) = ranked_hits(view, replace(wanted, k=wanted.k + 1), [query], compiled)
         others = [hit for hit in hits if hit.id != id_][: wanted.k]
         return Hits(replace(hit, rank=rank) for rank, hit in enumerate(others, start=1))
 
@@ -334,7 +334,9 @@ class ReadableIndex:
         """
         wanted = replace(search_settings(settings, {}), mode="hybrid")
         with prepared_queries(self._opened, texts) as (view, queries):
-            return Engine(view, wanted).candidates(mapped(self._opened, queries))
+            query_map = self.query_map
+            searched = queries if query_map is None else mapped(query_map, queries)
+            return scored_passages(view, wanted, searched)
 
     def browse(self, where: str | None = None, *, k: int = 10) -> Hits:
         """The first `k` documents that match a filter, without a query.

@@ -9,7 +9,7 @@ everywhere; documents with equal ones are ordered by id.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ from retriever.search import SearchSettings
 from retriever.search.fusion import DEFAULT_WEIGHT, FIT, fuse, ranks
 
 if TYPE_CHECKING:
-    from indexes import Candidates, Passage, Query, View, Where
+    from indexes import Candidates, Mode, Passage, Query, View, Where
 
 
 _IN_JSON = (
@@ -160,103 +160,110 @@ class _Ranked(NamedTuple):
     chosen: list[int]
 
 
-class Engine:
-    """Ranks queries against a view; `demands` says if a passage of a document may be a hit."""
+def ranked_hits(
+    view: View,
+    settings: SearchSettings,
+    queries: Sequence[Query],
+    where: Where | None = None,
+    demands: Callable[[str, int], bool] | None = None,
+) -> list[list[Hit]]:
+    """The best `k` documents of each query; ``bm25`` ranks only those that hold a term.
 
-    def __init__(
-        self,
-        view: View,
-        settings: SearchSettings,
-        where: Where | None = None,
-        demands: Callable[[str, int], bool] | None = None,
-    ) -> None:
-        self._view = view
-        self._demands = demands
-        self._settings = settings
-        if settings.mode == "hybrid":
-            weight = view.setting(FIT, {}).get("weight", DEFAULT_WEIGHT)
-            self._settings = replace(settings, fusion=settings.fusion.completed(weight))
-        self._ranking = view.ranking(settings.bm25, where, settings.recall)
+    `demands` says whether a passage of a document may be a hit.
+    """
+    ranked = _ranked(view, settings, queries, where, demands)
+    return [_hits(view, settings.mode, one) for one in ranked]
 
-    def search(self, queries: Sequence[Query]) -> list[list[Hit]]:
-        """The best `k` documents of each query; ``bm25`` ranks only those that hold a term."""
-        return [self._hits(ranked) for ranked in self._ranked(queries)]
 
-    def candidates(self, queries: Sequence[Query]) -> list[ScoredPassages]:
-        """What the mode ``hybrid`` fuses for each query, which does not depend on the fusion."""
-        found = []
-        for one, _, _ in self._ranked(queries):
-            passages = one.passages.tolist()
-            documents = self._view.documents_of(passages)
-            ids = tuple(documents[passage] for passage in passages)
-            found.append(ScoredPassages(ids, one.dense, one.bm25, one.matches))
-        return found
+def scored_passages(
+    view: View, settings: SearchSettings, queries: Sequence[Query]
+) -> list[ScoredPassages]:
+    """What the mode ``hybrid`` fuses for each query, which does not depend on the fusion."""
+    found = []
+    for one, _, _ in _ranked(view, settings, queries):
+        passages = one.passages.tolist()
+        documents = view.documents_of(passages)
+        ids = tuple(documents[passage] for passage in passages)
+        found.append(ScoredPassages(ids, one.dense, one.bm25, one.matches))
+    return found
 
-    def _ranked(self, queries: Sequence[Query]) -> list[_Ranked]:
-        """How the candidates of each query rank."""
-        final = dict[int, _Ranked]()
-        mode, k = self._settings.mode, self._settings.k
-        depth = 2 * k
-        if mode == "hybrid":
-            depth = max(depth, self._settings.depth)
-        open_queries = list(range(len(queries)))
-        while open_queries:
-            asked = [queries[i] for i in open_queries]
-            found = self._ranking.candidates(asked, mode, depth)
-            deeper = []
-            for i, candidates in zip(open_queries, found, strict=True):
-                ranked = self._rank(candidates)
-                if len(ranked.chosen) < k and not ranked.candidates.complete:
-                    deeper.append(i)
-                else:
-                    final[i] = ranked
-            open_queries = deeper
-            # The best passages belong to fewer than `k` documents.
-            depth *= 4
-        return [final[i] for i in range(len(queries))]
 
-    def _rank(self, found: Candidates) -> _Ranked:
-        """Rank documents by the best of their candidates; equal scores by id, then passage."""
-        match self._settings.mode:
-            case "dense":
-                scores = found.dense
-            case "bm25":
-                scores = found.bm25
-            case "hybrid":
-                scores = fuse(found.dense, found.bm25, found.matches, self._settings.fusion)
-        k, best = self._settings.k, dict[str, int]()
-        order = np.argsort(-scores)
-        negated = -scores[order]
-        start = 0
-        # A few at a time, since most candidates are no hits; equal scores together.
-        while len(best) < k and start < len(order):
-            last = negated[min(start + k, len(order)) - 1]
-            stop = int(np.searchsorted(negated, last, "right"))
-            part = order[start:stop].tolist()
-            passages = found.passages[part].tolist()
-            documents = self._view.documents_of(passages)
-            keys = [(-scores[i], documents[n], n, i) for i, n in zip(part, passages, strict=True)]
-            for _, document, passage, i in sorted(keys):
-                if self._demands is None or self._demands(document, passage):
-                    best.setdefault(document, i)
-            start = stop
-        return _Ranked(found, scores, list(best.values())[:k])
-
-    def _hits(self, ranked: _Ranked) -> list[Hit]:
-        found, chosen = ranked.candidates, ranked.chosen
-        everyone = np.ones(len(found.passages), np.bool_)
-        numbers = found.passages[chosen].tolist()
-        columns = [numbers, ranked.scores[chosen].tolist()]
-        parts = ("bm25", found.dense, everyone), ("dense", found.bm25, found.matches)
-        for other, scores, among in parts:
-            if self._settings.mode == other:
-                columns += [[None] * len(numbers)] * 2
+def _ranked(
+    view: View,
+    settings: SearchSettings,
+    queries: Sequence[Query],
+    where: Where | None = None,
+    demands: Callable[[str, int], bool] | None = None,
+) -> list[_Ranked]:
+    """How the candidates of each query rank."""
+    mode, k = settings.mode, settings.k
+    depth, fusion = 2 * k, settings.fusion
+    if mode == "hybrid":
+        depth = max(depth, settings.depth)
+        fusion = fusion.completed(view.setting(FIT, {}).get("weight", DEFAULT_WEIGHT))
+    ranking = view.ranking(settings.bm25, where, settings.recall)
+    final = dict[int, _Ranked]()
+    open_queries = list(range(len(queries)))
+    while open_queries:
+        candidates = ranking.candidates([queries[i] for i in open_queries], mode, depth)
+        deeper = []
+        for i, found in zip(open_queries, candidates, strict=True):
+            scores = found.dense if mode == "dense" else found.bm25
+            if mode == "hybrid":
+                scores = fuse(found.dense, found.bm25, found.matches, fusion)
+            chosen = _chosen(view, found, scores, k, demands)
+            if len(chosen) < k and not found.complete:
+                deeper.append(i)
             else:
-                # The rank of what is not ranked is 0.
-                own = [rank or None for rank in ranks(scores, among)[chosen].tolist()]
-                columns += [scores[chosen].tolist(), own]
-        stored = self._view.passages(numbers)
-        return [
-            hit_of(stored[number], rank, score, (*components,))
-            for rank, (number, score, *components) in enumerate(zip(*columns, strict=True), 1)
-        ]
+                final[i] = _Ranked(found, scores, chosen)
+        open_queries = deeper
+        # The best passages belong to fewer than `k` documents.
+        depth *= 4
+    return [final[i] for i in range(len(queries))]
+
+
+def _chosen(
+    view: View,
+    found: Candidates,
+    scores: NDArray[np.float64],
+    k: int,
+    demands: Callable[[str, int], bool] | None,
+) -> list[int]:
+    """The places of the best candidates of `k` documents; equal scores by id, then passage."""
+    best = dict[str, int]()
+    order = np.argsort(-scores)
+    negated = -scores[order]
+    start = 0
+    # A few at a time, since most candidates are no hits; equal scores together.
+    while len(best) < k and start < len(order):
+        last = negated[min(start + k, len(order)) - 1]
+        stop = int(np.searchsorted(negated, last, "right"))
+        part = order[start:stop].tolist()
+        passages = found.passages[part].tolist()
+        documents = view.documents_of(passages)
+        keys = [(-scores[i], documents[n], n, i) for i, n in zip(part, passages, strict=True)]
+        for _, document, passage, i in sorted(keys):
+            if demands is None or demands(document, passage):
+                best.setdefault(document, i)
+        start = stop
+    return list(best.values())[:k]
+
+
+def _hits(view: View, mode: Mode, ranked: _Ranked) -> list[Hit]:
+    found, chosen = ranked.candidates, ranked.chosen
+    everyone = np.ones(len(found.passages), np.bool_)
+    numbers = found.passages[chosen].tolist()
+    columns = [numbers, ranked.scores[chosen].tolist()]
+    parts = ("bm25", found.dense, everyone), ("dense", found.bm25, found.matches)
+    for other, scores, among in parts:
+        if mode == other:
+            columns += [[None] * len(numbers)] * 2
+        else:
+            # The rank of what is not ranked is 0.
+            own = [rank or None for rank in ranks(scores, among)[chosen].tolist()]
+            columns += [scores[chosen].tolist(), own]
+    stored = view.passages(numbers)
+    return [
+        hit_of(stored[number], rank, score, (*components,))
+        for rank, (number, score, *components) in enumerate(zip(*columns, strict=True), 1)
+    ]

@@ -17,7 +17,7 @@ from retriever.documents import string_fault
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import BadInputError, ConfigError, EncoderMismatchError
 from retriever.search import CALIBRATION, SearchSettings
-from retriever.search.engine import Engine, Hit
+from retriever.search.engine import Hit, ranked_hits
 from retriever.search.fusion import FIT
 from retriever.search.syntax import Demands, ParsedQuery, parse_query, within
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from indexes import View, Where
     from retriever.documents.analyzer import Analyzer
     from retriever.index.opened import OpenedIndex
+    from retriever.rerankers.head import QueryMap
     from retriever.search.reranking import Reranker
 
 # Queries that are encoded together.
@@ -164,7 +165,8 @@ def _search(
         encoded = encoded or reranker.reads_vectors
     with prepared_queries(index, texts, encoded, ready, reranker) as (view, queries):
         warn_doubtful(index, view, where)
-        searched = mapped(index, queries)
+        query_map = index.query_map
+        searched = queries if query_map is None else mapped(query_map, queries)
         while True:
             found = _ranked(index, view, asked, searched, wide, where)
             if reranker is not None:
@@ -185,7 +187,7 @@ def _search(
             ]
             if not any(short):
                 kept = [hits[: settings.k] for hits in kept]
-                plain = reranker is None and index.query_map is None
+                plain = reranker is None and query_map is None
                 if not plain or not view.setting(CALIBRATION, {}):
                     return kept
                 from retriever.search.calibration import HITS, Calibration
@@ -218,7 +220,7 @@ def _ranked(
     if weight is not None:
         strange = replace(settings, fusion=settings.fusion.completed(weight))
     if strange == settings and all(one.is_plain for one in asked):
-        return Engine(view, settings, where).search(queries)
+        return ranked_hits(view, settings, queries, where)
     state, found = index.state_of(view), []
     analyzer = state.analyzer
     for one, query in zip(asked, queries, strict=True):
@@ -228,17 +230,17 @@ def _ranked(
 
             if is_strange(index.encoder(state, query=True), analyzer, one.text):
                 own = strange
-        engine = Engine(view, own, within(one, view, analyzer, where), demands)
-        found += engine.search([query])
+        chosen = within(one, view, analyzer, where)
+        found += ranked_hits(view, own, [query], chosen, demands)
     return found
 
 
-def mapped(index: OpenedIndex, queries: list[Query]) -> list[Query]:
+def mapped(query_map: QueryMap, queries: list[Query]) -> list[Query]:
     """The queries to search for; a reranker reads vectors that are not mapped."""
     vectors = [one.vector for one in queries if one.vector is not None]
-    if index.query_map is None or not vectors:
+    if not vectors:
         return queries
-    rows = index.query_map(np.stack(vectors))
+    rows = query_map(np.stack(vectors))
     return [one._replace(vector=row) for one, row in zip(queries, rows, strict=True)]
 
 
