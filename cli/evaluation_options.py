@@ -14,11 +14,11 @@ from cli.options import (
     Decorator,
     F,
     Section,
+    Settings,
     complete_path,
     index_location,
     option,
     refuse,
-    settings,
 )
 from eval.settings import QuestionSettings, Resampling
 from retriever.settings import setting
@@ -77,7 +77,7 @@ def queries_option(use: str, shown_default: str | None = None) -> Callable[[F], 
         metavar="FILE",
         shell_complete=complete_path,
         help=f"Questions to {use}: .jsonl, .csv, .tsv or .txt (one per line).",
-        shown_default=shown_default,
+        show_default=shown_default,
         section="Input",
     )
 
@@ -101,7 +101,7 @@ def measure_option(default: tuple[str, ...], shown_default: str | None = None) -
         multiple=True,
         default=default,
         metavar="NAME",
-        shown_default=shown_default or ", ".join(default),
+        show_default=shown_default or ", ".join(default),
         help="Measure to show: AP, RR, nDCG, each with or without @k, P@k, R@k or Success@k; may "
         "be repeated.",
         section="Ranking",
@@ -114,13 +114,13 @@ def baseline_option(what: str, metavar: str, section: Section = "Ranking") -> Ca
         "--baseline",
         metavar=metavar,
         help=f"{what} that the others are compared with.",
-        shown_default="the first",
+        show_default="the first",
         section=section,
     )
 
 
 # The command takes `resampling: Resampling`.
-resampling_options = settings("resampling", Resampling)
+resampling_options = Settings("resampling", Resampling)
 
 
 @dataclass(frozen=True)
@@ -169,5 +169,5 @@ _WITHOUT = option(
 )
 _QUESTIONS = "variant train_split dev_share"
 # The command takes `data: QuestionSettings`.
-question_options = settings("data", QuestionSettings, _QUESTIONS, options=[_POOLS])
-training_questions = settings("data", QuestionSettings, _QUESTIONS, options=[_POOLS, _WITHOUT])
+question_options = Settings("data", QuestionSettings, _QUESTIONS, options=[_POOLS])
+training_questions = Settings("data", QuestionSettings, _QUESTIONS, options=[_POOLS, _WITHOUT])

@@ -8,7 +8,7 @@ of its own is given by its key, as in `--set rrf-k=30`:
 ...     k: int = setting(10, "Number of hits.", low=1, section="Search")
 ...     rrf_k: float | None = setting(None, "Constant of rrf.", low=0, low_open=True)
 >>> @click.command("query", cls=Command)
-... @settings("ranking", Ranking, "k")
+... @Settings("ranking", Ranking, "k")
 ... @json_option
 ... def query_command(ranking: Ranking, as_json: bool) -> None: ...
 """
@@ -18,9 +18,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, Union, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, Union, cast, get_args
 
 import click
 from click.shell_completion import CompletionItem
@@ -48,7 +48,6 @@ Section = Literal[
 ]
 SECTIONS: tuple[Section, ...] = get_args(Section)
 F = TypeVar("F", bound=Callable[..., Any])
-T = TypeVar("T")
 # Where an index is: a folder, or another store.
 Location = Union[Path, "Store"]
 
@@ -59,6 +58,7 @@ BUNDLED = (MINILM,)
 OWN = "the index's own"
 _GIVEN = "cli.options.given"
 _CONFIG = "cli.options.config"
+_PARTS = "__parts__"
 
 
 def is_given(name: str) -> bool:
@@ -81,8 +81,92 @@ def refuse(names: str, why: str) -> None:
             raise click.UsageError(f"{flag}{key}: {why}; leave it out", context)
 
 
+class Option(click.Option):
+    """An option that belongs to a section of the help page; `show_default` can be in words."""
+
+    def __init__(self, *args: Any, section: Section, **attributes: Any) -> None:
+        super().__init__(*args, **{"show_default": True, **attributes})
+        self.section = section
+
+    def get_help_extra(self, ctx: click.Context) -> Any:
+        """What stands in brackets after the help text."""
+        extra = super().get_help_extra(ctx)
+        if isinstance(self.show_default, str):
+            extra["default"] = self.show_default
+        return extra
+
+
+option = functools.partial(click.option, cls=Option)
+
+
+class Part(NamedTuple):
+    """A dataclass that a command takes in the parameter `name`."""
+
+    name: str
+    kind: Callable[..., Any]
+    defaults: Mapping[str, Any]
+    # Its fields that are options, and those that are keys of `--set`.
+    taken: Collection[str]
+    others: Mapping[str, Setting]
+
+
 class Command(click.Command):
-    """A command whose help page lists its options in sections, in the order of `Section`."""
+    """A command of options in sections, in the order of `Section`, and of settings by key."""
+
+    def __init__(self, *args: Any, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.parts: list[Part] = getattr(self.callback, _PARTS, [])
+        self.others = {one.key: one for part in self.parts for one in part.others.values()}
+        if self.others:
+            keys = ", ".join(self.others)
+            others = Option(
+                ["--set", "others"],
+                multiple=True,
+                metavar="KEY=VALUE",
+                help=f"One of {keys}, which `retriever inspect settings` explains; repeatable.",
+                shell_complete=_complete_key,
+                section="Other settings",
+            )
+            self.params.append(others)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the options, and put together what the command takes as one value."""
+        rest = super().parse_args(ctx, args)
+        if ctx.resilient_parsing:
+            return rest
+        configured = ctx.default_map or {}
+        names = {one.name for one in self.others.values()}
+        given = {name: value for name, value in configured.items() if name in names}
+        if texts := ctx.params.pop("others", ()):
+            given |= self._read(texts, ctx)
+        ctx.meta[_GIVEN] = given
+        for part in self.parts:
+            values = {name: ctx.params.pop(name) for name in part.taken}
+            values |= {
+                one.name: given[one.name] for one in part.others.values() if one.name in given
+            }
+            ctx.params[part.name] = part.kind(**{**part.defaults, **values})
+        return rest
+
+    def _read(self, texts: Sequence[str], ctx: click.Context) -> dict[str, Any]:
+        """The values of `--set`, by field."""
+        found: dict[str, Any] = {}
+        for text in texts:
+            key, equals, value = text.partition("=")
+            one = self.others.get(key)
+            if not equals or one is None:
+                keys = ", ".join(self.others)
+                raise click.UsageError(
+                    f"--set {text}: expected KEY=VALUE with one of the keys {keys}", ctx
+                )
+            if one.name in found:
+                raise click.UsageError(f"--set {key}: given twice", ctx)
+            found[one.name] = read = one.parse(value)
+            if not one.allows(read):
+                raise click.UsageError(
+                    f"--set {key}: expected {one.expected}, found {value!r}", ctx
+                )
+        return found
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write each section with its options, in the order in which they are declared."""
@@ -100,96 +184,20 @@ class Command(click.Command):
         return {section: options for section, options in found.items() if options}
 
 
-class _Option(click.Option):
-    """An option that belongs to a section of the help page."""
-
-    def __init__(
-        self, *args: Any, section: Section, shown_default: str | None = None, **kwargs: Any
-    ) -> None:
-        super().__init__(*args, **{"show_default": True, **kwargs})
-        self.section = section
-        self.shown_default = shown_default
-
-    def get_help_extra(self, ctx: click.Context) -> Any:
-        """What stands in brackets after the help text."""
-        extra = super().get_help_extra(ctx)
-        if self.shown_default is not None:
-            extra["default"] = self.shown_default
-        return extra
-
-
-def option(
-    *names: str, section: Section, shown_default: str | None = None, **attributes: Any
-) -> Callable[[F], F]:
-    """As `click.option`, in a section of the help page; `shown_default` is its default in words."""
-    return click.option(
-        *names, cls=_Option, section=section, shown_default=shown_default, **attributes
-    )
-
-
-class _OtherSettings(_Option):
-    """`--set KEY=VALUE`: the declared settings of a command that have no option of their own."""
-
-    def __init__(self, declared: Mapping[str, Setting]) -> None:
-        super().__init__(
-            ["--set", "others"],
-            multiple=True,
-            expose_value=False,
-            metavar="KEY=VALUE",
-            help=f"One of {', '.join(declared)}, which `retriever inspect settings` explains; "
-            "repeatable.",
-            section="Other settings",
-        )
-        self.declared = declared
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """The keys."""
-        return [CompletionItem(f"{key}=") for key in self.declared if key.startswith(incomplete)]
-
-    def handle_parse_result(
-        self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
-    ) -> tuple[Any, list[str]]:
-        """Read the values, for `settings`; the command gets no parameter."""
-        configured = ctx.default_map or {}
-        names = [one.name for one in self.declared.values()]
-        known = {name: configured[name] for name in names if name in configured}
-        found: dict[str, Any] = {}
-        for text in opts.get("others") or ():
-            key, equals, value = text.partition("=")
-            one = self.declared.get(key)
-            if not equals or one is None:
-                keys = ", ".join(self.declared)
-                raise click.UsageError(
-                    f"--set {text}: expected KEY=VALUE with one of the keys {keys}", ctx
-                )
-            if one.name in found:
-                raise click.UsageError(f"--set {key}: given twice", ctx)
-            found[one.name] = read = one.parse(value)
-            if not one.allows(read):
-                raise click.UsageError(
-                    f"--set {key}: expected {one.expected}, found {value!r}", ctx
-                )
-        ctx.meta[_GIVEN] = known | found
-        return None, args
-
-
 def other_settings(command: click.Command) -> Mapping[str, Setting]:
     """The settings that a command takes with `--set`, by key."""
-    found = (one.declared for one in command.params if isinstance(one, _OtherSettings))
-    return next(found, {})
+    return command.others if isinstance(command, Command) else {}
 
 
-def settings(
-    name: str,
-    kind: Callable[..., T],
-    shown: str = "",
-    *,
-    options: Sequence[Decorator] = (),
-    metavars: Mapping[str, str] | None = None,
-    defaults: Mapping[str, Any] | None = None,
-    leave_out: Collection[str] = (),
-    shown_defaults: Mapping[str, str] | None = None,
-) -> Callable[[F], Callable[..., Any]]:
+def _complete_key(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    keys = other_settings(context.command)
+    return [CompletionItem(f"{key}=") for key in keys if key.startswith(incomplete)]
+
+
+@dataclass(frozen=True)
+class Settings:
     """Options that a command takes as one value, a dataclass `kind`, in the parameter `name`.
 
     A declared setting (`retriever.settings`) is an option if it is named in `shown`, which is in
@@ -197,55 +205,39 @@ def settings(
     other field keeps its default, unless one of `options` has its name. `metavars`, `defaults`
     and `shown_defaults`, what the help says of them, are by field, in place of the derived ones.
     """
-    parts = {field.name: field.default for field in fields(kind)}  # type: ignore[arg-type]
-    own = {**(defaults or {})}
-    declared = dict(declared_settings(kind))
-    for field, said in (shown_defaults or {}).items():
-        declared[field] = replace(declared[field], shown=said)
-    for field, value in own.items():
-        declared[field] = replace(declared[field], shown=format_value(value))
-    names = shown.split()
-    derived = [
-        derived_option(
-            declared[field], own.get(field, parts[field]), metavar=(metavars or {}).get(field)
-        )
-        for field in names
-    ]
-    others = {
-        one.key: one
-        for field, one in declared.items()
-        if field not in names and field not in leave_out
-    }
 
-    def decorate(command: F) -> Callable[..., Any]:
+    name: str
+    kind: Any
+    shown: str = ""
+    options: Sequence[Decorator] = ()
+    metavars: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    leave_out: Collection[str] = ()
+    shown_defaults: Mapping[str, str] = field(default_factory=dict)
+
+    def __call__(self, command: F) -> F:
+        """Add the options to a command."""
+        defaults = {**{one.name: one.default for one in fields(self.kind)}, **self.defaults}
+        declared = dict(declared_settings(self.kind))
+        said = {name: format_value(value) for name, value in self.defaults.items()}
+        for name, words in {**said, **self.shown_defaults}.items():
+            declared[name] = replace(declared[name], shown=words)
+        shown = self.shown.split()
         parameters: list[click.Parameter] = command.__dict__.setdefault("__click_params__", [])
         before = len(parameters)
-
-        @functools.wraps(command)
-        def call(**arguments: Any) -> Any:
-            given = click.get_current_context().meta.get(_GIVEN, {})
-            values = own | {part: arguments.pop(part) for part in taken}
-            values |= {one.name: given[one.name] for one in others.values() if one.name in given}
-            arguments[name] = kind(**values)
-            return command(**arguments)
-
-        made: Callable[..., Any] = call
-        for one in reversed([*options, *derived]):
-            made = one(made)
-        taken = {one.name for one in parameters[before:] if one.name} & parts.keys()
-        if others:
-            merged = dict(others)
-            for parameter in parameters[:]:
-                if isinstance(parameter, _OtherSettings):
-                    parameters.remove(parameter)
-                    merged |= parameter.declared
-            parameters.append(_OtherSettings(merged))
-        return made
-
-    return decorate
+        for name in reversed(shown):
+            derived_option(declared[name], defaults[name], self.metavars.get(name))(command)
+        for one in reversed(self.options):
+            one(command)
+        taken = {one.name for one in parameters[before:] if one.name} & defaults.keys()
+        left = {*shown, *self.leave_out}
+        others = {name: one for name, one in declared.items() if name not in left}
+        part = Part(self.name, self.kind, self.defaults, taken, others)
+        command.__dict__.setdefault(_PARTS, []).insert(0, part)
+        return command
 
 
-def derived_option(one: Setting, default: Any, *, metavar: str | None = None) -> Decorator:
+def derived_option(one: Setting, default: Any, metavar: str | None = None) -> Decorator:
     """The option of a declared setting: type, choices, range, default and help.
 
     A default of None leaves the setting open; a flag that is not off by default has a negative.
@@ -253,33 +245,28 @@ def derived_option(one: Setting, default: Any, *, metavar: str | None = None) ->
     """
     flag = f"--{one.key}" if one.key[1:] else f"-{one.key}"
     section = cast("Section", one.section or "Training")
-    attributes: dict[str, Any] = {"help": one.description, "section": section, "default": default}
-    if default is None:
-        attributes["shown_default"] = one.shown or None
+    attributes: dict[str, Any] = {"help": one.description, "default": default}
+    if default is None and one.shown:
+        attributes["show_default"] = one.shown
     if one.kind is bool and default is not False:
         flag = f"{flag}/--no-{one.key}"
     elif one.kind is bool:
         attributes["is_flag"] = True
     elif one.choices:
-        attributes["type"] = click.Choice(one.choices)
+        attributes |= {"type": click.Choice(one.choices), "metavar": metavar}
         if metavar is not None:
-            attributes["metavar"] = metavar
             attributes["help"] = f"{one.description} One of {one.expected}."
     elif one.kind in (int, float):
-        high = None if one.high == GREATEST else one.high
-        if one.kind is int:
-            low = None if one.low is None else int(one.low)
-            attributes["type"] = click.IntRange(low, None if high is None else int(high))
-        elif one.low is None and high is None:
-            attributes["type"] = click.FLOAT
+        limits: Any = (one.low, None if one.high == GREATEST else one.high)
+        if limits != (None, None):
+            ranged: Any = click.IntRange if one.kind is int else click.FloatRange
+            attributes["type"] = ranged(*limits, one.low_open, one.high_open)
         else:
-            attributes["type"] = click.FloatRange(
-                one.low, high, min_open=one.low_open, max_open=one.high_open
-            )
+            attributes["type"] = one.kind
         attributes["metavar"] = metavar or ("N" if one.kind is int else "NUMBER")
     else:
         attributes["metavar"] = metavar or "NAME"
-    return option(flag, one.name, **attributes)
+    return option(flag, one.name, section=section, **attributes)
 
 
 def complete_path(
@@ -303,33 +290,37 @@ quiet_option = option(
 )
 
 
-def config_option(*tables: str) -> Decorator:
-    """--config: what a file of settings has in some of its tables, in place of the defaults."""
+class _Pipeline(click.Path):
+    """A file of settings; some of its tables are the defaults of the command's other options."""
 
-    def use(ctx: click.Context, param: click.Parameter, value: Path | None) -> None:
-        if value is not None:
-            # Imported only now, so that help pages stay fast.
-            from eval import read_pipeline
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """The path of the file, which is read."""
+        # Imported only now, so that help pages stay fast.
+        from eval import read_pipeline
 
-            pipeline = ctx.meta[_CONFIG] = read_pipeline(value)
-            found: dict[str, Any] = {}
-            for name, one in pipeline.to_json().items():
-                if name in tables:
-                    found |= {name: one} if name == "model" else one
-            if "query-map" in found:
-                found["query-map"] = value.parent / found["query-map"]
-            ctx.default_map = {name.replace("-", "_"): one for name, one in found.items()}
+        path, context = Path(value), click.get_current_context()
+        pipeline = context.meta[_CONFIG] = read_pipeline(path)
+        found: dict[str, Any] = {}
+        for name, one in pipeline.to_json().items():
+            if name in _TABLES.get(context.command.name or "", ()):
+                found |= {name: one} if name == "model" else one
+        if "query-map" in found:
+            found["query-map"] = path.parent / found["query-map"]
+        context.default_map = {name.replace("-", "_"): one for name, one in found.items()}
+        return path
 
-    return option(
-        "--config",
-        type=click.Path(path_type=Path),
-        callback=use,
-        is_eager=True,
-        expose_value=False,
-        metavar="FILE",
-        help="Settings that `retriever tune` wrote, in place of the defaults; other options win.",
-        section="Input",
-    )
+
+# Of --config, by command.
+_TABLES = {"index": ("model", "index"), "query": ("search",)}
+config_option = option(
+    "--config",
+    type=_Pipeline(),
+    is_eager=True,
+    expose_value=False,
+    metavar="FILE",
+    help="Settings that `retriever tune` wrote, in place of the defaults; other options win.",
+    section="Input",
+)
 
 
 def configured_search() -> SearchSettings | None:
@@ -409,7 +400,7 @@ device_option = option(
     "--device",
     metavar="NAME",
     help="Device of the model: cpu, cuda, ...",
-    shown_default="GPU, if any",
+    show_default="GPU, if any",
     section="Encoder",
 )
 download_option = option(
@@ -418,20 +409,6 @@ download_option = option(
     help="Download a model that is not in the local cache.",
     section="Encoder",
 )
-
-
-def model_option(default: str) -> Callable[[F], F]:
-    """--model; `default` is what the help says is used without it."""
-    return option(
-        "--model",
-        default="",
-        metavar="MODEL",
-        shell_complete=complete_model,
-        help="Folder, bundled model, cached hub id, file of word vectors, or URL#NAME; then "
-        "::KEY=VALUE (`retriever inspect settings`).",
-        shown_default=default,
-        section="Encoder",
-    )
 
 
 @dataclass(frozen=True)
@@ -469,27 +446,46 @@ class EncoderOptions:
 
 
 def encoder_options(
-    model: str, shown: str = "", *, own: str = "", dtype: str = "", cache: bool = False
-) -> Callable[[F], Callable[..., Any]]:
-    """--model, --device and --download: the command takes `encoder: EncoderOptions`.
+    model: str,
+    shown: str = "",
+    *,
+    own: str = "",
+    dtype: str = "",
+    cache: bool = False,
+    name: str = "encoder",
+    kind: type[EncoderOptions] = EncoderOptions,
+    more: Sequence[Decorator] = (),
+) -> Settings:
+    """--model, --device and --download, and `more`: the command takes them as one `kind`.
 
     `model` is what the help says is the model without --model. The settings in `shown`, some of
     ``layers pooling dtype``, are options too; `own` is what the help says is their default, and
     `dtype` what it says of that one. With `cache`, vectors are kept.
     """
-    options: list[Decorator] = [model_option(model)]
+    options: list[Decorator] = [
+        option(
+            "--model",
+            default="",
+            metavar="MODEL",
+            shell_complete=complete_model,
+            help="Folder, bundled model, cached hub id, file of word vectors, or URL#NAME; then "
+            "::KEY=VALUE (`retriever inspect settings`).",
+            show_default=model,
+            section="Encoder",
+        )
+    ]
     if shown:
         from retriever.encoders.settings import EncoderSettings
 
         declared = declared_settings(EncoderSettings)
-        for name in shown.split():
-            said = (dtype if name == "dtype" else "") or own or declared[name].shown
-            one = replace(declared[name], section="Encoder", shown=said)
-            options.append(derived_option(one, None, metavar="NAME"))
-    return settings(
-        "encoder",
-        EncoderOptions,
-        options=[*options, device_option, download_option],
+        for one in shown.split():
+            said = (dtype if one == "dtype" else "") or own or declared[one].shown
+            setting_ = replace(declared[one], section="Encoder", shown=said)
+            options.append(derived_option(setting_, None, "NAME"))
+    return Settings(
+        name,
+        kind,
+        options=[*options, device_option, download_option, *more],
         defaults={"cache": cache},
         leave_out=() if cache else ("cache",),
     )

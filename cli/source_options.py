@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from cli.options import Decorator, complete_path, option, settings
+from cli.options import Settings, complete_path, option
 from retriever.settings import setting
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ types_option = option(
     metavar="NAME=TYPE",
     multiple=True,
     help="Types of CSV and TSV columns: string, number, boolean or date.",
-    shown_default="by the first 1,000 rows",
+    show_default="by the first 1,000 rows",
     section="Input",
 )
 
@@ -122,9 +122,9 @@ class SourceOptions(FieldOptions):
 
 _NAMES = "id_field text_field title_field"
 # Of commands that read texts alone.
-source_options = settings("source", SourceOptions)
-field_options = settings("names", FieldOptions, _NAMES, options=[types_option])
-document_options = settings(
+source_options = Settings("source", SourceOptions)
+field_options = Settings("names", FieldOptions, _NAMES, options=[types_option])
+document_options = Settings(
     "source",
     SourceOptions,
     f"{_NAMES} sql on_error",
@@ -200,20 +200,20 @@ class IndexOptions:
 
 def index_options(
     options: str, others: str, shown_defaults: Mapping[str, str] | None = None
-) -> Decorator:
+) -> Settings:
     """The command takes `asked: IndexOptions`; `others` are keys of --set.
 
     `shown_defaults` are what the help says, in place of the defaults of a new index.
     """
     taken = {*options.split(), *others.split()}
     left_out = [one.name for one in fields(IndexOptions) if one.name not in taken]
-    return settings(
+    return Settings(
         "asked",
         IndexOptions,
         options,
         metavars={"on_long": "HOW", "index_type": "TYPE"},
         leave_out=left_out,
-        shown_defaults=shown_defaults,
+        shown_defaults=shown_defaults or {},
     )
 
 

@@ -20,13 +20,13 @@ from cli.options import (
     Command,
     EncoderOptions,
     Location,
+    Settings,
     complete_path,
     device_option,
     download_option,
     encoder_options,
     index_option,
     option,
-    settings,
 )
 from cli.output.results import ResultOptions, command_line, result_options
 from eval.settings import (
@@ -42,17 +42,17 @@ from eval.settings import (
 @click.argument("data", metavar="DATA", shell_complete=complete_path)
 @queries_option("choose by, of a corpus or an index", "made from the documents")
 @qrels_option(required=False)
-@settings("data_settings", QuestionSettings, leave_out=("depth", "dev_share"))
+@Settings("data_settings", QuestionSettings, leave_out=("depth", "dev_share"))
 @option(
     "-m",
     "--measure",
     metavar="NAME",
     help="What settings are chosen by: AP, RR, nDCG, each with or without @k, P@k, R@k or "
     "Success@k.",
-    shown_default="nDCG@10; AP where each question has candidates",
+    show_default="nDCG@10; AP where each question has candidates",
     section="Ranking",
 )
-@settings("asked", TuneSettings, "minutes max_latency max_size")
+@Settings("asked", TuneSettings, "minutes max_latency max_size")
 @option(
     "-e",
     "--encoder",
@@ -60,7 +60,7 @@ from eval.settings import (
     multiple=True,
     metavar="MODEL[::KEY=VALUE...]",
     help="Encoder to choose from; the first one is that of the defaults. May be repeated.",
-    shown_default=MINILM,
+    show_default=MINILM,
     section="Encoder",
 )
 @option(
@@ -70,10 +70,10 @@ from eval.settings import (
     "CrossEncoder of sentence-transformers.",
     section="Ranking",
 )
-@settings(
+@Settings(
     "loaded", EncoderOptions, options=[device_option, download_option], defaults={"cache": True}
 )
-@settings("resampling", Resampling)
+@Settings("resampling", Resampling)
 @result_options("tuned.toml, simplest.toml, the report and figures")
 def tune_command(
     data: str,
@@ -139,8 +139,8 @@ def _not_of_tune(names: set[str]) -> str | None:
     help="Learn from questions made from the documents, and test on --queries.",
     section="Input",
 )
-@settings("ranking", RankingOptions, "mode", leave_out={"k"})
-@settings("learning", CalibrationSettings, "false_answers", metavars={"false_answers": "SHARE"})
+@Settings("ranking", RankingOptions, "mode", leave_out={"k"})
+@Settings("learning", CalibrationSettings, "false_answers", metavars={"false_answers": "SHARE"})
 @result_options("the report")
 def calibrate_command(
     folder: Location,
@@ -189,7 +189,7 @@ def calibrate_command(
     help="File of scored pairs to test the choice on.",
     section="Input",
 )
-@settings("search", LayerSearchSettings, "split test_split objective max_layers protocol")
+@Settings("search", LayerSearchSettings, "split test_split objective max_layers protocol")
 @encoder_options(MINILM, "pooling dtype", cache=True)
 @result_options("the report, best sets and figure", plot=True)
 def layers_command(

@@ -29,6 +29,7 @@ from cli.options import (
     Decorator,
     EncoderOptions,
     Location,
+    Settings,
     complete_path,
     encoder_options,
     index_location,
@@ -37,7 +38,6 @@ from cli.options import (
     option,
     query_map_option,
     refuse,
-    settings,
 )
 from cli.output.results import ResultOptions, command_line, result_options
 from eval.settings import GateSettings, QuestionSettings, Resampling
@@ -71,7 +71,7 @@ class RunOptions:
 
 @click.command("qa", cls=Command)
 @dataset_argument
-@settings("run", RunOptions, "split cross_seeds")
+@Settings("run", RunOptions, "split cross_seeds")
 @question_options
 @option(
     "-s",
@@ -79,7 +79,7 @@ class RunOptions:
     "systems",
     multiple=True,
     default=_SYSTEMS,
-    shown_default=",".join(_SYSTEMS),
+    show_default=",".join(_SYSTEMS),
     metavar="NAME[,NAME...]",
     help="Systems: bm25, rank-bm25, cosine, hybrid[:WEIGHT|tuned|rrf], concat[:linear|mlp], "
     "bilinear or uv[:linear|mlp[:random]], cross-encoder[:LOSS][:ensemble][:hybrid]; @ENCODER "
@@ -95,7 +95,7 @@ class RunOptions:
     "Success@1, Success@5, Success@10, AP, RR, P@1",
 )
 @without_positive_option
-@settings(
+@Settings(
     "states",
     LayerOptions,
     options=[by_layer_option("the model by its cosine, not systems", "Ranking")],
@@ -189,7 +189,7 @@ class ListOptions:
 @measure_option(("AP", "RR", "nDCG@10"))
 @baseline_option("Run", "RUN")
 @without_positive_option
-@settings("listed", ListOptions)
+@Settings("listed", ListOptions)
 @resampling_options
 @json_option
 def compare_command(
@@ -247,9 +247,9 @@ def _side(name: str, what: str) -> Decorator:
 @_side("--candidate", "Ranking after the change")
 @qrels_option(required=True)
 @queries_option("search for and to show")
-@settings("asked", GateSettings, "margin", leave_out=("measures", "resampling"))
+@Settings("asked", GateSettings, "margin", leave_out=("measures", "resampling"))
 @measure_option(GateSettings().measures)
-@settings("ranking", RankingOptions, _SEARCH, defaults={"k": 100})
+@Settings("ranking", RankingOptions, _SEARCH, defaults={"k": 100})
 @resampling_options
 @result_options("report.md, gate.md for a pull request, junit.xml and report.json")
 def gate_command(

@@ -21,12 +21,10 @@ from cli.options import (
     MINILM,
     Command,
     EncoderOptions,
-    device_option,
-    download_option,
-    model_option,
+    Settings,
+    encoder_options,
     option,
     refuse,
-    settings,
 )
 from cli.output.results import ResultOptions, command_line, result_options
 from eval.settings import (
@@ -73,10 +71,12 @@ class SentenceOptions(LayerOptions, EncoderOptions):
 
 
 # The command takes `encoders: SentenceOptions`.
-_sentence_options = settings(
-    "encoders",
-    SentenceOptions,
-    options=[
+_sentence_options = encoder_options(
+    MINILM,
+    cache=True,
+    name="encoders",
+    kind=SentenceOptions,
+    more=[
         option(
             "-e",
             "--encoder",
@@ -86,7 +86,7 @@ _sentence_options = settings(
             help="Encoder to score, such as all-MiniLM-L6-v2::lc:0,6; without a model (::lc:0,6) "
             "it is of --model. static=sif and static=usif are fitted on the texts of each set. May "
             "be repeated.",
-            shown_default="--model",
+            show_default="--model",
             section="Encoder",
         ),
         option(
@@ -98,18 +98,14 @@ _sentence_options = settings(
             "top-bottom, both SBERT-WK, lc:0,-1, SIF, uSIF, p-mean and average.",
             section="Encoder",
         ),
-        model_option(MINILM),
-        device_option,
-        download_option,
         by_layer_option("each encoder's model instead", "Scoring"),
         baseline_option("Encoder", "ENCODER", "Scoring"),
     ],
-    defaults={"cache": True},
 )
 
 
 # The command takes `scoring: TransferSettings`.
-_classifier_options = settings("scoring", TransferSettings, "classifier seeds")
+_classifier_options = Settings("scoring", TransferSettings, "classifier seeds")
 
 
 def _score(
@@ -128,7 +124,7 @@ def _score(
 @click.command("sts", cls=Command)
 @_datasets_argument
 @_sentence_options
-@settings("scoring", STSSettings, "aggregation")
+@Settings("scoring", STSSettings, "aggregation")
 @option(
     "--supervised",
     is_flag=True,
@@ -136,7 +132,7 @@ def _score(
     "set.",
     section="Training",
 )
-@settings("training", RelatednessSettings)
+@Settings("training", RelatednessSettings)
 @resampling_options
 @result_options("the report, values by pair and figures")
 def sts_command(
@@ -206,14 +202,14 @@ class ProtocolOptions:
 @_datasets_argument
 @_sentence_options
 @_classifier_options
-@settings(
+@Settings(
     "division",
     ProtocolOptions,
     "protocol layers_search train_share",
     metavars={"train_share": "SHARE[,SHARE...]"},
 )
-@settings("search", LayerTransferSettings, "max_layers", leave_out=("seed",))
-@settings("tested", TransferProtocol, leave_out=("name",))
+@Settings("search", LayerTransferSettings, "max_layers", leave_out=("seed",))
+@Settings("tested", TransferProtocol, leave_out=("name",))
 @resampling_options
 @result_options("the report, values by example and figures")
 def transfer_command(

@@ -18,6 +18,7 @@ from cli.options import (
     Command,
     EncoderOptions,
     Location,
+    Settings,
     config_option,
     encoder_options,
     index_option,
@@ -25,7 +26,6 @@ from cli.options import (
     option,
     quiet_option,
     refuse,
-    settings,
 )
 from cli.output.progress import (
     EncodingProgress,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 @click.command("index", cls=Command)
 @sources_argument
-@config_option("model", "index")
+@config_option
 @index_option
 @option(
     "--recreate",
@@ -247,10 +247,10 @@ def merge_note(report: IndexingReport) -> str:
     type=click.IntRange(min=1),
     metavar="N",
     help="Maximum number of documents of a shard.",
-    shown_default="10000",
+    show_default="10000",
     section="Output",
 )
-@settings("source", SourceOptions, options=[types_option])
+@Settings("source", SourceOptions, options=[types_option])
 @option(
     "--as-queries",
     is_flag=True,
@@ -269,7 +269,7 @@ def merge_note(report: IndexingReport) -> str:
     metavar="N",
     help="Number of processes that make shards, each with an encoder and its share of the cores; "
     "with --ray, of tasks.",
-    shown_default="1; with --ray one for each GPU, or for each node",
+    show_default="1; with --ray one for each GPU, or for each node",
     section="Encoder",
 )
 @option(

@@ -13,11 +13,11 @@ from cli.options import (
     MINILM,
     Command,
     EncoderOptions,
+    Settings,
     encoder_options,
     json_option,
     option,
     other_settings,
-    settings,
 )
 from cli.output.progress import warn_reader
 from cli.output.results import ResultOptions, command_line, result_options
@@ -94,7 +94,7 @@ class WordOptions:
 @sources_argument
 @limit_option
 @source_options
-@settings("counted", WordOptions)
+@Settings("counted", WordOptions)
 @encoder_options(MINILM)
 @result_options("the report and its figure", plot=True)
 def words_command(

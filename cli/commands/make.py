@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.options import Command, option, output_folder, refuse, settings
+from cli.options import Command, Settings, option, output_folder, refuse
 from cli.output.progress import EncodingProgress, warn_reader
 from cli.output.results import ResultOptions, result_options
 from cli.source_options import SourceOptions, source_options, sources_argument
@@ -41,7 +41,7 @@ _BLOCK = 1_000
     section="Output",
 )
 @output_folder("Folder for sentence_length.txt, word_content.txt and bigram_shift.txt.")
-@settings("asked", ProbingSettings, "words")
+@Settings("asked", ProbingSettings, "words")
 @result_options()
 def probing_command(
     sources: tuple[str, ...],
@@ -91,11 +91,11 @@ def _texts(reader: CorpusReader, *, quiet: bool) -> Iterator[str]:
     type=click.Choice(QUESTION_KINDS),
     multiple=True,
     help="What to make questions of; may be repeated.",
-    shown_default="all",
+    show_default="all",
     section="Output",
 )
 @output_folder("New folder for the corpus to search, the questions and their judgments.")
-@settings("asked", MadeQuestionSettings, "questions")
+@Settings("asked", MadeQuestionSettings, "questions")
 @result_options()
 def questions_command(
     sources: tuple[str, ...],

@@ -15,13 +15,13 @@ from cli.options import (
     Command,
     EncoderOptions,
     Location,
+    Settings,
     complete_path,
     encoder_options,
     index_option,
     json_option,
     option,
     quiet_option,
-    settings,
 )
 from cli.output.text import counted, say, tell
 from cli.source_options import (
@@ -42,7 +42,7 @@ from cli.source_options import (
     help="Write the vectors of the passages into the JSONL too.",
     section="Output",
 )
-@settings(
+@Settings(
     "names",
     FieldOptions,
     options=[
@@ -50,7 +50,7 @@ from cli.source_options import (
             f"--{role}-field",
             metavar="NAME",
             help=f"Name of the JSONL field for the {role}.",
-            shown_default=role,
+            show_default=role,
             section="Output",
         )
         for role in ("id", "text", "title")
@@ -139,7 +139,7 @@ def _shard_numbers(value: str) -> range:
     type=_shard_numbers,
     metavar="FIRST-LAST",
     help="Which shards of a folder to import, counted from 0, such as 0-3 or 7.",
-    shown_default="all",
+    show_default="all",
     section="Input",
 )
 @field_options

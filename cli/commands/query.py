@@ -22,6 +22,7 @@ from cli.options import (
     Command,
     EncoderOptions,
     Location,
+    Settings,
     complete_path,
     config_option,
     encoder_options,
@@ -30,7 +31,6 @@ from cli.options import (
     option,
     pointing,
     query_map_option,
-    settings,
     where_option,
 )
 from cli.output.text import counted, say
@@ -110,7 +110,7 @@ class RankingOptions:
 
 @click.command("query", cls=Command)
 @click.argument("text", nargs=-1)
-@config_option("search")
+@config_option
 @index_option
 @option(
     "--in",
@@ -127,7 +127,7 @@ class RankingOptions:
     help="Read what has changed in the sources of the index before each answer.",
     section="Index",
 )
-@settings("ranking", RankingOptions, "k mode alpha fusion depth", metavars={"alpha": "WEIGHT"})
+@Settings("ranking", RankingOptions, "k mode alpha fusion depth", metavars={"alpha": "WEIGHT"})
 @where_option
 @option(
     "--raw",

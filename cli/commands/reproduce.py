@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from cli.options import MINILM, Command, model_option, option
+from cli.options import MINILM, Command, option
 from cli.output.text import say
 
 
@@ -21,10 +21,16 @@ from cli.output.text import say
     envvar="RETRIEVER_DATA",
     metavar="FOLDER",
     help="Folder that holds the data sets, each in a folder of its own.",
-    shown_default="$RETRIEVER_DATA",
+    show_default="$RETRIEVER_DATA",
     section="Input",
 )
-@model_option(MINILM)
+@option(
+    "--model",
+    metavar="MODEL",
+    help="Encoder, as of `retriever index`.",
+    show_default=MINILM,
+    section="Encoder",
+)
 @option(
     "-o",
     "--output",

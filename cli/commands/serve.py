@@ -19,13 +19,13 @@ from cli.options import (
     Command,
     Decorator,
     EncoderOptions,
+    Settings,
     complete_path,
     config_option,
     configured_search,
     encoder_options,
     option,
     query_map_option,
-    settings,
 )
 from cli.output.text import say
 from retriever.settings import setting
@@ -114,7 +114,7 @@ def _bracketed(host: str) -> str:
 
 @click.command("serve", cls=Command)
 @_indexes_argument
-@config_option()
+@config_option
 @_host_option("listen")
 @option(
     "--port",
@@ -158,7 +158,7 @@ def _bracketed(host: str) -> str:
 )
 @query_map_option
 @encoder_options("each index's own", "dtype", own="each index's own")
-@settings("limits", LimitOptions)
+@Settings("limits", LimitOptions)
 def serve_command(
     indexes: tuple[str, ...],
     host: str,

@@ -19,6 +19,7 @@ from cli.options import (
     MINILM,
     Command,
     EncoderOptions,
+    Settings,
     complete_path,
     device_option,
     download_option,
@@ -28,7 +29,6 @@ from cli.options import (
     output_folder,
     quiet_option,
     refuse,
-    settings,
 )
 from cli.output.progress import EncodingProgress, Stages, warn_reader
 from cli.output.results import ResultOptions, result_options
@@ -86,8 +86,8 @@ _METHOD = option(
 )
 @download_option
 @output_folder("Folder to write: new, or of another static encoder.")
-@settings("lsa", LSASettings, "dimensions", leave_out=("sample", "seed"))
-@settings("fit", FitSettings, leave_out=("seed",))
+@Settings("lsa", LSASettings, "dimensions", leave_out=("sample", "seed"))
+@Settings("fit", FitSettings, leave_out=("seed",))
 @quiet_option
 @json_option
 def static_command(
@@ -189,7 +189,7 @@ def _fitted_line(facts: dict[str, Any]) -> str:
     metavar="DATASET",
     help="sup and unsup: scored pairs whose Pearson correlation stops training; of a folder its "
     "dev split.",
-    shown_default="for unsup the loss on a tenth of the texts",
+    show_default="for unsup the loss on a tenth of the texts",
     section="Input",
 )
 @option(
@@ -203,14 +203,14 @@ def _fitted_line(facts: dict[str, Any]) -> str:
 )
 @device_option
 @download_option
-@settings(
+@Settings(
     "combination",
     MetaSettings,
     "dimensions pooling level",
     options=[_METHOD],
     leave_out=("method",),
 )
-@settings("training", UnsupSettings, "weights", leave_out=_LEFT_OUT)
+@Settings("training", UnsupSettings, "weights", leave_out=_LEFT_OUT)
 @output_folder("Folder to write: new, or of another meta-embedding.")
 @quiet_option
 @json_option
@@ -310,14 +310,14 @@ _RESTART = option(
 def _sampling_options(defaults: SamplingSettings) -> Callable[[Any], Callable[..., Any]]:
     """The command takes `sampling: SamplingSettings`, with these defaults."""
     given = {name: value for name, value in asdict(defaults).items() if value is not None}
-    return settings("sampling", SamplingSettings, "negatives", defaults=given)
+    return Settings("sampling", SamplingSettings, "negatives", defaults=given)
 
 
 def _fine_tuning_options(
     kind: type[CrossTrainingSettings] | type[EncoderTrainingSettings], shown: str
 ) -> Callable[[Any], Callable[..., Any]]:
     """The command takes `training` of this kind; `shown` is its first option."""
-    return settings(
+    return Settings(
         "training",
         kind,
         f"{shown} train epochs",
@@ -343,7 +343,7 @@ class PairOptions:
 @click.command("encoder", cls=Command)
 @click.argument("sources", nargs=-1, required=True, metavar="DATA...", shell_complete=complete_path)
 @output_folder("Write the encoder to this folder.")
-@settings("goal", PairOptions, "pairs")
+@Settings("goal", PairOptions, "pairs")
 @source_options
 @training_questions
 @option(
@@ -351,7 +351,7 @@ class PairOptions:
     type=DataSet(),
     metavar="PATH",
     help="File or folder to choose the epoch on.",
-    shown_default="the dev split of DATA, else a tenth of it, at most 1,000 pairs",
+    show_default="the dev split of DATA, else a tenth of it, at most 1,000 pairs",
     section="Training",
 )
 @encoder_options(MINILM)
@@ -433,8 +433,8 @@ _SYSTEMS = [
     help="Number of times that the head is trained; the best one on dev is kept.",
     section="Training",
 )
-@settings("head", HeadSettings, leave_out=("interaction", "head"))
-@settings("training", HeadTrainingSettings, "epochs", leave_out=("seed",))
+@Settings("head", HeadSettings, leave_out=("interaction", "head"))
+@Settings("training", HeadTrainingSettings, "epochs", leave_out=("seed",))
 @_sampling_options(SamplingSettings())
 @encoder_options("all-MiniLM-L6-v2, or the model of --index", cache=True)
 @result_options(plot=True)
@@ -486,12 +486,12 @@ def reranker_command(
     metavar="MODEL",
     help="Transformer to fine-tune: a folder, the name of a bundled model, or a hub id in the "
     "local cache.",
-    shown_default=MINILM,
+    show_default=MINILM,
     section="Encoder",
 )
 @device_option
 @download_option
-@settings("cross", CrossPlan)
+@Settings("cross", CrossPlan)
 @_fine_tuning_options(CrossTrainingSettings, "loss")
 @_sampling_options(CrossTrainingSettings().sampling)
 @_RESTART

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.options import Decorator, json_option, option, quiet_option, settings
+from cli.options import Decorator, Settings, json_option, option, quiet_option
 from cli.output.text import say
 from retriever.terminal import without_controls
 
@@ -101,7 +101,7 @@ def result_options(report: str = "", *, plot: bool = False, quiet: bool = True) 
         )
         options.append(folder)
     options += [json_option, quiet_option] if quiet else [json_option]
-    return settings("shown", ResultOptions, options=options)
+    return Settings("shown", ResultOptions, options=options)
 
 
 def command_line() -> str:

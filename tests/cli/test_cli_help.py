@@ -13,7 +13,15 @@ import pytest
 from click.shell_completion import BashComplete
 
 from cli.main import cli
-from cli.options import BUNDLED, SECTIONS, Command, json_option, option, other_settings, settings
+from cli.options import (
+    BUNDLED,
+    SECTIONS,
+    Command,
+    Settings,
+    json_option,
+    option,
+    other_settings,
+)
 from retriever.encoders import model_folders
 from retriever.encoders.settings import encoder_keys
 from retriever.errors import ConfigError
@@ -121,9 +129,10 @@ def test_shown_defaults_are_those_of_the_library():
     from retriever.search import SearchSettings
     from retriever.search.fusion import FusionSettings
 
-    options = {one.name: getattr(one, "shown_default", None) for one in ALL["query"].params}
+    options = {one.name: getattr(one, "show_default", None) for one in ALL["query"].params}
     others = {one.name: one.shown for one in other_settings(ALL["query"]).values()}
-    shown = {name: value for name, value in {**options, **others}.items() if value}
+    both = {**options, **others}
+    shown = {name: value for name, value in both.items() if value and value is not True}
     search, fusion, bm25 = SearchSettings(), FusionSettings(), BM25Settings()
     assert shown.pop("fusion") == fusion.method
     assert shown.pop("alpha").startswith(f"{fusion.weight:g}, or less")
@@ -136,7 +145,7 @@ def test_shown_defaults_are_those_of_the_library():
     by_name = {one.name: one for one in ALL["query"].params}
     assert (by_name["k"].default, by_name["mode"].default) == (search.k, search.mode)
     dtypes = {
-        name: one.shown_default
+        name: one.show_default
         for name in ("index", "eval qa")
         for one in ALL[name].params
         if one.name == "dtype"
@@ -158,7 +167,7 @@ def sell():
     taken = []
 
     @click.command("sell", cls=Command)
-    @settings(
+    @Settings(
         "fruit",
         Fruit,
         "count",
