@@ -122,14 +122,14 @@ def _did_you_mean(near: Sequence[str]) -> str:
     return f"; did you mean {' or '.join(f'`{name}`' for name in near)}?" if near else ""
 
 
-@click.group(
-    cls=LazyGroup,
-    tree=COMMANDS,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+cli = click.version_option(package_name="layer-retriever", prog_name="retriever")(
+    LazyGroup(
+        "cli",
+        tree=COMMANDS,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+        help='Search your own text: `retriever index SOURCE`, then `retriever query "..."`.',
+    )
 )
-@click.version_option(package_name="layer-retriever", prog_name="retriever")
-def cli() -> None:
-    """Search your own text: `retriever index SOURCE`, then `retriever query "..."`."""
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, Unio
 import click
 from click.shell_completion import CompletionItem
 
-from retriever.settings import GREATEST, Setting, declared_settings, format_value, setting
+from retriever.settings import GREATEST, Setting, declared_settings, setting
 
 if TYPE_CHECKING:
     from eval import Loading
@@ -217,19 +217,20 @@ class Settings:
 
     def __call__(self, command: F) -> F:
         """Add the options to a command."""
-        defaults = {**{one.name: one.default for one in fields(self.kind)}, **self.defaults}
         declared = dict(declared_settings(self.kind))
-        said = {name: format_value(value) for name, value in self.defaults.items()}
-        for name, words in {**said, **self.shown_defaults}.items():
-            declared[name] = replace(declared[name], shown=words)
+        for name, value in self.defaults.items():
+            declared[name] = replace(declared[name], default=value, words="")
+        for name, words in self.shown_defaults.items():
+            declared[name] = replace(declared[name], words=words)
         shown = self.shown.split()
         parameters: list[click.Parameter] = command.__dict__.setdefault("__click_params__", [])
         before = len(parameters)
         for name in reversed(shown):
-            derived_option(declared[name], defaults[name], self.metavars.get(name))(command)
+            derived_option(declared[name], self.metavars.get(name))(command)
         for one in reversed(self.options):
             one(command)
-        taken = {one.name for one in parameters[before:] if one.name} & defaults.keys()
+        own = {one.name for one in fields(self.kind)}
+        taken = {one.name for one in parameters[before:] if one.name} & own
         left = {*shown, *self.leave_out}
         others = {name: one for name, one in declared.items() if name not in left}
         part = Part(self.name, self.kind, self.defaults, taken, others)
@@ -237,7 +238,7 @@ class Settings:
         return command
 
 
-def derived_option(one: Setting, default: Any, metavar: str | None = None) -> Decorator:
+def derived_option(one: Setting, metavar: str | None = None) -> Decorator:
     """The option of a declared setting: type, choices, range, default and help.
 
     A default of None leaves the setting open; a flag that is not off by default has a negative.
@@ -245,10 +246,10 @@ def derived_option(one: Setting, default: Any, metavar: str | None = None) -> De
     """
     flag = f"--{one.key}" if one.key[1:] else f"-{one.key}"
     section = cast("Section", one.section or "Training")
-    attributes: dict[str, Any] = {"help": one.description, "default": default}
-    if default is None and one.shown:
-        attributes["show_default"] = one.shown
-    if one.kind is bool and default is not False:
+    attributes: dict[str, Any] = {"help": one.description, "default": one.default}
+    if one.default is None and one.words:
+        attributes["show_default"] = one.words
+    if one.kind is bool and one.default is not False:
         flag = f"{flag}/--no-{one.key}"
     elif one.kind is bool:
         attributes["is_flag"] = True
@@ -480,8 +481,8 @@ def encoder_options(
         declared = declared_settings(EncoderSettings)
         for one in shown.split():
             said = (dtype if one == "dtype" else "") or own or declared[one].shown
-            setting_ = replace(declared[one], section="Encoder", shown=said)
-            options.append(derived_option(setting_, None, "NAME"))
+            changed = replace(declared[one], section="Encoder", words=said, default=None)
+            options.append(derived_option(changed, "NAME"))
     return Settings(
         name,
         kind,

@@ -41,8 +41,9 @@ class Setting:
     """What is known of one setting."""
 
     description: str  # what it is, with its unit, as a sentence
+    default: Any = None
     meaning: Any = None  # of None; None if the default is none or depends on others
-    shown: str = ""  # the default in words
+    words: str = ""  # for the default
     source: str = ""  # the publication that it comes from, with equation or section
     section: str = ""  # the settings that it belongs to
     low: float | None = None  # None only if `high` is; numbers are finite
@@ -50,14 +51,16 @@ class Setting:
     low_open: bool = False  # whether the limit itself is out of range
     high_open: bool = False
     name: str = ""  # of the field
+    key: str = ""  # the name in texts and options, such as ``max-length``
     kind: type = str  # of the values: bool, int, float, str, or a type that no text is read as
     choices: tuple[str, ...] = ()  # the values of a text that has only these
     optional: bool = False  # whether None is a value
 
     @property
-    def key(self) -> str:
-        """The name in texts and options, such as ``max-length``."""
-        return self.name.strip("_").replace("_", "-")
+    def shown(self) -> str:
+        """The default, in words."""
+        plain = self.default if self.meaning is None else self.meaning
+        return self.words or ("" if plain is None else format_value(plain))
 
     @property
     def expected(self) -> str:
@@ -79,16 +82,13 @@ class Setting:
             return value in self.choices
         if self.kind not in (int, float):
             return isinstance(value, self.kind)
-        if not self._is_number(value):
+        if not isinstance(value, Integral if self.kind is int else Real):
             return False
-        above = self.low is None or value > self.low or (value == self.low and not self.low_open)
-        below = (
-            self.high is None or value < self.high or (value == self.high and not self.high_open)
-        )
-        return above and below and math.isfinite(value)
-
-    def _is_number(self, value: Any) -> bool:
-        return isinstance(value, Integral if self.kind is int else Real)
+        number: Any = value
+        low, high = self.low, self.high
+        above = low is None or number > low or (number == low and not self.low_open)
+        below = high is None or number < high or (number == high and not self.high_open)
+        return above and below and math.isfinite(number)
 
     def parse(self, text: str) -> Any:
         """Read a value; `check_settings` says whether it is in range."""
@@ -129,9 +129,9 @@ def setting(
     section: str = "",
 ) -> Any:
     """A field of a dataclass that is a setting; its annotation says the kind and the choices."""
-    if not shown and (plain := default if meaning is None else meaning) is not None:
-        shown = format_value(plain)
-    one = Setting(description, meaning, shown, source, section, low, high, low_open, high_open)
+    one = Setting(
+        description, default, meaning, shown, source, section, low, high, low_open, high_open
+    )
     return field(default=default, metadata={_SETTING: one})
 
 
@@ -149,6 +149,7 @@ def declared_settings(kind: Any) -> Mapping[str, Setting]:
             found[one.name] = replace(
                 one.metadata[_SETTING],
                 name=one.name,
+                key=one.name.strip("_").replace("_", "-"),
                 kind=str if choices else get_origin(only) or only,
                 choices=choices,
                 optional=optional,
@@ -163,7 +164,7 @@ def check_settings(settings: object, *, keys: bool = False) -> None:
         value, fault = getattr(settings, name), None
         if not one.allows(value):
             expected = one.expected
-            if one.high == GREATEST and one._is_number(value) and value > GREATEST:
+            if one.high == GREATEST and isinstance(value, Integral) and int(value) > GREATEST:
                 expected = f"{one.low} to {GREATEST}"
             fault = f"expected {expected}, found {value!r}"
         elif isinstance(value, str) and not value.isascii():

@@ -7,9 +7,10 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from retriever.search import SearchSettings
     from retriever.search.calibration import Answer
     from retriever.search.engine import Hit
-    from retriever.search.reranking import Reranker
 
 _WIDEST = 120
 _OF_CONVEX = ("alpha", "normalization")
@@ -259,8 +259,9 @@ def query_command(
             from retriever import load_query_map
 
             index.query_map = load_query_map(query_map)
+        search = partial(index.search_many, settings=settings, where=where, reranker=reranker)
         session = _Session(
-            index, settings, where, reranker, facets, min_probability, as_json, explain, full
+            index, search, settings, where, facets, min_probability, as_json, explain, full
         )
         if min_probability is not None:
             session.answered([])
@@ -280,20 +281,15 @@ class _Session:
     """An open index, how it is searched, and how hits are printed."""
 
     index: Index
+    # The hits of each query.
+    search: Callable[[list[str]], Iterator[list[Hit]]]
     settings: SearchSettings
     where: str | None
-    reranker: Reranker | None
     facets: tuple[str, ...]
     min_probability: float | None
     as_json: bool
     explain: bool
     full: bool
-
-    def search(self, texts: list[str]) -> Iterator[list[Hit]]:
-        """The hits of each query."""
-        return self.index.search_many(
-            texts, settings=self.settings, where=self.where, reranker=self.reranker
-        )
 
     def answered(self, hits: list[Hit]) -> tuple[list[Hit], Answer | None]:
         """Hits, none of them if an answer is improbable; and what is known of it."""
