@@ -83,7 +83,7 @@ def _encoders(form: str, model: str, data: Path, work: Path) -> tuple[str, str]:
     """The encoders for STS-B and for SciFact: one and the same, unless it is fitted."""
     if form == "tuned":
         pairs = [data / "stsb/dev.tsv", "--test", data / "stsb/test.tsv"]
-        report = _output([RETRIEVER, "eval", "layers", *pairs, "--model", model, "--json", "-q"])
+        report = _output([RETRIEVER, "eval", "layers", *pairs, "--model", model, "--json"])
         tuned = json.loads(report)["encoder"]
         return tuned, tuned
     if not form.startswith("fit "):

@@ -49,12 +49,8 @@ class DataSet(click.Path):
 
 
 dataset_argument = click.argument("dataset", type=DataSet())
-without_positive_option = option(
-    "--without-positive",
-    type=click.Choice(["exclude", "count"]),
-    default="exclude",
-    help="Queries without a relevant document: leave them out, or count them as zero.",
-    section="Ranking",
+WITHOUT_POSITIVE: Any = setting(
+    "exclude", "Queries without a relevant document: leave them out, or count them as zero."
 )
 
 

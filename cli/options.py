@@ -265,8 +265,12 @@ def derived_option(one: Setting, metavar: str | None = None) -> Decorator:
         else:
             attributes["type"] = one.kind
         attributes["metavar"] = metavar or ("N" if one.kind is int else "NUMBER")
+    elif one.kind is Path:
+        attributes |= {"type": click.Path(path_type=Path), "metavar": metavar or "FILE"}
     else:
-        attributes["metavar"] = metavar or "NAME"
+        attributes |= {"multiple": one.kind is tuple, "metavar": metavar or "NAME"}
+        if metavar == "FILE":
+            attributes["shell_complete"] = complete_path
     return option(flag, one.name, section=section, **attributes)
 
 

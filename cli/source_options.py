@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 sources_argument = click.argument(
     "sources", nargs=-1, required=True, metavar="SOURCE...", shell_complete=complete_path
 )
-compact_option = option(
-    "--no-compact", is_flag=True, help="Do not merge segments at the end.", section="Index"
-)
+NO_COMPACT: Any = setting(False, "Do not merge segments at the end.", section="Index")
 types_option = option(
     "--types",
     metavar="NAME=TYPE",
@@ -120,14 +118,14 @@ class SourceOptions(FieldOptions):
         )
 
 
-_NAMES = "id_field text_field title_field"
+FIELDS = "id_field text_field title_field"
 # Of commands that read texts alone.
 source_options = Settings("source", SourceOptions)
-field_options = Settings("names", FieldOptions, _NAMES, options=[types_option])
+field_options = Settings("names", FieldOptions, FIELDS, options=[types_option])
 document_options = Settings(
     "source",
     SourceOptions,
-    f"{_NAMES} sql on_error",
+    f"{FIELDS} sql on_error",
     options=[types_option],
     metavars={"sql": "QUERY", "on_error": "HOW"},
 )

@@ -28,7 +28,9 @@ from cli.options import (
     index_option,
     option,
 )
+from cli.output.progress import Stages
 from cli.output.results import ResultOptions, command_line, result_options
+from cli.output.text import say
 from eval.settings import (
     CalibrationSettings,
     LayerSearchSettings,
@@ -113,15 +115,15 @@ def tune_command(
         data=data_settings,
         resampling=resampling,
     )
-    with shown.stages() as progress:
+    with Stages() as progress:
         result = tune(
             data_set(Path(data)),
             wanted,
             progress=progress,
-            notify=shown.notify,
+            notify=say,
             command=command_line(),
         )
-    shown.write(result)
+    shown.show(result)
 
 
 def _not_of_tune(names: set[str]) -> str | None:
@@ -164,7 +166,7 @@ def calibrate_command(
         raise click.UsageError("give --queries and --qrels together, or neither")
     texts = None if queries is None else query_texts(queries)
     with Index.open(folder) as index:
-        with shown.stages() as progress:
+        with Stages() as progress:
             asked = MadeQuestionSettings(documents=max(20, len(index)))
             result = calibrate(
                 index,
@@ -177,7 +179,7 @@ def calibrate_command(
                 command=command_line(),
             )
         index.keep_calibration(result.calibration)
-    shown.write(result)
+    shown.show(result)
 
 
 @click.command("layers", cls=Command)
@@ -215,6 +217,6 @@ def layers_command(
             "on with --test, or merge and divide all of them with --protocol paper"
         )
     settings = replace(search, encoder=encoder.model, loading=encoder.loading())
-    with shown.stages() as progress:
+    with Stages() as progress:
         result = search_layers(data, settings, test=test, progress=progress, command=command_line())
-    shown.write(result)
+    shown.show(result)

@@ -12,6 +12,7 @@ import click
 
 from cli.commands.query import RankingOptions
 from cli.evaluation_options import (
+    WITHOUT_POSITIVE,
     LayerOptions,
     baseline_option,
     by_layer_option,
@@ -22,7 +23,6 @@ from cli.evaluation_options import (
     query_texts,
     question_options,
     resampling_options,
-    without_positive_option,
 )
 from cli.options import (
     Command,
@@ -39,7 +39,9 @@ from cli.options import (
     query_map_option,
     refuse,
 )
+from cli.output.progress import Stages
 from cli.output.results import ResultOptions, command_line, result_options
+from cli.output.text import say
 from eval.settings import GateSettings, QuestionSettings, Resampling
 from retriever.settings import setting
 from retriever.terminal import without_controls
@@ -67,6 +69,7 @@ class RunOptions:
         section="Output",
     )
     seeds: int = setting(3, "Number of times that each head is trained.", low=1)
+    without_positive: Literal["exclude", "count"] = WITHOUT_POSITIVE
 
 
 @click.command("qa", cls=Command)
@@ -94,7 +97,6 @@ class RunOptions:
     "AP, RR, P@1, P@5, P@10, R@1, R@5, R@10, R@100, nDCG@10; on Quasar-T and SearchQA "
     "Success@1, Success@5, Success@10, AP, RR, P@1",
 )
-@without_positive_option
 @Settings(
     "states",
     LayerOptions,
@@ -111,7 +113,6 @@ def qa_command(
     query_map: Path | None,
     baseline: str | None,
     measures: tuple[str, ...],
-    without_positive: Literal["exclude", "count"],
     states: LayerOptions,
     encoder: EncoderOptions,
     resampling: Resampling,
@@ -140,13 +141,12 @@ def qa_command(
         **asdict(run),
         measures=measures or None,
         baseline=baseline,
-        without_positive=without_positive,
         resampling=resampling,
         query_map=query_map,
         models=None if shown.report is None else shown.report / "rerankers",
     )
     result: QAResult | SentenceResult
-    with shown.stages() as progress:
+    with Stages() as progress:
         if states.by_layer:
             if baseline is not None or is_given("systems"):
                 raise click.UsageError(
@@ -161,10 +161,10 @@ def qa_command(
                 systems,
                 asked,
                 progress=progress,
-                notify=shown.notify,
+                notify=say,
                 command=command_line(),
             )
-    shown.write(result)
+    shown.show(result)
 
 
 _SEARCH = "k mode alpha fusion depth"
@@ -180,6 +180,7 @@ class ListOptions:
         "Number of queries to list per run and measure on which it differs most from the baseline.",
         low=0,
     )
+    without_positive: Literal["exclude", "count"] = WITHOUT_POSITIVE
 
 
 @click.command("compare", cls=Command)
@@ -188,7 +189,6 @@ class ListOptions:
 @queries_option("show the texts of")
 @measure_option(("AP", "RR", "nDCG@10"))
 @baseline_option("Run", "RUN")
-@without_positive_option
 @Settings("listed", ListOptions)
 @resampling_options
 @json_option
@@ -198,7 +198,6 @@ def compare_command(
     queries: str | None,
     measures: tuple[str, ...],
     baseline: str | None,
-    without_positive: Literal["exclude", "count"],
     listed: ListOptions,
     resampling: Resampling,
     as_json: bool,
@@ -219,7 +218,7 @@ def compare_command(
         qrels,
         measures,
         baseline=None if baseline is None else str(Path(baseline)),
-        keep_without_positive=without_positive == "count",
+        keep_without_positive=listed.without_positive == "count",
         resamples=resampling.resamples,
         seed=resampling.seed,
     )
@@ -249,7 +248,7 @@ def _side(name: str, what: str) -> Decorator:
 @queries_option("search for and to show")
 @Settings("asked", GateSettings, "margin", leave_out=("measures", "resampling"))
 @measure_option(GateSettings().measures)
-@Settings("ranking", RankingOptions, _SEARCH, defaults={"k": 100})
+@Settings("ranking", RankingOptions, "k mode", defaults={"k": 100})
 @resampling_options
 @result_options("report.md, gate.md for a pull request, junit.xml and report.json")
 def gate_command(
@@ -292,5 +291,5 @@ def gate_command(
             match_depth=not is_given("k"),
             command=command_line(),
         )
-    shown.write(result)
+    shown.show(result)
     return _EXIT[result.verdict]

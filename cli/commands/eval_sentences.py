@@ -26,6 +26,7 @@ from cli.options import (
     option,
     refuse,
 )
+from cli.output.progress import Stages
 from cli.output.results import ResultOptions, command_line, result_options
 from eval.settings import (
     LayerTransferSettings,
@@ -116,9 +117,9 @@ def _score(
     shown: ResultOptions,
 ) -> None:
     names, command = encoders.names(), command_line()
-    with shown.stages() as progress:
+    with Stages() as progress:
         result = score(datasets, names, settings, progress=progress, command=command)
-    shown.write(result)
+    shown.show(result)
 
 
 @click.command("sts", cls=Command)

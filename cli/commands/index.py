@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, cast
@@ -36,75 +36,70 @@ from cli.output.progress import (
 )
 from cli.output.text import counted, human_bytes, say, tell
 from cli.source_options import (
+    NO_COMPACT,
     IndexOptions,
     SourceOptions,
-    compact_option,
     document_options,
     index_options,
     sources_argument,
     types_option,
 )
+from retriever.settings import setting
 
 if TYPE_CHECKING:
     from retriever.index.add import IndexingReport
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateOptions:
+    """What a run does with the index and with folders."""
+
+    recreate: bool = setting(
+        False, "Replace the index, once the new one is complete.", section="Index"
+    )
+    existing: bool = setting(
+        False, "Fail if there is no index, instead of making one.", section="Index"
+    )
+    prune: bool = setting(
+        False, "Delete every document of the index that no SOURCE holds.", section="Index"
+    )
+    no_compact: bool = NO_COMPACT
+    include: tuple[str, ...] = setting(
+        (),
+        "Of a folder, read only the files that a pattern as in .gitignore matches; repeatable.",
+        section="Input",
+    )
+    exclude: tuple[str, ...] = setting(
+        (),
+        "Of a folder, leave out what a pattern as in .gitignore matches; repeatable.",
+        section="Input",
+    )
 
 
 @click.command("index", cls=Command)
 @sources_argument
 @config_option
 @index_option
-@option(
-    "--recreate",
-    is_flag=True,
-    help="Replace the index, once the new one is complete.",
-    section="Index",
-)
-@option(
-    "--existing",
-    is_flag=True,
-    help="Fail if there is no index, instead of making one.",
-    section="Index",
-)
-@option(
-    "--prune",
-    is_flag=True,
-    help="Delete every document of the index that no SOURCE holds.",
-    section="Index",
+@Settings(
+    "run",
+    UpdateOptions,
+    "recreate existing prune no_compact include exclude",
+    metavars={"include": "PATTERN", "exclude": "PATTERN"},
 )
 @watch_option
 @document_options
-@option(
-    "--include",
-    metavar="PATTERN",
-    multiple=True,
-    help="Of a folder, read only the files that a pattern as in .gitignore matches; repeatable.",
-    section="Input",
-)
-@option(
-    "--exclude",
-    metavar="PATTERN",
-    multiple=True,
-    help="Of a folder, leave out what a pattern as in .gitignore matches; repeatable.",
-    section="Input",
-)
 @index_options("on_long context language index_type", "overlap stemming stop_words memory")
 @encoder_options(MINILM, "layers pooling dtype", dtype="auto")
-@compact_option
 @quiet_option
 @json_option
 def index_command(
     sources: tuple[str, ...],
     folder: Location,
-    recreate: bool,
-    existing: bool,
-    prune: bool,
+    run: UpdateOptions,
     watch: bool,
     source: SourceOptions,
-    include: tuple[str, ...],
-    exclude: tuple[str, ...],
     asked: IndexOptions,
     encoder: EncoderOptions,
-    no_compact: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -126,23 +121,23 @@ def index_command(
     from retriever.index.add import IndexingReport
     from retriever.index.recreation import recreated
 
-    if recreate and existing:
+    if run.recreate and run.existing:
         raise click.UsageError("--existing: --recreate makes a new index; leave one of them out")
     if watch:
         require_extra("watch", "--watch", "watchfiles")
-    reader = source.reader(sources, on_empty="yield", include=include, exclude=exclude)
+    reader = source.reader(sources, on_empty="yield", include=run.include, exclude=run.exclude)
     chosen, wanted = encoder.keywords(), asked.keywords()
     if asked.on_long == "error":
         # Of this run alone, not of the index.
         del wanted["on_long"]
-    if existing:
+    if run.existing:
         # Refuses a place without one.
         Index.open(folder).close()
     started = time.monotonic()
     report = IndexingReport()
     with ExitStack() as stack:
         index = stack.enter_context(
-            (recreated if recreate else Index.create)(folder, **chosen, **wanted)
+            (recreated if run.recreate else Index.create)(folder, **chosen, **wanted)
         )
         window = index.encoder_spec.max_length
         progress = stack.enter_context(EncodingProgress(reader, quiet=quiet))
@@ -155,9 +150,9 @@ def index_command(
                 progress=progress,
                 stage=stack.enter_context(Stages(quiet=quiet)),
                 report=report,
-                prune=prune or recreate,
+                prune=run.prune or run.recreate,
                 remember=True,
-                compact=not no_compact,
+                compact=not run.no_compact,
             )
         except KeyboardInterrupt:
             say(
@@ -191,7 +186,7 @@ def index_command(
     summary = (
         f"{folder}: {report.added:,} added, {report.updated:,} updated, "
         f"{report.unchanged:,} unchanged, "
-        + (f"{report.deleted:,} deleted, " if recreate or prune or report.deleted else "")
+        + (f"{report.deleted:,} deleted, " if run.recreate or run.prune or report.deleted else "")
         + f"{reader.skipped:,} skipped"
         + (f", {reader.empty:,} empty" if reader.empty else "")
         + f"; {counted(report.passages, 'passage')} encoded"
@@ -225,9 +220,7 @@ def merge_note(report: IndexingReport) -> str:
     return f", {report.merge_seconds:.1f} s of it to merge {merged}"
 
 
-@click.command("encode", cls=Command)
-@sources_argument
-@option(
+_OUTPUT = option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
@@ -235,61 +228,62 @@ def merge_note(report: IndexingReport) -> str:
     help="The .npy file to write; the ids go into a .ids.jsonl file of the same name beside it.",
     section="Output",
 )
-@option(
-    "--shards",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Folder to write shards into, which `retriever import DIR` adds to an index.",
-    section="Output",
-)
-@option(
-    "--shard-size",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Maximum number of documents of a shard.",
-    show_default="10000",
-    section="Output",
-)
+
+
+@dataclass(frozen=True, slots=True)
+class EncodeOptions:
+    """What is made, and by how many."""
+
+    output: Path | None = None
+    shards: Path | None = setting(
+        None,
+        "Folder to write shards into, which `retriever import DIR` adds to an index.",
+        section="Output",
+    )
+    shard_size: int | None = setting(
+        None, "Maximum number of documents of a shard.", low=1, shown="10000", section="Output"
+    )
+    as_queries: bool = setting(
+        False,
+        "Encode the texts as queries, with the query prompt instead of the passage prompt.",
+        section="Input",
+    )
+    workers: int | None = setting(
+        None,
+        "Number of processes that make shards, each with an encoder and its share of the cores; "
+        "with --ray, of tasks.",
+        low=1,
+        shown="1; with --ray one for each GPU, or for each node",
+        section="Encoder",
+    )
+    ray: str | None = setting(
+        None, "Make shards on a Ray cluster: auto, local or HOST:PORT.", section="Encoder"
+    )
+
+
+@click.command("encode", cls=Command)
+@sources_argument
 @Settings("source", SourceOptions, options=[types_option])
-@option(
-    "--as-queries",
-    is_flag=True,
-    help="Encode the texts as queries, with the query prompt instead of the passage prompt.",
-    section="Input",
-)
 @index_options(
-    "on_long context language",
-    "stemming stop_words",
+    "on_long",
+    "context language stemming stop_words",
     {"on_long": "split with --shards, else truncate"},
 )
 @encoder_options(MINILM, "layers pooling dtype", dtype="auto")
-@option(
-    "--workers",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Number of processes that make shards, each with an encoder and its share of the cores; "
-    "with --ray, of tasks.",
-    show_default="1; with --ray one for each GPU, or for each node",
-    section="Encoder",
-)
-@option(
-    "--ray",
-    metavar="ADDRESS",
-    help="Make shards on a Ray cluster: auto, local or HOST:PORT.",
-    section="Encoder",
+@Settings(
+    "made",
+    EncodeOptions,
+    "shards shard_size as_queries workers ray",
+    options=[_OUTPUT],
+    metavars={"shards": "DIR", "ray": "ADDRESS"},
 )
 @quiet_option
 def encode_command(
     sources: tuple[str, ...],
-    output: Path | None,
-    shards: Path | None,
-    shard_size: int | None,
     source: SourceOptions,
-    as_queries: bool,
     asked: IndexOptions,
     encoder: EncoderOptions,
-    workers: int | None,
-    ray: str | None,
+    made: EncodeOptions,
     quiet: bool,
 ) -> None:
     """Write the vectors of documents, or shards of an index.
@@ -304,6 +298,7 @@ def encode_command(
     """
     from retriever import encode_shards
 
+    output, shards = made.output, made.shards
     if (output is None) == (shards is None):
         raise click.UsageError("expected either --output or --shards")
     reader = source.reader(sources)
@@ -324,7 +319,7 @@ def encode_command(
                 output,
                 on_long=asked.on_long or "truncate",
                 progress=progress,
-                queries=as_queries,
+                queries=made.as_queries,
             )
         warn_reader(reader)
         if truncated:
@@ -339,7 +334,7 @@ def encode_command(
                 err=False,
             )
         return
-    if as_queries:
+    if made.as_queries:
         raise click.UsageError("--as-queries: shards hold passages; use --output")
     chosen = encoder.keywords()
     try:
@@ -351,9 +346,9 @@ def encode_command(
                 analyzer=replace(asked, on_long=None, context=None).parts().analyzer,
                 on_long=asked.on_long,
                 context=asked.context,
-                shard_size=shard_size,
-                workers=workers,
-                ray=ray,
+                shard_size=made.shard_size,
+                workers=made.workers,
+                ray=made.ray,
                 progress=shown,
             )
     except KeyboardInterrupt:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -19,7 +19,7 @@ from cli.options import (
     option,
     other_settings,
 )
-from cli.output.progress import warn_reader
+from cli.output.progress import Stages, warn_reader
 from cli.output.results import ResultOptions, command_line, result_options
 from cli.output.text import say
 from cli.source_options import SourceOptions, corpus_texts, source_options, sources_argument
@@ -28,25 +28,23 @@ from retriever.settings import Setting, setting
 if TYPE_CHECKING:
     from retriever.documents.reader import CorpusReader
 
-limit_option = option(
-    "--limit",
-    type=click.IntRange(min=1),
-    default=1000,
-    metavar="N",
-    help="Maximum number of texts to read.",
-    section="Input",
-)
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How much is read."""
+
+    limit: int = setting(1000, "Maximum number of texts to read.", low=1)
 
 
 @click.command("layers", cls=Command)
 @sources_argument
-@limit_option
+@Settings("read", ReadOptions)
 @source_options
 @encoder_options(MINILM)
 @result_options("the report and its figure", plot=True)
 def layers_command(
     sources: tuple[str, ...],
-    limit: int,
+    read: ReadOptions,
     source: SourceOptions,
     encoder: EncoderOptions,
     shown: ResultOptions,
@@ -58,7 +56,7 @@ def layers_command(
     """
     from eval import inspect_layers
 
-    _inspect(inspect_layers, source.reader(sources), encoder, shown, limit=limit)
+    _inspect(inspect_layers, source.reader(sources), encoder, shown, read)
 
 
 def _inspect(
@@ -66,24 +64,24 @@ def _inspect(
     reader: CorpusReader,
     encoder: EncoderOptions,
     shown: ResultOptions,
-    **settings: int,
+    settings: ReadOptions,
 ) -> None:
-    with shown.stages() as progress:
+    with Stages() as progress:
         result = function(
             corpus_texts(reader),
             encoder.model,
             loading=encoder.loading(),
             progress=progress,
-            notify=shown.notify,
+            notify=say,
             command=command_line(),
-            **settings,
+            **asdict(settings),
         )
     warn_reader(reader)
-    shown.write(result)
+    shown.show(result)
 
 
-@dataclass(frozen=True, slots=True)
-class WordOptions:
+@dataclass(frozen=True)
+class WordOptions(ReadOptions):
     """Which words are shown."""
 
     min_count: int = setting(5, "Minimum number of occurrences of a word.", low=1)
@@ -92,14 +90,12 @@ class WordOptions:
 
 @click.command("words", cls=Command)
 @sources_argument
-@limit_option
 @source_options
 @Settings("counted", WordOptions)
 @encoder_options(MINILM)
 @result_options("the report and its figure", plot=True)
 def words_command(
     sources: tuple[str, ...],
-    limit: int,
     source: SourceOptions,
     counted: WordOptions,
     encoder: EncoderOptions,
@@ -112,8 +108,7 @@ def words_command(
     """
     from eval import inspect_words
 
-    asked = {"limit": limit, "min_count": counted.min_count, "top": counted.top}
-    _inspect(inspect_words, source.reader(sources), encoder, shown, **asked)
+    _inspect(inspect_words, source.reader(sources), encoder, shown, counted)
 
 
 @click.command("weights", cls=Command)
@@ -126,7 +121,7 @@ def words_command(
     section="Output",
 )
 @encoder_options(MINILM)
-@result_options(plot=True, quiet=False)
+@result_options(plot=True)
 def weights_command(
     text: str,
     unit: Literal["word", "piece"],
@@ -144,9 +139,9 @@ def weights_command(
 
     name, loading = encoder.model, encoder.loading()
     if is_meta(name.partition("::")[0]):
-        shown.show(inspect_meta(text, name, loading=loading, notify=shown.notify))
+        shown.show(inspect_meta(text, name, loading=loading, notify=say))
         return
-    result = inspect_weights(text, name, unit=unit, loading=loading, notify=shown.notify)
+    result = inspect_weights(text, name, unit=unit, loading=loading, notify=say)
     shown.show(result)
 
 

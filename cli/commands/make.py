@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.options import Command, Settings, option, output_folder, refuse
-from cli.output.progress import EncodingProgress, warn_reader
+from cli.output.progress import EncodingProgress, Stages, warn_reader
 from cli.output.results import ResultOptions, result_options
+from cli.output.text import say
 from cli.source_options import SourceOptions, source_options, sources_argument
 from eval.settings import (
     PROBING_TASKS,
@@ -68,13 +69,13 @@ def probing_command(
             "file, or --task sentlen"
         )
     reader = source.reader(sources)
-    result = make_probing(lambda: _texts(reader, quiet=shown.quiet), output, asked)
+    result = make_probing(lambda: _texts(reader), output, asked)
     warn_reader(reader)
     shown.show(result)
 
 
-def _texts(reader: CorpusReader, *, quiet: bool) -> Iterator[str]:
-    with EncodingProgress(reader, quiet=quiet) as progress:
+def _texts(reader: CorpusReader) -> Iterator[str]:
+    with EncodingProgress(reader) as progress:
         for number, document in enumerate(reader, 1):
             yield document.text
             if number % _BLOCK == 0:
@@ -122,8 +123,8 @@ def questions_command(
         documents: Iterable[Document] | None = _index(sources, stack)
         if documents is None:
             documents = reader = source.reader(sources)
-        progress = stack.enter_context(shown.stages())
-        result = make_questions(documents, asked, progress, shown.notify)
+        progress = stack.enter_context(Stages())
+        result = make_questions(documents, asked, progress, say)
     if reader is not None:
         warn_reader(reader)
     result.write(output)

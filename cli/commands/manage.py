@@ -59,7 +59,7 @@ def delete_command(
 
     if bool(ids) == (where is not None):
         raise click.UsageError("give either ids or --where")
-    with Stages(quiet=False) as stage, Index.open(folder) as index, pointing(where):
+    with Stages() as stage, Index.open(folder) as index, pointing(where):
         missing = sorted({id_ for id_ in ids if id_ not in index})
         if where is None:
             deleted = index.delete(ids, erase=erase, stage=stage)
@@ -300,14 +300,8 @@ def _of_sources(index: Index) -> Iterator[_Finding]:
 @click.command("compact", cls=Command)
 @index_option
 @index_options("index_type", "memory")
-@option(
-    "--dry-run",
-    is_flag=True,
-    help="With --index-type, only print what would be built, and what that takes.",
-    section="Index",
-)
 @json_option
-def compact_command(folder: Location, asked: IndexOptions, dry_run: bool, as_json: bool) -> None:
+def compact_command(folder: Location, asked: IndexOptions, as_json: bool) -> None:
     """Merge all segments and free disk space.
 
     Makes the index as small and fast as possible, whatever it costs; a run that adds documents
@@ -321,15 +315,12 @@ def compact_command(folder: Location, asked: IndexOptions, dry_run: bool, as_jso
     from retriever.index import Index
 
     settings = asked.parts().structures
-    if dry_run:
-        _show_plan(folder, settings, as_json=as_json)
-        return
     if settings is not None:
         _rebuild(folder, settings, as_json=as_json)
         return
     with Index.open(folder) as index:
         before = index.info()
-        with Stages(quiet=False) as stage:
+        with Stages() as stage:
             merged = index.compact(stage=stage)
         after = index.info()
     # SQLite deletes its log when the last connection is closed.
@@ -349,37 +340,10 @@ def compact_command(folder: Location, asked: IndexOptions, dry_run: bool, as_jso
     tell(summary, facts, as_json=as_json)
 
 
-def _show_plan(folder: Location, settings: StructureSettings | None, *, as_json: bool) -> None:
-    from retriever.index import Index
-
-    if settings is None:
-        raise click.UsageError("--dry-run: it needs --index-type")
-    # Other stores plan their memory themselves.
-    if not isinstance(folder, Path) and folder.folder is None:
-        raise click.UsageError(f"{folder}: --dry-run plans index folders alone")
-    with Index.open(folder) as index:
-        plan = index.plan(settings)
-    facts = {
-        "index_type": settings.index_type,
-        "structure": plan.name,
-        "factory": plan.factory,
-        "reasons": plan.reasons,
-        "memory_bytes": plan.memory_bytes,
-        "build_bytes": plan.build_bytes,
-    }
-    takes = (
-        f"about {human_bytes(plan.memory_bytes)}; building it takes up to "
-        f"{human_bytes(plan.build_bytes)} of memory"
-    )
-    if not plan.build_bytes:
-        takes = "nothing to build"
-    tell([*plan.reasons, f"{plan.factory}: {takes}"], facts, as_json=as_json)
-
-
 def _rebuild(folder: Location, settings: StructureSettings, *, as_json: bool) -> None:
     from retriever.index import Index
 
-    with Index.open(folder) as index, Stages(quiet=False) as stage:
+    with Index.open(folder) as index, Stages() as stage:
         index.rebuild(settings, stage=stage)
         facts = index.info()
     part = "segments" if "segments" in facts else "store"
@@ -398,8 +362,8 @@ def _rebuild(folder: Location, settings: StructureSettings, *, as_json: bool) ->
 @index_option
 @encoder_options(OWN, "layers pooling dtype", own=OWN)
 @index_options(
-    "on_long context language index_type",
-    "overlap stemming stop_words memory",
+    "on_long context language",
+    "index_type overlap stemming stop_words memory",
     dict.fromkeys(IndexOptions.__dataclass_fields__, OWN),
 )
 @quiet_option

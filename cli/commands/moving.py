@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
@@ -25,12 +25,16 @@ from cli.options import (
 )
 from cli.output.text import counted, say, tell
 from cli.source_options import (
+    FIELDS,
+    NO_COMPACT,
     FieldOptions,
     IndexOptions,
-    compact_option,
     field_options,
     index_options,
 )
+from retriever.settings import setting
+
+_EXPORTED = {"id_field": "id", "text_field": "text", "title_field": "title"}
 
 
 @click.command("export", cls=Command)
@@ -42,21 +46,7 @@ from cli.source_options import (
     help="Write the vectors of the passages into the JSONL too.",
     section="Output",
 )
-@Settings(
-    "names",
-    FieldOptions,
-    options=[
-        option(
-            f"--{role}-field",
-            metavar="NAME",
-            help=f"Name of the JSONL field for the {role}.",
-            show_default=role,
-            section="Output",
-        )
-        for role in ("id", "text", "title")
-    ],
-    leave_out=("id_field", "text_field", "title_field"),
-)
+@Settings("names", FieldOptions, FIELDS, shown_defaults=_EXPORTED)
 @quiet_option
 @json_option
 def export_command(
@@ -116,24 +106,24 @@ def _shard_numbers(value: str) -> range:
     return range(int(found[1]), int(found[2] or found[1]) + 1)
 
 
+@dataclass(frozen=True, slots=True)
+class ImportOptions:
+    """Where vectors are."""
+
+    vectors: Path | None = setting(
+        None,
+        "NumPy file (.npy) or FAISS index of the vectors, one for each document of SOURCE, in its "
+        "order.",
+        section="Input",
+    )
+    vector_field: str = setting("vector", "Field that holds the vector of the whole document.")
+    no_compact: bool = NO_COMPACT
+
+
 @click.command("import", cls=Command)
 @click.argument("source", shell_complete=complete_path)
 @index_option
-@option(
-    "--vectors",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="NumPy file (.npy) or FAISS index of the vectors, one for each document of SOURCE, in its "
-    "order.",
-    section="Input",
-)
-@option(
-    "--vector-field",
-    metavar="NAME",
-    default="vector",
-    help="Field that holds the vector of the whole document.",
-    section="Input",
-)
+@Settings("given", ImportOptions, "vectors no_compact")
 @option(
     "--shards",
     type=_shard_numbers,
@@ -144,20 +134,17 @@ def _shard_numbers(value: str) -> range:
 )
 @field_options
 @encoder_options("the one that an export or a folder of shards names")
-@index_options("language index_type", "stemming stop_words memory")
-@compact_option
+@index_options("language", "index_type stemming stop_words memory")
 @quiet_option
 @json_option
 def import_command(
     source: str,
     folder: Location,
-    vectors: Path | None,
-    vector_field: str,
+    given: ImportOptions,
     shards: range | None,
     names: FieldOptions,
     encoder: EncoderOptions,
     asked: IndexOptions,
-    no_compact: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -177,13 +164,13 @@ def import_command(
             folder,
             source,
             **encoder.keywords(),
-            vectors=vectors,
+            vectors=given.vectors,
             fields=names.fields(),
-            vector_field=vector_field,
+            vector_field=given.vector_field,
             analyzer=parts.analyzer,
             structures=parts.structures,
             progress=stage("documents", None),
-            compact=not no_compact,
+            compact=not given.no_compact,
             shards=shards,
         )
     if report.scaled:

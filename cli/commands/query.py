@@ -108,6 +108,57 @@ class RankingOptions:
         return search_settings(None, given)
 
 
+@dataclass(frozen=True, slots=True)
+class QueryOptions:
+    """What is searched for besides, and what is printed."""
+
+    refresh: bool = setting(
+        False,
+        "Read what has changed in the sources of the index before each answer.",
+        section="Index",
+    )
+    raw: bool = setting(
+        False,
+        'Search for TEXT as it is: without it, documents must hold "an exact phrase" in quotation '
+        "marks, and those that hold a -word are left out.",
+        section="Search",
+    )
+    collapse: bool = setting(
+        False, "Fold hits that nearly repeat a better one into it.", section="Search"
+    )
+    min_probability: float | None = setting(
+        None,
+        "Print hits only if one of the first ten is relevant with at least this probability, as "
+        "`retriever calibrate` has learned it.",
+        low=0,
+        high=1,
+        section="Search",
+    )
+    queries: str | None = setting(
+        None,
+        "Answer every query of a file: .jsonl, .csv, .tsv, .txt (one per line), or - for "
+        "standard input.",
+        section="Search",
+    )
+    rerank: Path | None = setting(
+        None,
+        "Rank the best --depth hits again with this reranker: the folder of a trained one, or the "
+        "folder or hub id of a CrossEncoder of sentence-transformers.",
+        section="Ranking",
+    )
+    facets: tuple[str, ...] = setting(
+        (),
+        "Count the documents that have each value of this metadata field; repeatable. Counts are "
+        "of the documents that pass the filter, and of those that share a term with the query.",
+        section="Search",
+    )
+    explain: bool = setting(False, "Print a table of component scores and ranks.", section="Output")
+    full: bool = setting(False, "Print whole passages.", section="Output")
+    run: Path | None = setting(
+        None, "Write a TREC run instead of printing hits; needs --queries.", section="Output"
+    )
+
+
 @click.command("query", cls=Command)
 @click.argument("text", nargs=-1)
 @config_option
@@ -121,101 +172,32 @@ class RankingOptions:
     "before each answer.",
     section="Index",
 )
-@option(
-    "--refresh",
-    is_flag=True,
-    help="Read what has changed in the sources of the index before each answer.",
-    section="Index",
-)
 @Settings("ranking", RankingOptions, "k mode alpha fusion depth", metavars={"alpha": "WEIGHT"})
 @where_option
-@option(
-    "--raw",
-    is_flag=True,
-    help='Search for TEXT as it is: without it, documents must hold "an exact phrase" in quotation '
-    "marks, and those that hold a -word are left out.",
-    section="Search",
-)
-@option(
-    "--collapse",
-    is_flag=True,
-    help="Fold hits that nearly repeat a better one into it.",
-    section="Search",
-)
-@option(
-    "--min-probability",
-    type=click.FloatRange(0, 1),
-    metavar="P",
-    help="Print hits only if one of the first ten is relevant with at least this probability, as "
-    "`retriever calibrate` has learned it.",
-    section="Search",
-)
-@option(
-    "--queries",
-    metavar="FILE",
-    shell_complete=complete_path,
-    help="Answer every query of a file: .jsonl, .csv, .tsv, .txt (one per line), or - for "
-    "standard input.",
-    section="Search",
-)
-@option(
-    "--rerank",
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="Rank the best --depth hits again with this reranker: the folder of a trained one, or the "
-    "folder or hub id of a CrossEncoder of sentence-transformers.",
-    section="Ranking",
+@Settings(
+    "asked",
+    QueryOptions,
+    "refresh raw collapse min_probability queries rerank facets explain full run",
+    metavars={
+        "min_probability": "P",
+        "queries": "FILE",
+        "rerank": "FOLDER",
+        "facets": "FIELD",
+    },
 )
 @query_map_option
-@option(
-    "--facets",
-    metavar="FIELD",
-    multiple=True,
-    help="Count the documents that have each value of this metadata field; repeatable. Counts are "
-    "of the documents that pass the filter, and of those that share a term with the query.",
-    section="Search",
-)
 @encoder_options(OWN)
 @json_option
-@option(
-    "--explain", is_flag=True, help="Print a table of component scores and ranks.", section="Output"
-)
-@option("--full", is_flag=True, help="Print whole passages.", section="Output")
-@option(
-    "--run",
-    "run_file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write a TREC run instead of printing hits; needs --queries.",
-    section="Output",
-)
-@option(
-    "--on-error",
-    type=click.Choice(["fail", "skip"]),
-    default="fail",
-    help="At a malformed query of --queries: stop, or count and skip it.",
-    section="Search",
-)
 def query_command(
     text: tuple[str, ...],
     folder: Location,
     source: str | None,
-    refresh: bool,
-    where: str | None,
-    raw: bool,
-    collapse: bool,
-    min_probability: float | None,
-    queries: str | None,
-    facets: tuple[str, ...],
     ranking: RankingOptions,
-    rerank: Path | None,
+    where: str | None,
+    asked: QueryOptions,
     query_map: Path | None,
     encoder: EncoderOptions,
     as_json: bool,
-    explain: bool,
-    full: bool,
-    run_file: Path | None,
-    on_error: Literal["fail", "skip"],
 ) -> None:
     """Rank the documents of an index for TEXT.
 
@@ -225,23 +207,25 @@ def query_command(
     """
     from retriever.index import Index
 
+    queries, rerank = asked.queries, asked.rerank
     if text and queries is not None:
         raise click.UsageError("give either TEXT or --queries")
     context = click.get_current_context()
     if source is not None and context.get_parameter_source("folder") is ParameterSource.COMMANDLINE:
         raise click.UsageError("give either --in or --index")
-    if run_file is not None and queries is None:
+    if asked.run is not None and queries is None:
         raise click.UsageError("--run needs --queries")
-    if run_file is not None and facets:
+    if asked.run is not None and asked.facets:
         raise click.UsageError("--facets has no effect with --run: leave one of them out")
-    if min_probability is not None and (rerank is not None or query_map is not None):
+    if asked.min_probability is not None and (rerank is not None or query_map is not None):
         raise click.UsageError(
             "--min-probability: probabilities are learned without reranker and query map; leave "
             "it out, or --rerank and --query-map"
         )
     if not text and queries is None and not sys.stdin.isatty():
         raise click.UsageError("nothing to search for: give TEXT or --queries FILE")
-    settings = replace(ranking.settings(), raw=raw or queries is not None, collapse=collapse)
+    raw = asked.raw or queries is not None
+    settings = replace(ranking.settings(), raw=raw, collapse=asked.collapse)
     reranker = None
     if rerank is not None:
         from retriever.search.reranking import load_reranker
@@ -252,7 +236,7 @@ def query_command(
     if source is not None:
         opened = index_in(source, encoder.keywords())
     else:
-        patience = PATIENCE if refresh else 0.0
+        patience = PATIENCE if asked.refresh else 0.0
         opened = Index.open(folder, **encoder.keywords(), lock_timeout=patience)
     with opened as index, pointing(where):
         if query_map is not None:
@@ -260,20 +244,18 @@ def query_command(
 
             index.query_map = load_query_map(query_map)
         search = partial(index.search_many, settings=settings, where=where, reranker=reranker)
-        session = _Session(
-            index, search, settings, where, facets, min_probability, as_json, explain, full
-        )
-        if min_probability is not None:
+        session = _Session(index, search, settings, where, asked, as_json)
+        if asked.min_probability is not None:
             session.answered([])
-        if refresh and source is None:
+        if asked.refresh and source is None:
             refresh_for_query(index)
         if queries is not None:
-            session.answer_file(queries, on_error, run_file)
+            session.answer_file(queries)
         elif text:
-            asked = " ".join(text)
-            session.show(next(session.search([asked])), asked)
+            one = " ".join(text)
+            session.show(next(session.search([one])), one)
         else:
-            session.prompt(refreshed=refresh or source is not None)
+            session.prompt(refreshed=asked.refresh or source is not None)
 
 
 @dataclass(frozen=True)
@@ -285,15 +267,12 @@ class _Session:
     search: Callable[[list[str]], Iterator[list[Hit]]]
     settings: SearchSettings
     where: str | None
-    facets: tuple[str, ...]
-    min_probability: float | None
+    asked: QueryOptions
     as_json: bool
-    explain: bool
-    full: bool
 
     def answered(self, hits: list[Hit]) -> tuple[list[Hit], Answer | None]:
         """Hits, none of them if an answer is improbable; and what is known of it."""
-        least = self.min_probability
+        least = self.asked.min_probability
         answer = self.index.answer(hits, self.settings, least=least)
         if answer is not None and answer.warning is not None:
             warnings.warn(answer.warning, stacklevel=2)
@@ -310,7 +289,8 @@ class _Session:
         hits, answer = self.answered(found)
         text = text if self.settings.raw else parse_query(text).text
         better = index.suggestion(text) if query is None else None
-        counts = index.facets(self.facets, text, where=self.where) if self.facets else None
+        fields = self.asked.facets
+        counts = index.facets(fields, text, where=self.where) if fields else None
         if self.as_json:
             of_query = {} if query is None else {"query": query}
             records = [hit.to_json() for hit in hits]
@@ -328,9 +308,9 @@ class _Session:
         weights, analyzer = index.term_weights(text), index.analyzer
         for hit in hits:
             spans = highlights(hit.passage, analyzer, weights)
-            shown = hit_text(hit, spans, cells=cells, styled=styled, full=self.full)
+            shown = hit_text(hit, spans, cells=cells, styled=styled, full=self.asked.full)
             click.echo(shown, color=styled)
-        if self.explain and hits:
+        if self.asked.explain and hits:
             fusion = self.settings.fusion.completed(index.default_weight)
             click.echo(explanation(hits, replace(self.settings, fusion=fusion)))
         if counts is not None:
@@ -355,18 +335,17 @@ class _Session:
         matching = "" if self.where is None else " that matches the filter"
         return f"no document{matching} contains a word of the query; try --mode hybrid"
 
-    def answer_file(
-        self, queries: str, on_error: Literal["fail", "skip"], run_file: Path | None
-    ) -> None:
+    def answer_file(self, queries: str) -> None:
         """Print the hits of every query of a file, or write them as a run."""
         from cli.output.progress import warn_reader
         from eval.metrics.trec import write_run
         from retriever.documents.reader import CorpusReader
 
-        reader = CorpusReader([queries], on_error=on_error, on_empty="fail", number_ids=True)
+        reader = CorpusReader([queries], on_empty="fail", number_ids=True)
         asked = list(reader)
         warn_reader(reader)
         answers = zip(asked, self.search([query.text for query in asked]), strict=True)
+        run_file = self.asked.run
         if run_file is None:
             for query, hits in answers:
                 self.show(hits, query.text, query.id)

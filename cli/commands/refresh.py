@@ -99,7 +99,7 @@ def index_in(source: str, encoder: Mapping[str, Any]) -> Index:
             return index
         reader = reader or CorpusReader([path], on_error="skip", on_empty="yield")
         say(f"{source}: indexing in {place}")
-        with EncodingProgress(reader, quiet=False) as progress, Stages(quiet=False) as stage:
+        with EncodingProgress(reader) as progress, Stages() as stage:
             report = index.add(reader, progress=progress, stage=stage, remember=True)
         warn_reader(reader)
         say(f"{source}: {counted(report.added, 'document')} indexed")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from cli.options import MINILM, Command, option
+from cli.options import MINILM, Command, complete_model, option
 from cli.output.text import say
 
 
@@ -27,7 +27,8 @@ from cli.output.text import say
 @option(
     "--model",
     metavar="MODEL",
-    help="Encoder, as of `retriever index`.",
+    shell_complete=complete_model,
+    help="Encoder, as in `retriever index`.",
     show_default=MINILM,
     section="Encoder",
 )
@@ -70,14 +71,14 @@ def reproduce_command(
             for step in one.steps(place, model or MINILM, folder):
                 say(" ".join(["retriever", *map(_quoted, step.arguments)]), err=False)
             continue
-        with Stages(quiet=False) as progress:
+        with Stages() as progress:
             code = reproduce(
                 one,
                 data,
                 model or MINILM,
                 output,
                 run=_run,
-                show=lambda result, folder: ResultOptions(report=folder).write(result),
+                show=lambda result, folder: ResultOptions(report=folder).show(result),
                 progress=progress,
                 notify=say,
             )

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,9 +41,31 @@ _MEBIBYTE = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class LimitOptions:
-    """Limits of the service."""
+class ServiceOptions:
+    """Who may do what, and limits."""
 
+    port: int = setting(
+        8765, "Port to listen on; 0 takes a free one.", low=0, high=65_535, section="Service"
+    )
+    writable: bool = setting(
+        False, "Let clients add, replace and delete documents.", section="Service"
+    )
+    allow_host: tuple[str, ...] = setting(
+        (),
+        "Host name under which clients reach the service, besides localhost and IP addresses; "
+        "repeatable.",
+        section="Service",
+    )
+    cors: tuple[str, ...] = setting(
+        (),
+        "Let web pages of this origin call the service, such as https://example.org; repeatable.",
+        section="Service",
+    )
+    rerank: Path | None = setting(
+        None,
+        "Reranker for requests that ask for it, as of `retriever query`.",
+        section="Ranking",
+    )
     max_k: int = setting(1_000, "Maximum number of hits of a query.", low=1)
     max_upload: int = setting(256, "Maximum size of an upload of documents in MiB.", low=1)
     timeout: float = setting(
@@ -116,62 +138,24 @@ def _bracketed(host: str) -> str:
 @_indexes_argument
 @config_option
 @_host_option("listen")
-@option(
-    "--port",
-    type=click.IntRange(0, 65_535),
-    default=8765,
-    metavar="N",
-    help="Port to listen on; 0 takes a free one.",
-    section="Service",
-)
 @_token_option
-@option(
-    "--writable",
-    is_flag=True,
-    help="Let clients add, replace and delete documents.",
-    section="Service",
-)
 @watch_option
-@option(
-    "--allow-host",
-    "hosts",
-    multiple=True,
-    metavar="NAME",
-    help="Host name under which clients reach the service, besides localhost and IP addresses; "
-    "repeatable.",
-    section="Service",
-)
-@option(
-    "--cors",
-    "origins",
-    multiple=True,
-    metavar="ORIGIN",
-    help="Let web pages of this origin call the service, such as https://example.org; repeatable.",
-    section="Service",
-)
-@option(
-    "--rerank",
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="Reranker for requests that ask for it, as of `retriever query`.",
-    section="Ranking",
+@Settings(
+    "asked",
+    ServiceOptions,
+    "port writable allow_host cors rerank",
+    metavars={"allow_host": "NAME", "cors": "ORIGIN", "rerank": "FOLDER"},
 )
 @query_map_option
 @encoder_options("each index's own", "dtype", own="each index's own")
-@Settings("limits", LimitOptions)
 def serve_command(
     indexes: tuple[str, ...],
     host: str,
-    port: int,
     token: str,
-    writable: bool,
     watch: bool,
-    hosts: tuple[str, ...],
-    origins: tuple[str, ...],
-    rerank: Path | None,
+    asked: ServiceOptions,
     query_map: Path | None,
     encoder: EncoderOptions,
-    limits: LimitOptions,
 ) -> None:
     """Serve indexes over HTTP, with a search page.
 
@@ -198,19 +182,22 @@ def serve_command(
         )
     settings = ServiceSettings(
         token=token,
-        writable=writable,
-        hosts=tuple(name.lower() for name in hosts),
-        origins=origins,
+        writable=asked.writable,
+        hosts=tuple(name.lower() for name in asked.allow_host),
+        origins=asked.cors,
         search=configured_search(),
-        **asdict(limits) | {"max_upload": limits.max_upload * _MEBIBYTE},
+        max_k=asked.max_k,
+        max_upload=asked.max_upload * _MEBIBYTE,
+        timeout=asked.timeout,
+        queue=asked.queue,
     )
     reranker = None
-    if rerank is not None:
-        reranker = load_reranker(rerank, device=encoder.device, download=encoder.download)
+    if asked.rerank is not None:
+        reranker = load_reranker(asked.rerank, device=encoder.device, download=encoder.download)
     with ExitStack() as stack:
         opened = _opened(stack, indexes, query_map, encoder, lock_timeout=5.0)
         app = create_app(opened, settings, reranker=reranker)
-        listening = stack.enter_context(bound_socket(host, port))
+        listening = stack.enter_context(bound_socket(host, asked.port))
         if watch:
             stop = threading.Event()
             stack.callback(stop.set)

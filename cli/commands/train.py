@@ -388,7 +388,7 @@ def encoder_command(
     else:
         reader = source.reader(sources)
         given = CorpusPairs(reader, goal.pairs, goal.sample, training.seed)
-    with shown.stages() as progress:
+    with Stages() as progress:
         result = fit_encoder(
             given,
             output,
@@ -401,7 +401,7 @@ def encoder_command(
             ),
             restart=restart,
             progress=progress,
-            notify=shown.notify,
+            notify=say,
         )
     if reader is not None:
         warn_reader(reader)
@@ -459,7 +459,7 @@ def reranker_command(
 
     interaction, _, kind = system.partition(":")
     plan = HeadPlan(head, replace(training, sampling=sampling))
-    with shown.stages() as progress:
+    with Stages() as progress:
         result = fit_reranker(
             dataset,
             output,
@@ -471,7 +471,7 @@ def reranker_command(
                 head=plan.of(interaction, kind or "linear"),
             ),
             progress=progress,
-            notify=shown.notify,
+            notify=say,
         )
     shown.show(result)
 
@@ -517,7 +517,7 @@ def cross_encoder_command(
     from eval import QASettings, fit_cross_encoder
 
     training = replace(training, sampling=sampling)
-    with shown.stages() as progress:
+    with Stages() as progress:
         result = fit_cross_encoder(
             dataset,
             output,
@@ -528,6 +528,6 @@ def cross_encoder_command(
             ),
             restart=restart,
             progress=progress,
-            notify=shown.notify,
+            notify=say,
         )
     shown.show(result)

@@ -48,7 +48,7 @@ _ABOVE = _AboveBars()
 class _Bars:
     """Bars on stderr, and above them announcements of long builds."""
 
-    def __init__(self, *, quiet: bool) -> None:
+    def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
         self._bar: Any = None
 
@@ -84,7 +84,7 @@ class _Bars:
 class EncodingProgress(_Bars):
     """A bar over the bytes of a corpus; it follows the encoder, which is behind the reader."""
 
-    def __init__(self, reader: CorpusReader | DocumentsRead, *, quiet: bool) -> None:
+    def __init__(self, reader: CorpusReader | DocumentsRead, *, quiet: bool = False) -> None:
         super().__init__(quiet=quiet)
         self._reader = reader
         self._before = self._after = self._window = self._done = self._passages = 0

@@ -6,18 +6,15 @@ import json
 import shlex
 import sys
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from cli.options import Decorator, Settings, json_option, option, quiet_option
+from cli.options import Decorator, Settings, json_option, option
 from cli.output.text import say
 from retriever.terminal import without_controls
-
-if TYPE_CHECKING:
-    from cli.output.progress import Stages
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,39 +24,23 @@ class ResultOptions:
     plot: Path | None = None
     report: Path | None = None
     as_json: bool = False
-    quiet: bool = False
-
-    def stages(self) -> Stages:
-        """The progress of the command."""
-        from cli.output.progress import Stages
-
-        return Stages(quiet=self.quiet)
-
-    def notify(self, line: str) -> None:
-        """Print a line to stderr; if quiet, only notes and warnings."""
-        if not self.quiet or line.startswith(("note: ", "warning: ")):
-            say(line)
 
     def show(self, result: Any) -> None:
-        """Draw the figure, if a file is given, and print the result; if quiet, only JSON."""
-        if self.plot is not None:
-            from eval import save_figure
-
-            save_figure(result.figure(), self.plot)
-        if self.as_json:
-            click.echo(json.dumps(result.to_json(), allow_nan=False))
-        elif not self.quiet:
-            click.echo(without_controls(result.text()))
-
-    def write(self, result: Any) -> None:
-        """Write the report, if a folder is given; draw, and print the result, also if quiet."""
+        """Write the report and draw the figure, if they are asked for, and print the result."""
         if self.report is not None:
             names = [path.relative_to(self.report) for path in result.write(self.report)]
             files = sorted(name.name for name in names if len(name.parts) == 1)
             folders = Counter(name.parts[0] for name in names if len(name.parts) > 1)
             counts = [f"{count} {folder}" for folder, count in sorted(folders.items())]
             say(f"{self.report}: {', '.join([*files, *counts])}")
-        replace(self, quiet=False).show(result)
+        if self.plot is not None:
+            from eval import save_figure
+
+            save_figure(result.figure(), self.plot)
+        if self.as_json:
+            click.echo(json.dumps(result.to_json(), allow_nan=False))
+        else:
+            click.echo(without_controls(result.text()))
 
 
 def _check_target(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
@@ -81,11 +62,10 @@ _PLOT = option(
 )
 
 
-def result_options(report: str = "", *, plot: bool = False, quiet: bool = True) -> Decorator:
+def result_options(report: str = "", *, plot: bool = False) -> Settings:
     """--json and more: the command takes `shown: ResultOptions`.
 
-    `report` is what the help says that --output writes; `plot` and `quiet` are whether there are
-    options of these names.
+    `report` is what the help says that --output writes; `plot` is whether there is --plot.
     """
     options: list[Decorator] = [_PLOT] if plot else []
     if report:
@@ -100,8 +80,7 @@ def result_options(report: str = "", *, plot: bool = False, quiet: bool = True) 
             section="Output",
         )
         options.append(folder)
-    options += [json_option, quiet_option] if quiet else [json_option]
-    return Settings("shown", ResultOptions, options=options)
+    return Settings("shown", ResultOptions, options=[*options, json_option])
 
 
 def command_line() -> str:

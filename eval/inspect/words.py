@@ -150,7 +150,7 @@ def inspect_words(
     if not words:
         raise BadInputError(
             f"expected words that occur at least {min_count} times in {inspection.read}, found "
-            "none; set a smaller --min-count or a greater --limit"
+            "none; set a smaller min-count or a greater limit (--set)"
         )
     groups = variance_groups(words, top)
     return WordInspection(

@@ -294,7 +294,7 @@ def _read_records(
                 raise SourceError(
                     f"{where}: expected {VECTORS_FIELD!r} as `retriever export --vectors` writes "
                     f"it or one {vector_field!r}, found {number}; name the field that holds the "
-                    "vector with --vector-field, or give a NumPy file with --vectors"
+                    "vector with --set vector-field=NAME, or give a NumPy file with --vectors"
                 )
             identified = seen.identified(document, where)
             if identified is None:

@@ -176,7 +176,7 @@ def _vector_column(schema: Any, wanted: str, where: str) -> str:
         return wanted
     if len(found) == 1:
         return str(found[0])
-    has = f"the vector columns {', '.join(found)}; name one with --vector-field"
+    has = f"the vector columns {', '.join(found)}; name one with --set vector-field=NAME"
     raise SourceError(
         f"{where}: expected a column {wanted!r} of vectors, found "
         + (has if found else "no vector column; name another table")

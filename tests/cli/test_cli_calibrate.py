@@ -49,7 +49,7 @@ def test_a_query_without_an_answer_has_no_hits_if_a_probability_is_asked_for(
 
 
 def test_a_run_lists_no_query_without_an_answer(asked, retriever, write_jsonl, tmp_path):
-    assert retriever("calibrate", *asked, "--quiet").code == 0
+    assert retriever("calibrate", *asked).code == 0
     both = write_jsonl(
         {"id": "1", "text": "a7 b7 c8 common"},
         {"id": "2", "text": "common a99999"},
@@ -65,7 +65,7 @@ def test_a_run_lists_no_query_without_an_answer(asked, retriever, write_jsonl, t
 
 
 def test_info_shows_what_was_learned_and_a_changed_index_warns(asked, retriever, write_jsonl):
-    assert retriever("calibrate", *asked, "--quiet").code == 0
+    assert retriever("calibrate", *asked).code == 0
     (learned,) = found(retriever("info", "--json"))["calibration"].values()
     assert json.loads(json.dumps(learned))["false_answers"] == 0.05
     assert "warning" not in retriever("query", "a1").err
@@ -79,18 +79,14 @@ def test_info_shows_what_was_learned_and_a_changed_index_warns(asked, retriever,
     assert found(retriever("info", "--json"))["calibration"] == {}
 
 
-def test_what_cannot_be_learned_from_is_refused(asked, retriever, write_jsonl, tmp_path):
+def test_what_cannot_be_learned_from_is_refused(asked, retriever, write_jsonl):
     few = write_jsonl({"id": "q1", "text": "a1"}, name="few.jsonl")
     refused(
         retriever("calibrate", "--queries", few, "--qrels", "qrels"),
         "questions: expected at least 100 with a relevant document in the index, for at most 5.0% "
         "false answers, found 1 among 1",
     )
-    refused(retriever("calibrate", *asked, "--false-answers", "0.01"), "expected at least 250")
     refused(retriever("calibrate", *asked, "--false-answers", "1"), "--false-answers")
-    refused(retriever("calibrate", *asked, "-i", "none"), "none")
-    (tmp_path / "qrels").write_text("q1 0 1\n")
-    refused(retriever("calibrate", *asked), "qrels:1")
     refused(
         retriever("query", "a1", "--min-probability", "0.5", "--rerank", "folder"),
         "leave it out, or --rerank",

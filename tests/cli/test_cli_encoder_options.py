@@ -15,16 +15,13 @@ RECORDS = [{"id": id_, "text": text} for id_, text in TEXTS.items()]
 ASKED = [
     ([], "", "::max-length=40"),
     (["--layers", "0,-1"], "", "::layers=0,2::max-length=40"),
-    (["--layers", "-1,1"], "::fusion=concat", "::layers=2,1::fusion=concat::max-length=40"),
     (["--pooling", "max"], "::lc:0,2", "::layers=0,2::pooling=max::max-length=40"),
-    (["--pooling", "cls"], "::head=yes", "::pooling=cls::head=yes::max-length=40"),
     (
         [],
         "::sbert-wk::wk-words=uniform::wk-layers=uniform",
         "::fusion=sbert-wk::max-length=40::wk-preset=paper::start-layer=1::wk-words=uniform"
         "::wk-layers=uniform",
     ),
-    ([], "::normalize=no", "::normalize=no::max-length=40"),
     (["--dtype", "bfloat16"], "", "::max-length=40::dtype=bfloat16"),
 ]
 

@@ -47,8 +47,8 @@ def test_the_map_of_a_text_is_that_of_its_hidden_states(inspect, tiny_models, tm
 def test_a_corpus_is_read_up_to_the_limit_and_what_is_cut_is_counted(inspect, corpus, write_jsonl):
     whole = found(inspect("layers", corpus, "--json"))
     assert (whole["texts"], whole["pieces"], whole["cut"]) == (20, 160, 0)
-    assert found(inspect("layers", corpus, "--json", "--limit", 5))["pieces"] == 40
-    assert "the first 5 texts, 40 word" in inspect("layers", corpus, "--limit", 5).out
+    assert found(inspect("layers", corpus, "--json", "--set", "limit=5"))["pieces"] == 40
+    assert "the first 5 texts, 40 word" in inspect("layers", corpus, "--set", "limit=5").out
     assert ": 20 texts, 160 word pieces" in inspect("layers", corpus).out
     path = write_jsonl({"id": "a", "text": "w1 " * 60}, {"id": "b", "text": "w1"})
     done = inspect("layers", path, "--json")

@@ -1,4 +1,4 @@
-"""Search structures: rebuild, plan, info, recall, long builds; `doctor`, and `retriever` alone."""
+"""Search structures: rebuild, info, recall, long builds; `doctor`, and `retriever` alone."""
 
 from __future__ import annotations
 
@@ -32,40 +32,21 @@ def segments(retriever):
     return found(retriever("info", "--json"))["segments"]
 
 
-def test_a_plan_is_printed_and_changes_nothing(retriever, indexed):
-    before = retriever("info", "--json").out
-    plan = retriever("compact", "--dry-run", "--index-type", "hnsw")
-    takes = "HNSW32,Flat: about 100.8 kB; building it takes up to 120.0 kB of memory"
-    assert plan == (0, f"hnsw was asked for\n{takes}\n", "")
-    plan = found(retriever("compact", "--dry-run", "--json", "--index-type", "ivf-pq"))
-    assert "too few to train a product quantizer" in plan.pop("reasons")[1]
-    assert plan == {
-        **{"index_type": "ivf-pq", "structure": "ivf-sq8", "factory": "IVF7,SQ8"},
-        **{"memory_bytes": 8_848, "build_bytes": 28_048},
-    }
-    assert retriever("info", "--json").out == before
-
-
 def test_rebuilding_says_before_what_it_takes(retriever, indexed):
     done = retriever("compact", "--index-type", "ivf")
     (takes,) = done.err.splitlines()
     assert "building their search structure (ivf), which takes up to " in takes
     assert done.out.startswith(".retriever: 300 passages, ivf\n  effort 1      recall@10 0.")
-    nothing = retriever("compact", "--dry-run", "--index-type", "auto")
-    assert nothing.out.endswith("Flat: nothing to build\n")
     rebuilt = found(retriever("compact", "--index-type", "flat", "--json"))
     assert rebuilt == {"index_type": "flat", "segments": segments(retriever)}
 
 
 def test_nonsense_is_refused_before_anything_is_said(retriever, indexed):
     before = segments(retriever)
-    refused(retriever("compact", "--dry-run"), "--dry-run: it needs --index-type")
-    for option in ((), ("--dry-run", "--json")):
-        asked = ("compact", *option)
-        for name in ("nonsense", " "):
-            refused(retriever(*asked, "--index-type", name), repr(name), "ivf-pq")
-        for size in ("2 dozen", "0.5"):
-            refused(retriever(*asked, "--set", f"memory={size}"), "memory: expected", size)
+    for name in ("nonsense", " "):
+        refused(retriever("compact", "--index-type", name), repr(name), "ivf-pq")
+    for size in ("2 dozen", "0.5"):
+        refused(retriever("compact", "--set", f"memory={size}"), "memory: expected", size)
     assert segments(retriever) == before
 
 

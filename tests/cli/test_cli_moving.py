@@ -74,7 +74,7 @@ def test_import_says_which_vectors_it_changed_and_what_it_skipped(retriever, wri
     fielded = write_jsonl(*({**one, "v": [2, 0, 0, 0, 0]} for one in records), name="v.jsonl")
     np.save(tmp_path / "v.npy", np.eye(2, 5, dtype=np.float32))
     for folder, source, options, where, said in (
-        ("i", fielded, ("--vector-field", "v"), "1", "note: 2 vectors scaled to length 1, as the "),
+        ("i", fielded, ("--set", "vector-field=v"), "1", "note: 2 vectors scaled to length 1"),
         ("j", write_jsonl(*records), ("--vectors", "v.npy"), f"{tmp_path}/corpus.jsonl:2", ""),
     ):
         warning = f"^1 document holds neither text nor title and was skipped: {where!r}$"
@@ -87,33 +87,26 @@ def test_import_says_which_vectors_it_changed_and_what_it_skipped(retriever, wri
         assert info["analyzer"]["stop_words"] is False
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("import wrong.jsonl", "--model"),
-        ("import wrong.jsonl --model one.txt::max-length=12", "of 8 dimensions"),
-        ("import wrong.jsonl --model two.txt", "two.txt"),
-        (
-            "export out.csv",
-            "or - for JSONL to standard output, found '.csv",
-        ),
-        ("export out", "found 'no ending'"),
-        ("export nowhere/out.npy", "make the folder"),
-        ("export - -i nowhere", "no index here"),
-        ("export - --json", "(see `retriever export --help`)"),
-        ("export out.npy --id-field key", "(see `retriever export --help`)"),
-        ("reindex --model none", "none"),
-        ("reindex -i nowhere --model two.txt", "no index here"),
-        ("reindex --model ::pooling=max", "static"),
-        ("snapshot .retriever", "is the index itself"),
-    ],
-)
-def test_a_refusal_is_one_line_and_changes_nothing(
-    indexed, retriever, hits, write_jsonl, tmp_path, line, said
-):
+REFUSED = [
+    ("import wrong.jsonl", "--model"),
+    ("import wrong.jsonl --model one.txt::max-length=12", "of 8 dimensions"),
+    ("export out.csv", "or - for JSONL to standard output, found '.csv"),
+    ("export out", "found 'no ending'"),
+    ("export nowhere/out.npy", "make the folder"),
+    ("export - --json", "(see `retriever export --help`)"),
+    ("export out.npy --id-field key", "(see `retriever export --help`)"),
+    ("reindex --model none", "none"),
+    ("reindex -i nowhere --model two.txt", "no index here"),
+    ("reindex --model ::pooling=max", "static"),
+    ("snapshot .retriever", "is the index itself"),
+]
+
+
+def test_a_refusal_is_one_line_and_changes_nothing(indexed, retriever, hits, write_jsonl, tmp_path):
     write_jsonl({"id": "a", "text": "w1", "vector": [1, 2]}, name="wrong.jsonl")
     before = hits()
-    refused(retriever(*shlex.split(line)), said)
+    for line, said in REFUSED:
+        refused(retriever(*shlex.split(line)), said)
     assert hits() == before
     assert not list(tmp_path.glob("out*"))
 

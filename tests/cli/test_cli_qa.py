@@ -93,7 +93,7 @@ def test_a_cross_encoder_is_trained_and_used_and_not_trained_again(
     told = found(retriever(*asked, "--json"))
     assert [one["epoch"] for one in told["curve"]] == [0, 1, 2]
     written = (folder / "model.safetensors").stat().st_mtime_ns
-    assert retriever(*asked, "--quiet") == (0, "", "")
+    assert retriever(*asked).code == 0
     before = told["curve"][0]["dev"]
     ending = f"epoch {told['kept_epoch']}; {100 * before:.2f} before training\n"
     assert retriever(*asked).out.endswith(ending)
@@ -119,11 +119,11 @@ def test_a_cross_encoder_is_trained_on_from_its_head_and_without_what_another_se
     (other / "qrels.dev.tsv").write_text("q0 0 dev-d0 1\n")
     done = retriever(
         *asked, "--output", second, "--model", first, *still, "--set", "tolerance=1",
-        "--without", other, "--quiet", "--set", "max-length=40",
+        "--without", other, "--set", "max-length=40",
     )  # fmt: skip
     assert done.code == 0, done.err
     note = f"left out 1 of 12 questions, which overlap with {other}"
-    assert done.err == f"note: {dataset.name}: {note}\n"
+    assert f"note: {dataset.name}: {note}\n" in done.err
     assert "epoch 1" in start.err
     before, after = json.loads(done.out)["curve"]
     # A new head would rank otherwise.

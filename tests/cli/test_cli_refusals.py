@@ -74,7 +74,7 @@ REFUSED = [
         "alone: has no train split",
     ),
     ("inspect weights 'w1 \udcff'", "holds the lone surrogate"),
-    ("inspect words set/corpus.jsonl --limit 2", "at least 5 times in the first 2 texts"),
+    ("inspect words set/corpus.jsonl --set limit=2", "at least 5 times in the first 2 texts"),
     ("inspect weights", "Missing argument 'TEXT'"),
     ("inspect weights w1 --model MODEL::last", "fusion: expected sbert-wk, found mean"),
     ("make probing set/corpus.jsonl -o p --task sentlen --words 5", "--words: it belongs to wc"),

@@ -128,7 +128,7 @@ ASKED = [
     ("eval qa data", "rank_systems", QASettings(loading=CACHED)),
     (
         f"eval qa data -s uv -s cross-encoder --split dev --cross-seeds 2 --set seeds=4"
-        f" --set top=6 -m AP -m P@1 --baseline uv --without-positive count {RESAMPLING}"
+        f" --set top=6 -m AP -m P@1 --baseline uv --set without-positive=count {RESAMPLING}"
         f" --model ::layers=0 -o out {OF_SEVERAL}",
         "rank_systems",
         QASettings(

@@ -62,31 +62,28 @@ def test_a_damaged_shard_is_named_with_exit_code_3_and_made_again(model, retriev
     assert retriever("import", "s", "-i", "i").code == 0
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ("", "expected either --output or --shards"),
-        ("--shards s -o v.npy", "expected either --output or --shards"),
-        ("-o v.npy --workers 2", "--workers: it needs --shards"),
-        ("-o v.npy --types a=string", "--types: it needs --shards"),
-        ("-o v.npy --set stemming=no", "--set stemming: it needs --shards"),
-        ("-o v.npy --on-long split", "a row is a document; use --shards"),
-        ("--shards s --as-queries", "shards hold passages; use --output"),
-        ("--shards s --shard-size 2", "begun with shard size 10000, but 2 was asked"),
-        ("--shards t --ray local", 'pip install "layer-retriever[ray]"'),
-    ],
-)
-def test_what_does_not_fit_is_refused(model, retriever, write_jsonl, monkeypatch, options, said):
+REFUSED = [
+    ("", "expected either --output or --shards"),
+    ("--shards s -o v.npy", "expected either --output or --shards"),
+    ("-o v.npy --workers 2", "--workers: it needs --shards"),
+    ("-o v.npy --types a=string", "--types: it needs --shards"),
+    ("-o v.npy --set stemming=no", "--set stemming: it needs --shards"),
+    ("-o v.npy --on-long split", "a row is a document; use --shards"),
+    ("--shards s --as-queries", "shards hold passages; use --output"),
+    ("--shards s --shard-size 2", "begun with shard size 10000, but 2 was asked"),
+    ("--shards t --ray local", 'pip install "layer-retriever[ray]"'),
+]
+
+
+def test_what_does_not_fit_is_refused(model, retriever, write_jsonl, monkeypatch):
     source = write_jsonl(*RECORDS)
     assert retriever("encode", source, "--shards", "s", "--model", model).code == 0
     monkeypatch.setattr("retriever.errors.find_spec", lambda name: None)
-    refused(retriever("encode", source, *shlex.split(options)), said)
-
-
-@pytest.mark.parametrize("numbers", ["3-1", "a", "-1", "1-"])
-def test_numbers_of_shards_that_are_none(retriever, numbers):
-    said = f"expected FIRST-LAST such as 0-3, found '{numbers}'"
-    refused(retriever("import", "s", f"--shards={numbers}"), said)
+    for options, said in REFUSED:
+        refused(retriever("encode", source, *shlex.split(options)), said)
+    for numbers in ("3-1", "a", "-1", "1-"):
+        said = f"expected FIRST-LAST such as 0-3, found '{numbers}'"
+        refused(retriever("import", "s", f"--shards={numbers}"), said)
 
 
 @pytest.mark.soak

@@ -52,7 +52,6 @@ def test_a_life_of_an_index(run, write_jsonl, postgres_url):
     assert run("verify").out.endswith("sound\n")
     for arguments, expected in (
         (["compact", "--index-type", "ivf"], "expected the index type auto, flat or hnsw"),
-        (["compact", "--dry-run", "--set", "memory=1GB"], "plans index folders alone"),
         (["snapshot", "copy"], "expected an index folder"),
     ):
         refused(run(*arguments), expected)

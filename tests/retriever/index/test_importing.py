@@ -99,7 +99,7 @@ BAD = [
     ({"vector": ["1", *EAST[1:]]}, "list of 8 numbers"),
     ({"vector": [True, *EAST[1:]]}, "list of 8 numbers"),
     ({"vector": "base64"}, "list of 8 numbers"),
-    (NOT_WHOLE, "found neither; .* --vector-field"),
+    (NOT_WHOLE, "found neither; .* --set vector-field"),
     ({"vectors": [PASSAGE]}, "found both"),
     (NOT_WHOLE | {"vectors": []}, "list of passages"),
     (NOT_WHOLE | {"vectors": EAST}, "list of passages"),

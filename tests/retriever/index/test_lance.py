@@ -90,7 +90,7 @@ def test_what_cannot_be_imported_is_named(database, made, tmp_path):
     )
     twice = [{"id": row["id"], "v": row["vector"], "other": row["vector"]} for row in rows(made)]
     database.create_table("two", twice, schema=kinds)
-    with pytest.raises(SourceError, match="--vector-field"):
+    with pytest.raises(SourceError, match="--set vector-field"):
         import_documents(tmp_path / "index", f"{source}/two", made.model)
     database.create_table("same", rows(made)[:3] * 2)
     with pytest.raises(SourceError, match=r"'d0' was given before, at .*row 1"):
