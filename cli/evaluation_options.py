@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from cli.options import (
-    Decorator,
     F,
     Section,
     Settings,
@@ -123,7 +122,11 @@ resampling_options = Settings("resampling", Resampling)
 class LayerOptions:
     """Whether hidden states are scored, and how their word pieces are pooled."""
 
-    by_layer: bool = False
+    by_layer: bool = setting(
+        False,
+        "Score every hidden state of the model instead, as a table and a heat map.",
+        section="Scoring",
+    )
     poolings: str = setting(
         "mean,max,cls,sep", "Poolings of the word pieces for --by-layer, with commas between."
     )
@@ -134,16 +137,6 @@ class LayerOptions:
             refuse("poolings", "they are those of --by-layer")
             return ()
         return cast("tuple[Pooling, ...]", tuple(one.strip() for one in self.poolings.split(",")))
-
-
-def by_layer_option(of: str, section: Section) -> Decorator:
-    """--by-layer; `of` is whose hidden states are scored."""
-    return option(
-        "--by-layer",
-        is_flag=True,
-        help=f"Score every hidden state of {of}, as a table and a heat map.",
-        section=section,
-    )
 
 
 _POOLS = option(

@@ -56,6 +56,8 @@ MINILM: Final = "all-MiniLM-L6-v2"
 BUNDLED = (MINILM,)
 # Defaults in help pages of commands that have an index; the second for those that can create one.
 OWN = "the index's own"
+# How long a query that refreshes waits for another process that is writing to the index, in s.
+PATIENCE = 5.0
 _GIVEN = "cli.options.given"
 _CONFIG = "cli.options.config"
 _PARTS = "__parts__"
@@ -459,9 +461,10 @@ def encoder_options(
     cache: bool = False,
     name: str = "encoder",
     kind: type[EncoderOptions] = EncoderOptions,
+    also: str = "",
     more: Sequence[Decorator] = (),
 ) -> Settings:
-    """--model, --device and --download, and `more`: the command takes them as one `kind`.
+    """--model, --device and --download, with `also` and `more` of `kind`, which the command takes.
 
     `model` is what the help says is the model without --model. The settings in `shown`, some of
     ``layers pooling dtype``, are options too; `own` is what the help says is their default, and
@@ -490,6 +493,7 @@ def encoder_options(
     return Settings(
         name,
         kind,
+        also,
         options=[*options, device_option, download_option, *more],
         defaults={"cache": cache},
         leave_out=() if cache else ("cache",),

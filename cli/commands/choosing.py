@@ -43,34 +43,40 @@ from eval.settings import (
 @click.command("tune", cls=Command)
 @click.argument("data", metavar="DATA", shell_complete=complete_path)
 @queries_option("choose by, of a corpus or an index", "made from the documents")
-@qrels_option(required=False)
 @Settings("data_settings", QuestionSettings, leave_out=("depth", "dev_share"))
-@option(
-    "-m",
-    "--measure",
-    metavar="NAME",
-    help="What settings are chosen by: AP, RR, nDCG, each with or without @k, P@k, R@k or "
-    "Success@k.",
-    show_default="nDCG@10; AP where each question has candidates",
-    section="Ranking",
-)
-@Settings("asked", TuneSettings, "minutes max_latency max_size")
-@option(
-    "-e",
-    "--encoder",
-    "encoders",
-    multiple=True,
-    metavar="MODEL[::KEY=VALUE...]",
-    help="Encoder to choose from; the first one is that of the defaults. May be repeated.",
-    show_default=MINILM,
-    section="Encoder",
-)
-@option(
-    "--rerank",
-    metavar="FOLDER",
-    help="A cross-encoder to try: the folder of a trained one, or the folder or hub id of a "
-    "CrossEncoder of sentence-transformers.",
-    section="Ranking",
+@Settings(
+    "asked",
+    TuneSettings,
+    "minutes max_latency max_size",
+    options=[
+        qrels_option(required=False),
+        option(
+            "-m",
+            "--measure",
+            metavar="NAME",
+            help="What settings are chosen by: AP, RR, nDCG, each with or without @k, P@k, R@k or "
+            "Success@k.",
+            show_default="nDCG@10; AP where each question has candidates",
+            section="Ranking",
+        ),
+        option(
+            "-e",
+            "--encoder",
+            "encoders",
+            multiple=True,
+            metavar="MODEL[::KEY=VALUE...]",
+            help="Encoder to choose from; the first one is that of the defaults. May be repeated.",
+            show_default=MINILM,
+            section="Encoder",
+        ),
+        option(
+            "--rerank",
+            metavar="FOLDER",
+            help="A cross-encoder to try: the folder of a trained one, or the folder or hub id of "
+            "a CrossEncoder of sentence-transformers.",
+            section="Ranking",
+        ),
+    ],
 )
 @Settings(
     "loaded", EncoderOptions, options=[device_option, download_option], defaults={"cache": True}
@@ -80,12 +86,8 @@ from eval.settings import (
 def tune_command(
     data: str,
     queries: str | None,
-    qrels: Path | None,
     data_settings: QuestionSettings,
-    measure: str | None,
     asked: TuneSettings,
-    encoders: tuple[str, ...],
-    rerank: str | None,
     loaded: EncoderOptions,
     resampling: Resampling,
     shown: ResultOptions,
@@ -106,23 +108,14 @@ def tune_command(
         check_output(shown.report, "that of an earlier `tune`", _not_of_tune)
     wanted = replace(
         asked,
-        encoders=encoders,
-        measure=measure,
         queries=None if queries is None else Path(queries),
-        qrels=qrels,
-        rerank=rerank,
         loading=loaded.loading(),
         data=data_settings,
         resampling=resampling,
     )
     with Stages() as progress:
-        result = tune(
-            data_set(Path(data)),
-            wanted,
-            progress=progress,
-            notify=say,
-            command=command_line(),
-        )
+        found = data_set(Path(data))
+        result = tune(found, wanted, progress=progress, notify=say, command=command_line())
     shown.show(result)
 
 

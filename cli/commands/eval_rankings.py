@@ -15,7 +15,6 @@ from cli.evaluation_options import (
     WITHOUT_POSITIVE,
     LayerOptions,
     baseline_option,
-    by_layer_option,
     dataset_argument,
     measure_option,
     qrels_option,
@@ -97,11 +96,7 @@ class RunOptions:
     "AP, RR, P@1, P@5, P@10, R@1, R@5, R@10, R@100, nDCG@10; on Quasar-T and SearchQA "
     "Success@1, Success@5, Success@10, AP, RR, P@1",
 )
-@Settings(
-    "states",
-    LayerOptions,
-    options=[by_layer_option("the model by its cosine, not systems", "Ranking")],
-)
+@Settings("states", LayerOptions, "by_layer")
 @encoder_options("all-MiniLM-L6-v2, or the model of --index", "layers pooling dtype", cache=True)
 @resampling_options
 @result_options("the report, TREC runs, figures and cross-encoders")
@@ -246,8 +241,7 @@ def _side(name: str, what: str) -> Decorator:
 @_side("--candidate", "Ranking after the change")
 @qrels_option(required=True)
 @queries_option("search for and to show")
-@Settings("asked", GateSettings, "margin", leave_out=("measures", "resampling"))
-@measure_option(GateSettings().measures)
+@Settings("asked", GateSettings, "margin", options=[measure_option(GateSettings().measures)])
 @Settings("ranking", RankingOptions, "k mode", defaults={"k": 100})
 @resampling_options
 @result_options("report.md, gate.md for a pull request, junit.xml and report.json")
@@ -257,7 +251,6 @@ def gate_command(
     qrels: Path,
     queries: str | None,
     asked: GateSettings,
-    measures: tuple[str, ...],
     ranking: RankingOptions,
     resampling: Resampling,
     shown: ResultOptions,
@@ -285,7 +278,7 @@ def gate_command(
             opened(baseline),
             opened(candidate),
             qrels,
-            replace(asked, measures=measures, resampling=resampling),
+            replace(asked, resampling=resampling),
             queries=query_texts(queries),
             search=ranking.settings(),
             match_depth=not is_given("k"),

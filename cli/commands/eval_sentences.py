@@ -14,7 +14,6 @@ from cli.evaluation_options import (
     DataSet,
     LayerOptions,
     baseline_option,
-    by_layer_option,
     resampling_options,
 )
 from cli.options import (
@@ -77,6 +76,7 @@ _sentence_options = encoder_options(
     cache=True,
     name="encoders",
     kind=SentenceOptions,
+    also="by_layer",
     more=[
         option(
             "-e",
@@ -99,7 +99,6 @@ _sentence_options = encoder_options(
             "top-bottom, both SBERT-WK, lc:0,-1, SIF, uSIF, p-mean and average.",
             section="Encoder",
         ),
-        by_layer_option("each encoder's model instead", "Scoring"),
         baseline_option("Encoder", "ENCODER", "Scoring"),
     ],
 )

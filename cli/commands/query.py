@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Literal
 import click
 from click.core import ParameterSource
 
-from cli.commands.refresh import PATIENCE, index_in, refresh_for_query
 from cli.options import (
     OWN,
+    PATIENCE,
     Command,
     EncoderOptions,
     Location,
@@ -234,6 +234,8 @@ def query_command(
     if query_map is not None and settings.mode == "bm25":
         raise click.UsageError("--query-map: --mode bm25 has no vectors; leave one of them out")
     if source is not None:
+        from cli.commands.refresh import index_in
+
         opened = index_in(source, encoder.keywords())
     else:
         patience = PATIENCE if asked.refresh else 0.0
@@ -248,6 +250,8 @@ def query_command(
         if asked.min_probability is not None:
             session.answered([])
         if asked.refresh and source is None:
+            from cli.commands.refresh import refresh_for_query
+
             refresh_for_query(index)
         if queries is not None:
             session.answer_file(queries)
@@ -360,6 +364,8 @@ class _Session:
 
     def prompt(self, *, refreshed: bool) -> None:
         """Ask for queries until end of input; the model stays loaded between them."""
+        from cli.commands.refresh import refresh_for_query
+
         with suppress(ImportError):
             import readline  # noqa: F401  (line editing and history for input())
         if self.settings.mode != "bm25":

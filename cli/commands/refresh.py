@@ -12,15 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.options import Command, Location, index_option, json_option, option, quiet_option
+from cli.options import PATIENCE, Command, Location, index_option, json_option, option, quiet_option
 from cli.output.text import counted, say, tell
 
 if TYPE_CHECKING:
     from retriever.index import Index
     from retriever.index.refreshing import RefreshReport
-
-# How long a query waits for another process that is writing to the index.
-PATIENCE = 5.0
 
 
 @click.command("refresh", cls=Command)

@@ -8,6 +8,7 @@ import random
 import pytest
 
 from cli.main import start_lines
+from retriever import Index, StructureSettings
 from tests.cli.conftest import found, refused
 
 WORDS = [f"w{number}" for number in range(60)]
@@ -37,6 +38,12 @@ def test_rebuilding_says_before_what_it_takes(retriever, indexed):
     (takes,) = done.err.splitlines()
     assert "building their search structure (ivf), which takes up to " in takes
     assert done.out.startswith(".retriever: 300 passages, ivf\n  effort 1      recall@10 0.")
+    with Index.open(".retriever") as index:
+        plan = index.plan(StructureSettings("ivf-pq"))
+        assert index.plan(StructureSettings()).build_bytes == 0
+    assert (plan.name, plan.factory) == ("ivf-sq8", "IVF7,SQ8")
+    assert (plan.memory_bytes, plan.build_bytes) == (8_848, 28_048)
+    assert "too few to train a product quantizer" in plan.reasons[1]
     rebuilt = found(retriever("compact", "--index-type", "flat", "--json"))
     assert rebuilt == {"index_type": "flat", "segments": segments(retriever)}
 

@@ -65,11 +65,6 @@ ASKED = [
         STSSettings(aggregation="wmean", baseline="m::last4", resampling=RESAMPLED, loading=CPU),
     ),
     (
-        "eval sts data --supervised",
-        "score_sts",
-        STSSettings(supervised=RelatednessSettings(), loading=CACHED),
-    ),
-    (
         "eval sts data --supervised --set seeds=2 --by-layer --set 'poolings=cls, mean'",
         "score_sts",
         STSSettings(
@@ -104,11 +99,6 @@ ASKED = [
             train_shares=(1.0, 0.25, 0.5),
             loading=CACHED,
         ),
-    ),
-    (
-        "eval transfer data --layers-search",
-        "score_transfer",
-        TransferSettings(layer_search=LayerTransferSettings(), loading=CACHED),
     ),
     (
         f"eval probe data --classifier lr-senteval --seeds 3 --baseline x {RESAMPLING}",
