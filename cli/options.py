@@ -144,9 +144,7 @@ class Command(click.Command):
         ctx.meta[_GIVEN] = given
         for part in self.parts:
             values = {name: ctx.params.pop(name) for name in part.taken}
-            values |= {
-                one.name: given[one.name] for one in part.others.values() if one.name in given
-            }
+            values |= {name: given[name] for name in part.others if name in given}
             ctx.params[part.name] = part.kind(**{**part.defaults, **values})
         return rest
 

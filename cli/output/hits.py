@@ -67,16 +67,10 @@ def explanation(hits: Sequence[Hit], settings: SearchSettings) -> str:
             f"score = {fusion.weight:g} * dense + {1 - fusion.weight:g} * bm25, "
             f"both {fusion.normalization} normalized over the candidates"
         )
-    first = ["first"] if reranked else []
-    header = ["rank", "score", *first, "dense", "rank", "bm25", "rank", "id"]
-    rows = [
-        [
-            *map(_shown, (hit.rank, hit.score, *([hit.first_rank] if reranked else []))),
-            *map(_shown, (hit.dense, hit.dense_rank, hit.bm25, hit.bm25_rank)),
-            hit.id,
-        ]
-        for hit in hits
-    ]
+    columns = {"rank": "rank", "score": "score"} | ({"first_rank": "first"} if reranked else {})
+    columns |= {"dense": "dense", "dense_rank": "rank", "bm25": "bm25", "bm25_rank": "rank"}
+    rows = [[*(_shown(getattr(hit, name)) for name in columns), hit.id] for hit in hits]
+    header = [*columns.values(), "id"]
     return "\n".join([how, *table(header, rows, left=(len(header) - 1,))])
 
 
