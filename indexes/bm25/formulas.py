@@ -99,14 +99,36 @@ def mean_okapi_idf(frequencies: NDArray[np.int64], passages: int) -> float:
     return float((terms * values).sum() / len(frequencies))
 
 
+class Formula(NamedTuple):
+    """What weights are computed from, here and in `inner_loops.c`."""
+
+    is_lifted: bool  # whether delta is added to the normalized frequency, as in BM25L
+    slope: float
+    constant: float
+    k1: float
+    scale: float
+    delta: float
+
+
+def formula_of(settings: BM25Settings, mean_length: float) -> Formula:
+    """The formula of a variant; `mean_length` is 0 where no passage holds a term."""
+    variant, k1, b, delta = settings.variant, settings.k1, settings.b, settings.delta
+    usual = _DELTA.get(variant, 0.0)
+    return Formula(
+        variant == "bm25l",
+        b / (mean_length or 1),
+        1 - b,
+        k1,
+        1.0 if variant in ("lucene", "robertson") else k1 + 1,
+        delta if variant in _DELTA and delta is not None else usual,
+    )
+
+
 def weights(
-    settings: BM25Settings,
-    frequencies: NDArray[np.unsignedinteger],
-    lengths: NDArray[np.uint32],
-    mean_length: float,
+    formula: Formula, frequencies: NDArray[np.unsignedinteger], lengths: NDArray[np.uint32]
 ) -> NDArray[np.float64]:
     """(m,) float64: the weight of a term in m passages that hold it `frequencies` times."""
-    is_lifted, slope, constant, k1, scale, delta = constants(settings, mean_length)
+    is_lifted, slope, constant, k1, scale, delta = formula
     norm = lengths * slope
     norm += constant
     if is_lifted:
@@ -115,43 +137,6 @@ def weights(
     norm *= k1
     norm += frequencies
     saturated: NDArray[np.float64] = np.divide(frequencies, norm, out=norm)
-    if scale != 1:
-        saturated *= scale
-    if delta:
-        saturated += delta
+    saturated *= scale
+    saturated += delta
     return saturated
-
-
-def constants(
-    settings: BM25Settings, mean_length: float
-) -> tuple[bool, float, float, float, float, float]:
-    """What `weights` and its compiled form compute from: see `Formula` in `inner_loops.c`."""
-    variant, k1, b, delta = settings.variant, settings.k1, settings.b, settings.delta
-    usual = _DELTA.get(variant, 0.0)
-    return (
-        variant == "bm25l",
-        b / mean_length,
-        1 - b,
-        k1,
-        1.0 if variant in ("lucene", "robertson") else k1 + 1,
-        delta if variant in _DELTA and delta is not None else usual,
-    )
-
-
-class Weighting(NamedTuple):
-    """What the terms of one query add to the scores of the passages that hold them."""
-
-    settings: BM25Settings
-    mean_length: float  # above 0 where a passage holds a term
-    factors: NDArray[np.float64]  # (terms,) idf times repetitions in the query
-
-    def values(
-        self,
-        frequencies: NDArray[np.unsignedinteger],
-        lengths: NDArray[np.uint32],
-        counts: NDArray[np.int64],
-    ) -> NDArray[np.float64]:
-        """(p,) float64: what each posting adds; terms one after the other, `counts` of each."""
-        values = np.repeat(self.factors, counts)
-        values *= weights(self.settings, frequencies, lengths, self.mean_length)
-        return values

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25.formulas import BM25Settings, Weighting, constants, idf, mean_okapi_idf
+from indexes.bm25.formulas import BM25Settings, Formula, formula_of, idf, mean_okapi_idf, weights
 from indexes.bm25.postings import Postings, Read
 from indexes.compiled import compiled
 
@@ -33,20 +33,19 @@ class Matches(NamedTuple):
 _USUAL = BM25Settings()
 
 
-class BM25Query:
+class BM25Query(NamedTuple):
     """One query whose postings were found, by `BM25.query`."""
 
-    def __init__(
-        self, segments: Sequence[SearchableSegment], found: Sequence[Read], weighting: Weighting
-    ) -> None:
-        self._segments = segments
-        self._found = found
-        self.weighting = weighting
+    segments: Sequence[SearchableSegment]
+    found: Sequence[Read]  # of each segment
+    frequencies: NDArray[np.int64]  # (terms,) how many live passages hold each distinct term
+    factors: NDArray[np.float64]  # (terms,) idf times repetitions in the query
+    formula: Formula
 
     def matching(self) -> list[NDArray[np.uint32]]:
         """For each segment, (m,) the positions of live passages with a query term, ascending."""
         matching = []
-        for segment, read in zip(self._segments, self._found, strict=True):
+        for segment, read in zip(self.segments, self.found, strict=True):
             joined = read.joined()
             segment.postings.check(joined)
             held = np.unique(joined.positions)
@@ -58,8 +57,8 @@ class BM25Query:
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """The scores of chosen passages of one segment, and which of them match."""
         matches = np.zeros(len(positions), np.bool_)
-        read, wanted = self._found[segment], positions.astype(np.uint32)
-        live = self._segments[segment].live
+        read, wanted = self.found[segment], positions.astype(np.uint32)
+        live, postings = self.segments[segment].live, self.segments[segment].postings
         alive = True if live is None else live[positions]
         # Which of the wanted hold each term, and by which posting.
         rows, places = [np.empty(0, np.intp)], [np.empty(0, np.intp)]
@@ -78,16 +77,17 @@ class BM25Query:
         if not len(row):
             return np.zeros(len(positions)), matches
         frequencies = read.frequencies[place]
-        lengths = self._segments[segment].postings.lengths_of(wanted[row], frequencies)
-        values = self.weighting.values(frequencies, lengths, counts)
-        return sums(row, values, len(positions)), matches
+        lengths = postings.lengths_of(wanted[row], frequencies)
+        values = np.repeat(self.factors, counts) * weights(self.formula, frequencies, lengths)
+        scores: NDArray[np.float64] = np.bincount(row, values, len(positions)).astype(np.float64)
+        return scores, matches
 
     def search(self, k: int, allowed: Sequence[Allowed | None] | None = None) -> Matches:
         """The `k` best live passages that hold a query term, exactly; of equal scores the first."""
-        chosen = allowed or [None] * len(self._segments)
+        chosen = allowed or [None] * len(self.segments)
         found = [
-            best_passages(segment, read, self.weighting, k, some)
-            for segment, read, some in zip(self._segments, self._found, chosen, strict=True)
+            best_passages(segment, read, self.factors, self.formula, k, some)
+            for segment, read, some in zip(self.segments, self.found, chosen, strict=True)
         ]
         if not found:
             return Matches(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
@@ -113,10 +113,10 @@ class SearchableSegment:
 
 
 class CorpusStatistics(NamedTuple):
-    """What BM25 needs of the corpus as a whole: live passages and the sum of their lengths."""
+    """What BM25 needs of the corpus as a whole."""
 
-    passages: int
-    total_length: int
+    passages: int  # live ones
+    mean_length: float  # terms of each of them; 0 if there are none
 
     @classmethod
     def of(cls, segments: Iterable[SearchableSegment]) -> CorpusStatistics:
@@ -130,12 +130,7 @@ class CorpusStatistics(NamedTuple):
                 dead = lengths[~segment.live]
                 passages -= len(dead)
                 total_length -= int(dead.sum(dtype=np.int64))
-        return cls(passages, total_length)
-
-    @property
-    def mean_length(self) -> float:
-        """Tokens per live passage; 0 if there are none."""
-        return self.total_length / self.passages if self.passages else 0.0
+        return cls(passages, total_length / passages if passages else 0.0)
 
 
 class BM25:
@@ -158,37 +153,27 @@ class BM25:
     def query(self, query_terms: Iterable[str]) -> BM25Query:
         """Find the postings of a query's terms, in their order, once for all later calls."""
         repetitions = Counter(query_terms)
+        passages, mean_length = self.statistics
         found = [segment.postings.read(repetitions) for segment in self.segments]
         df = np.zeros(len(repetitions), np.int64)
         for segment, read in zip(self.segments, found, strict=True):
-            df += _live_counts(segment, read)
-        if df.max(initial=0) > self.statistics.passages:
+            live = segment.live
+            df += read.counts if live is None else _live_counts(segment.postings, read, live)
+        if df.max(initial=0) > passages:
             # More than there can be: no formula takes that.
             for segment, read in zip(self.segments, found, strict=True):
                 segment.postings.check(read.joined())
-        # Postings of a term that no live passage holds are not read.
-        found = [read._replace(ranges=read.ranges * (df > 0)[:, np.newaxis]) for read in found]
-        factors = np.array(
-            [
-                times * self._idf(held) if held else 0.0
-                for times, held in zip(repetitions.values(), df.tolist(), strict=True)
-            ],
-            np.float64,
-        )
-        weighting = Weighting(self.settings, self.statistics.mean_length, factors)
-        return BM25Query(self.segments, found, weighting)
+        factors = []
+        for times, held in zip(repetitions.values(), df.tolist(), strict=True):
+            value = idf(self.settings.variant, held, passages) if held else 0.0
+            factors.append(times * (self._floor if value < 0 else value))
+        formula = formula_of(self.settings, mean_length)
+        return BM25Query(self.segments, found, df, np.array(factors, np.float64), formula)
 
     def document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
         """How many live passages hold each of the terms, in the order of the terms."""
-        distinct = list(dict.fromkeys(terms))
-        df = np.zeros(len(distinct), np.int64)
-        for segment in self.segments:
-            df += _live_counts(segment, segment.postings.read(distinct))
-        return dict(zip(distinct, df.tolist(), strict=True))
-
-    def _idf(self, df: int) -> float:
-        value = idf(self.settings.variant, df, self.statistics.passages)
-        return self._floor if value < 0 else value
+        distinct = dict.fromkeys(terms)
+        return dict(zip(distinct, self.query([*distinct]).frequencies.tolist(), strict=True))
 
     @cached_property
     def _floor(self) -> float:
@@ -197,15 +182,12 @@ class BM25:
         return self.settings.epsilon * mean_okapi_idf(df, self.statistics.passages)
 
 
-def _live_counts(segment: SearchableSegment, read: Read) -> NDArray[np.int64]:
+def _live_counts(postings: Postings, read: Read, live: NDArray[np.bool_]) -> NDArray[np.int64]:
     """(terms,) how many live passages hold each of the terms."""
-    live = segment.live
-    if live is None:
-        return read.counts
     try:
         counts = [np.count_nonzero(live[read.positions[a:b]]) for a, b in read.ranges.tolist()]
     except IndexError:
-        segment.postings.check(read.joined())
+        postings.check(read.joined())
         raise
     return np.array(counts, np.int64)
 
@@ -224,12 +206,6 @@ def _vocabulary_frequencies(segments: Sequence[SearchableSegment]) -> NDArray[np
     return totals[totals > 0]
 
 
-def sums(places: NDArray[np.intp], values: NDArray[np.float64], n: int) -> NDArray[np.float64]:
-    """What is added to each of `n` places, or of as many as occur, in the order given."""
-    # bincount returns integers for an empty array.
-    return np.bincount(places, values, n).astype(np.float64, copy=False)
-
-
 _NO_BITS = np.empty(0, np.uint8)
 
 
@@ -243,32 +219,31 @@ class Best(NamedTuple):
 def best_passages(
     segment: SearchableSegment,
     read: Read,
-    weighting: Weighting,
+    factors: NDArray[np.float64],
+    formula: Formula,
     k: int,
     allowed: Allowed | None = None,
 ) -> Best:
     """The `k` best passages that hold a term, exactly; fewer if fewer do."""
-    most = min(k, int(read.counts.sum()))
-    if not most:
-        return Best(np.empty(0, np.int64), np.empty(0, np.float64))
     if compiled is not None:
         segment.postings.check_lengths(read)
+        most = min(k, int(read.counts.sum())) or 1
         best = Best(np.empty(most, np.int64), np.empty(most))
         mask = _NO_BITS if segment.live is None else segment.live
         bits = _NO_BITS if allowed is None else allowed.bits
-        formula = constants(weighting.settings, weighting.mean_length)
         lengths = segment.postings.lengths
-        found = compiled.best(*read, weighting.factors, lengths, *formula, mask, bits, *best)
+        found = compiled.best(*read[:3], factors, lengths, *formula, mask, bits, *best)
         if found >= 0:
             return Best(best.positions[:found], best.scores[:found])
         # Impossible postings are named below.
-    return best_by_numpy(segment, read, weighting, k, allowed)
+    return best_by_numpy(segment, read, factors, formula, k, allowed)
 
 
 def best_by_numpy(
     segment: SearchableSegment,
     read: Read,
-    weighting: Weighting,
+    factors: NDArray[np.float64],
+    formula: Formula,
     k: int,
     allowed: Allowed | None = None,
 ) -> Best:
@@ -276,8 +251,9 @@ def best_by_numpy(
     postings, joined = segment.postings, read.joined()
     postings.check(joined)
     lengths = postings.lengths_of(joined.positions, joined.frequencies)
-    values = weighting.values(joined.frequencies, lengths, joined.counts)
-    scores = sums(joined.positions.astype(np.intp), values, len(postings))
+    values = np.repeat(factors, joined.counts) * weights(formula, joined.frequencies, lengths)
+    # bincount returns integers for an empty array.
+    scores = np.bincount(joined.positions, values, len(postings)).astype(np.float64, copy=False)
     matches = np.zeros(len(postings), np.bool_)
     matches[joined.positions] = True
     if segment.live is not None:

@@ -8,19 +8,13 @@ from __future__ import annotations
 
 import importlib
 import sys
+from contextlib import suppress
 from typing import Any
 
 __all__ = ["compiled"]
 
-
-def _load() -> Any:
-    # It reads the files as they are, and their numbers are little-endian.
-    if sys.byteorder != "little":
-        return None
-    try:
-        return importlib.import_module("indexes.compiled._inner_loops")
-    except ImportError:
-        return None
-
-
-compiled = _load()
+compiled: Any = None
+# It reads the files as they are, and their numbers are little-endian.
+if sys.byteorder == "little":
+    with suppress(ImportError):
+        compiled = importlib.import_module("indexes.compiled._inner_loops")

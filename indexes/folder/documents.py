@@ -107,7 +107,7 @@ _MIGRATIONS = {
 def document_columns(connection: sqlite3.Connection) -> str:
     """The columns of `documents` that `checked_passages` reads; earlier formats have no outline."""
     outline = "outline" if format_version(connection) >= _OUTLINES_SINCE else "''"
-    return f"doc, id, title, text, metadata, hash, checksum, {outline}"
+    return f"doc, id, title, text, metadata, hash, {outline}, checksum"
 
 
 def checked_passages(
@@ -117,16 +117,9 @@ def checked_passages(
     passages = connection.execute(
         "SELECT passage, start, stop FROM passages WHERE doc = ? ORDER BY passage", (row[0],)
     ).fetchall()
-    if not is_unaltered(row, passages):
+    if row[7] != document_checksum(passages, *row[1:7]):
         raise ValueError(f"the document {row[1]!r} was altered")
     return passages
-
-
-def is_unaltered(row: Sequence[Any], passages: Sequence[tuple[int, int, int]]) -> bool:
-    """Whether a row of `document_columns` has the checksum of itself with these passages."""
-    _, id_, title, text, metadata, content_hash, checksum, outline = row
-    found = document_checksum(id_, title, text, metadata, content_hash, passages, outline)
-    return bool(found == checksum)
 
 
 def metadata_json(metadata: Any) -> str:
@@ -135,15 +128,15 @@ def metadata_json(metadata: Any) -> str:
 
 
 def document_checksum(
+    passages: Sequence[tuple[int, int, int]],
     id_: str,
     title: str | None,
     text: str,
     metadata: str,
     content_hash: bytes,
-    passages: Sequence[tuple[int, int, int]],
     outline: str,
 ) -> bytes:
-    """16 bytes over everything that SQLite holds of a document."""
+    """16 bytes over everything that SQLite holds of a document, see `document_columns`."""
     # JSON keeps the parts separate, so that nothing can move from one into another unseen.
     sealed = json.dumps(
         [id_, title, text, metadata, content_hash.hex(), passages, *([outline] if outline else [])]
@@ -160,11 +153,12 @@ def insert_document(connection: sqlite3.Connection, document: NewDocument, passa
         document.text,
         metadata_json(document.metadata),
         document.hash,
+        document.outline,
     )
     cursor = connection.execute(
-        "INSERT INTO documents (id, title, text, metadata, hash, checksum, outline) "
+        "INSERT INTO documents (id, title, text, metadata, hash, outline, checksum) "
         "VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (*row, document_checksum(*row, passages, document.outline), document.outline),
+        (*row, document_checksum(passages, *row)),
     )
     doc = cursor.lastrowid
     assert doc is not None
@@ -194,7 +188,7 @@ def replace_metadata(connection: sqlite3.Connection, id_: str, after: str) -> Me
     passages = connection.execute(
         "SELECT passage, start, stop FROM passages WHERE doc = ? ORDER BY passage", (doc,)
     ).fetchall()
-    checksum = document_checksum(id_, title, text, after, content_hash, passages, outline)
+    checksum = document_checksum(passages, id_, title, text, after, content_hash, outline)
     connection.execute(
         "UPDATE documents SET metadata = ?, checksum = ? WHERE doc = ?", (after, checksum, doc)
     )

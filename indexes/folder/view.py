@@ -30,7 +30,7 @@ from indexes.folder.connection import (
     read_settings,
     setting_in,
 )
-from indexes.folder.documents import checked_passages, document_columns, is_unaltered
+from indexes.folder.documents import checked_passages, document_checksum, document_columns
 from indexes.folder.lock import recover_replacement, remains
 from indexes.folder.segment import PENDING, LiveSegment, contained, live_segments
 from indexes.protocol import (
@@ -319,11 +319,12 @@ class FolderView:
         verified = self.commit.verified
         with readable(self._folder):
             for passage, start, stop, *document in rows:
-                _, id_, title, text, metadata, _, _, outline = document
+                _, id_, title, text, metadata, _, outline, checksum = document
                 if passage not in verified:
                     span = (passage, start, stop)
                     # Most are the only one of their document.
-                    is_known = stop - start == len(text) and is_unaltered(document, [span])
+                    is_whole = stop - start == len(text)
+                    is_known = is_whole and checksum == document_checksum([span], *document[1:7])
                     if not is_known and span not in checked_passages(self._connection, document):
                         raise ValueError(f"passage {passage} belongs to another document")
                     if len(verified) >= _REMEMBERED:
@@ -387,7 +388,7 @@ class FolderView:
             for document in rows:
                 with readable(self._folder):
                     passages = checked_passages(self._connection, document)
-                    _, id_, title, text, metadata, _, _, outline = document
+                    _, id_, title, text, metadata, _, outline, _ = document
                     stored = StoredDocument(
                         id_, title, text, json.loads(metadata), passages, outline
                     )

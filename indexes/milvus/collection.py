@@ -40,7 +40,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25.formulas import BM25Settings, weights
+from indexes.bm25.formulas import BM25Settings, formula_of, weights
 from indexes.errors import ConfigError, FilterError, FormatVersionError, NotAnIndexError
 from indexes.filters.grammar import Expression, Joined, Not, Where, type_of
 from indexes.folder.documents import metadata_json
@@ -242,7 +242,7 @@ def _sparse_vector(counts: Mapping[str, int], length: int, mean_length: float) -
     """The saturated frequencies of a passage's terms."""
     frequencies = np.fromiter(counts.values(), np.uint32, len(counts))
     lengths = np.full(len(counts), length, np.uint32)
-    values = weights(BM25Settings(), frequencies, lengths, mean_length)
+    values = weights(formula_of(BM25Settings(), mean_length), frequencies, lengths)
     places = [dimension_of(number_of(term)) for term in counts]
     # No vector may be empty, and no term has dimension 0.
     return dict(zip(places, values.tolist(), strict=True)) or {0: 1.0}

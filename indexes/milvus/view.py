@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25.formulas import BM25Settings, idf, weights
+from indexes.bm25.formulas import BM25Settings, formula_of, idf, weights
 from indexes.bm25.scoring import top_places
 from indexes.errors import ConfigError, StorageError
 from indexes.filters.facets import counted_facet, summaries_of
@@ -366,12 +366,12 @@ class MilvusRanking:
         if not factors:
             return scores, matches
         mean_length = max(self.view.collection.terms, 1) / max(self.view.passage_count, 1)
+        formula = formula_of(self.settings, mean_length)
         lengths = np.array([row["length"] for row in rows], np.uint32)
         counts = [dict(zip(row["terms"], row["counts"], strict=True)) for row in rows]
         for term, factor in factors.items():
             frequencies = np.array([held.get(term, 0) for held in counts], np.uint32)
             holds = frequencies > 0
-            weight = weights(self.settings, frequencies[holds], lengths[holds], mean_length)
-            scores[holds] += factor * weight
+            scores[holds] += factor * weights(formula, frequencies[holds], lengths[holds])
             matches |= holds
         return scores, matches

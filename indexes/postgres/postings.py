@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.bm25.postings import Postings
-from indexes.bm25.scoring import sums
 from indexes.postgres.schema import Tables, alone_in_upkeep
 
 POSTING = np.dtype([("passage", "<i8"), ("frequency", "<u4"), ("length", "<u4")])
@@ -189,6 +188,7 @@ def passage_scores(
         found = np.zeros(span, np.bool_)
         found[passages - least] = True
         held = np.flatnonzero(found)
-        return held + least, sums(passages - least, values, span)[held]
+        scores = np.bincount(passages - least, values, span)[held]
+        return held + least, scores.astype(np.float64, copy=False)
     held, places = np.unique(passages, return_inverse=True)
-    return held, sums(places, values, len(held))
+    return held, np.bincount(places, values, len(held)).astype(np.float64, copy=False)

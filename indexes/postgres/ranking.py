@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
 
-from indexes.bm25.formulas import BM25Settings, idf, mean_okapi_idf, weights
+from indexes.bm25.formulas import BM25Settings, formula_of, idf, mean_okapi_idf, weights
 from indexes.bm25.scoring import top_places
 from indexes.errors import ConfigError
 from indexes.filters.grammar import Where
@@ -196,13 +196,13 @@ class PostgresRanking:
     def _matches(self, terms: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """All live passages that hold a term, ascending, and their scores."""
         repetitions = Counter(terms)
-        mean_length = self._row.total_length / max(self._row.passages, 1)
+        formula = formula_of(self._bm25, self._row.total_length / max(self._row.passages, 1))
         postings = self._view.postings(repetitions)
         contributions = []
         for term, times in repetitions.items():
             held = postings[term]
             if len(held):
-                values = weights(self._bm25, held["frequency"], held["length"], mean_length)
+                values = weights(formula, held["frequency"], held["length"])
                 values *= times * self._idf(len(held))
                 contributions.append((held["passage"], values))
         return passage_scores(contributions)

@@ -178,7 +178,7 @@ class PostgresWriter(Writer):
                     spanned = zip(own.tolist(), document.spans, strict=True)
                     passages = [(passage, *span) for passage, span in spanned]
                     outline = document.outline
-                    checksum = document_checksum(*content, "", document.hash, passages, outline)
+                    checksum = document_checksum(passages, *content, "", document.hash, outline)
                     row_values = (*content, *written, document.hash, checksum, outline)
                     copy.write_row((int(own[0]), *row_values))
             if changed:

@@ -283,7 +283,7 @@ class PostgresView(View):
     def _stored(self, row: tuple[Any, ...]) -> StoredDocument:
         id_, title, text, metadata, exact, content_hash, checksum, outline, *spans = row
         passages = sorted(zip(*spans, strict=True))
-        if document_checksum(id_, title, text, "", content_hash, passages, outline) != checksum:
+        if document_checksum(passages, id_, title, text, "", content_hash, outline) != checksum:
             raise damaged(self.location, f"the document {id_!r} was altered")
         return StoredDocument(id_, title, text, read_metadata(metadata, exact), passages, outline)
 

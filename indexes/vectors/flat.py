@@ -1,5 +1,4 @@
-"""Exact inner-product search over kept vectors: one query in one pass, several by FAISS's kernel,
-or on a GPU where that pays.
+"""Exact inner-product search over kept vectors: one query in one pass, several by FAISS's kernel.
 
 These find the best in single precision, and all that may equal the last of them; the order is that
 of `nearest_of`, in double precision. Positions are local to one segment.
@@ -8,7 +7,6 @@ of `nearest_of`, in double precision. Positions are local to one segment.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,14 +17,7 @@ from indexes.compiled import compiled
 from indexes.errors import ConfigError
 from indexes.files import set_read_ahead
 from indexes.folder.checksums import UNGUARDED, BlockGuard
-from indexes.vectors.library import (
-    FLAT,
-    count_gpus,
-    faiss_reason,
-    gpu_resources,
-    has_faiss,
-    load_faiss,
-)
+from indexes.vectors.library import FLAT, has_faiss, load_faiss
 
 if TYPE_CHECKING:
     from indexes.filters.columns import Allowed
@@ -43,9 +34,6 @@ _COPIED = 512
 # Numbers that one thread scans for one query: 0.5 GB, some 50 ms. Threads of FAISS and of NumPy's
 # BLAS wait for each other by spinning: beside other work, a scan of a millisecond takes fifty.
 _ONE_THREAD = 2**27
-# Least number of multiplications that is worth a transfer to a GPU, and bytes sent at once.
-_GPU_LEAST, _GPU_CHUNK = 2**32, 2**30
-_GPU_MOST_RESULTS = 2048  # GPU_MAX_SELECTION_K in FAISS
 # Results of a batch beyond k: the query is scanned alone if they are not enough to see which
 # vectors may equal the k-th.
 _SPARE = 16
@@ -82,7 +70,6 @@ def search_flat(
     queries = np.ascontiguousarray(queries, np.float32)
     permitted = len(vectors) if allowed is None else allowed.count
     k = min(k, permitted)
-    wanted = min(k + _SPARE, permitted)
     if k == 0 or len(queries) == 0:
         return [(np.empty(0, np.int64), np.empty(0)) for _ in queries]
     share = permitted / len(vectors)
@@ -92,30 +79,15 @@ def search_flat(
     else:
         set_read_ahead(vectors, True)
         guard.check_all()
-
-    def alone(query: NDArray[np.float32]) -> Nearest:
-        if allowed is not None and share <= _EXACT_SHARE:
-            return rescored(vectors, allowed.positions, query, k)
-        return _search_one(vectors, query, k, allowed, codes)
-
-    is_one_pass = share >= 1 / 2 and vectors.size < _GPU_LEAST
-    if len(queries) == 1 and (few is not None or is_one_pass):
-        return [alone(queries[0])]
-    are_few = codes is not None and len(queries) <= _ALONE and vectors.size <= _MOST_CODED
-    if few is None and (are_few or not has_faiss()):
-        return [alone(query) for query in queries]
-    if few is None:
-        found = _search_together(vectors, queries, wanted, allowed)
+    are_coded = codes is not None and len(queries) <= _ALONE and vectors.size <= _MOST_CODED
+    if len(queries) == 1 or (few is None and (are_coded or not has_faiss())):
+        near = [_search_one(vectors, query, k, allowed, codes) for query in queries]
     else:
-        found = _search_among(vectors, queries, wanted, few)
-    ranked = []
-    for query, (positions, scores) in zip(queries, found, strict=True):
-        is_all = wanted == permitted or len(scores) < wanted
-        if is_all or scores[k - 1] - scores[-1] > tie_slack(float(np.abs(scores).max())):
-            ranked.append(rescored(vectors, np.sort(positions), query, k))
-        else:
-            ranked.append(alone(query))
-    return ranked
+        near = _search_many(vectors, queries, k, allowed, few)
+    return [
+        nearest_of(positions, exact_scores(vectors, positions, query), k)
+        for query, positions in zip(queries, near, strict=True)
+    ]
 
 
 def nearest_of(positions: NDArray[np.int64], scores: NDArray[np.float64], k: int) -> Nearest:
@@ -130,13 +102,6 @@ def nearest_of(positions: NDArray[np.int64], scores: NDArray[np.float64], k: int
         positions, scores = positions[kept], scores[kept]
     best = np.argsort(-np.round(scores, decimals), kind="stable")[:k]
     return positions[best], scores[best]
-
-
-def rescored(
-    vectors: NDArray[np.float32], positions: NDArray[np.int64], query: NDArray[np.float32], k: int
-) -> Nearest:
-    """The `k` best of the vectors at some ascending positions; see `nearest_of`."""
-    return nearest_of(positions, exact_scores(vectors, positions, query), k)
 
 
 def exact_scores(
@@ -174,24 +139,50 @@ def _search_one(
     query: NDArray[np.float32],
     k: int,
     allowed: Allowed | None,
-    codes: Codes | None,
-) -> Nearest:
-    """As `search_flat`, of one query (d,), in one pass."""
+    codes: Codes | None = None,
+) -> NDArray[np.int64]:
+    """(m,) ascending positions, among them the `k` best and all that may equal the k-th."""
+    if allowed is not None and allowed.count <= _EXACT_SHARE * len(vectors):
+        return allowed.positions
     near = None if codes is None else codes.near(vectors, query, k, allowed)
-    if near is None and (compiled is None or vectors.size > _ONE_THREAD):
-        products = np.asarray(vectors @ query)
-        if allowed is not None:
-            bits = np.unpackbits(allowed.bits, count=len(products), bitorder="little")
-            products[bits == 0] = -np.inf
-        # Not a number is above nothing.
-        products[np.isnan(products)] = -np.inf
-        best = np.partition(products, -k)[-k:]
-        slack = tie_slack(float(np.abs(best).max()))
-        floor = float(best[0]) - slack if math.isfinite(slack) else -math.inf
-        near = np.flatnonzero(products > floor)
-    elif near is None:
-        near = np.arange(len(vectors)) if allowed is None else allowed.positions
-    return rescored(vectors, near, query, k)
+    if near is not None:
+        return near
+    if compiled is not None and vectors.size <= _ONE_THREAD:
+        return np.arange(len(vectors)) if allowed is None else allowed.positions
+    products = np.asarray(vectors @ query)
+    if allowed is not None:
+        bits = np.unpackbits(allowed.bits, count=len(products), bitorder="little")
+        products[bits == 0] = -np.inf
+    # Not a number is above nothing.
+    products[np.isnan(products)] = -np.inf
+    best = np.partition(products, -k)[-k:]
+    slack = tie_slack(float(np.abs(best).max()))
+    floor = float(best[0]) - slack if math.isfinite(slack) else -math.inf
+    return np.flatnonzero(products > floor)
+
+
+def _search_many(
+    vectors: NDArray[np.float32],
+    queries: NDArray[np.float32],
+    k: int,
+    allowed: Allowed | None,
+    few: NDArray[np.int64] | None,
+) -> list[NDArray[np.int64]]:
+    """As `_search_one` for each query; `few` are the positions allowed if these are few."""
+    permitted = len(vectors) if allowed is None else allowed.count
+    wanted = min(k + _SPARE, permitted)
+    if few is None:
+        found = _scan(vectors, queries, wanted, allowed)
+    else:
+        found = _search_among(vectors, queries, wanted, few)
+    near = []
+    for query, (positions, scores) in zip(queries, found, strict=True):
+        is_all = wanted == permitted or len(scores) < wanted
+        if is_all or scores[k - 1] - scores[-1] > tie_slack(float(np.abs(scores).max())):
+            near.append(np.sort(positions))
+        else:
+            near.append(_search_one(vectors, query, k, allowed))
+    return near
 
 
 def _search_among(
@@ -223,44 +214,11 @@ def _search_among(
     return found
 
 
-def _search_together(
+def _scan(
     vectors: NDArray[np.float32], queries: NDArray[np.float32], k: int, allowed: Allowed | None
 ) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:
     """The `k` best vectors for each query, in single precision."""
     faiss = load_faiss()
-    on_gpu = _scan_on_gpu(faiss, vectors, queries, k) if allowed is None else None
-    # Where nothing is found the position is -1.
-    scores, positions = on_gpu or _scan(faiss, vectors, queries, k, allowed)
-    return [
-        (row[row >= 0], values[row >= 0]) for row, values in zip(positions, scores, strict=True)
-    ]
-
-
-def _scan_on_gpu(
-    faiss: Any, vectors: NDArray[np.float32], queries: NDArray[np.float32], k: int
-) -> tuple[NDArray[np.float32], NDArray[np.int64]] | None:
-    """As `_scan`; None if there is no GPU, or it cannot do it or is not worth it."""
-    if k > _GPU_MOST_RESULTS or len(queries) * vectors.size < _GPU_LEAST or not count_gpus(faiss):
-        return None
-    how = {"metric": faiss.METRIC_INNER_PRODUCT, "vectorsMemoryLimit": _GPU_CHUNK}
-    try:
-        scores, positions = faiss.knn_gpu(gpu_resources(faiss), queries, vectors, k, **how)
-    except RuntimeError as error:
-        warnings.warn(
-            f"FAISS cannot scan on the GPU ({faiss_reason(error)}); the CPU does it", stacklevel=2
-        )
-        return None
-    return scores, positions
-
-
-def _scan(
-    faiss: Any,
-    vectors: NDArray[np.float32],
-    queries: NDArray[np.float32],
-    k: int,
-    allowed: Allowed | None,
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Scores and positions, (q, k) each, -1 where nothing is found."""
     scores = np.empty((len(queries), k), np.float32)
     positions = np.empty((len(queries), k), np.int64)
     sizes = vectors.shape[1], len(queries), len(vectors), k
@@ -268,16 +226,12 @@ def _scan(
     arguments += map(faiss.swig_ptr, (scores, positions))
     if allowed is not None:
         arguments.append(faiss.IDSelectorBitmap(allowed.bits))
-    threads = faiss.omp_get_max_threads()
-    alone = len(queries) == 1 and vectors.size <= _ONE_THREAD
-    try:
-        # The number is the calling thread's own.
-        faiss.omp_set_num_threads(1 if alone else threads)
-        # The kernel behind IndexFlat, called on the vectors in place: nothing is copied.
-        faiss.knn_inner_product(*arguments)
-    finally:
-        faiss.omp_set_num_threads(threads)
-    return scores, positions
+    # The kernel behind IndexFlat, called on the vectors in place: nothing is copied.
+    faiss.knn_inner_product(*arguments)
+    # Where nothing is found the position is -1.
+    return [
+        (row[row >= 0], values[row >= 0]) for row, values in zip(positions, scores, strict=True)
+    ]
 
 
 class Codes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +14,6 @@ from indexes.errors import MissingExtraError, SourceError
 
 # The index type without a structure: all vectors are scanned.
 FLAT = "flat"
-_OF_THREAD = threading.local()
 # FAISS: "Error in <function> at <file>:<line>: <reason>".
 _REASON = re.compile(r"^Error in .* at \S+:\d+: (?:Error: )?(.*)$", re.DOTALL)
 
@@ -42,13 +40,6 @@ def count_gpus(faiss: Any) -> int:
     """The number of GPUs that FAISS finds; 0 if it is built without GPU support."""
     found = getattr(faiss, "get_num_gpus", None)
     return 0 if found is None else int(found())
-
-
-def gpu_resources(faiss: Any) -> Any:
-    """FAISS's streams and memory on a GPU: large, so created once per thread."""
-    if not hasattr(_OF_THREAD, "resources"):
-        _OF_THREAD.resources = faiss.StandardGpuResources()
-    return _OF_THREAD.resources
 
 
 def faiss_reason(error: BaseException) -> str:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from indexes.files import damaged, unique
 from indexes.folder.checksums import UNGUARDED, BlockGuard
-from indexes.vectors.flat import Nearest, rescored, search_flat
+from indexes.vectors.flat import Nearest, exact_scores, nearest_of, search_flat
 from indexes.vectors.library import code_bytes, faiss_reason, load_faiss, unwrap
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Searcher(ABC):
         for positions in candidates:
             guard.check_rows(positions)
         found = [
-            rescored(vectors, positions, query, k)
+            nearest_of(positions, exact_scores(vectors, positions, query), k)
             for query, positions in zip(queries, candidates, strict=True)
         ]
         # They may be all allowed ones, which only the exact scan can confirm.

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import indexes.bm25.scoring
 import indexes.vectors.flat
-from indexes.bm25.formulas import Weighting
+from indexes.bm25.formulas import formula_of
 from indexes.bm25.postings import (
     FREQUENCIES,
     LENGTHS,
@@ -50,12 +50,12 @@ def postings_of(rows, frequencies, lengths, n):
     return postings, Read.of(positions, postings._frequencies, counts)
 
 
-def check_equal(postings, read, weighting, k, allowed, *, deleted):
+def check_equal(postings, read, formula, factors, k, allowed, *, deleted):
     n = len(postings)
     live = np.arange(n) % 5 > 0 if deleted else None
     segment = SearchableSegment(postings, live)
-    found = best_passages(segment, read, weighting, k, allowed)
-    expected = best_by_numpy(segment, read, weighting, k, allowed)
+    found = best_passages(segment, read, factors, formula, k, allowed)
+    expected = best_by_numpy(segment, read, factors, formula, k, allowed)
     assert found.positions.tolist() == expected.positions.tolist()
     assert found.scores.tobytes() == expected.scores.tobytes()
     ranked = np.lexsort((found.positions, -found.scores))
@@ -77,9 +77,10 @@ def test_the_best_are_those_of_numpy_with_ties_filters_deletions_and_scores_of_z
     rows, factors, frequencies, lengths, variant, k, every, deleted
 ):
     postings, read = postings_of([sorted(row) for row in rows], frequencies, lengths, MANY)
-    weighting = Weighting(BM25Settings(variant), 4.0, np.array(factors[: len(rows)]))
+    formula = formula_of(BM25Settings(variant), 4.0)
     allowed = None if every is None else Allowed(np.arange(MANY) % every == 0)
-    check_equal(postings, read, weighting, k, allowed, deleted=deleted)
+    some = np.array(factors[: len(rows)])
+    check_equal(postings, read, formula, some, k, allowed, deleted=deleted)
 
 
 @pytest.mark.parametrize("k", [1, 10, 1000, 70_000])
@@ -88,9 +89,9 @@ def test_the_best_of_many_passages_are_those_of_numpy(k, share):
     chance = np.random.default_rng(k)
     rows = [np.flatnonzero(chance.random(100_000) < part) for part in (0.3, 0.001, 0.02, 0.3)]
     postings, read = postings_of([row.tolist() for row in rows], [1, 1, 2], [9, 8, 7, 6], 100_000)
-    weighting = Weighting(BM25Settings(), 7.5, chance.random(4).round(2))
+    formula, factors = formula_of(BM25Settings(), 7.5), chance.random(4).round(2)
     allowed = None if share is None else Allowed(chance.random(100_000) < share)
-    check_equal(postings, read, weighting, k, allowed, deleted=share == 0.5)
+    check_equal(postings, read, formula, factors, k, allowed, deleted=share == 0.5)
 
 
 @given(st.sets(st.binary(max_size=3), max_size=40), st.binary(max_size=3))
@@ -234,12 +235,11 @@ def test_many_threads_can_search_at_once():
     chance = np.random.default_rng(0)
     rows = [np.flatnonzero(chance.random(60_000) < share).tolist() for share in (0.2, 0.01)]
     postings, read = postings_of(rows, [1, 2, 1], [5, 9, 3, 4], 60_000)
-    weighting = Weighting(BM25Settings(), 5.25, chance.random(2))
-    segment = SearchableSegment(postings)
-    expected = best_by_numpy(segment, read, weighting, 100).scores.tobytes()
+    given = SearchableSegment(postings), read, chance.random(2), formula_of(BM25Settings(), 5.25)
+    expected = best_by_numpy(*given, 100).scores.tobytes()
 
     def search(_):
-        return best_passages(segment, read, weighting, 100).scores.tobytes()
+        return best_passages(*given, 100).scores.tobytes()
 
     with ThreadPoolExecutor(8) as threads:
         assert set(threads.map(search, range(800))) == {expected}

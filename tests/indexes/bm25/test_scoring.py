@@ -209,7 +209,7 @@ def test_nothing_is_found_where_there_are_no_words(variant, passages):
 
 def test_statistics_of_a_larger_corpus_change_the_scores_of_a_part():
     corpus = random_corpus(11)
-    larger = CorpusStatistics(passages=10_000, total_length=100_000)
+    larger = CorpusStatistics(passages=10_000, mean_length=10.0)
     part, _ = everything(BM25(segments_of(corpus), statistics=larger), ["w0"])
     df = sum("w0" in passage for passage in corpus)
     i = next(i for i, passage in enumerate(corpus) if "w0" in passage)
