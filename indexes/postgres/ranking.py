@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from indexes.postgres.view import PostgresView
 
 GRAPH = "hnsw"
-_WHOLE, _HALF = 2000, 4000
+_MOST_DIMENSIONS = 2000  # of pgvector's graph
 # The least `hnsw.ef_search`, and the most that pgvector takes.
 _LEAST_EFFORT, _MOST_EFFORT = 200, 1000
 
@@ -76,46 +76,36 @@ def check_structures(settings: StructureSettings, dimensions: int | None, place:
             f"{place}: expected the index type auto, flat or hnsw without a memory limit, found "
             f"{kind!r}{limit}; other types and limits are for index folders"
         )
-    if kind == GRAPH and (dimensions or 0) > _HALF:
+    if kind == GRAPH and (dimensions or 0) > _MOST_DIMENSIONS:
         raise ConfigError(
-            f"{place}: expected vectors of at most {_HALF:,} dimensions for hnsw, found "
+            f"{place}: expected vectors of at most {_MOST_DIMENSIONS:,} dimensions for hnsw, found "
             f"{dimensions:,}; use flat"
         )
 
 
 def wants_graph(settings: StructureSettings, passages: int, dimensions: int | None) -> bool:
     """Whether an index of this size has a graph."""
-    if not passages or dimensions is None or dimensions > _HALF:
+    if not passages or dimensions is None or dimensions > _MOST_DIMENSIONS:
         return False
     return settings.index_type == GRAPH or (settings.index_type == AUTO and passages > FLAT_LIMIT)
 
 
-def distance(column: str, dimensions: int | None) -> str:
-    """SQL for the negative inner product with a vector, as the graph orders by it."""
-    if (dimensions or 0) <= _WHOLE:
-        return f"{column} <#> %s::vector"
-    return f"({column}::halfvec({dimensions:d})) <#> %s::vector::halfvec({dimensions:d})"
-
-
-def build_graph(tables: Tables, dimensions: int | None, stage: Stage) -> None:
+def build_graph(tables: Tables, stage: Stage) -> None:
     """Build the graph in the place of an earlier one; other writers wait.
 
     Not CONCURRENTLY, which waits for every reader of the database, this process's own included.
     The caller is in no transaction.
     """
-    assert dimensions is not None
     done = stage("building the HNSW graph", 1)
     drop_graph(tables)
-    column, kind = "embedding", "vector_ip_ops"
-    if dimensions > _WHOLE:
-        column, kind = f"(embedding::halfvec({dimensions:d}))", "halfvec_ip_ops"
     with tables.connection.transaction():
         tables.execute(
             "SELECT set_config('maintenance_work_mem', '1GB', true) WHERE "
             "pg_size_bytes(current_setting('maintenance_work_mem')) < pg_size_bytes('1GB')"
         )
         tables.execute(
-            f"CREATE INDEX hnsw_{tables.number:d} ON {{passages}} USING hnsw ({column} {kind})"
+            f"CREATE INDEX hnsw_{tables.number:d} ON {{passages}} "
+            "USING hnsw (embedding vector_ip_ops)"
         )
     tables.execute("UPDATE retriever.indexes SET efforts = '[]' WHERE number = %s", tables.number)
     done(1)
@@ -157,8 +147,9 @@ class PostgresRanking:
         self._bm25 = bm25
         self._where = where
         self._condition = EVERYTHING if where is None else condition(where.expression)
-        # The graph's recall is not known.
-        self._has_graph = self._row.has_graph and recall is None
+        # The graph's recall is not known. Earlier releases built one of halves for more dimensions.
+        is_followed = (self._row.dimensions or 0) <= _MOST_DIMENSIONS and recall is None
+        self._has_graph = self._row.has_graph and is_followed
 
     def candidates(self, queries: Sequence[Query], mode: Mode, depth: int) -> list[Candidates]:
         with database_errors(self._view.location):
@@ -305,7 +296,7 @@ class PostgresRanking:
         join = "" if self._where is None else "JOIN {documents} AS d USING (doc) "
         found = self._view.rows(
             f"SELECT p.passage, p.embedding FROM {{passages}} AS p {join}"  # noqa: S608
-            f"WHERE {{where}} ORDER BY {distance('p.embedding', self._row.dimensions)} LIMIT %s",
+            "WHERE {where} ORDER BY p.embedding <#> %s::vector LIMIT %s",
             *self._condition.parameters,
             vector_text(vector),
             depth,

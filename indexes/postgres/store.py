@@ -231,7 +231,7 @@ class PostgresWriter(Writer):
                 self._analyze("ANALYZE")
             if row.has_graph or not wants_graph(row.structures, row.passages, row.dimensions):
                 return 0
-            build_graph(self._tables, row.dimensions, stage)
+            build_graph(self._tables, stage)
             return 1
 
     def compact(self, stage: Stage = no_progress, *, erase: bool = False) -> int:
@@ -254,7 +254,7 @@ class PostgresWriter(Writer):
             check_structures(structures, row.dimensions, self._location)
             self.record("structures", asdict(structures))
             if wants_graph(structures, row.passages, row.dimensions):
-                build_graph(self._tables, row.dimensions, stage)
+                build_graph(self._tables, stage)
             else:
                 drop_graph(self._tables)
             return 1

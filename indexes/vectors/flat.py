@@ -29,7 +29,7 @@ Nearest = tuple[NDArray[np.int64], NDArray[np.float64]]
 # Below these shares of allowed vectors, copying them out is cheaper than testing every one, and
 # scoring them exactly is cheaper than scanning all.
 _GATHER_SHARE, _EXACT_SHARE = 1 / 16, 1 / 4
-# Vectors copied at once: few enough to stay in the processor's cache until they are scored.
+# Vectors copied at once where nothing is compiled: they stay in the processor's cache.
 _COPIED = 512
 # Numbers that one thread scans for one query: 0.5 GB, some 50 ms. Threads of FAISS and of NumPy's
 # BLAS wait for each other by spinning: beside other work, a scan of a millisecond takes fifty.
@@ -80,7 +80,7 @@ def search_flat(
         set_read_ahead(vectors, True)
         guard.check_all()
     are_coded = codes is not None and len(queries) <= _ALONE and vectors.size <= _MOST_CODED
-    if len(queries) == 1 or (few is None and (are_coded or not has_faiss())):
+    if len(queries) == 1 or (few is None and are_coded) or not has_faiss():
         near = [_search_one(vectors, query, k, allowed, codes) for query in queries]
     else:
         near = _search_many(vectors, queries, k, allowed, few)
@@ -174,7 +174,8 @@ def _search_many(
     if few is None:
         found = _scan(vectors, queries, wanted, allowed)
     else:
-        found = _search_among(vectors, queries, wanted, few)
+        copied = vectors[few]
+        found = [(few[rows], scores) for rows, scores in _scan(copied, queries, wanted, None)]
     near = []
     for query, (positions, scores) in zip(queries, found, strict=True):
         is_all = wanted == permitted or len(scores) < wanted
@@ -183,35 +184,6 @@ def _search_many(
         else:
             near.append(_search_one(vectors, query, k, allowed))
     return near
-
-
-def _search_among(
-    vectors: NDArray[np.float32],
-    queries: NDArray[np.float32],
-    k: int,
-    positions: NDArray[np.int64],
-) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-    """The `k` best of the vectors at (m,) positions, few among many, in single precision."""
-    vectors = np.asarray(vectors)
-    copied = np.empty((min(_COPIED, len(positions)), vectors.shape[1]), np.float32)
-    best = np.empty((len(queries), 0), np.int64)
-    scores = np.empty((len(queries), 0), np.float32)
-    for start in range(0, len(positions), _COPIED):
-        part = positions[start : start + _COPIED]
-        # The positions exist; without "clip" NumPy would copy once more.
-        rows = np.take(vectors, part, axis=0, out=copied[: len(part)], mode="clip")
-        best = np.concatenate([best, np.broadcast_to(part, (len(queries), len(part)))], axis=1)
-        scores = np.concatenate([scores, queries @ rows.T], axis=1)
-        if best.shape[1] > k:
-            # NaN comes last.
-            top = np.argpartition(-scores, k - 1, axis=1)[:, :k]
-            best, scores = np.take_along_axis(best, top, 1), np.take_along_axis(scores, top, 1)
-    found = []
-    for row, values in zip(best, scores, strict=True):
-        order = np.argsort(-values, kind="stable")
-        order = order[~np.isnan(values[order])]
-        found.append((row[order], values[order]))
-    return found
 
 
 def _scan(
