@@ -12,6 +12,7 @@ import sqlite3
 import threading
 import weakref
 import zlib
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby, islice
@@ -49,23 +50,15 @@ def values_of(
 ) -> dict[str, dict[Value, list[int]]]:
     """The positions that have each value of each field."""
     # By Python's type first: 1, 1.0 and True are equal.
-    found: dict[str, dict[type, dict[Any, list[int]]]] = {}
+    found: dict[str, dict[type, dict[Any, list[int]]]] = defaultdict(
+        lambda: defaultdict(lambda: defaultdict(list))
+    )
     for positions, metadata in documents:
         for name, value in metadata.items():
-            kinds = found.get(name)
-            if kinds is None:
-                kinds = found[name] = {}
             kind = type(value)
             if kind is list or kind is dict or kind is tuple:
                 value = metadata_json(value)  # noqa: PLW2901
-            by_value = kinds.get(kind)
-            if by_value is None:
-                by_value = kinds[kind] = {}
-            held = by_value.get(value)
-            if held is None:
-                by_value[value] = list(positions)
-            else:
-                held += positions
+            found[name][kind][value] += positions
     fields: dict[str, dict[Value, list[int]]] = {}
     for name, kinds in found.items():
         # Names end at a NUL, as they do for releases of SQLite.

@@ -186,13 +186,10 @@ def run(folder, url, filters, operations, every, seed):
 
 
 @pytest.mark.filterwarnings("ignore:(filter|facets). ")
+@pytest.mark.parametrize(
+    ("operations", "every"), [(40, 6), pytest.param(1000, 10, marks=pytest.mark.soak)]
+)
 @pytest.mark.parametrize("store", STORES)
-def test_a_store_answers_as_the_folder_does(store, request, tmp_path, filters):
-    run(tmp_path / "x.index", request.getfixturevalue(store), filters, 40, 6, SEED)
-
-
-@pytest.mark.soak
-@pytest.mark.filterwarnings("ignore:(filter|facets). ")
-@pytest.mark.parametrize("store", STORES)
-def test_many_operations(store, request, tmp_path, filters):
-    run(tmp_path / "x.index", request.getfixturevalue(store), filters, 1000, 10, SEED + 1)
+def test_a_store_answers_as_the_folder_does(store, request, tmp_path, filters, operations, every):
+    url = request.getfixturevalue(store)
+    run(tmp_path / "x.index", url, filters, operations, every, SEED + operations)

@@ -316,12 +316,6 @@ def small_parts(monkeypatch):
 
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.filterwarnings("ignore:filter. ")
-def test_an_index_answers_as_plain_python_does(tmp_path):
-    run(tmp_path / "index", 100, SEED)
-
-
-@pytest.mark.soak
-@pytest.mark.usefixtures("small_parts")
-@pytest.mark.filterwarnings("ignore:filter. ")
-def test_many_queries(tmp_path):
-    run(tmp_path / "index", QUERIES, SEED + 1)
+@pytest.mark.parametrize("queries", [100, pytest.param(QUERIES, marks=pytest.mark.soak)])
+def test_an_index_answers_as_plain_python_does(tmp_path, queries):
+    run(tmp_path / "index", queries, SEED + queries)

@@ -198,7 +198,7 @@ def files(folder):
 def test_merged_is_as_built_anew(block, monkeypatch):
     monkeypatch.setattr(indexes.bm25.postings, "_BLOCK", block)
 
-    @settings(max_examples=80, deadline=None)
+    @settings(max_examples=50, deadline=None)
     @given(SEGMENTS, st.randoms(use_true_random=False))
     # Once two bytes are needed for a frequency, and once the passage that needed them is gone.
     @example([[["a"] * 300, ["b"]], [["a"]]], None)

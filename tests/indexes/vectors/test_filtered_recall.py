@@ -15,8 +15,8 @@ from indexes.vectors.structure import build_structure
 
 N, D, K = 12_000, 16, 10
 VECTORS, CLUSTER, QUERIES = clustered(N, D)
-# What takes long to train or to link is built of fewer.
-FEWER = {"OPQ4,IVF16,PQ4": 2000, "NSG16": 4000}
+# What takes long to train is built of fewer.
+FEWER = {"OPQ4,IVF16,PQ4": 2000}
 TYPES = [
     "flat",
     "hnsw",

@@ -59,9 +59,7 @@ def test_inverted_lists_are_trained_and_filled_there(tmp_path, gpu, name):
         assert recall_of(found_by(one), VECTORS, QUERIES, 10) > 0.95
 
 
-@pytest.mark.parametrize(
-    ("name", "gpus"), [("HNSW16", 2), ("SQ8", 2), ("PQ4x4fs", 2), ("NSG16", 2), ("ivf", 0)]
-)
+@pytest.mark.parametrize(("name", "gpus"), [("HNSW16", 2), ("SQ8", 2), ("PQ4x4fs", 2), ("ivf", 0)])
 def test_what_gpus_do_not_have_is_not_sent_there(tmp_path, gpu, name, gpus):
     gpu.gpus = gpus
     build(tmp_path / "structure", VECTORS, name)
