@@ -23,6 +23,7 @@ from indexes.bm25.postings import (
 )
 from indexes.bm25.scoring import SearchableSegment
 from indexes.errors import DamagedIndexError
+from indexes.folder.checksums import BlockGuard, block_sums
 
 NAMES = [COUNTS, FREQUENCIES, LENGTHS, OFFSETS, POSITIONS, TERMS]
 PASSAGES = [["a", "b", "a"], [], ["b", "é", "日本"], ["a"]]
@@ -62,6 +63,34 @@ def test_every_term_is_found_where_it_occurs_and_no_other(passages, strangers):
             assert len(list(postings.vocabulary())) == len(vocabulary)
             spelled = [term.encode("utf-8", "surrogatepass") for term in vocabulary]
             assert list(postings.vocabulary()) == sorted(spelled)
+
+
+def test_of_many_terms_those_that_a_search_meets_are_checked(tmp_path, monkeypatch):
+    monkeypatch.setattr(indexes.bm25.postings, "_TOGETHER", 16)
+    terms = [f"term{i:05}" for i in range(5000)]
+    Postings.build([term] for term in terms).write(tmp_path)
+    sums, guards = {}, {}
+
+    def guard(name, array):
+        own = sums.setdefault(name, block_sums(array.reshape(-1).view(np.uint8)))
+        guards[name] = BlockGuard(tmp_path / name, array, own)
+        return guards[name]
+
+    postings = Postings.open(tmp_path, guard)
+    for i in (0, 4999, 1234, 2500, 2499):
+        assert found(postings, terms[i]) == [(i, 1)]
+        assert found(postings, f"{terms[i]}x") == found(postings, terms[i][:-1]) == []
+    assert found(postings, "a") == found(postings, "z") == []
+    assert not guards[TERMS].complete
+    assert not guards[OFFSETS].complete
+    assert all(found(postings, term) == [(i, 1)] for i, term in enumerate(terms))
+    text = bytearray((tmp_path / TERMS).read_bytes())
+    text[9 * 1700] ^= 1
+    (tmp_path / TERMS).write_bytes(text)
+    postings = Postings.open(tmp_path, guard)
+    assert found(postings, terms[0]) == [(0, 1)]
+    with pytest.raises(DamagedIndexError, match=TERMS):
+        found(postings, terms[1710])
 
 
 @given(TOKEN_LISTS, st.randoms(use_true_random=False))
