@@ -18,13 +18,10 @@ from eval.figures import check_figure as check_figure
 from eval.figures import save_figure as save_figure
 from eval.inspect.layers import LayerInspection as LayerInspection
 from eval.inspect.layers import inspect_layers as inspect_layers
-from eval.inspect.words import MetaInspection as MetaInspection
 from eval.inspect.words import WeightInspection as WeightInspection
 from eval.inspect.words import WordInspection as WordInspection
-from eval.inspect.words import inspect_meta as inspect_meta
 from eval.inspect.words import inspect_weights as inspect_weights
 from eval.inspect.words import inspect_words as inspect_words
-from eval.inspect.words import is_meta as is_meta
 from eval.inspect.words import sbert_wk_form as sbert_wk_form
 from eval.layers.evaluation import LayerSearchResult as LayerSearchResult
 from eval.layers.evaluation import search_layers as search_layers

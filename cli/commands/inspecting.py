@@ -131,17 +131,12 @@ def weights_command(
     """Show the weight of each word of TEXT in its SBERT-WK vector; the weights sum to 1.
 
     Each word is followed by its weight. --json adds the weights of the layers in each word.
-
-    If --model is a meta-embedding, show the weights of its sources, and the length of each source's
-    part of each word's vector.
     """
-    from eval import inspect_meta, inspect_weights, is_meta
+    from eval import inspect_weights
 
-    name, loading = encoder.model, encoder.loading()
-    if is_meta(name.partition("::")[0]):
-        shown.show(inspect_meta(text, name, loading=loading, notify=say))
-        return
-    result = inspect_weights(text, name, unit=unit, loading=loading, notify=say)
+    result = inspect_weights(
+        text, encoder.model, unit=unit, loading=encoder.loading(), notify=say
+    )
     shown.show(result)
 
 

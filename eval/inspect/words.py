@@ -1,7 +1,6 @@
 """Words under an encoder. Of many texts: the population variance of their cosines between adjacent
 layers, averaged over their occurrences (Wang and Kuo 2020, Sec. III and Table I). Of one text: the
-parts of its vector, which are weights of words and layers in SBERT-WK, and lengths of the sources'
-parts in a meta-embedding.
+weights of words and layers in its SBERT-WK vector.
 """
 
 from __future__ import annotations
@@ -10,15 +9,15 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise, zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.figures import heat_map, new_figure, plain_text, short_label
-from eval.inspect.layers import Inspection, TextsRead, cut_warning
+from eval.figures import new_figure, plain_text, short_label
+from eval.inspect.layers import Inspection, TextsRead
 from eval.progress import Notify, Progress, ignore, silent
-from eval.reports import Report, ReportedResult, Section, Table, environment, table_lines
+from eval.reports import Report, ReportedResult, Section, Table, environment
 from eval.settings import Loading
 from retriever.encoders.computing import scale_to_unit
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
@@ -30,14 +29,12 @@ from retriever.encoders.fusion.words import (
     word_vectors,
     word_weights,
 )
-from retriever.encoders.registry import is_meta_folder
 from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.encoders.transformer.model import TextStates
 from retriever.errors import BadInputError, ConfigError
 from retriever.terminal import on_one_line
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -218,26 +215,22 @@ def variance_groups(words: Sequence[WordVariance], top: int) -> dict[str, Sequen
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TextInspection:
-    """A text under an encoder; `cut` says whether it was longer than the window."""
+class WeightInspection:
+    """The result of `inspect_weights`; `first_layer` is the number of the first fused layer, `cut`
+    says whether the text was longer than the window.
+    """
 
     encoder: str
     passage: str
     cut: bool
+    unit: Unit
+    first_layer: int
+    words: tuple[WeightedWord, ...]
 
     def to_json(self) -> dict[str, object]:
         """All numbers."""
         facts = asdict(self)
         return {"text": facts.pop("passage"), **facts}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class WeightInspection(TextInspection):
-    """The result of `inspect_weights`; `first_layer` is the number of the first fused layer."""
-
-    unit: Unit
-    first_layer: int
-    words: tuple[WeightedWord, ...]
 
     def text(self) -> str:
         """The words on one line, each followed by its weight."""
@@ -245,7 +238,8 @@ class WeightInspection(TextInspection):
 
     def figure(self) -> Figure:
         """The weight of each word as a bar, and below it the weights of the layers in it."""
-        figure = new_figure(_width(self.words), 5.5)
+        width = min(max(6, 2 + _INCHES_A_WORD * len(self.words)), _WIDEST)
+        figure = new_figure(width, 5.5)
         top, bottom = figure.subplots(2, 1, sharex=True)
         places = range(len(self.words))
         top.bar(places, [word.weight for word in self.words])
@@ -257,7 +251,9 @@ class WeightInspection(TextInspection):
         bottom.set_yticks(
             range(len(layers)), [str(self.first_layer + row) for row in range(len(layers))]
         )
-        _name_words(bottom, self.words, fontsize=8)
+        labels = [short_label(word.text, _LONGEST_LABEL) for word in self.words]
+        bottom.set_xticks(places, labels, rotation=90, fontsize=8)
+        plain_text(*bottom.get_xticklabels())
         return figure
 
 
@@ -306,97 +302,3 @@ def as_sbert_wk(form: str) -> EncoderSettings:
     if asked.fusion != "sbert-wk":
         raise ConfigError(f"fusion: expected sbert-wk, found {asked.fusion}; leave it out")
     return asked
-
-
-@dataclass(frozen=True, slots=True)
-class MetaWord:
-    """A word of a text, or the text itself, and the length of each source's part of its vector."""
-
-    text: str
-    start: int
-    stop: int
-    lengths: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class MetaInspection(TextInspection):
-    """The result of `inspect_meta`; the level is "word" or "sentence", a source has its text form
-    as `encoder` and its `weight` in the sum.
-    """
-
-    method: str
-    level: str
-    sources: tuple[Mapping[str, Any], ...]
-    words: tuple[MetaWord, ...]
-
-    def text(self) -> str:
-        """The sources with their weights, and the words as a table."""
-        numbered = [
-            (str(number), one["encoder"], f"{one['weight']:.3f}")
-            for number, one in enumerate(self.sources, 1)
-        ]
-        rows = tuple(
-            (word.text, *(f"{length:.3f}" for length in word.lengths)) for word in self.words
-        )
-        columns = (self.level, *(f"source {number}" for number, _, _ in numbered))
-        sources = Table(("source", "encoder", "weight"), tuple(numbered), left=(0, 1))
-        lines = [f"{self.encoder}: {self.method}; length of each source's part of the vector", ""]
-        lines += [*table_lines(sources), "", *table_lines(Table(columns, rows))]
-        return "\n".join(lines)
-
-    def figure(self) -> Figure:
-        """The length of each source's part of each word as a heat map."""
-        figure = new_figure(_width(self.words), 3.2)
-        axes = figure.subplots()
-        lengths = np.array([word.lengths for word in self.words]).T
-        image = heat_map(axes, lengths, 2, numbers=False)
-        figure.colorbar(image, ax=axes, label="length of its part")
-        axes.set_ylabel("source")
-        axes.set_yticks(range(len(lengths)), [str(row + 1) for row in range(len(lengths))])
-        _name_words(axes, self.words)
-        return figure
-
-
-def is_meta(encoder: str) -> bool:
-    """Whether a text form names the folder of a meta-embedding."""
-    return is_meta_folder(parse_encoder(encoder).model or "")
-
-
-def inspect_meta(
-    text: str, encoder: str, *, loading: Loading | None = None, notify: Notify = ignore
-) -> MetaInspection:
-    """Compute how long each source's part of each word's meta-vector is.
-
-    Raises:
-        ConfigError: the encoder does not name the folder of a meta-embedding.
-        What `Encoder.load` raises.
-    """
-    model = (loading or Loading()).load(encoder)
-    found = model.contributions(text)
-    if found.cut:
-        notify(cut_warning(1, model))
-    facts = model.meta_parts().describe()
-    return MetaInspection(
-        encoder=str(model.spec),
-        passage=text,
-        cut=found.cut,
-        method=facts["method"],
-        level=facts["level"],
-        sources=tuple({key: one[key] for key in ("encoder", "weight")} for one in facts["sources"]),
-        words=tuple(
-            MetaWord(text[start:stop], start, stop, tuple(row))
-            for (start, stop), row in zip(found.spans, found.lengths.tolist(), strict=True)
-        ),
-    )
-
-
-def _width(words: Sequence[object]) -> float:
-    return min(max(6, 2 + _INCHES_A_WORD * len(words)), _WIDEST)
-
-
-def _name_words(
-    axes: Axes, words: Sequence[WeightedWord | MetaWord], fontsize: float | None = None
-) -> None:
-    labels = [short_label(word.text, _LONGEST_LABEL) for word in words]
-    axes.set_xticks(range(len(words)), labels, rotation=90, fontsize=fontsize)
-    plain_text(*axes.get_xticklabels())

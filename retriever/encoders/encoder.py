@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from retriever.encoders.fusion.words import WeightedWord
-    from retriever.encoders.meta.model import Contributions, MetaModel, MetaParts
+    from retriever.encoders.meta.model import MetaModel, MetaParts
     from retriever.encoders.transformer.model import TextStates, TransformerModel
 
 
@@ -93,7 +93,6 @@ class Encoder:
         device: str | None = None,
         download: bool = False,
         dtype: AskedDtype = "float32",
-        given: Sequence[TextEncoder] = (),
     ) -> Encoder:
         """Load an encoder.
 
@@ -103,7 +102,6 @@ class Encoder:
             device: torch device; None uses a GPU if there is one.
             download: allow downloads of a hub id that is not in the cache.
             dtype: number format where the settings name none; auto as in docs/computing.md.
-            given: the objects among the sources of a meta-embedding; they are found by name.
 
         Raises:
             ModelError: the model is missing, altered or not supported.
@@ -112,8 +110,7 @@ class Encoder:
             ConfigError: the model cannot do what the settings say, or the device does not exist.
         """
         asked = parse_encoder(encoder).computed_in(dtype)
-        loading = LoadContext(device, download, given=given, dtype=dtype)
-        return cls(*load_encoder(asked, loading))
+        return cls(*load_encoder(asked, LoadContext(device, download, dtype=dtype)))
 
     @classmethod
     def from_spec(
@@ -345,11 +342,6 @@ class Encoder:
         settings = SBERTWKSettings.of(self.spec.settings, self.depth)
         (states,) = self.hidden_states([text])
         return word_weights(text, states, settings, "word")
-
-    def contributions(self, text: str) -> Contributions:
-        """How long each source's part of each word's vector is, by a meta-embedding."""
-        with self._busy:
-            return self._meta().contributions(text, self.spec.max_length)
 
     def meta_parts(self) -> MetaParts:
         """What a meta-embedding consists of; `ConfigError` if it is none."""

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.encoders.settings import DEFAULT_MODEL, AskedDtype, EncoderSettings
-from retriever.encoders.spec import EncoderSpec, TextEncoder
+from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -126,7 +126,6 @@ class LoadContext(NamedTuple):
     download: bool = False
     # Makes or shares the backbone of a transformer; None runs without torch where that pays.
     backbone_of: MakeBackbone | None = None
-    given: Sequence[TextEncoder] = ()  # Sources of a meta-embedding that a program passes.
     dtype: AskedDtype = "float32"  # Where the settings name none.
 
 

@@ -1,6 +1,5 @@
 """`retriever train meta`, and what commands do with its folder."""
 
-import numpy as np
 import pytest
 
 from retriever.encoders.encoder import Encoder
@@ -53,18 +52,9 @@ def test_training_takes_its_options_and_the_splits_of_a_folder(train, corpus, tm
     assert facts["provenance"].items() >= {"pairs": 12, "dev_pairs": 12}.items()
 
 
-def test_info_and_inspect_show_sources_and_words(train, corpus, retriever, tmp_path, tiny_models):
+def test_info_shows_the_sources(train, corpus, retriever, tiny_models):
     train(corpus, "--method", "svd", "--quiet")
     shown = retriever("info", "-i", "both").out
     assert "meta-embedding, svd of 2 encoders" in shown
     assert str(tiny_models["bert"]) in shown
     assert found(retriever("info", "-i", "both", "--json"))["method"] == "svd"
-    asked = ("inspect", "weights", "--model", "./both")
-    words = found(retriever(*asked, "w1, unknown w2", "--json"))["words"]
-    assert [word["text"] for word in words] == ["w1", ",", "unknown", "w2"]
-    lengths = Encoder.load("both").contributions("w1, unknown w2").lengths
-    np.testing.assert_allclose([word["lengths"] for word in words], lengths, rtol=1e-5)
-    table = retriever(*asked, "w1, w2", "--plot", "a.png")
-    assert table.out.splitlines()[-3].split()[0] == "w1"
-    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-    assert "exceeded the window of 40" in retriever(*asked, "w1 " * 60).err

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from indexes import storage_errors
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.given import GivenModel
 from retriever.encoders.meta.attention import (
     Batch,
     History,
@@ -47,7 +46,6 @@ from retriever.encoders.meta.streaming import (
 )
 from retriever.encoders.registry import LoadContext, kind_of
 from retriever.encoders.settings import EncoderSettings, parse_encoder
-from retriever.encoders.spec import TextEncoder
 from retriever.encoders.transformer.backbone import sharing
 from retriever.errors import ConfigError, SourceError, require_several, require_torch
 from retriever.training.checkpoint import Checkpoint
@@ -83,7 +81,7 @@ DEFAULT_SETTINGS = MetaSettings()
 
 def fit_meta(
     texts: Iterable[str],
-    sources: Sequence[str | TextEncoder],
+    sources: Sequence[str | Encoder],
     output: str | Path,
     settings: MetaSettings = DEFAULT_SETTINGS,
     *,
@@ -104,8 +102,8 @@ def fit_meta(
 
     Args:
         texts: the corpus, read once as a stream; `conc`, `avg` and `sup` do not read it.
-        sources: two or more text forms of encoders, or objects with `encode`, which have vectors of
-            texts only. An encoder that `Encoder.load` returned is loaded again.
+        sources: two or more text forms of encoders, or encoders that `Encoder.load` returned, which
+            are loaded again.
         output: a new folder, or that of another meta-embedding, which is replaced.
         settings: how.
         train: pairs that `sup` is trained on.
@@ -304,17 +302,14 @@ class _PairWords:
             yield ScoredPairs(self.words.batch(sentences), self.gold[rows])
 
 
-def _load(sources: Sequence[str | TextEncoder], device: str | None, download: bool) -> list[Source]:
+def _load(sources: Sequence[str | Encoder], device: str | None, download: bool) -> list[Source]:
     loading = LoadContext(device, download, sharing())
     found: list[Source] = []
     for one in sources:
-        named = str(one.spec) if isinstance(one, Encoder) else one
-        if isinstance(named, str):
-            asked = parse_encoder(named)
-            found.append(Source(*kind_of(asked).load(asked, loading)))
-        else:
-            given = GivenModel(named)
-            found.append(Source(given.spec, given))
+        if not isinstance(one, str | Encoder):
+            raise TypeError(f"sources: expected text forms or Encoders, found {one!r:.60}")
+        asked = parse_encoder(one if isinstance(one, str) else str(one.spec))
+        found.append(Source(*kind_of(asked).load(asked, loading)))
     return found
 
 

@@ -53,15 +53,6 @@ def project(vectors: Sequence[Floats], projection: Projection) -> Floats:
     return total
 
 
-def contributions(vectors: Sequence[Floats], projection: Projection) -> Floats:
-    """The length of each source's part of each word's meta-vector, (words, sources) float32."""
-    parts = [
-        np.linalg.norm(_contribution(x, has_words(x), number, projection), axis=1)
-        for number, x in enumerate(vectors)
-    ]
-    return np.stack(parts, axis=1).astype(np.float32)
-
-
 def pooled(
     vectors: Sequence[Floats],
     sentences: Integers,

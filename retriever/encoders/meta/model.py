@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes import whole_folder
-from retriever.encoders.given import GivenModel
-from retriever.encoders.meta.linear import Floats, Projection, contributions, pooled
+from retriever.encoders.meta.linear import Floats, Projection, pooled
 from retriever.encoders.meta.settings import Level, Method, WordPooling
 from retriever.encoders.meta.sources import MetaPieces, Source, Sources
 from retriever.encoders.model_folders import FolderForm, array_digest
@@ -32,7 +31,6 @@ from retriever.encoders.registry import (
     EncoderModel,
     Kind,
     LoadContext,
-    Span,
     is_url,
     kind_of,
     plain_settings,
@@ -97,9 +95,7 @@ class MetaParts:
                 name: array_digest(one) for name, one in _tensors(self.projection).items()
             },
         }
-        digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-        given = any(spec.is_given for spec in self.sources)
-        return f"{EncoderSpec.PROBED}{digest}" if given else digest
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def describe(self) -> dict[str, Any]:
         """What a person wants to know, as JSON values."""
@@ -135,6 +131,11 @@ def read_folder(folder: Path) -> MetaParts:
         for one in sources:
             one.pop("fingerprint", None)
         specs = tuple(map(EncoderSpec.from_json, sources))
+        if objects := [spec.model for spec in specs if spec.is_given]:
+            raise ModelError(
+                f"{folder}: its source {objects[0]!r} is an object of a program, which can be a "
+                "source no longer; train again with encoders that have a name"
+            )
         count = range(len(specs))
         projection = Projection(
             tuple(tensors[f"matrix.{number}"] for number in count),
@@ -164,16 +165,6 @@ def _tensors(projection: Projection) -> dict[str, Floats]:
     return named | {"weights": projection.weights}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Contributions:
-    """What each source gives to the words of one text."""
-
-    spans: tuple[Span, ...]  # Of each word; at the level of sentences of the text.
-    # (words, sources) The length of each source's part; 0 if the source lacks the word.
-    lengths: NDArray[np.float32]
-    cut: bool  # Whether the text was longer than the window and lost its end.
-
-
 class MetaModel(EncoderModel):
     """Turns texts into meta-vectors; make one with `MetaModel.load` or `fit_meta`."""
 
@@ -190,31 +181,18 @@ class MetaModel(EncoderModel):
     def load(cls, folder: str, loading: LoadContext) -> MetaModel:
         """Load a folder and its sources."""
         parts = read_folder(Path(folder))
-        objects = {one.name: one for one in map(GivenModel, loading.given)}
         # Sources over one model share its forward pass in torch, whoever else does.
-        shared = loading._replace(backbone_of=loading.backbone_of or sharing(), given=())
-        alone = loading._replace(given=())
+        shared = loading._replace(backbone_of=loading.backbone_of or sharing())
         weights = Counter(spec.weights for spec in parts.sources)
         found: list[Source] = []
         for spec, place in zip(parts.sources, parts.places, strict=True):
-            source: EncoderSpec
-            model: EncoderModel
-            if not spec.is_given:
-                how = alone if weights[spec.weights] == 1 else shared
-                source, model = _loaded(spec, place, Path(folder), how)
-            elif spec.model in objects:
-                model = objects[spec.model]
-                source = objects[spec.model].spec
-            else:
-                raise EncoderMismatchError(
-                    f"{folder}: its source {spec.model!r} is an object that a program passes; "
-                    "load the folder in Python with Encoder.load(folder, given=[...])"
-                )
+            how = loading if weights[spec.weights] == 1 else shared
+            source, model = _loaded(spec, place, Path(folder), how)
             if source.fingerprint != spec.fingerprint:
                 raise EncoderMismatchError(
                     f"{folder}: its source {spec.model} has changed: expected encoder "
-                    f"{spec.fingerprint}, found {source.fingerprint}; install, or pass, the source "
-                    "that the folder was made with, or train again"
+                    f"{spec.fingerprint}, found {source.fingerprint}; install the source that the "
+                    "folder was made with, or train again"
                 )
             # The name by which the folder knows it, wherever it is now.
             found.append(Source(replace(source, settings=spec.settings), model))
@@ -275,16 +253,6 @@ class MetaModel(EncoderModel):
         """One vector per text, not normalized."""
         vectors, sentences = self.sources.vectors(pieces)
         return pooled(vectors, sentences, len(pieces), self.parts.projection, self.parts.pooling)
-
-    def contributions(self, text: str, max_length: int) -> Contributions:
-        """How long each source's part of each word's meta-vector is; see `Contributions`."""
-        (whole,) = self.tokenize([text])
-        (kept,) = self.tokenize([text], max_length)
-        vectors, _ = self.sources.vectors([kept])
-        spans = kept.spans if self.parts.level == "word" else ((0, len(kept.text)),)
-        return Contributions(
-            spans, contributions(vectors, self.parts.projection), len(whole) > max_length
-        )
 
 
 def _loaded(

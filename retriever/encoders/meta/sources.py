@@ -199,8 +199,7 @@ class Sources:
         if level == "word" and wordless:
             raise ConfigError(
                 f"level: {wordless[0]} has no vectors of words (SBERT-WK, a head, the vector of a "
-                "special token, ready vectors, or an object that a program passes); use --level "
-                "sentence"
+                "special token, or ready vectors); use --level sentence"
             )
         self._sources = tuple(sources)
         self.specs = tuple(one.spec for one in sources)

@@ -8,8 +8,6 @@ import pytest
 from eval.figures import check_figure, save_figure
 from eval.inspect.layers import LayerInspection, TextsRead
 from eval.inspect.words import (
-    MetaInspection,
-    MetaWord,
     WeightInspection,
     WordInspection,
     WordVariance,
@@ -40,11 +38,6 @@ def weights(count=8):
     return WeightInspection("m", "", False, "word", 4, tuple(words))
 
 
-def parts():
-    words = (MetaWord(word, 0, 1, (0.25, 0.75, 1.5)) for word in HOSTILE)
-    return MetaInspection("m", "", False, "conc", "word", (), tuple(words))
-
-
 @pytest.mark.parametrize(
     ("inspection", "labels"),
     [
@@ -56,9 +49,8 @@ def parts():
         (similarity(25), "offset 24|24"),
         (variances(), "low|middle|high|<b>& (1,003)|北京 (1,004)"),
         (weights(), "weight in the text|hidden state|4|5|$x^{2$|line break"),
-        (parts(), "length of its part|source|3|$x^{2$|line break"),
     ],
-    ids=["similarity", "deep", "variances", "weights", "parts"],
+    ids=["similarity", "deep", "variances", "weights"],
 )
 def test_a_figure_says_what_is_drawn_and_words_in_it_can_do_nothing(inspection, labels, tmp_path):
     for name in ("one", "other"):

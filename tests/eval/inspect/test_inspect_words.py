@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 
 from eval.inspect.layers import Inspection, TextsRead
 from eval.inspect.words import (
-    MetaInspection,
-    MetaWord,
     WordInspection,
     WordVariance,
     adjacent_variance,
@@ -123,20 +121,3 @@ def test_the_weights_of_a_text_are_those_of_its_encoder(tiny_models, start):
     assert said == []
     assert inspect_weights("w1 " * 9, form, notify=said.append).cut
     assert len(said) == 1
-
-
-def test_the_parts_of_a_meta_embedding_are_a_table():
-    sources = ({"encoder": "a", "weight": 0.25}, {"encoder": "b", "weight": 0.75})
-    words = (MetaWord("one", 0, 3, (0.5, 1.25)), MetaWord("two", 4, 7, (0.0, 2.0)))
-    found = MetaInspection("m", "one two", True, "conc", "word", sources, words)
-    rows = [line.split() for line in found.text().splitlines()[2:]]
-    assert rows[:4] == [
-        ["source", "encoder", "weight"],
-        ["1", "a", "0.250"],
-        ["2", "b", "0.750"],
-        [],
-    ]
-    assert rows[5:] == [["one", "0.500", "1.250"], ["two", "0.000", "2.000"]]
-    read = found.to_json()
-    assert (read["text"], read["cut"], read["words"][1]["lengths"]) == ("one two", True, (0.0, 2.0))
-    assert "passage" not in read

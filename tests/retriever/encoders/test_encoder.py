@@ -113,7 +113,7 @@ def test_a_specification_of_other_weights_is_refused_naming_both(minilm):
     with pytest.raises(EncoderMismatchError, match="with an encoder that a program gave"):
         Encoder.from_spec(given)
     with pytest.raises(ConfigError, match="expected a meta-embedding"):
-        minilm.contributions("a cat")
+        minilm.meta_parts()
     with pytest.raises(ConfigError, match="device 'abacus' cannot be used"):
         Encoder.load(device="abacus")
 

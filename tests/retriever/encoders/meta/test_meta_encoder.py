@@ -36,7 +36,7 @@ def combine(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def make(*sources, method="conc", output="both", texts=TEXTS, **settings):
-        named = [one if hasattr(one, "encode") else str(one) for one in sources]
+        named = [str(one) if isinstance(one, Path) else one for one in sources]
         return fit_meta(texts, named, output, MetaSettings(method, **settings), device="cpu")
 
     return make
@@ -139,30 +139,6 @@ def test_an_encoder_without_words_makes_it_a_matter_of_sentences(combine, folder
         combine(f"{bert}::sbert-wk", static, level="word")
 
 
-class Doubled:
-    """Counts letters."""
-
-    name = "doubled"
-
-    def encode(self, sentences):
-        return [[text.count("w") + 1.0, text.count("e"), len(text)] for text in sentences]
-
-
-def test_an_object_of_a_program_can_be_a_source(combine, static):
-    made = combine(Doubled(), static)
-    assert made.meta_parts().level == "sentence"
-    assert made.spec.is_given
-    with pytest.raises(EncoderMismatchError, match="'doubled' is an object that a program passes"):
-        Encoder.load("both")
-    loaded = Encoder.load("both", given=[Doubled()])
-    np.testing.assert_array_equal(loaded.encode(TEXTS), made.encode(TEXTS))
-    other = type("Other", (Doubled,), {"encode": lambda _, texts: [[1.0, 2, 3] for _ in texts]})
-    with pytest.raises(
-        EncoderMismatchError, match="pass, the source that the folder was made with"
-    ):
-        Encoder.load("both", given=[other()])
-
-
 def test_texts_are_cut_before_the_same_word_for_all_sources(combine, folders, static):
     encoder = combine(f"{folders('bert')}::max-length=12", folders("albert"), static)
     assert encoder.spec.max_length == 12
@@ -212,6 +188,9 @@ def test_settings_that_belong_to_the_sources_are_refused(combine, folders, stati
         Encoder.load("both").hidden_states(TEXTS)
 
 
+OBJECT = {"sources": [{"encoder": "mine::max-length=9", "weights": "probed:0", "dimensions": 3}]}
+
+
 class TestFolder:
     @pytest.fixture
     def both(self, combine, folders, static, tmp_path):
@@ -225,6 +204,7 @@ class TestFolder:
             ({"pooling": "sum"}, "found 'sum' as pooling"),
             ({"sources": []}, "another SHA-256"),
             ({"sources": [1]}, "expected what `retriever train meta` wrote"),
+            (OBJECT, "its source 'mine' is an object of a program"),
             (None, "another SHA-256"),
         ],
     )
@@ -278,9 +258,10 @@ def test_sources_are_two_or_more_and_no_meta_embeddings(combine, folders, static
     bert = folders("bert")
     with pytest.raises(ConfigError, match="expected two or more, found 1"):
         combine(bert)
-    loaded = combine(Encoder.load(bert, device="cpu"), static)
+    combine(Encoder.load(bert, device="cpu"), static)
     assert read_folder(Path("both")).sources[0] == Encoder.load(bert, device="cpu").spec
-    assert not loaded.spec.is_given
+    with pytest.raises(TypeError, match="expected text forms or Encoders, found <object"):
+        combine(object(), static)
     with pytest.raises(ConfigError, match="is a meta-embedding itself"):
         combine("both", static, output="more")
 

@@ -142,15 +142,6 @@ def test_a_sample_keeps_the_order_and_leaves_out_empty_texts():
     assert draw_texts(iter(texts), 100, 0) == (texts, 60)
 
 
-def test_words_that_a_source_lacks_contribute_nothing(make):
-    encoder = make("svd", dimensions=5, texts=CORPUS[:200])
-    found = encoder.contributions("w1 cat zzz")
-    assert found.lengths[0, 2] == found.lengths[2, 2] == 0
-    assert (found.lengths[:, :2] > 0).all()
-    assert found.lengths[1, 2] > 0
-    assert not encoder.encode([""]).any()
-
-
 def test_unsup_is_stopped_by_dev_pairs_or_by_held_out_texts(make):
     by_loss = make("unsup", texts=CORPUS[:200], training=QUICK, dimensions=8)
     assert by_loss.spec.dimensions == 8

@@ -10,7 +10,6 @@ from retriever.encoders.meta.linear import (
     Projection,
     average,
     concatenation,
-    contributions,
     gcca,
     pooled,
     project,
@@ -124,8 +123,6 @@ def test_pooling_is_that_of_the_mapped_words():
             assert len(rows) or sentence in (1, 2)
             expected = reduce(rows, axis=0) if len(rows) else np.zeros(4)
             np.testing.assert_allclose(result[sentence], expected, atol=1e-5)
-    lengths = np.stack([np.linalg.norm(one, axis=1) for one in by_source], axis=1)
-    np.testing.assert_allclose(contributions(vectors, found), lengths, atol=1e-5)
 
 
 class TestDegenerateInput:
