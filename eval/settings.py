@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -167,7 +167,7 @@ class CrossPlan:
 
     Attributes:
         model: a transformer's folder, bundled name or hub id.
-        training: loss, optimizer, epochs, seed.
+        training: margin, optimizer, epochs, seed.
     """
 
     model: str = DEFAULT_MODEL
@@ -178,12 +178,6 @@ class CrossPlan:
 
     def __post_init__(self) -> None:
         check_settings(self, keys=True)
-
-    def of(self, loss: str) -> CrossPlan:
-        """The same training with a loss; only the hinge loss keeps the margin."""
-        margin = self.training.margin if loss == "hinge" else 1.0
-        changed = replace(self.training, loss=loss, margin=margin)  # type: ignore[arg-type]
-        return replace(self, training=changed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,7 @@ class RunOptions:
     show_default=",".join(_SYSTEMS),
     metavar="NAME[,NAME...]",
     help="Systems: bm25, rank-bm25, cosine, hybrid[:WEIGHT|tuned|rrf], concat[:linear|mlp], "
-    "bilinear or uv[:linear|mlp[:random]], cross-encoder[:LOSS][:ensemble][:hybrid]; @ENCODER "
+    "bilinear or uv[:linear|mlp[:random]], cross-encoder[:ensemble][:hybrid]; @ENCODER "
     "after one that uses an encoder names another; the folder of a saved reranker; a TREC run; "
     "all; or heads: every head, also from random initial weights. May be repeated.",
     section="Ranking",

@@ -314,14 +314,11 @@ def _sampling_options(defaults: SamplingSettings) -> Callable[[Any], Callable[..
 
 
 def _fine_tuning_options(
-    kind: type[CrossTrainingSettings] | type[EncoderTrainingSettings], shown: str
+    kind: type[CrossTrainingSettings] | type[EncoderTrainingSettings], first: str = ""
 ) -> Callable[[Any], Callable[..., Any]]:
-    """The command takes `training` of this kind; `shown` is its first option."""
+    """The command takes `training` of this kind; `first` is shown before its other options."""
     return Settings(
-        "training",
-        kind,
-        f"{shown} train epochs",
-        metavars={"train": "full|last:N|lora:RANK"},
+        "training", kind, f"{first} train epochs", metavars={"train": "full|last:N"}
     )
 
 
@@ -492,7 +489,7 @@ def reranker_command(
 @device_option
 @download_option
 @Settings("cross", CrossPlan)
-@_fine_tuning_options(CrossTrainingSettings, "loss")
+@_fine_tuning_options(CrossTrainingSettings)
 @_sampling_options(CrossTrainingSettings().sampling)
 @_RESTART
 @result_options(plot=True)

@@ -210,10 +210,7 @@ def _heads(system: System, resources: Resources) -> SystemResult:
 def _cross_encoders(system: System, resources: Resources) -> SystemResult:
     settings = resources.settings
     plan = replace(settings.cross, model=system.encoder or settings.cross.model)
-    if system.variant:
-        plan = plan.of(system.variant)
-    sampling = plan.training.sampling
-    train = resources.training_set(sampling.negatives, unanswered=plan.training.pointwise)
+    train = resources.training_set(plan.training.sampling.negatives)
     pools, dev = resources.pools(resources.questions), resources.dev
     resources.models.mkdir(parents=True, exist_ok=True)
     scores, dev_scores, curves, chosen = [], [], [], []

@@ -171,11 +171,7 @@ def tuned(fusion: FusionSettings, quality: Callable[[FusionSettings], float]) ->
 
 
 def training_set(
-    questions: QuestionSet,
-    negatives: NegativeSource,
-    bm25: Callable[[], PoolBM25],
-    *,
-    unanswered: bool = False,
+    questions: QuestionSet, negatives: NegativeSource, bm25: Callable[[], PoolBM25]
 ) -> TrainingSet:
     """The training data of a split with pools; `random` negatives are of all its passages."""
     chosen = questions.answered().questions
@@ -184,8 +180,6 @@ def training_set(
             f"{questions.name} {questions.split}: expected a question with a relevant passage "
             "to train on, found none; name another split with --train-split"
         )
-    if unanswered:
-        chosen = questions.questions
     # A passage by its id, and by its text, which a question may have another of.
     positives: list[list[tuple[str, str]]] = []
     others: list[list[tuple[str, str]]] = []

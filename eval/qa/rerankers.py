@@ -353,10 +353,9 @@ def fit_cross_encoder(
     require_torch("training a cross-encoder")
     settings = settings or QASettings()
     check_target(folder, CROSS_ENCODER)
-    training = settings.cross.training
     with open_resources(questions, settings.on_training_split(), progress, notify) as resources:
         return fine_tune(
-            resources.training_set(training.sampling.negatives, unanswered=training.pointwise),
+            resources.training_set(settings.cross.training.sampling.negatives),
             resources.dev,
             settings.cross,
             folder,
@@ -389,7 +388,7 @@ def fine_tune(
         "model": base.name,
         "weights": base.weights,
         "max_length": plan.max_length,
-        "settings": asdict(plan.training),
+        "settings": asdict(plan.training) | {"loss": "hinge", "layer_decay": 1.0},
         "train": train.digest(),
         "dev": dev.digest(),
     }

@@ -309,14 +309,14 @@ class Resources:
         )
         return kept
 
-    def training_set(self, negatives: NegativeSource, *, unanswered: bool = False) -> TrainingSet:
+    def training_set(self, negatives: NegativeSource) -> TrainingSet:
         """The data that systems are trained on."""
 
         def make() -> TrainingSet:
             train = self.train_questions
-            return training_set(train, negatives, lambda: self._bm25(train), unanswered=unanswered)
+            return training_set(train, negatives, lambda: self._bm25(train))
 
-        return self._once(("training", negatives, unanswered), make)
+        return self._once(("training", negatives), make)
 
     @property
     def model(self) -> str | None:

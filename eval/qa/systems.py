@@ -10,14 +10,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from eval.settings import CrossPlan, Loading, QuestionSettings, Resampling
 from retriever.encoders.settings import Dtype, parse_encoder
 from retriever.errors import ConfigError
 from retriever.search import BM25Settings
 from retriever.search.fusion import FusionSettings
-from retriever.training.settings import HeadSettings, HeadTrainingSettings, Loss
+from retriever.training.settings import HeadSettings, HeadTrainingSettings
 
 MEASURES = ("AP", "RR", "P@1", "P@5", "P@10", "R@1", "R@5", "R@10", "R@100", "nDCG@10")
 # What Ma et al. (2019, Table 3) call R@k on Quasar-T and SearchQA, first.
@@ -42,7 +42,6 @@ HEADS = (
     ),
 )
 _LISTS = {"all": ALL, "heads": HEADS}
-_LOSSES = get_args(Loss)
 _HEAD = "linear or mlp"
 # What may follow a name, with the variant as first group, and what a message says of it.
 _VARIANTS = {
@@ -51,9 +50,8 @@ _VARIANTS = {
     "uv": ("(?::(linear|mlp)(:random)?)?", f"{_HEAD}, optionally followed by :random"),
     "concat": ("(?::(linear|mlp))?", f"{_HEAD} (concat always starts at random)"),
     "cross-encoder": (
-        f"(?::({'|'.join(_LOSSES)}))?(:ensemble)?(:hybrid)?",
-        f"nothing, or a loss ({', '.join(_LOSSES)}), ensemble and hybrid in this order, each after "
-        "a colon and each optional",
+        "()(:ensemble)?(:hybrid)?",
+        "nothing, or ensemble and hybrid in this order, each after a colon and each optional",
     ),
 }
 
@@ -145,8 +143,7 @@ class System:
     @property
     def trained(self) -> str:
         """The name of the cross-encoder, which systems may share that use its scores."""
-        loss = f":{self.variant}" if self.variant else ""
-        return f"{self.kind}{loss}{'@' if self.encoder else ''}{self.encoder}"
+        return f"{self.kind}{'@' if self.encoder else ''}{self.encoder}"
 
 
 def parse_systems(texts: Sequence[str]) -> list[System]:

@@ -59,54 +59,18 @@ class _CrossTask(Task[TripleBatch]):
         self._model = model
         self._data = data
         self._settings = settings
-        self.steps = batches_in_epoch(data.pools, settings.sampling, pointwise=settings.pointwise)
-        # The number of layers above that of each weight, where rates decay.
-        self._above = {} if settings.layer_decay == 1 else self._layers_above()
-
-    def rate(self, name: str) -> float:
-        return super().rate(name) * self._settings.layer_decay ** self._above.get(name, 0)
-
-    def _layers_above(self) -> dict[str, int]:
-        """Discriminative fine-tuning (Howard and Ruder 2018, Sec. 3.2): a rate for each layer.
-
-        The rate of layer l of L is the learning rate times decay^(L - l). What is in no layer, such
-        as the embeddings, is layer 0; a layer that is computed several times counts once.
-        """
-        layers = self._model.backbone.layers()
-        number = {
-            id(weight): layer
-            for layer, module in enumerate(layers, start=1)
-            for weight in module.parameters()
-        }
-        return {
-            name: len(layers) - number.get(id(weight), 0)
-            for name, weight in self.weights.items()
-            if name.startswith("backbone.")
-        }
+        self.steps = batches_in_epoch(data.pools, settings.sampling)
 
     def batches(self, chance: np.random.Generator) -> Iterator[TripleBatch]:
-        settings = self._settings
-        return epoch_batches(
-            self._data.pools, settings.sampling, chance, pointwise=settings.pointwise
-        )
+        return epoch_batches(self._data.pools, self._settings.sampling, chance)
 
     def losses(self, batch: TripleBatch) -> torch.Tensor | None:
-        """Of each triple (hinge), relevant passage (softmax) or pair (pointwise)."""
-        from retriever.rerankers.scorers import hinge, pointwise, softmax
+        """The hinge of each triple; scores are computed in parts of like length."""
+        from retriever.rerankers.scorers import hinge
 
-        settings = self._settings
-        if settings.pointwise:
-            return pointwise(self._scores(batch), batch)
         # All negatives drawn at random may happen to be relevant.
         if not len(batch.positive):
             return None
-        scores = self._scores(batch)
-        if settings.loss == "softmax":
-            return softmax(scores, batch)
-        return hinge(scores, batch, settings.margin)
-
-    def _scores(self, batch: TripleBatch) -> torch.Tensor:
-        """The score of each pair, computed in parts of like length."""
         pairs = self._model.backbone.tokenize_pairs(
             [self._data.questions[row] for row in batch.question],
             [self._data.passages[row] for row in batch.passage],
@@ -114,4 +78,4 @@ class _CrossTask(Task[TripleBatch]):
         )
         lengths = [len(ids) for ids in pairs.ids]
         scores: torch.Tensor = in_parts(lengths, lambda rows: self._model.forward(pairs, rows))
-        return scores
+        return hinge(scores, batch, self._settings.margin)

@@ -1,4 +1,4 @@
-"""Layers that score (question, passage) pairs, and their losses (Ma et al. 2019, Sec. 3).
+"""Layers that score (question, passage) pairs, and their loss (Ma et al. 2019, Sec. 3).
 
 S(q, p) is a score, P(q) and N(q) are the relevant and the other passages that were sampled for the
 question. This module imports torch; import it where it is used.
@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.nn import functional
-from torch.nn.utils.rnn import pad_sequence
 
 from retriever.errors import BadInputError
 from retriever.training.sampling import TripleBatch
@@ -144,38 +143,7 @@ class CrossHead(torch.nn.Module):
 
 def hinge(scores: torch.Tensor, batch: TripleBatch, margin: float) -> torch.Tensor:
     """max(0, margin - S(q, p) + S(q, n)) for p in P(q), n in N(q): Ma et al. 2019, Sec. 3."""
-    return (margin - _gaps(scores, batch)).relu()
-
-
-def softmax(scores: torch.Tensor, batch: TripleBatch) -> torch.Tensor:
-    """-log(e^S(q, p) / (e^S(q, p) + sum over n in N(q) of e^S(q, n))) for p in P(q).
-
-    It is the localized contrastive loss of Gao, Dai and Callan (2021, "Rethink Training of BERT
-    Rerankers in Multi-Stage Retrieval Pipeline"). Each relevant passage is compared with the
-    negatives alone: another relevant passage is not a negative. Triples are sorted by positive.
-    """
-    gaps = _gaps(scores, batch)
-    sizes = np.unique(batch.positive, return_counts=True)[1].tolist()
-    # The loss is log(1 + sum of e^-gap); the 1 is a gap of 0.
-    padded = pad_sequence(
-        list(torch.split(-gaps, sizes)), batch_first=True, padding_value=float("-inf")
-    )
-    return functional.pad(padded, (1, 0)).logsumexp(dim=1)
-
-
-def pointwise(scores: torch.Tensor, batch: TripleBatch) -> torch.Tensor:
-    """-log s(S(q, p)) for p in P(q), -log(1 - s(S(q, n))) for n in N(q), s the logistic function.
-
-    It is the binary cross-entropy of Nogueira and Cho (2019, "Passage Re-ranking with BERT"). A
-    question without a relevant passage has a loss too.
-    """
-    relevant = torch.from_numpy(batch.relevant).to(scores)
-    return functional.binary_cross_entropy_with_logits(scores, relevant, reduction="none")
-
-
-def _gaps(scores: torch.Tensor, batch: TripleBatch) -> torch.Tensor:
-    """(triples,) score of the relevant passage minus that of the other one."""
     positive, negative = (
         torch.from_numpy(rows).to(scores.device) for rows in (batch.positive, batch.negative)
     )
-    return scores.index_select(0, positive) - scores.index_select(0, negative)
+    return (margin - scores.index_select(0, positive) + scores.index_select(0, negative)).relu()

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from retriever.errors import BadInputError
+from retriever.errors import BadInputError, ConfigError
 from retriever.training.checkpoint import Checkpoint, TrainingState
-from retriever.training.settings import FineTuningSettings, Precision
+from retriever.training.settings import FineTuningSettings, Precision, trained_layers
 
 if TYPE_CHECKING:
     import torch
@@ -140,6 +140,29 @@ def assign(weights: Mapping[str, torch.Tensor], values: Mapping[str, torch.Tenso
             weights[name].copy_(value)
 
 
+def choose_weights(backbone: Backbone, train: str, *, words: bool) -> dict[str, torch.Tensor]:
+    """The parameters to train, by name (word embeddings only with `words`); others are frozen."""
+    size = trained_layers(train)
+    if size is None:
+        for weight in backbone.model.get_input_embeddings().parameters():
+            weight.requires_grad_(words)
+    else:
+        layers = backbone.layers()
+        if not size <= len(layers) == backbone.depth:
+            raise ConfigError(
+                f"train: expected last:1 to last:{len(layers)}, layers with weights of their own, "
+                f"found {train}"
+            )
+        backbone.model.requires_grad_(False)
+        for layer in layers[-size:]:
+            layer.requires_grad_(True)
+    named = backbone.model.named_parameters()
+    # Hidden states do not depend on the pooler.
+    return {
+        name: one for name, one in named if one.requires_grad and not name.startswith("pooler.")
+    }
+
+
 class Task(ABC, Generic[B]):
     """A transformer, the heads on it, their data and their loss; made within `seeded`."""
 
@@ -153,8 +176,6 @@ class Task(ABC, Generic[B]):
         settings: FineTuningSettings,
         dev: Callable[[], float],
     ) -> None:
-        from retriever.training.adapters import choose_weights
-
         chosen = choose_weights(backbone, settings.train, words=settings.train_word_embeddings)
         self.backbone = backbone
         self.modules = [backbone.model, *heads.values()]
@@ -162,7 +183,7 @@ class Task(ABC, Generic[B]):
         for head, module in heads.items():
             self.weights |= {f"{head}.{name}": one for name, one in module.named_parameters()}
         self.dev = dev
-        self._rates = settings.transformer_rate, settings.head_learning_rate
+        self._rates = settings.learning_rate, settings.head_learning_rate
 
     def rate(self, name: str) -> float:
         """The learning rate of a weight at its peak."""
@@ -191,8 +212,6 @@ def fine_tune(
     on_epoch: Callable[[Epoch], object] = silent,
 ) -> tuple[Epoch, ...]:
     """Train, within `seeded`; the curve begins with epoch 0, and earlier epochs are told again."""
-    from retriever.training.adapters import merge_adapters
-
     training = _Training(task, settings, untrained=untrained)
     if checkpoint is not None and (state := checkpoint.read()) is not None:
         training.restore(*state)
@@ -209,7 +228,6 @@ def fine_tune(
         if checkpoint is not None:
             checkpoint.write(*training.state())
     training.stopping.use_kept()
-    merge_adapters(task.backbone.model)
     return tuple(training.stopping.curve)
 
 

@@ -68,22 +68,14 @@ class JudgedPools:
         wrong, _, negatives = _taken(self.negative_starts, self.negatives, questions)
         return JudgedPools(_starts(right), positives, _starts(wrong), negatives, self.passages)
 
-    def trainable(
-        self, source: NegativeSource, in_batch: bool = False, pointwise: bool = False
-    ) -> Rows:
+    def trainable(self, source: NegativeSource, in_batch: bool = False) -> Rows:
         """The questions that can be trained on with negatives of a source, ascending.
 
-        With `in_batch` passages of other questions are negatives too; with `pointwise` a question
-        needs one passage only, relevant or not.
+        With `in_batch` passages of other questions are negatives too.
         """
         some = np.diff(self.positive_starts) > 0
-        others = np.diff(self.negative_starts) > 0
-        if source == "random":
-            others[:] = True
-        if pointwise:
-            some |= others
-        elif source != "batch" and not in_batch:
-            some &= others
+        if source not in ("random", "batch") and not in_batch:
+            some &= np.diff(self.negative_starts) > 0
         return np.flatnonzero(some)
 
     def relevant(self, questions: Rows, passages: Rows) -> NDArray[np.bool_]:
@@ -119,7 +111,6 @@ class TripleBatch:
     # Of each pair.
     question: Rows
     passage: Rows
-    relevant: NDArray[np.bool_]
     # Of each triple the pair that is to score higher, and the one that is to score lower.
     positive: Rows
     negative: Rows
@@ -134,13 +125,12 @@ def epoch_batches(
     chance: np.random.Generator,
     *,
     in_batch: bool = False,
-    pointwise: bool = False,
 ) -> Iterator[TripleBatch]:
     """Every question that is `trainable` once, in random order, a batch at a time.
 
     Positives come first, then negatives, both by question; triples are sorted by their positive.
     """
-    order = chance.permutation(pools.trainable(settings.negatives, in_batch, pointwise))
+    order = chance.permutation(pools.trainable(settings.negatives, in_batch))
     if len(order) == 0:
         raise BadInputError(
             "expected questions with a passage that answers and one that does not, found none; "
@@ -152,14 +142,10 @@ def epoch_batches(
 
 
 def batches_in_epoch(
-    pools: JudgedPools,
-    settings: SamplingSettings,
-    *,
-    in_batch: bool = False,
-    pointwise: bool = False,
+    pools: JudgedPools, settings: SamplingSettings, *, in_batch: bool = False
 ) -> int:
     """How many batches `epoch_batches` gives."""
-    questions = len(pools.trainable(settings.negatives, in_batch, pointwise))
+    questions = len(pools.trainable(settings.negatives, in_batch))
     return -(-questions // settings.batch)
 
 
@@ -184,7 +170,6 @@ def _batch(
     return TripleBatch(
         questions[np.concatenate([owner_p, owner_n])],
         np.concatenate([rows_p, rows_n]),
-        np.arange(len(rows_p) + len(rows_n)) < len(rows_p),
         np.repeat(np.arange(len(owner_p)), repeats),
         np.repeat(starts[owner_p], repeats) + _places(repeats),
     )

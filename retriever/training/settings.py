@@ -12,27 +12,18 @@ from retriever.settings import check_settings, setting
 NegativeSource = Literal["pool", "random", "hard", "batch"]
 Objective = Literal["nli", "sts", "mnr", "hinge"]
 Interaction = Literal["bilinear", "concat", "uv"]
-Loss = Literal["hinge", "softmax", "pointwise"]
 Precision = Literal["auto", "float32", "bfloat16"]
-TrainedPart = Literal["full", "last", "lora"]
 # What a head reads of a pair, by interaction.
 PARTS = {"bilinear": ("product",), "concat": ("u", "v"), "uv": ("u", "v", "product", "distance")}
-# Adapters start at zero, and move the weights by their product with small numbers.
-_ADAPTER_RATE = 10.0
 _MARGIN = "Margin of the hinge loss. The paper's is 0, for which a constant scorer has no loss."
 
 
-def trained_part(train: str) -> tuple[TrainedPart, int]:
-    """What ``full``, ``last:N`` or ``lora:RANK`` says; the number is 0 with ``full``."""
-    match = re.fullmatch(r"full|(last|lora):([1-9][0-9]{0,5})", train)
+def trained_layers(train: str) -> int | None:
+    """N of ``last:N``; None for ``full``."""
+    match = re.fullmatch(r"full|last:([1-9][0-9]{0,5})", train)
     if match is None:
-        raise ConfigError(
-            "train: expected full, last:N or lora:RANK, N and RANK at least 1, found "
-            f"{train[:40]!r}"
-        )
-    if match[1] is None:
-        return "full", 0
-    return "last" if match[1] == "last" else "lora", int(match[2])
+        raise ConfigError(f"train: expected full or last:N, N at least 1, found {train[:40]!r}")
+    return None if match[1] is None else int(match[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +72,7 @@ class FineTuningSettings:
 
     train: str = setting(
         "full",
-        "Weights to train: all but the word embeddings, those of the last N layers, or low-rank "
-        "adapters, which learn at ten times the rate and are merged.",
+        "Weights to train: all but the word embeddings, or those of the last N layers.",
         section="Training",
     )
     epochs: int = setting(3, "Maximum number of epochs.", low=1, section="Training")
@@ -128,12 +118,7 @@ class FineTuningSettings:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        trained_part(self.train)
-
-    @property
-    def transformer_rate(self) -> float:
-        """The learning rate of the weights that `train` says."""
-        return self.learning_rate * (_ADAPTER_RATE if self.train.startswith("lora") else 1.0)
+        trained_layers(self.train)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,19 +162,6 @@ class EncoderTrainingSettings(FineTuningSettings):
 class CrossTrainingSettings(FineTuningSettings):
     """How a cross-encoder is fine-tuned; the moving average of the weights is not in the paper."""
 
-    loss: Loss = setting(
-        "hinge",
-        "hinge compares two passages, softmax a relevant passage with all negatives; pointwise "
-        "takes each passage by itself, and questions without a relevant one too.",
-        section="Training",
-    )
-    layer_decay: float = setting(
-        1.0,
-        "Factor of the learning rate from each layer to the one below it.",
-        low=0,
-        high=1,
-        low_open=True,
-    )
     margin: float = setting(1.0, _MARGIN, low=0)
     sampling: SamplingSettings = field(
         default_factory=lambda: SamplingSettings(count=12, positives=3, batch=8)
@@ -197,18 +169,7 @@ class CrossTrainingSettings(FineTuningSettings):
 
     def __post_init__(self) -> None:
         FineTuningSettings.__post_init__(self)
-        # A margin that is given its default cannot be told from one that is left out.
-        if self.loss != "hinge" and self.margin != 1:
-            raise ConfigError(
-                f"margin: it belongs to the hinge loss, found loss {self.loss}; leave one of them "
-                "out"
-            )
         self.sampling.require_triples()
-
-    @property
-    def pointwise(self) -> bool:
-        """Whether each passage is an example of its own."""
-        return self.loss == "pointwise"
 
 
 @dataclass(frozen=True, slots=True)

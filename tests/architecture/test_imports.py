@@ -10,7 +10,6 @@ HEAVY = {"torch", "transformers", "faiss", "sentence_transformers", "pyarrow", "
 # Their classes are torch's own kind; others import these modules where they are used.
 TORCH_CLASSES = {
     "retriever.rerankers.scorers",
-    "retriever.training.adapters",
 }
 TREES = {
     path: ast.parse(path.read_text())

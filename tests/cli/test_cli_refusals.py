@@ -16,7 +16,7 @@ from tests.eval.sentences.sentence_samples import write_pairs, write_probe, writ
 
 REFUSED = [
     ("compare good.run good.run --qrels qrels", "a RUN is given twice"),
-    ("qa set -s cross-encoder:mse", "hinge, softmax, pointwise"),
+    ("qa set -s cross-encoder:mse", "ensemble and hybrid"),
     ("qa set -s cross-encoder --set seeds=2", "--set seeds: it is for training a head"),
     ("qa set -s uv --cross-seeds 2", "--cross-seeds: it is for training a cross-encoder"),
     ("qa set --by-layer -s bm25", "leave out --systems and --baseline"),
@@ -50,7 +50,6 @@ REFUSED = [
     ("layers pairs.tsv --plot a.pdf", "expected a figure that ends in .png or .svg"),
     ("train reranker set -o set", "--output"),
     ("train reranker set -o r --negatives random", "--set count=N"),
-    ("train cross-encoder set -o c --loss softmax --set margin=0", "margin: it belongs to"),
     ("train cross-encoder set -o no/c", "folder that exists"),
     ("train encoder set/corpus.jsonl -o e", "--pairs"),
     ("train encoder set/corpus.jsonl --pairs title -o e", "both title and text"),

@@ -158,15 +158,15 @@ ASKED = [
     ),
     ("train cross-encoder data -o out", "fit_cross_encoder", QASettings()),
     (
-        f"train cross-encoder data -o out --model m --device cpu --download --loss softmax"
-        f" --set layer-decay=0.5 --set max-length=32 {TUNING} {SAMPLING} {OF_SEVERAL}"
+        f"train cross-encoder data -o out --model m --device cpu --download"
+        f" --set max-length=32 {TUNING} {SAMPLING} {OF_SEVERAL}"
         f" --without data --without data",
         "fit_cross_encoder",
         QASettings(
             cross=CrossPlan(
                 "m",
                 32,
-                CrossTrainingSettings(loss="softmax", layer_decay=0.5, sampling=SAMPLED, **TUNED),
+                CrossTrainingSettings(sampling=SAMPLED, **TUNED),
             ),
             loading=CPU,
             data=SEVERAL,

@@ -86,6 +86,6 @@ def test_scored_and_labeled_pairs_train_too(retriever, model, tmp_path):
         ("labeled", "Spearman", "nli", ("--dev", "scored.tsv")),
     ):
         asked = ("train", "encoder", f"{name}.tsv", "--output", name + measure, *dev)
-        asked += ("--epochs", "1", "--train", "lora:2")
+        asked += ("--epochs", "1", "--train", "last:1")
         told = found(retriever(*asked, *model, "--json"))
         assert (told["measure"], told["objective"]) == (measure, objective)

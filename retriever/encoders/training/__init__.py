@@ -1,1 +1,1 @@
-"""Fine-tuning an encoder: settings, objectives, adapters, examples, and the folder it makes."""
+"""Fine-tuning an encoder: settings, objectives, examples, and the folder it makes."""

@@ -1,6 +1,5 @@
-"""Cross-encoders as systems: losses, averaged scores, and scores fused with cosine and BM25."""
+"""Cross-encoders as systems: averaged scores, and scores fused with cosine and BM25."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -114,38 +113,7 @@ def test_a_hybrid_is_the_sum_with_cosine_and_bm25_whose_weights_are_best_on_dev(
     assert any(beta < 1 for beta in betas)
 
 
-@pytest.mark.parametrize(
-    ("system", "loss", "questions"),
-    [
-        ("cross-encoder", "softmax", 9),
-        ("cross-encoder:pointwise", "pointwise", 12),
-        ("cross-encoder:hinge", "hinge", 9),
-    ],
-)
-def test_a_system_names_the_loss_that_its_cross_encoder_is_trained_with(
-    settings, tmp_path, system, loss, questions
-):
-    training = replace(TRAINING, loss="softmax")
-    cross = replace(settings.cross, training=training)
-    kept = replace(settings, cross=cross, cross_seeds=1, models=tmp_path)
-    (found,) = rank_systems(SPLITS, [system], kept).systems
-    folder = tmp_path / f"{system.replace(':', '-')}-seed-0"
-    manifest = json.loads((folder / "reranker.json").read_text())
-    identity = manifest["training"]["identity"]
-    assert identity["settings"]["loss"] == loss
-    train = training_set(SPLITS["train"], "pool", lambda: None, unanswered=questions == 12)
-    assert len(train.questions) == questions
-    assert identity["train"] == train.digest()
-    assert "dev AP" in found.note
-
-
-def test_a_margin_belongs_to_the_systems_with_a_hinge_loss(plan):
-    plan = replace(plan, training=replace(TRAINING, margin=0.5))
-    assert plan.of("hinge").training.margin == 0.5
-    assert plan.of("softmax").training == replace(TRAINING, loss="softmax")
-
-
-def test_the_result_of_another_loss_is_not_replaced(plan, tmp_path, monkeypatch):
+def test_the_result_of_another_margin_is_not_replaced(plan, tmp_path, monkeypatch):
     train = training_set(SPLITS["train"], "pool", lambda: None)
     dev, folder = DevScore(SPLITS["dev"]), tmp_path / "cross"
 
@@ -159,18 +127,18 @@ def test_the_result_of_another_loss_is_not_replaced(plan, tmp_path, monkeypatch)
     def fail(*_):
         raise KeyboardInterrupt
 
-    other = "settings.loss 'softmax', found 'hinge'"
+    other = "settings.margin 0.5, found 1.0"
     with monkeypatch.context() as patch:
         patch.setattr("eval.qa.rerankers.write_cross_encoder", fail)
         with pytest.raises(KeyboardInterrupt):
             fit()
     with pytest.raises(ConfigError, match=f"{other}.*--restart"):
-        fit(loss="softmax")
+        fit(margin=0.5)
     assert fit()
     before = (folder / "model.safetensors").read_bytes()
     with pytest.raises(ConfigError, match=f"expected the result of a run with {other}"):
-        fit(loss="softmax")
+        fit(margin=0.5)
     assert (folder / "model.safetensors").read_bytes() == before
     assert not fit()
-    assert fit(restart=True, loss="softmax")
-    assert not fit(loss="softmax")
+    assert fit(restart=True, margin=0.5)
+    assert not fit(margin=0.5)

@@ -126,9 +126,8 @@ def rows(train, question, what):
     return {train.passages[row] for row in found}
 
 
-@pytest.mark.parametrize("unanswered", [False, True])
 @pytest.mark.parametrize("negatives", ["pool", "hard", "random"])
-def test_answers_are_positives_and_others_as_asked_negatives(negatives, unanswered):
+def test_answers_are_positives_and_others_as_asked_negatives(negatives):
     questions = made_set(answered=0.5)
     texts = questions.passages
     # An answer outside the pool is a positive too.
@@ -136,8 +135,8 @@ def test_answers_are_positives_and_others_as_asked_negatives(negatives, unanswer
     first = replace(questions.questions[0], grades={extra: 1})
     questions = replace(questions, questions=(first, *questions.questions[1:]))
     bm25 = PoolBM25(texts, Analyzer())
-    train = training_set(questions, negatives, lambda: bm25, unanswered=unanswered)
-    used = questions.questions[: 12 if unanswered else 6]
+    train = training_set(questions, negatives, lambda: bm25)
+    used = questions.questions[:6]
     assert train.questions == [one.text for one in used]
     for number, question in enumerate(used):
         right = {id_ for id_, grade in question.grades.items() if grade}
@@ -196,9 +195,8 @@ def test_what_leaves_nothing_to_train_or_to_choose_on_is_refused():
     for share in (0.0, 1.0, 0.01, 0.99):
         with pytest.raises(ConfigError, match="dev-share"):
             hold_out(made_set(count=10), share)
-    for unanswered in (False, True):
-        with pytest.raises(BadInputError, match="--train-split"):
-            training_set(made_set(answered=0), "pool", lambda: None, unanswered=unanswered)
+    with pytest.raises(BadInputError, match="--train-split"):
+        training_set(made_set(answered=0), "pool", lambda: None)
     questions = made_set("dev")
     # No candidates, relevant ones alone, and others alone.
     for kept in (slice(0), slice(1), slice(1, 2)):

@@ -23,10 +23,8 @@ def parsed(text):
         ("cosine@m::lc:0,6", {"encoder": "m::lc:0,6"}),
         ("uv:mlp:random@m", {"variant": "mlp", "random_start": True, "encoder": "m"}),
         ("cross-encoder", {}),
-        ("cross-encoder:softmax", {"variant": "softmax"}),
         ("cross-encoder:ensemble@m", {"ensemble": True, "encoder": "m"}),
-        ("cross-encoder:pointwise:hybrid", {"variant": "pointwise", "fused": True}),
-        ("cross-encoder:hinge:ensemble", {"variant": "hinge", "ensemble": True}),
+        ("cross-encoder:hybrid", {"fused": True}),
         ("cross-encoder:ensemble:hybrid", {"ensemble": True, "fused": True}),
     ],
 )
@@ -36,7 +34,7 @@ def test_a_text_names_a_system_with_its_variant_and_encoder(text, expected):
 
 
 def test_systems_share_a_cross_encoder_whatever_is_done_with_its_scores():
-    assert parsed("cross-encoder:softmax:ensemble@m").trained == "cross-encoder:softmax@m"
+    assert parsed("cross-encoder:ensemble@m").trained == "cross-encoder@m"
     assert parsed("cross-encoder:hybrid").trained == "cross-encoder"
 
 
@@ -69,9 +67,8 @@ def test_a_folder_is_a_reranker_and_a_file_a_run(tmp_path):
         ("uv:mlp:cosine", "expected linear or mlp"),
         ("concat:mlp:random", "always starts at random"),
         ("cross-encoder:", "found ':'"),
-        ("cross-encoder:mse", "after cross-encoder, expected nothing, or a loss (hinge, softmax"),
+        ("cross-encoder:mse", "after cross-encoder, expected nothing, or ensemble and hybrid"),
         ("cross-encoder:hybrid:ensemble", "in this order"),
-        ("cross-encoder:softmaxensemble", "in this order"),
         ("hybrid:2", "a weight from 0 to 1"),
         ("hybrid:nan", "a weight from 0 to 1"),
         ("cosine@m::pooling=none", "pooling"),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from retriever.errors import BadInputError
+from retriever.errors import BadInputError, ConfigError
 from retriever.rerankers.cross import CrossEncoder
 from retriever.rerankers.scorers import CrossHead
 from retriever.training.loop import Epoch, Step, kept_epoch, uses_bfloat16
@@ -241,6 +241,20 @@ def test_a_loss_that_is_not_finite_ends_the_training(quiet_bert, rate):
         train(quiet_bert, broken, lambda _: 0.5)
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("bert", "last:4", "train: expected last:1 to last:3, .* found last:4"),
+        ("albert", "last:1", "layers with weights of their own"),
+        ("modernbert", "last:1", "cannot be read one by one"),
+        ("xlnet", "last:9", "train: expected last:1 to last:3"),
+    ],
+)
+def test_layers_that_a_model_does_not_have_are_refused(folders, name, text, message):
+    with pytest.raises(ConfigError, match=message):
+        train(folders(name), replace(SETTINGS, train=text))
+
+
 class StopError(Exception):
     """What stops a training."""
 
@@ -259,9 +273,8 @@ def stop_at(number):
 
 @pytest.mark.parametrize(
     ("where", "part"),
-    [("on_step", "full"), ("on_step", "last:1"), ("on_step", "lora:2"), ("on_epoch", "full"),
-     ("dev", "full")],
-)  # fmt: skip
+    [("on_step", "full"), ("on_step", "last:1"), ("on_epoch", "full"), ("dev", "full")],
+)
 def test_interrupted_again_and_again_it_comes_to_the_same_end_and_is_not_done_again(
     tmp_path, folders, undisturbed, where, part
 ):
