@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from retriever.encoders.static.model import StaticModel
 
 _ATTENTION = "weights epochs patience learning_rate weight_decay"
-_LEFT_OUT = {one.name for one in fields(UnsupSettings)} - {*_ATTENTION.split()}
 _METHOD = option(
     "--method",
     type=click.Choice(get_args(Method)),
@@ -112,7 +111,7 @@ def static_command(
     from retriever.encoders.static.model import FORM
 
     if method == "lsa":
-        refuse("vectors word_counts a components", f"{method} has no use for it")
+        refuse("vectors a components", f"{method} has no use for it")
     else:
         fit.check(method)
         refuse("dimensions min_df max_df max_words", f"{method} has no use for it")
@@ -210,7 +209,7 @@ def _fitted_line(facts: dict[str, Any]) -> str:
     options=[_METHOD],
     leave_out=("method",),
 )
-@Settings("training", UnsupSettings, "weights", leave_out=_LEFT_OUT)
+@Settings("training", UnsupSettings, "weights", leave_out=("margin",))
 @output_folder("Folder to write: new, or of another meta-embedding.")
 @quiet_option
 @json_option

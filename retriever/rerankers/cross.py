@@ -255,24 +255,17 @@ def load_cross_encoder(
     folder: Path, *, device: str | None = None, backend: Backend = "auto", dtype: Dtype = "float32"
 ) -> CrossEncoder | LightCrossEncoder:
     """Read what `write_cross_encoder` wrote, to score with the backend that pays."""
-    model, max_length = _read_model(folder)
+    manifest, model = read_manifest(folder, _FORM), find_model(str(folder))
+    if model.weights != manifest["weights"]:
+        raise _FORM.altered(folder, "weights of another SHA-256")
+    # Of both texts.
+    max_length = manifest["max_length"]
     computing = EncoderSettings(backend=backend, dtype=dtype)
     light = _without_torch(model, max_length, device, computing, _head_arrays, np.asarray)
-    return light or _in_torch(model, max_length, device, dtype)
-
-
-def read_cross_encoder(
-    folder: Path, *, device: str | None = None, dtype: Dtype = "float32"
-) -> CrossEncoder:
-    """Read what `write_cross_encoder` wrote, ready to score in torch."""
-    return _in_torch(*_read_model(folder), device, dtype)
-
-
-def _in_torch(
-    model: ModelFolder, max_length: int, device: str | None, dtype: Dtype
-) -> CrossEncoder:
+    if light is not None:
+        return light
     backbone = Backbone(model, device, dtype)
-    head = read_head(model.path, backbone.width).to(backbone.device).eval()
+    head = read_head(folder, backbone.width).to(backbone.device).eval()
     return CrossEncoder(backbone, head, max_length, dtype)
 
 
@@ -295,15 +288,6 @@ def _without_torch(
     if backend in ("openvino", "numpy") or dtype == "int8":
         raise ConfigError(f"backend: {folder.path} cannot run with {backend}, {dtype} ({reason})")
     return None
-
-
-def _read_model(folder: Path) -> tuple[ModelFolder, int]:
-    """The transformer of a cross-encoder, and the window of both texts."""
-    manifest = read_manifest(folder, _FORM)
-    model = find_model(str(folder))
-    if model.weights != manifest["weights"]:
-        raise _FORM.altered(folder, "weights of another SHA-256")
-    return model, manifest["max_length"]
 
 
 def read_training(folder: Path) -> dict[str, Any]:

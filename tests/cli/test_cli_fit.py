@@ -39,8 +39,7 @@ def test_what_was_fitted_is_saved_and_told_with_a_line_to_paste(train, vectors, 
         "of 2 texts",
         "--model 'my encoder'",
     ]
-    (tmp_path / "counts.txt").write_text("one 3\nelsewhere 1\n")
-    asked = ("--vectors", vectors, "--method", "sif", "--set", "word-counts=counts.txt")
+    asked = ("--vectors", vectors, "--method", "sif")
     facts = found(train(corpus, *asked, "--set", "a=0.25", "--json"))
     assert "77.8% of them known; a = 0.25; " in train(corpus, *asked, "--set", "a=0.25").out
     model = StaticModel.load("my encoder")
@@ -54,7 +53,6 @@ def test_what_was_fitted_is_saved_and_told_with_a_line_to_paste(train, vectors, 
         "provenance": dict(model.provenance),
     }
     assert facts["parameters"]["a"] == 0.25
-    assert facts["provenance"]["word_counts"] == "counts.txt"
 
 
 def test_a_method_with_nothing_to_fit_needs_no_source(train, vectors, corpus):

@@ -212,9 +212,9 @@ ASKED = [
     ),
     (
         "train static c.txt -o out --method sif --vectors v --set a=0.25 --set components=2"
-        " --set sample=8 --set word-counts=n.txt",
+        " --set sample=8",
         "fit_static",
-        FitSettings("n.txt", 8, 2, 0.25),
+        FitSettings(8, 2, 0.25),
     ),
 ]
 

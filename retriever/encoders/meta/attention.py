@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.encoders.meta.linear import Projection
-from retriever.encoders.meta.settings import MetaSettings, UnsupSettings, WordPooling
+from retriever.encoders.meta.settings import MetaSettings, WordPooling
 from retriever.encoders.meta.sources import WordBatch
 from retriever.errors import BadInputError, ConfigError
 from retriever.training.checkpoint import Checkpoint
@@ -181,13 +181,12 @@ def pool(
     return zeros.scatter_reduce(0, rows, words, "amax", include_self=False)
 
 
-def unsup_loss(model: AttentionModel, words: Words, settings: UnsupSettings) -> torch.Tensor:
+def unsup_loss(model: AttentionModel, words: Words, margin: float) -> torch.Tensor:
     """The loss of a batch, () (see `fit_attention`)."""
     pull, within, same_word, across = pair_means(
-        model.projected(words), words.present, words.sentences, words.types, settings.margin
+        model.projected(words), words.present, words.sentences, words.types, margin
     )
-    pushes = settings.lambda_ * within + settings.mu * same_word + settings.nu * across
-    return pull + pushes + settings.xi * sum(map(orthogonality, model.matrices))
+    return pull + (within + same_word + across) + sum(map(orthogonality, model.matrices))
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,9 +239,9 @@ def fit_attention(
 ) -> tuple[Projection, History]:
     """Train projections and weights, on words without labels (UNSUP) or on scored pairs (SUP).
 
-    UNSUP: the loss of a batch is pull + λ within + μ same_word + ν across + ξ Σ_i orthogonality,
-    where the four terms are means over pairs (`pair_means`). It is Eq. 10 with a lower bound: the
-    coefficients are fixed, a pushed pair costs at most the margin, the weights are n softmax, so
+    UNSUP: the loss of a batch is pull + within + same_word + across + Σ_i orthogonality, where the
+    first four terms are means over pairs (`pair_means`). It is Eq. 10 with a lower bound: the
+    coefficients are 1, a pushed pair costs at most the margin, the weights are n softmax, so
     that equal weights are those of Eq. 1 whatever n is, and of A Aᵀ and Aᵀ A the one of full rank
     is drawn to I. Eq. 10 as it is printed falls without bound, and the authors' code turns each
     push into a pull. Zero rows, words that a source lacks, are in no pair of it.
@@ -308,7 +307,7 @@ class _Training:
         import torch
 
         if isinstance(batch, WordBatch):
-            return unsup_loss(self.model, Words(batch), self.settings.training)
+            return unsup_loss(self.model, Words(batch), self.settings.training.margin)
         return (self._cosines(batch) - torch.from_numpy(batch.gold)).square().mean()
 
     def _evaluate(self) -> tuple[float | None, float | None]:

@@ -247,8 +247,7 @@ class _Fit:
             "seed": self.settings.seed,
         }
         parameters = asdict(self.settings.training)
-        for unused in ("lambda_", "mu", "nu", "xi", "margin"):
-            del parameters[unused]
+        del parameters["margin"]
         return projection, parameters, provenance
 
     def _trained(

@@ -47,21 +47,6 @@ class UnsupSettings:
         1e-3, "sup and unsup: learning rate of the optimizer.", low=0, low_open=True
     )
     weight_decay: float = setting(1e-4, "sup and unsup: weight decay of AdamW.", low=0)
-    lambda_: float = setting(
-        1.0, "unsup: coefficient of different words of a sentence.", low=0, source="Eq. 7"
-    )
-    mu: float = setting(
-        1.0, "unsup: coefficient of a word in different sentences.", low=0, source="Eq. 8"
-    )
-    nu: float = setting(
-        1.0,
-        "unsup: coefficient of different words in different sentences.",
-        low=0,
-        source="Eq. 9",
-    )
-    xi: float = setting(
-        1.0, "unsup: coefficient of the orthogonality of the projections.", low=0, source="Eq. 10"
-    )
     margin: float = setting(
         1.5, "unsup: squared distance from which on a pushed pair has no loss.", low=0
     )

@@ -8,7 +8,6 @@ everything before the numbers, so it may hold spaces, as some of GloVe's do.
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -25,8 +24,6 @@ HEAD = 1 << 16
 NUMBER = re.compile(rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:nan|inf)")
 _HEADER = re.compile(rb"([0-9]{1,18})[ \t]+([0-9]{1,9})[ \t]*\r?\n")
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
-# Lines that show how many numbers a line has, if there is no header.
-_VOTERS = 100
 _BLOCK = 1 << 20
 _SPACE = b" \t\r\n"
 _LONGEST_WORD = 1 << 16
@@ -68,12 +65,8 @@ def read_layout(head: bytes, name: str) -> Layout:
 
 
 def _headerless(head: bytes, name: str) -> Layout:
-    lines = head.split(b"\n")
-    # The last one may continue beyond the head.
-    whole = [line for line in lines[: max(1, min(_VOTERS, len(lines) - 1))] if line.strip()]
-    # A word with spaces, or a malformed line, has another number of fields than most.
-    sizes = Counter(trailing_numbers(line) for line in whole)
-    dimensions = max(sizes, key=lambda size: (sizes[size], -size), default=0)
+    first = next((line for line in head.split(b"\n") if line.strip()), b"")
+    dimensions = trailing_numbers(first)
     if dimensions == 0:
         raise SourceError(
             f"{name}:1: expected a word and its vector, found "
@@ -165,31 +158,6 @@ def read_word_vectors(path: Path) -> WordVectors:
             _read_text(stream, table, layout)
     table.finish()
     return table
-
-
-def read_word_counts(path: Path) -> dict[str, float]:
-    """Read word counts: a word and its count per line, as in SIF's release."""
-    name, counts = str(path), defaultdict[str, float](float)
-    with bytes_of(path, name, Meter()) as stream:
-        for number, line in enumerate(stream, start=1):
-            try:
-                fields = line.decode().split()
-                if not fields:
-                    continue
-                word, count = fields[0], float(fields[1])
-                if len(fields) != 2 or not 0 <= count < float("inf"):
-                    raise ValueError
-            except (ValueError, IndexError):
-                found = line[:60].decode(errors="replace").strip()
-                raise SourceError(
-                    f"{name}:{number}: expected a word and its count, found {found!r}; correct the "
-                    "line or name another file with --set word-counts"
-                ) from None
-            counts[word] += count
-    kept = {word: count for word, count in counts.items() if count > 0}
-    if not kept:
-        raise SourceError(f"{name}: expected a word and its count per line, found no count above 0")
-    return kept
 
 
 def _read_text(stream: BinaryIO, table: WordVectors, layout: Layout) -> None:

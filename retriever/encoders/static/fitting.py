@@ -22,11 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.encoders.settings import Static
-from retriever.encoders.static.files import read_word_counts
 from retriever.encoders.static.model import WINDOW, StaticModel
 from retriever.encoders.static.settings import FITTED, FitSettings, LSASettings
 from retriever.encoders.static.words import (
-    FileTokenizer,
     Fitted,
     Lexicon,
     before_removal,
@@ -147,19 +145,16 @@ def _fit(
         wanted = min(DEFAULT_COMPONENTS[method], width)
     elif wanted > width:
         raise ConfigError(f"components: expected 0 to the {width} dimensions, found {wanted}")
-    file = None if settings.word_counts is None else Path(settings.word_counts)
-    given = _given_counts(lexicon, file)
     corpus = _read(lexicon, texts, settings, done)
-    counts = corpus.counts.astype(np.float64) if given is None else given[0]
-    vocabulary = counts[counts > 0] if given is None else given[1]
+    probabilities = corpus.counts / corpus.counts.sum()
+    vocabulary = probabilities[probabilities > 0]
     length = corpus.words / corpus.with_words
-    total = vocabulary.sum()
     if method == "sif":
         a = DEFAULT_A if settings.a is None else settings.a
-        weights = sif_weights(counts / total, a)
+        weights = sif_weights(probabilities, a)
     else:
-        a = usif_a(vocabulary / total, length)
-        weights = usif_weights(np.where(counts > 0, counts, vocabulary.min()) / total, a)
+        a = usif_a(vocabulary, length)
+        weights = usif_weights(np.where(probabilities > 0, probabilities, vocabulary.min()), a)
     gram = _gram(lexicon, method, corpus.sample, weights)
     components, squares = principal_components(gram, wanted)
     squared = float(np.trace(gram))
@@ -175,35 +170,10 @@ def _fit(
         "known": int(corpus.counts.sum()) / corpus.words,
         "sampled": len(corpus.sample),
         "seed": settings.seed,
-        "word_counts": file.name if file else None,
         "components_hold": float(squares.sum()) / squared if squared else 0.0,
     }
     fitted = Fitted(weights, components, component_shares(method, squares), parameters)
     return fitted, provenance
-
-
-def _given_counts(
-    lexicon: Lexicon, file: Path | None
-) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-    """The counts of the lexicon's words in a file, and all the file's counts."""
-    if file is None:
-        return None
-    tokenizer = lexicon.tokenizer
-    if not isinstance(tokenizer, FileTokenizer):
-        raise ConfigError(
-            f"word-counts: they are counts of words, but {lexicon.name} has vectors of word "
-            "pieces; leave word-counts out: pieces are counted in the corpus"
-        )
-    counts = read_word_counts(file)
-    # As a word is written, else in lower case.
-    found = [counts.get(word, counts.get(word.lower(), 0.0)) for word in tokenizer.words]
-    of_words = np.array(found, np.float64)
-    if not of_words.any():
-        raise SourceError(
-            f"{file}: counts no word that has a vector in {lexicon.name}; name counts of the same "
-            "language"
-        )
-    return of_words, np.array(list(counts.values()), np.float64)
 
 
 def _read(lexicon: Lexicon, texts: Iterable[str], settings: FitSettings, done: Done) -> _Corpus:

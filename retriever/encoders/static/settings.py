@@ -39,9 +39,6 @@ class LSASettings:
 class FitSettings:
     """How `sif` and `usif` are fitted."""
 
-    word_counts: str | None = setting(
-        None, "File with a word and its count per line, instead of the counts in SOURCE."
-    )
     sample: int = setting(100_000, _SAMPLE, low=1)
     components: int | None = setting(
         None, "Number of components to remove.", low=0, shown="1 for sif, 5 for usif"
@@ -60,7 +57,7 @@ class FitSettings:
 
     def check(self, method: Static) -> None:
         """Refuse settings that a method does not use."""
-        useless = {"a": self.a, "components": self.components, "word-counts": self.word_counts}
+        useless = {"a": self.a, "components": self.components}
         if method == "usif":
             useless = {"a": self.a}
         elif method == "sif":

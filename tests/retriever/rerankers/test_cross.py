@@ -17,7 +17,6 @@ from retriever.rerankers.cross import (
     LightCrossEncoder,
     load_classifier,
     load_cross_encoder,
-    read_cross_encoder,
     read_training,
     write_cross_encoder,
 )
@@ -147,7 +146,7 @@ def folder(written, tmp_path):
 
 def refused(folder):
     with pytest.raises(ModelError) as caught:
-        read_cross_encoder(folder, device="cpu")
+        load_cross_encoder(folder, device="cpu", backend="torch")
     message = str(caught.value)
     assert str(folder) in message
     assert len(message.splitlines()) == 1
@@ -162,14 +161,14 @@ def test_what_is_read_scores_as_what_was_written(name, folders, tmp_path):
             # The weights in the folder are not those that were loaded.
             weight.mul_(1.1)
     write_cross_encoder(tmp_path / "cross", saved, {})
-    found = read_cross_encoder(tmp_path / "cross", device="cpu")
+    found = load_cross_encoder(tmp_path / "cross", device="cpu", backend="torch")
     assert found.max_length == 33
     assert not found.head.training
     assert not found.backbone.model.training
     scores = saved.score(QUESTIONS, TEXTS)
     np.testing.assert_allclose(found.score(QUESTIONS, TEXTS), scores, **CLOSE)
     assert found.cut == saved.cut == CUT
-    half = read_cross_encoder(tmp_path / "cross", device="cpu", dtype="bfloat16")
+    half = load_cross_encoder(tmp_path / "cross", device="cpu", backend="torch", dtype="bfloat16")
     np.testing.assert_allclose(half.score(QUESTIONS, TEXTS), scores, atol=0.15)
 
 
@@ -252,7 +251,7 @@ def saved_as(folders, tmp_path):
 @pytest.mark.parametrize("name", ["bert", "mpnet"])
 def test_scores_are_those_of_torch(name, backend, saved_as, folders):
     saved = saved_as(name)
-    reference = read_cross_encoder(saved, device="cpu")
+    reference = load_cross_encoder(saved, device="cpu", backend="torch")
     found = load_cross_encoder(saved, device="cpu", backend=backend)
     assert isinstance(found, LightCrossEncoder)
     counted = []
@@ -281,7 +280,7 @@ def test_auto_takes_openvino_for_models_that_it_runs(saved_as):
 def test_sentence_transformers_and_transformers_give_the_same_scores(name, saved_as):
     theirs = pytest.importorskip("sentence_transformers")
     folder = saved_as(name)
-    found = read_cross_encoder(folder, device="cpu").score(QUESTIONS, TEXTS)
+    found = load_cross_encoder(folder, device="cpu", backend="torch").score(QUESTIONS, TEXTS)
     model = theirs.CrossEncoder(str(folder), device="cpu")
     assert type(model.model).__name__.endswith("ForSequenceClassification")
     assert model.max_seq_length == 33

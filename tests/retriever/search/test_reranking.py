@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 from retriever import Document, Index, SearchSettings, load_reranker
 from retriever.errors import EncoderMismatchError, ModelError
-from retriever.rerankers.cross import read_cross_encoder, write_cross_encoder
+from retriever.rerankers.cross import load_cross_encoder, write_cross_encoder
 from retriever.rerankers.head import HeadReranker, TrainedHead
 from retriever.rerankers.scorers import InteractionHead
 from retriever.training.settings import HeadSettings, HeadTrainingSettings
@@ -90,7 +90,7 @@ def rerankers(tmp_path, folders, fake_encoder):
     """For each kind a reranker, and a function that scores a query and a text without it."""
     head = head_folder(tmp_path / "head", fake_encoder.spec)
     matrix = load_file(head / "head.safetensors")["matrix"]
-    model = read_cross_encoder(folders / "cross", device="cpu")
+    model = load_cross_encoder(folders / "cross", device="cpu", backend="torch")
 
     def bilinear(query, text):
         u, v = fake_encoder.encode([query, text])

@@ -179,7 +179,7 @@ def test_sup_learns_the_scores_of_pairs(make):
 
 def test_numbers_have_ranges():
     unsup = {
-        "at least 0": "weight_decay lambda_ mu nu xi margin",
+        "at least 0": "weight_decay margin",
         "at least 1": "epochs patience",
         "above 0": "learning_rate",
     }

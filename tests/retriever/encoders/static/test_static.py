@@ -200,23 +200,6 @@ def test_usif_is_the_published_method(file):
     assert model.fitted.weights[WORDS.index("art")] == pytest.approx(a / (0.5 * a + least))
 
 
-def test_word_counts_take_the_place_of_the_corpuss_own(file, tiny_models, tmp_path):
-    counts = tmp_path / "counts.txt"
-    settings = FitSettings(word_counts=str(counts))
-    counts.write_text("the 60\ncat 30\nelsewhere 10\n")
-    model = fit_static(file, "sif", TEXTS, settings=settings)
-    weights = dict(zip(WORDS, model.fitted.weights.tolist(), strict=True))
-    assert weights["cat"] == pytest.approx(0.001 / (0.001 + 0.3))
-    # Looked up in lower case where it is not there as written.
-    assert weights["The"] == weights["the"] == pytest.approx(0.001 / (0.001 + 0.6))
-    assert weights["dog"] == 1
-    counts.write_text("chat 60\n")
-    with pytest.raises(SourceError, match="counts no word that has a vector"):
-        fit_static(file, "sif", TEXTS, settings=settings)
-    with pytest.raises(ConfigError, match="word pieces"):
-        fit_static(tiny_models["bert"], "sif", TEXTS, settings=settings)
-
-
 def test_components_are_of_a_sample_that_only_the_seed_decides(file):
     chance = random.Random(0)
     texts = [" ".join(chance.choices(WORDS, k=6)) for _ in range(3000)]

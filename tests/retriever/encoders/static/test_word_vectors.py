@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retriever.encoders.static.files import read_word_counts, read_word_vectors
+from retriever.encoders.static.files import read_word_vectors
 from retriever.errors import SourceError
 
 WORDS = ["the", "Naïve", "new-york", "3.5", "日本"]
@@ -153,16 +153,3 @@ def test_truncated_gzip_and_a_missing_file_are_named(read, tmp_path):
         read(gzip.compress(_lines(WORDS, VECTORS))[:-20])
     with pytest.raises(SourceError, match="no such file"):
         read_word_vectors(tmp_path / "absent")
-
-
-def test_word_counts_are_read_and_those_of_one_word_added(tmp_path):
-    path = tmp_path / "counts.txt"
-    path.write_text("the 10\n\nof\t4\nthe 2.5\nnever 0\n")
-    assert read_word_counts(path) == {"the": 12.5, "of": 4}
-    for line in ("the", "the ten", "the 1 2", "the -1", "the nan", "the inf"):
-        path.write_text(f"of 3\n{line}\n")
-        with pytest.raises(SourceError, match=r"counts\.txt:2: expected a word and its count"):
-            read_word_counts(path)
-    path.write_text("of 0\n")
-    with pytest.raises(SourceError, match="found no count above 0"):
-        read_word_counts(path)
