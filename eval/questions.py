@@ -21,11 +21,10 @@ import numpy as np
 from eval.datasets.question_set import Question, QuestionSet
 from eval.progress import Notify, Progress, ignore, silent
 from eval.settings import MadeQuestionSettings
-from eval.training.corpus_pairs import sentence_runs
 from retriever.documents import OUTLINE_NAME, Document
 from retriever.documents.analyzer import Analyzer
 from retriever.documents.outline import outline_json
-from retriever.documents.passages import taken_out
+from retriever.documents.passages import sentence_spans, taken_out
 from retriever.errors import BadInputError
 from retriever.files import check_output, whole_files
 from retriever.search.collapse import earliest_copies
@@ -39,6 +38,8 @@ _FEWEST_DOCUMENTS = 20
 _WORDS, _LEFT = 2, 3
 # Documents of one title, such as sentences of an article, for which it asks together.
 _LARGEST_GROUP = 50
+# About 128 word pieces; where no spaces are, a word counts for so many characters.
+_PASSAGE_WORDS, _WORD_CHARACTERS = 90, 8
 # Questions of one document at most; a document with so many passages for each has several.
 _PASSES, _PASSAGES_EACH = 10, 4
 _QUESTION_MARKS = "?？؟"
@@ -327,3 +328,18 @@ def _record(document: Document) -> dict[str, Any]:
 
 def _json_lines(values: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     return (json.dumps(one, ensure_ascii=False) for one in values)
+
+
+def sentence_runs(text: str) -> Iterator[list[tuple[int, int]]]:
+    """Spans of sentences by passage of at most `_PASSAGE_WORDS`, unless the first one is longer."""
+    passage: list[tuple[int, int]] = []
+    words = 0
+    for start, stop in sentence_spans(text):
+        size = max(len(text[start:stop].split()), (stop - start) // _WORD_CHARACTERS)
+        if len(passage) > 1 and words + size > _PASSAGE_WORDS:
+            yield passage
+            passage, words = [], 0
+        passage.append((start, stop))
+        words += size
+    if passage:
+        yield passage

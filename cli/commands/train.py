@@ -325,11 +325,8 @@ def _fine_tuning_options(
 class PairOptions:
     """What the data are read as."""
 
-    pairs: Literal["title", "neighbors", "cloze"] | None = setting(
-        None,
-        "Read DATA as a corpus, and train on a document's title and text, on neighboring "
-        "sentences, or on a sentence and the rest of its passage.",
-        section="Input",
+    pairs: Literal["title"] | None = setting(
+        None, "Read DATA as a corpus, and train on titles and texts of documents.", section="Input"
     )
     sample: int = setting(
         10_000, "Maximum number of pairs, drawn at random, of a corpus.", low=2, section="Input"

@@ -53,7 +53,7 @@ REFUSED = [
     ("train cross-encoder set -o no/c", "folder that exists"),
     ("train encoder set/corpus.jsonl -o e", "--pairs"),
     ("train encoder set/corpus.jsonl --pairs title -o e", "both title and text"),
-    ("train encoder set/corpus.jsonl --pairs cloze -o e --without set", "leave out --without"),
+    ("train encoder set/corpus.jsonl --pairs title -o e --without set", "leave out --without"),
     ("train static -o x --vectors words.txt --method sif", "name a SOURCE"),
     ("train static -o x --vectors words.txt --method average --set a=1", "has nothing to fit"),
     ("train static -o x --method lsa", "lsa is fitted on texts: name a SOURCE"),

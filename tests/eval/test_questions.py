@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 from eval import MadeQuestionSettings, make_questions, read_question_set
+from eval.questions import sentence_runs
 from retriever import CorpusReader, Document, Mark
 from retriever.errors import BadInputError, ConfigError
 from retriever.search.collapse import earliest_copies
@@ -172,3 +173,10 @@ def test_a_corpus_of_which_nothing_can_be_asked_is_refused(documents, said):
         make_questions(documents)
     with pytest.raises(ConfigError, match="kind: expected title"):
         MadeQuestionSettings(kinds=("word",))
+
+
+def test_a_long_document_has_several_passages():
+    text = " ".join(f"Sentence number {number} has some words in it." for number in range(60))
+    passages = [text[run[0][0] : run[-1][1]] for run in sentence_runs(text)]
+    assert len(passages) == 6
+    assert max(len(passage.split()) for passage in passages) <= 90

@@ -170,10 +170,9 @@ def test_hard_negatives_are_mined_from_the_passages(tmp_path):
         assert rows[row]["positive"] not in texts
 
 
-def test_pairs_of_a_document_stay_together():
-    text = " ".join(f"Sentence {number} is about ships." for number in range(4))
-    corpus = [Document(str(n), text.replace("ships", f"ships{n}")) for n in range(40)]
-    found = read(CorpusPairs(corpus, "neighbors"))
+def test_pairs_of_an_anchor_stay_together(tmp_path):
+    rows = [{"anchor": f"q{n % 40}", "positive": f"p{n}"} for n in range(160)]
+    found = read(lines(tmp_path / "p.jsonl", *rows))
     held = []
 
     class Recording:
@@ -182,9 +181,14 @@ def test_pairs_of_a_document_stay_together():
             return np.ones((len(texts), 2), np.float32)
 
     found.dev.score(Recording())
-    words = [{one.split()[-1] for one in texts} for texts in (found.train.questions, held)]
-    assert len(words[1]) == 4
-    assert not words[0] & words[1]
+    assert len(held) == 4
+    assert sorted([*found.train.questions, *held]) == sorted(f"q{n}" for n in range(40))
+
+
+def test_titles_and_texts_of_a_corpus_are_anchors_and_passages():
+    corpus = [Document(str(n), f"text {n}", f"title {n}") for n in range(40)]
+    found = read(CorpusPairs(corpus))
+    assert (len(found.train.questions), found.dev.name, found.dev.units) == (36, "RR", 4)
 
 
 @pytest.mark.parametrize(

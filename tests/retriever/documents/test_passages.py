@@ -17,6 +17,7 @@ from retriever.documents.passages import (
     _after_blank_lines,
     cut_document,
     passage_text,
+    sentence_spans,
     split_passages,
 )
 
@@ -252,3 +253,22 @@ def test_lines_after_blank_ones_are_found_as_by_trying_everything(text):
     # As many as these would take hours by trying everything.
     many = text.rstrip() + 100_000 * "\n"
     assert list(_after_blank_lines(many)) == list(_after_blank_lines(text.rstrip()))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("One. Two! Three? Four", ["One.", "Two!", "Three?", "Four"]),
+        ("It grew by 3.5 percent. Then it fell.", ["It grew by 3.5 percent.", "Then it fell."]),
+        ("See J. Smith et al. 2019 for more. Yes.", ["See J. Smith et al. 2019 for more.", "Yes."]),
+        ("He left, e.g. Paris. She stayed.", ["He left, e.g. Paris.", "She stayed."]),
+        ('He said "go." Then he went.', ['He said "go."', "Then he went."]),
+        ("第一句。第二句。", ["第一句。", "第二句。"]),
+        ("A heading\n\nA text.", ["A heading", "A text."]),
+        ("one\nline", ["one line"]),
+        ("  ", []),
+        ("", []),
+    ],
+)
+def test_sentences_end_at_punctuation(text, expected):
+    assert [" ".join(text[slice(*span)].split()) for span in sentence_spans(text)] == expected

@@ -20,7 +20,7 @@ from tests.retriever.ranges import check_ranges
 
 _CHANCE = np.random.default_rng(5)
 WORDS = [*(f"w{number}" for number in range(30)), "the", "cat", "mat", "dog", "zzz"]
-CORPUS = [" ".join(_CHANCE.choice(WORDS, size)) for size in _CHANCE.integers(1, 9, 1400)]
+CORPUS = [" ".join(_CHANCE.choice(WORDS, size)) for size in _CHANCE.integers(1, 9, 240)]
 PAIRS = SimpleNamespace(
     left=["w1 w2 w3", "the cat", "w5 w6", "dog w7"] * 6,
     right=["w1 w2 w4", "the cat sat", "w9 mat", "zzz w30"] * 6,
@@ -69,14 +69,19 @@ def test_svd_of_a_stream_is_that_of_all_words_at_once(make, level):
     assert provenance["known"][2] == pytest.approx(rows[:, 32:].any(axis=1).mean())
 
 
+def often(monkeypatch):
+    """Groups are small, and there is a commit after each."""
+    monkeypatch.setattr(streaming, "_GROUP", 80)
+    monkeypatch.setattr(streaming.read_moments, "__defaults__", (0.0,))
+
+
 @pytest.mark.parametrize(
     ("method", "moment"), [("gcca", "reading"), ("unsup", "reading"), ("unsup", "training")]
 )
 def test_a_killed_run_resumes_and_ends_with_the_same_bits(
     make, tmp_path, method, moment, one_thread, monkeypatch
 ):
-    # A commit after each group.
-    monkeypatch.setattr(streaming.read_moments, "__defaults__", (0.0,))
+    often(monkeypatch)
     make(method, output="whole", training=QUICK)
     read = []
 
@@ -85,7 +90,7 @@ def test_a_killed_run_resumes_and_ends_with_the_same_bits(
 
     def done(texts, pieces):
         read.append(texts)
-        if moment == "reading" and sum(read) > 1100:
+        if moment == "reading" and sum(read) > 200:
             die()
 
     def epoch(one):
@@ -102,8 +107,8 @@ def test_a_killed_run_resumes_and_ends_with_the_same_bits(
     encoded = []
     make(method, training=QUICK, done=lambda texts, pieces: encoded.append((texts, pieces)))
     # The first groups are taken from the killed run, without encoding.
-    assert encoded[0] == (1400 if moment == "training" else 1024, 0)
-    assert sum(texts for texts, _ in encoded) == 1400
+    assert encoded[0] == (240 if moment == "training" else 160, 0)
+    assert sum(texts for texts, _ in encoded) == 240
     assert not (tmp_path / ".both.fitting").exists()
     for name in ("projection.safetensors", "meta.json"):
         whole, resumed = (tmp_path / folder / name for folder in ("whole", "both"))
@@ -112,13 +117,13 @@ def test_a_killed_run_resumes_and_ends_with_the_same_bits(
 
 @pytest.mark.parametrize("method", ["svd", "unsup"])
 def test_what_another_corpus_left_is_not_used(make, monkeypatch, method):
-    monkeypatch.setattr(streaming.read_moments, "__defaults__", (0.0,))
+    often(monkeypatch)
     read = [0]
 
     def done(texts, pieces):
         read[0] += texts
         # Within the second group, or at its end.
-        if read[0] > (600 if method == "svd" else 1399):
+        if read[0] > (100 if method == "svd" else 239):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
