@@ -146,4 +146,5 @@ def hinge(scores: torch.Tensor, batch: TripleBatch, margin: float) -> torch.Tens
     positive, negative = (
         torch.from_numpy(rows).to(scores.device) for rows in (batch.positive, batch.negative)
     )
-    return (margin - scores.index_select(0, positive) + scores.index_select(0, negative)).relu()
+    gaps = scores.index_select(0, positive) - scores.index_select(0, negative)
+    return (margin - gaps).relu()

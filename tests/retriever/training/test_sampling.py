@@ -46,7 +46,7 @@ def triples(batch):
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(judged(), SAMPLING, st.booleans(), st.integers(0, 9))
 def test_an_epoch_has_each_question_that_can_be_trained_on_once(lists, sampling, in_batch, seed):
     positives, negatives = lists
