@@ -10,6 +10,7 @@ from eval.qa.pools import DevScore, training_set
 from eval.qa.rerankers import fine_tune
 from eval.settings import Loading
 from retriever.errors import ConfigError
+from retriever.rerankers.cross import read_training
 from retriever.training.settings import CrossTrainingSettings, SamplingSettings
 from tests.eval.qa.samples import made_set
 
@@ -140,5 +141,8 @@ def test_the_result_of_another_margin_is_not_replaced(plan, tmp_path, monkeypatc
         fit(margin=0.5)
     assert (folder / "model.safetensors").read_bytes() == before
     assert not fit()
+    # Of the releases that had other losses and rates.
+    settings = read_training(folder)["identity"]["settings"]
+    assert settings.items() >= {"loss": "hinge", "layer_decay": 1.0}.items()
     assert fit(restart=True, margin=0.5)
     assert not fit(margin=0.5)
