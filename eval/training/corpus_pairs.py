@@ -18,13 +18,12 @@ PairKind = Literal["title"]
 
 
 class TextPair(NamedTuple):
-    """Two texts, what is known of them, and a group, such as an anchor, that is held out whole."""
+    """Two texts, and what is known of them."""
 
     left: str
     right: str
     # A score, a label, or a text that does not belong to the left one, unlike the right one.
     value: Any = None
-    group: object = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ class _Pairs(NamedTuple):
 
     def columns(self) -> tuple[list[str], list[str], list[Any]]:
         """The left texts, the right ones, and the values."""
-        left, right, values, _ = zip(*self.rows, strict=True)
+        left, right, values = zip(*self.rows, strict=True)
         return list(left), list(right), list(values)
 
 
@@ -206,7 +206,7 @@ def _relevant(questions: QuestionSet) -> _Pairs:
     ]
     needed = {id_ for _, id_ in wanted}
     texts = {id_: text for id_, text in corpus_texts(questions) if id_ in needed}
-    rows = [TextPair(text, texts[id_], None, text) for text, id_ in wanted if id_ in texts]
+    rows = [TextPair(text, texts[id_]) for text, id_ in wanted if id_ in texts]
     if not rows:
         raise BadInputError(
             f"{questions.name} {questions.split}: expected a question with a relevant document, "
@@ -241,7 +241,7 @@ def _read_file(path: Path) -> _Pairs:
                 negative = None
             if negative is not None:
                 negative = text_field(where, negative, "negative")
-            rows.append(TextPair(anchor, positive, negative, anchor))
+            rows.append(TextPair(anchor, positive, negative))
         return _Pairs("anchors", rows)
     if "score" in names:
         return _scored(read_pairs([path]))
@@ -305,8 +305,9 @@ def _labeled_splits(folder: Path) -> dict[str, _Pairs]:
 
 
 def _divided(data: _Pairs, share: float | None) -> tuple[_Pairs, _Pairs]:
-    """Hold out a part, always the same; pairs of one group stay together."""
-    groups = [n if pair.group is None else pair.group for n, pair in enumerate(data.rows)]
+    """Hold out a part, always the same; pairs of one anchor stay together."""
+    anchored = data.kind == "anchors"
+    groups: list[object] = [one.left if anchored else n for n, one in enumerate(data.rows)]
     sizes = Counter(groups)
     names = list(sizes)
     order = np.random.default_rng(0).permutation(len(names))
@@ -324,8 +325,8 @@ def _divided(data: _Pairs, share: float | None) -> tuple[_Pairs, _Pairs]:
     held = {names[place] for place in order[: last + 1]}
     if len(held) == len(names):
         raise BadInputError(
-            f"expected pairs of several anchors or documents, so that some can be held out, found "
-            f"{len(names)}; add data, or name a file with --dev"
+            f"expected pairs of several anchors, so that some can be held out, found {len(names)}; "
+            "add data, or name a file with --dev"
         )
     parts: tuple[list[TextPair], list[TextPair]] = ([], [])
     for pair, group in zip(data.rows, groups, strict=True):
