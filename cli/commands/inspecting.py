@@ -134,9 +134,7 @@ def weights_command(
     """
     from eval import inspect_weights
 
-    result = inspect_weights(
-        text, encoder.model, unit=unit, loading=encoder.loading(), notify=say
-    )
+    result = inspect_weights(text, encoder.model, unit=unit, loading=encoder.loading(), notify=say)
     shown.show(result)
 
 

@@ -316,9 +316,7 @@ def _fine_tuning_options(
     kind: type[CrossTrainingSettings] | type[EncoderTrainingSettings], first: str = ""
 ) -> Callable[[Any], Callable[..., Any]]:
     """The command takes `training` of this kind; `first` is shown before its other options."""
-    return Settings(
-        "training", kind, f"{first} train epochs", metavars={"train": "full|last:N"}
-    )
+    return Settings("training", kind, f"{first} train epochs", metavars={"train": "full|last:N"})
 
 
 @dataclass(frozen=True, slots=True)
