@@ -427,8 +427,8 @@ class LayerSearchSettings(_Checked):
 
     Attributes:
         encoder: text form; model, pooling, special tokens, prompts, window and number format count.
-            ``fusion=max`` and ``head=yes`` are searched with, by vectors made for each set. Layers,
-            other fusions and a static method are refused.
+            ``head=yes`` is searched with, by vectors made for each set. Layers, fusions and a
+            static method are refused.
     """
 
     encoder: str = ""

@@ -199,8 +199,7 @@ def layers_command(
     DATA is a file of scored pairs (TSV, CSV or JSONL with score, sentence1 and sentence2), or a
     folder of questions with candidates, in any form that `eval qa` reads; with --protocol paper
     the folder of a similarity test, of which all splits are merged, or several files of pairs.
-    ::fusion=max and ::head=yes in --model search the maximum over layers and the model's head after
-    fusion, more slowly.
+    ::head=yes in --model searches with the model's head after the mean, more slowly.
     """
     from eval import search_layers
 

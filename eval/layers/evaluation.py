@@ -18,13 +18,13 @@ from eval.datasets.question_set import QuestionSet
 from eval.figures import new_figure
 from eval.layers.search import (
     Baseline,
-    FusedPairs,
     Gain,
-    LayerFusion,
+    Head,
+    HeadPairs,
     LayerReport,
     PoolObjective,
     Task,
-    layer_fusion,
+    asked_head,
     search_given,
     search_shuffled,
 )
@@ -130,7 +130,7 @@ class LayerSearchResult(ReportedResult):
             environment=environment(self.settings.loading.device),
             files={
                 "sets.csv": lambda: csv_lines(
-                    ("layers", "search", "held_out", "held_out_rank"),
+                    ("layers", "search", "held_out"),
                     [(_join(one.layers), *astuple(one)[1:]) for one in found.top],
                 )
             },
@@ -215,9 +215,9 @@ def search_layers(
     encoder = settings.loading.load(
         replace(asked, layers="all", fusion="concat", head=False, normalize=False)
     )
-    fusion = layer_fusion(asked, settings.loading)
+    head = asked_head(asked, settings.loading)
     subsets = layer_subsets(encoder.depth + 1, settings.max_layers)
-    tasks = [_task(encoder, *one, fusion, settings.loading.cache, progress) for one in sources]
+    tasks = [_task(encoder, *one, head, settings.loading.cache, progress) for one in sources]
     if settings.protocol == "paper":
         found = search_shuffled(tasks[0], subsets, settings, progress)
     else:
@@ -319,14 +319,14 @@ def _task(
     encoder: Encoder,
     data: DataSource,
     objective: Correlation | PoolObjective,
-    fusion: LayerFusion,
+    head: Head | None,
     cache: Path | None,
     progress: Progress,
 ) -> Task:
-    """Encode the texts of the data, and keep no more vectors in memory than the fusion needs."""
+    """Encode the texts of the data, and keep no more vectors in memory than a head needs."""
     content, queries = data.content, isinstance(data.content, QuestionSet)
     pairs = content.pairs() if isinstance(content, QuestionSet) else (content.left, content.right)
-    size = _PAIRS_AT_ONCE if fusion.is_linear else max(len(pairs[0]), 1)
+    size = _PAIRS_AT_ONCE if head is None else max(len(pairs[0]), 1)
     blocks = [
         [side[start : start + size] for side in pairs] for start in range(0, len(pairs[0]), size)
     ]
@@ -341,13 +341,13 @@ def _task(
             return split_layers(found.vectors, encoder.depth)
 
         for left, right in blocks:
-            if fusion.is_linear:
+            if head is None:
                 grams.append(pair_grams(layers(left, queries), layers(right, False)))
                 continue
             (first, rows), (second, others) = distinct(left), distinct(right)
             vectors = np.concatenate([layers(first, queries), layers(second, False)])
             both = np.stack([rows, len(first) + others])
-            return Task(FusedPairs(vectors, both, fusion), objective)
+            return Task(HeadPairs(vectors, both, head), objective)
     triangles = np.concatenate([one.triangles for one in grams], axis=2)
     return Task(PairGrams(encoder.depth + 1, triangles), objective)
 
@@ -357,7 +357,7 @@ def _checked_encoder(form: str) -> EncoderSettings:
     asked = parse_encoder(form)
     for name, allowed, reason in (
         ("layers", (None,), "the search chooses the layers"),
-        ("fusion", (None, "mean", "max"), "the search takes means or maxima of layers"),
+        ("fusion", (None, "mean"), "the search takes means of layers"),
         ("dimensions", (None,), "the search compares whole vectors"),
         ("static", (None,), "a static encoder has no layers to choose from"),
     ):
@@ -369,23 +369,17 @@ def _checked_encoder(form: str) -> EncoderSettings:
 
 def _encoder_text(asked: EncoderSettings, encoder: Encoder, layers: Sequence[int]) -> str:
     """The text form that was asked for, with these layers."""
-    maximum = asked.fusion == "max"
-    settings = replace(
-        asked,
-        model=asked.model or encoder.spec.model,
-        layers=_join(layers) if maximum else None,
-        fusion="max" if maximum else None,
-        # Without it, set only where the model's own files add a head.
-        head=asked.head or encoder.spec.settings.head,
-    )
-    return str(settings) if maximum else f"{settings}::lc:{_join(layers)}"
+    # Not asked for, a head is set only where the model's own files add one.
+    head = asked.head or encoder.spec.settings.head
+    model = asked.model or encoder.spec.model
+    return f"{replace(asked, model=model, fusion=None, head=head)}::lc:{_join(layers)}"
 
 
 def _tables(found: LayerReport) -> Iterator[Table]:
     shuffled = bool(found.shuffles)
     search = "mean search" if shuffled else "search"
     sets = [*map(astuple, found.top), ("last layer", *astuple(found.baseline)[1:])]
-    columns = ("layers", search, "held out", "held-out rank")
+    columns = ("layers", search, "held out")
     yield _table(f"Best sets{' by the mean over shuffles' if shuffled else ''}", columns, sets)
     if shuffled:
         shuffles: list[Row] = []
@@ -397,10 +391,10 @@ def _tables(found: LayerReport) -> Iterator[Table]:
         yield _table("Shuffles", (*names, "95% interval"), shuffles)
     baselines: list[Row] = []
     for other in (Baseline("last layer", found.baseline, found.gain), *found.others):
-        layers, value, _, rank = astuple(other.score) if other.score else (None,) * 4
+        layers, value, _ = astuple(other.score) if other.score else (None,) * 3
         gain = other.gain
         held_out = gain.baseline if gain.held_out else None
-        row = (other.name, layers, value, held_out, rank, f"{gain.gain:+.4f}", _interval(gain))
+        row = (other.name, layers, value, held_out, f"{gain.gain:+.4f}", _interval(gain))
         baselines.append((*row, gain.spread))
     title = "Gain of the best sets over baselines, mean over shuffles"
     yield _table(

@@ -1,7 +1,7 @@
 """The exhaustive layer search of BERT-LC (Hosseini et al. 2023), and the test of its choice.
 
-The search over means of layers is exact and needs no vectors. A maximum over layers, or a head
-after the mean, is no function of the products between layers: each set costs a pass over all texts.
+The search over means of layers is exact and needs no vectors. A head after the mean is no function
+of the products between layers: each set costs a pass over all texts.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,54 +40,35 @@ _THREADS = min(os.cpu_count() or 1, 8)
 _TABLE_BYTES = 8 * 2**20
 # Fits into the cache of a core, including sorted keys and ranks.
 _RANKED_AT_ONCE = 2**15
-# Up to this many cosines every set is tried on the held-out data too, to rank the chosen one.
-_RANKED_COSINES = 10**9
-# Where a vector is made for each set, a cosine costs some thousand times as much.
-_FUSED_COST = 1000
+
+
+Head = Callable[[Vectors], Vectors]
+"""What (texts, width) means of layers go through."""
+
+
+def asked_head(asked: EncoderSettings, loading: Loading) -> Head | None:
+    """The head of an encoder that is asked for with one; ConfigError if it has none."""
+    if not asked.head:
+        return None
+    # Its layers do not matter: a head takes the vector that they became.
+    return loading.load(replace(asked, layers=None, fusion=None, pooling=None)).project
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LayerFusion:
-    """The ``mean`` or ``max`` of each component over layers, then a head, if there is one."""
-
-    over: Literal["mean", "max"] = "mean"
-    head: Callable[[Vectors], Vectors] | None = None
-
-    @property
-    def is_linear(self) -> bool:
-        """Whether the result is a plain mean."""
-        return self.over == "mean" and self.head is None
-
-    def __call__(self, layers: Vectors) -> Vectors:
-        """(texts, layers, width) to (texts, dimensions)."""
-        fused: Vectors = layers.max(axis=1) if self.over == "max" else layers.mean(axis=1)
-        return fused if self.head is None else self.head(fused)
-
-
-def layer_fusion(asked: EncoderSettings, loading: Loading) -> LayerFusion:
-    """What an encoder makes of a set of layers; ConfigError if it lacks a head asked for."""
-    head = None
-    if asked.head:
-        # Its layers do not matter: a head takes the vector that they became.
-        head = loading.load(replace(asked, layers=None, fusion=None, pooling=None)).project
-    return LayerFusion("max" if asked.fusion == "max" else "mean", head)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class FusedPairs:
+class HeadPairs:
     """Pairs of texts with the vectors of all layers; the methods are those of `PairGrams`."""
 
     # (texts, hidden states, width), each text once, and (2, pairs) its rows.
     vectors: Vectors
     rows: NDArray[np.int64]
-    fusion: LayerFusion
+    head: Head
 
     @property
     def pairs(self) -> int:
         """Number of pairs of texts."""
         return int(self.rows.shape[1])
 
-    def take(self, pairs: NDArray[np.int64]) -> FusedPairs:
+    def take(self, pairs: NDArray[np.int64]) -> HeadPairs:
         """The pairs at these positions, in this order, and only their texts."""
         texts, rows = np.unique(self.rows[:, pairs], return_inverse=True)
         return replace(self, vectors=self.vectors[texts], rows=rows.reshape(2, -1))
@@ -97,8 +78,8 @@ class FusedPairs:
         held = masks[:, None] >> np.arange(self.vectors.shape[1]) & 1
         found = np.empty((len(masks), self.pairs))
         for number, chosen in enumerate(held.astype(bool)):
-            fused = self.fusion(self.vectors[:, chosen])
-            found[number] = cosines(fused[self.rows[0]], fused[self.rows[1]])
+            projected = self.head(self.vectors[:, chosen].mean(axis=1))
+            found[number] = cosines(*projected[self.rows])
         return found
 
 
@@ -132,7 +113,7 @@ class PoolObjective:
 class Task:
     """Pairs of texts and the objective over their cosines."""
 
-    grams: PairGrams | FusedPairs
+    grams: PairGrams | HeadPairs
     objective: Correlation | PoolObjective
 
     def values(self, masks: Masks) -> Floats:
@@ -143,7 +124,7 @@ class Task:
 def subset_values(task: Task, subsets: LayerSubsets, done: Done = ignore) -> Floats:
     """(subsets,) the objective of every set of layers; a thread takes twice `_TABLE_BYTES`."""
     values = np.empty(len(subsets))
-    if isinstance(task.grams, FusedPairs):
+    if isinstance(task.grams, HeadPairs):
         for position in range(len(subsets)):
             values[position] = task.values(subsets.masks[position : position + 1])[0]
             done(1)
@@ -178,12 +159,11 @@ def comparable(values: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class SetScore:
-    """A set of layers and its objectives; its rank on the held-out data if all sets were tried."""
+    """A set of layers and its objectives."""
 
     layers: tuple[int, ...]
     search: float
     held_out: float | None
-    held_out_rank: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +247,7 @@ def search_given(
 ) -> LayerReport:
     """Choose layers on one task, and test the best sets on another, if there is one."""
     values = subset_values(search, subsets, progress("scoring sets of layers", len(subsets)))
-    return _report(search, held_out, subsets, values, settings, [settings.seed], progress)
+    return _report(search, held_out, subsets, values, settings, [settings.seed])
 
 
 def search_shuffled(
@@ -288,12 +268,12 @@ def search_shuffled(
         label = f"shuffle {shuffle + 1} of {settings.shuffles}"
         values = subset_values(search, subsets, progress(label, len(subsets)))
         drawn = [settings.seed, shuffle, 1]
-        reports.append(_report(search, held_out, subsets, values, settings, drawn, progress))
+        reports.append(_report(search, held_out, subsets, values, settings, drawn))
         total += values
     mean = total / settings.shuffles
 
     def score(place: int) -> SetScore:
-        return SetScore(subsets.layers(place), float(mean[place]), None, None)
+        return SetScore(subsets.layers(place), float(mean[place]), None)
 
     best = tuple(map(score, best_first(mean, settings.top).tolist()))
     return replace(
@@ -344,29 +324,12 @@ def _report(
     values: Floats,
     settings: LayerSearchSettings,
     seed: list[int],
-    progress: Progress,
 ) -> LayerReport:
-    everywhere = None
-    if held_out is not None:
-        cost = held_out.grams.pairs * (_FUSED_COST if isinstance(held_out.grams, FusedPairs) else 1)
-        if cost * len(subsets) <= _RANKED_COSINES:
-            done = progress("scoring sets of layers on held-out data", len(subsets))
-            everywhere = subset_values(held_out, subsets, done)
-    ordered = None if everywhere is None else comparable(everywhere)
-
     def tested(place: int) -> float | None:
-        if everywhere is not None:
-            return float(everywhere[place])
         return None if held_out is None else _value(held_out, int(subsets.masks[place]))
 
-    def scored(layers: tuple[int, ...], value: float, held_out_value: float | None) -> SetScore:
-        rank = None
-        if ordered is not None and held_out_value is not None:
-            rank = 1 + int((ordered > comparable(np.array(held_out_value))).sum())
-        return SetScore(layers, value, held_out_value, rank)
-
     def score(place: int) -> SetScore:
-        return scored(subsets.layers(place), float(values[place]), tested(place))
+        return SetScore(subsets.layers(place), float(values[place]), tested(place))
 
     order = best_first(values, settings.top).tolist()
     best, baseline = score(order[0]), score(subsets.last)
@@ -384,7 +347,7 @@ def _report(
     for name, layers in zip(("last 4 layers", "random layers"), drawn, strict=True):
         mask = layer_mask(layers)
         held_out_value = None if held_out is None else _value(held_out, mask)
-        other = scored(layers, _value(search, mask), held_out_value)
+        other = SetScore(layers, _value(search, mask), held_out_value)
         others.append(Baseline(name, other, gain_over(other)))
     return LayerReport(
         search_units=search.objective.units,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from eval.datasets.classification import ClassificationTask, read_classification, read_probing
-from eval.layers.search import layer_fusion
+from eval.layers.search import asked_head
 from eval.layers.subsets import count_subsets
 from eval.metrics.comparison import check_baseline
 from eval.progress import Done, Progress, silent
@@ -200,13 +200,10 @@ def _searched(
 ) -> tuple[tuple[SetScores, ...], tuple[LayerGrid, ...], str | None]:
     """What `score_sets` returns, a set for each task and share of its training examples."""
     asked = [parse_encoder(name) for name in names]
-    # A maximum or a head comes after the layers are chosen.
-    plain = [
-        str(replace(one, fusion=None, head=None)) if one.head or one.fusion == "max" else name
-        for name, one in zip(names, asked, strict=True)
-    ]
+    # A head comes after the layers are chosen.
+    plain = [str(replace(one, head=None)) for one in asked]
     encoders = LayerEncoders(plain, ("mean",), settings.loading)
-    fusions = [layer_fusion(one, settings.loading) for one in asked]
+    heads = [asked_head(one, settings.loading) for one in asked]
     labels = [label for name in names for label in _labels(name)]
     baseline = check_baseline(settings.baseline, labels, "encoders")
     shares = settings.train_shares
@@ -219,8 +216,8 @@ def _searched(
         done = progress(f"{task.name}: vectors", len(texts) * len(names))
         found: list[dict[str, VectorScore]] = [{} for _ in shares]
         vectors = encoders.vectors(texts, done=done)
-        for name, fusion, one in zip(names, fusions, vectors, strict=True):
-            data = layer_data(task, one, fusion)
+        for name, head, one in zip(names, heads, vectors, strict=True):
+            data = layer_data(task, one, head)
             most = min(search.max_layers or data.hidden_states, data.hidden_states)
             subsets = count_subsets(data.hidden_states, most)
             steps = subsets * search.outer * search.inner * len(shares)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eval.layers.search import best_first
-from eval.layers.subsets import LayerSubsets, baseline_layers, layer_mask, layer_subsets
+from eval.layers.subsets import LayerSubsets, baseline_layers, layer_subsets
 from eval.metrics.comparison import mean_and_spread
 from eval.progress import Done, ignore
 from eval.sentences.experiment import ACCURACY, VectorScore
@@ -146,12 +147,12 @@ def inner_accuracies(
 ) -> Floats:
     """The exact (divisions, subsets) accuracies by ridge regression; divisions are of equal rows.
 
-    The features of a single text are a mean of layers, so their scatter matrix follows from that of
-    a smaller set by adding a few blocks; that of pairs, maxima and heads is computed for each set.
+    The features of a single text are a mean of layers, so their scatter matrix is a sum of blocks
+    of one and two layers; that of pairs and heads is computed for each set.
     """
     place = {int(mask): number for number, mask in enumerate(subsets.masks)}
     values = np.zeros((len(divisions), len(subsets)))
-    search = _by_blocks if data.right is None and data.fusion.is_linear else _by_features
+    search = _by_blocks if data.right is None and data.head is None else _by_features
     for division, mask, accuracy in search(data, divisions, subsets):
         values[division, place[mask]] = accuracy
         done(1)
@@ -161,87 +162,34 @@ def inner_accuracies(
 def _by_blocks(
     data: LayerData, divisions: Sequence[tuple[Rows, Rows]], subsets: LayerSubsets
 ) -> Iterator[tuple[int, int, float]]:
-    largest = int(subsets.sizes[-1])
-    labels, classes = data.data.labels, len(data.data.classes)
-    rows = np.concatenate(divisions[0])
-    whole = _Sums(data.left, rows, _targets(labels[rows], classes), joined=largest > 1)
+    vectors, labels, classes = data.left, data.data.labels, len(data.data.classes)
+    rows, sets = np.concatenate(divisions[0]), [*map(subsets.layers, range(len(subsets)))]
+    # (hidden states, width) means, which are subtracted: this keeps sums of squares exact.
+    center: Floats = vectors[rows].mean(axis=0, dtype=np.float64)
+    # Of one and two layers; one block at a time, because all layers in float64 are large.
+    blocks = [layers for layers in sets if len(layers) <= 2]
+    whole = {one: _scatter(*(vectors[rows, i] - center[i] for i in one)) for one in blocks}
     for number, (train, test) in enumerate(divisions):
         targets = _targets(labels[train], classes)
-        intercept = targets.mean(axis=0)
-        tested = data.left[test] - whole.center
-        # Rows that are not tested are trained on.
-        blocks = _Blocks(whole, tested, _targets(labels[test], classes), targets)
-        for chosen, outputs in blocks.outputs(largest):
-            yield number, layer_mask(chosen), _share_correct(outputs + intercept, labels[test])
-
-
-class _Sums:
-    """Sums over some rows of (examples, hidden states, width) vectors, of each layer and of two."""
-
-    def __init__(
-        self, vectors: NDArray[np.float32], rows: Rows, targets: Floats, *, joined: bool
-    ) -> None:
-        # (hidden states, width) means, which are subtracted: this keeps sums of squares exact.
-        self.center: Floats = vectors[rows].mean(axis=0, dtype=np.float64)
-        layers = range(len(self.center))
-        products = []
-        # Of layers (i, j), i <= j.
-        self.scatter: dict[tuple[int, int], Floats] = {}
-        for i in layers:
-            # One layer at a time, because all of them in float64 are large.
-            first = vectors[rows, i] - self.center[i]
-            products.append(first.T @ targets)
-            self.scatter[i, i] = _scatter(first)
-            for j in layers[i + 1 :] if joined else ():
-                self.scatter[i, j] = _scatter(first, vectors[rows, j] - self.center[j])
-        # (hidden states, width, classes), of vectors and targets.
-        self.products = np.stack(products)
-
-
-class _Blocks:
-    """One division of single texts, in blocks of layers; `test` is minus the center of `whole`."""
-
-    def __init__(self, whole: _Sums, test: Floats, test_targets: Floats, targets: Floats) -> None:
-        self._states = len(whole.center)
-        self._rows = len(targets)
+        tested = vectors[test] - center
         # All vectors sum to zero, so those to train on to minus those to test on.
-        mean = -test.sum(axis=0) / self._rows
-        self._test = test - mean
-        self._products = (
-            whole.products
-            - np.tensordot(test, test_targets, axes=(0, 0))
-            - mean[:, :, None] * targets.sum(axis=0)
+        mean = -tested.sum(axis=0) / len(train)
+        # Rows that are not tested are trained on. Around its mean, their scatter is less by the
+        # mean's own, once for each of them.
+        taken = np.concatenate([tested, np.sqrt(len(train)) * mean[None]])
+        scatters = {one: whole[one] - _scatter(*(taken[:, i] for i in one)) for one in blocks}
+        products = np.stack(
+            [(vectors[train, i] - center[i] - one).T @ targets for i, one in enumerate(mean)]
         )
-        # Around its mean, the scatter is less by the mean's own, once for each row to train on.
-        taken = np.concatenate([test, np.sqrt(self._rows) * mean[None]])
-        self._scatter = {
-            (i, j): both - _scatter(taken[:, i], taken[:, j] if i < j else None)
-            for (i, j), both in whole.scatter.items()
-        }
-
-    def outputs(self, largest: int) -> Iterator[tuple[tuple[int, ...], Floats]]:
-        """Every set of up to `largest` layers, and (test rows, classes) without the intercept."""
-        width, classes = self._products.shape[1:]
-        shapes = (width, width), (width, classes), (len(self._test), width)
-        yield from self._grown((), [np.zeros(shape) for shape in shapes], largest)
-
-    def _grown(
-        self, chosen: tuple[int, ...], sums: Sequence[Floats], largest: int
-    ) -> Iterator[tuple[tuple[int, ...], Floats]]:
-        """The sets that add layers above those of this set, whose sums are given."""
-        scatter, products, tested = sums
-        size = len(chosen) + 1
-        for layer in range(chosen[-1] + 1 if chosen else 0, self._states):
-            joined = scatter + self._scatter[layer, layer]
-            for lower in chosen:
-                joined += self._scatter[lower, layer]
-            added = products + self._products[layer]
-            seen = tested + self._test[:, layer]
-            weights = _solve(joined / size**2, added / size, self._rows)
-            both = (*chosen, layer)
-            yield both, seen @ weights / size
-            if size < largest:
-                yield from self._grown(both, (joined, added, seen), largest)
+        tested = np.ascontiguousarray((tested - mean).swapaxes(0, 1))
+        for mask, layers in zip(subsets.masks.tolist(), sets, strict=True):
+            size = len(layers)
+            scatter = np.zeros_like(scatters[layers[:1]])
+            for one in (*combinations(layers, 1), *combinations(layers, 2)):
+                scatter += scatters[one]
+            weights = _solve(scatter / size**2, products[list(layers)].mean(axis=0), len(train))
+            outputs = sum(tested[layer] @ weights for layer in layers) / size
+            yield number, mask, _share_correct(outputs + targets.mean(axis=0), labels[test])
 
 
 def _by_features(

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eval.datasets.classification import ClassificationTask
-from eval.layers.search import LayerFusion
+from eval.layers.search import Head
 from eval.metrics.comparison import mean_and_spread
 from eval.progress import Done, ignore
 from eval.sentences.experiment import ACCURACY, VectorScore
@@ -59,7 +59,7 @@ class LayerData:
     data: ClassificationData
     left: NDArray[np.float32]
     right: NDArray[np.float32] | None
-    fusion: LayerFusion = field(default_factory=LayerFusion)
+    head: Head | None = None
 
     @property
     def hidden_states(self) -> int:
@@ -67,12 +67,13 @@ class LayerData:
         return int(self.left.shape[1])
 
     def features(self, layers: Sequence[int]) -> NDArray[np.float32]:
-        """Features of some layers, fused (Hosseini et al. 2023); they are not normalized."""
-        chosen = list(layers)
-        left = self.fusion(self.left[:, chosen])
-        if self.right is None:
-            return left
-        return pair_features(left, self.fusion(self.right[:, chosen]))
+        """Features of the mean of some layers (Hosseini et al. 2023); they are not normalized."""
+        sides = [
+            one[:, list(layers)].mean(axis=1) for one in (self.left, self.right) if one is not None
+        ]
+        if self.head is not None:
+            sides = list(map(self.head, sides))
+        return sides[0] if self.right is None else pair_features(*sides)
 
 
 def task_texts(task: ClassificationTask) -> list[str]:
@@ -89,7 +90,7 @@ def classification_data(task: ClassificationTask, vectors: TextVectors) -> Class
 
 
 def layer_data(
-    task: ClassificationTask, vectors: TextVectors, fusion: LayerFusion | None = None
+    task: ClassificationTask, vectors: TextVectors, head: Head | None = None
 ) -> LayerData:
     """A task with the (hidden states, width) vectors of each text."""
     data, parts = task_classes(task), task.splits.values()
@@ -97,7 +98,7 @@ def layer_data(
     right = None
     if data.pairs:
         right = vectors.of([text for part in parts for text in part.right or ()])
-    return LayerData(data, left, right, fusion or LayerFusion())
+    return LayerData(data, left, right, head)
 
 
 def task_classes(task: ClassificationTask) -> ClassificationData:

@@ -100,7 +100,7 @@ def test_the_report_shows_sets_gain_effects_and_the_encoder(tune, pairs):
     assert layers in Path("report/report.md").read_text()
     plain = tune(pairs["dev"])
     assert "the gain is optimistic: it is measured on the data" in plain.out
-    assert "held-out rank" not in plain.out
+    assert "held out" not in plain.out
 
 
 def test_the_papers_protocol_merges_files_and_repeats_itself(tune, pairs):

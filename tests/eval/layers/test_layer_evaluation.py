@@ -33,7 +33,7 @@ def questions(split):
     return made_set(split, count=8, pool=5, answered=7 / 8)
 
 
-@pytest.mark.parametrize("form", ["", "::fusion=max"])
+@pytest.mark.parametrize("form", ["", "::head=yes"])
 def test_pairs_are_searched_like_their_file_block_by_block_and_encoded_once(
     model, pairs, tmp_path, monkeypatch, form
 ):
@@ -74,32 +74,23 @@ def test_the_encoder_of_the_result_has_the_vectors_that_were_searched(model, pai
 
 
 @pytest.mark.parametrize(
-    ("asked_for", "form"),
-    [
-        ("::fusion=max", "::fusion=max::layers={}"),
-        ("::head=yes", "::head=yes::lc:{}"),
-        ("::fusion=max::pooling=max::head=yes", "::fusion=max::pooling=max::head=yes::layers={}"),
-    ],
+    ("protocol", "form"), [("given", "::head=yes"), ("paper", "::head=yes::pooling=max")]
 )
-@pytest.mark.parametrize("protocol", ["given", "paper"])
-def test_a_maximum_over_layers_and_a_head_are_searched_with(
-    model, pairs, asked_for, form, protocol
-):
-    settings = asked(f"{model}{asked_for}", top=7, protocol=protocol, dev_size=15, shuffles=2)
+def test_a_head_is_searched_with(model, pairs, form, protocol):
+    settings = asked(f"{model}{form}", top=7, protocol=protocol, dev_size=15, shuffles=2)
     result = search_layers(pairs, settings)
     assert len(result.found.top) == 7
     searched = [np.arange(len(pairs))]
     if protocol == "paper":
         searched = [np.random.default_rng([0, one]).permutation(len(pairs))[:15] for one in (0, 1)]
     for one in result.found.top:
-        encoder = Encoder.load(f"{model}{form}".format(",".join(map(str, one.layers))))
+        encoder = Encoder.load(f"{model}{form}::lc:{','.join(map(str, one.layers))}")
         left, right = encoder.encode(pairs.left), encoder.encode(pairs.right)
         cosines = np.round((left * right).sum(axis=1), 6)
         found = [scipy.stats.spearmanr(cosines[rows], pairs.gold[rows])[0] for rows in searched]
         assert one.search == pytest.approx(np.mean(found), abs=1e-6)
-    best = Encoder.load(result.encoder)
-    same = f"{model}{form}".format(",".join(map(str, result.found.best.layers)))
-    assert best.spec == Encoder.load(same).spec
+    same = f"{model}{form}::lc:{','.join(map(str, result.found.best.layers))}"
+    assert Encoder.load(result.encoder).spec == Encoder.load(same).spec
 
 
 def test_the_papers_protocol_merges_all_splits_of_a_similarity_test(model, tmp_path):
