@@ -235,7 +235,6 @@ class TuneSettings(_Checked):
         measure: what settings are chosen by; None takes nDCG@10, or AP where questions have pools.
         queries, qrels: files of questions and judgments of a corpus or index; None makes questions.
         rerank: a cross-encoder, as `load_reranker` takes it, which is tried too.
-        strategy: ``random`` draws settings, for comparisons.
     """
 
     encoders: tuple[str, ...] = ()
@@ -270,7 +269,6 @@ class TuneSettings(_Checked):
     )
     folds: int = setting(5, "Parts of questions without a test split, each tested once.", low=2)
     questions: int = setting(2_000, "Maximum number of questions of a split.", low=20)
-    strategy: Literal["guided", "random"] = setting("guided", "How settings are searched for.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -127,7 +127,7 @@ class TuneResult(ReportedResult):
                     zip(*(one.tolist() for one in self.values.values()), strict=True),
                 ),
             },
-            figures={"front": self.front_figure, "knobs": self.knob_figure},
+            figures={"front": self.front_figure},
         )
 
     def _comment(self, what: str, name: str) -> str:
@@ -221,20 +221,6 @@ class TuneResult(ReportedResult):
         axes.set(xlabel="ms a question", ylabel=f"{self.measure} × 100 on training questions")
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small")
-        return figure
-
-    def knob_figure(self) -> Figure:
-        """What is lost on unseen questions when a knob is set back, with 95% intervals."""
-        found = {name: one.difference for name, one in self.ablation().items() if one.difference}
-        figure = new_figure(7.5, 1.2 + 0.4 * max(1, len(found)))
-        axes = figure.subplots()
-        for place, one in enumerate(found.values()):
-            axes.plot([100 * one.low, 100 * one.high], [place, place], "-", color="C0")
-            axes.plot(100 * one.value, place, "o", color="C0")
-        axes.axvline(0, color="grey", linewidth=1)
-        axes.set_yticks(range(len(found)), list(found))
-        axes.set(xlabel=f"difference from tuned, {self.measure} × 100")
-        axes.grid(alpha=0.3)
         return figure
 
     def write(self, folder: Path) -> list[Path]:

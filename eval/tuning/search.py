@@ -83,10 +83,7 @@ class Search:
         """Search until no knob helps any chooser, or the budget ends; again to go on after it."""
         self.ended = False
         try:
-            if self.settings.strategy == "random":
-                self._draw()
-            else:
-                self._turn()
+            self._turn()
         except OutOfTimeError:
             self.ended = True
 
@@ -214,34 +211,6 @@ class Search:
         if not all(map(self.fits, self.found)):
             found = " and ".join(f"{one} (least: {of:.3g})" for one, of in self._least.items())
             raise BadInputError(f"expected settings within {found}, found none; raise the limit")
-
-    def _draw(self) -> None:
-        """Random search (Bergstra and Bengio 2012): every knob has a random value each time."""
-        random = np.random.default_rng(self.settings.resampling.seed)
-        while True:
-            # Where nothing fits, no pipeline is evaluated, which would look at the time.
-            self.full.check_time()
-            drawn = self.defaults
-            for knob in KNOBS:
-                values = knob.values or self._named.get(knob.name)
-                if values is None:
-                    if self.full.layered(self.defaults.encoder) is None:
-                        continue
-                    depth = self.full.depth(self.defaults.encoder)
-                    chosen = np.flatnonzero(random.integers(0, 2, depth + 1))
-                    named = ",".join(map(str, chosen)) or None
-                    values = ((named, None), (None, None))
-                options = [drawn, *knob.choices(drawn, values)]
-                drawn = options[random.integers(len(options))]
-            if not self.fits(drawn):
-                continue
-            for number, chooser in enumerate(self.choosers):
-                part = chooser.training
-                new, known = (
-                    self.full.values(one, part)[part].mean() for one in (drawn, self.found[number])
-                )
-                if new > known or not self.fits(self.found[number]):
-                    self.found[number] = drawn
 
 
 def is_no_worse(differences: Floats, margin: float, resampling: Resampling) -> bool:

@@ -182,41 +182,33 @@ def test_a_run_continues_from_its_cache_and_keeps_its_budget(model, tmp_path, mo
 EMBED = evaluation.embed
 
 
-@pytest.mark.parametrize("form", ["max-length=24", "static=average"])
-def test_random_settings_are_drawn_until_the_budget_ends(form, tiny_models, tmp_path, monkeypatch):
+def test_an_encoder_without_layers_is_tuned_until_the_budget_ends(
+    tiny_models, tmp_path, monkeypatch
+):
     files = write_files(tmp_path, *made(30, 24))
-    settings = TuneSettings(
-        encoders=(f"{tiny_models['bert']}::{form}",),
-        folds=2,
-        minutes=5.0,
-        queries=files[1],
-        qrels=files[2],
-        resampling=QUICK,
-        strategy="random",
-    )
+    form = f"{tiny_models['bert']}::static=average"
+    settings = TuneSettings((form,), None, *files[1:], folds=2, minutes=5.0, resampling=QUICK)
     monkeypatch.setattr(evaluation.time, "monotonic", count(time.monotonic(), 4.0).__next__)
     result = tune(files[0], settings)
     assert result.evaluated > 1
     assert "budget of 5 minutes ended" in " ".join(result.remarks)
-    # Nothing fits: the draws end all the same.
     with pytest.raises(BadInputError, match=r"max-size 1e-06 \(least: 0\.0"):
         tune(files[0], replace(settings, max_size=1e-6))
 
 
-@pytest.mark.parametrize("strategy", ["guided", "random"])
-def test_defaults_above_a_limit_give_way_to_what_is_within(strategy, model, tmp_path, monkeypatch):
+def test_defaults_above_a_limit_give_way_to_what_is_within(model, tmp_path, monkeypatch):
     modes = {"bm25": 1.0, "dense": 8.0, "hybrid": 9.0}
     monkeypatch.setattr(Evaluator, "milliseconds", lambda self, one: modes[one.search.mode])
     monkeypatch.setattr("eval.tuning.search.KNOBS", [RANKING])
     monkeypatch.setattr(evaluation.time, "monotonic", count(time.monotonic(), 1.0).__next__)
     files = write_files(tmp_path, *made(30, 24))
     settings = TuneSettings((model,), None, *files[1:], folds=2, minutes=3.0, resampling=QUICK)
-    found = tune(files[0], replace(settings, max_latency=2.0, strategy=strategy))
+    found = tune(files[0], replace(settings, max_latency=2.0))
     assert found.defaults.search.mode == "hybrid"
     assert found.best.search.mode == found.simple.search.mode == "bm25"
     assert "the defaults are above the limits" in " ".join(found.remarks)
     with pytest.raises(BadInputError, match=r"max-latency 0.5 \(least: 1\)"):
-        tune(files[0], replace(settings, max_latency=0.5, strategy=strategy))
+        tune(files[0], replace(settings, max_latency=0.5))
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
