@@ -111,8 +111,13 @@ def _sets_of_at_most(layers: int, largest: int) -> list[Masks]:
 def _pair_indicators(masks: Masks, hidden_states: int) -> Floats:
     """(subsets, n(n+1)/2): 1 where a set has both layers of a pair of `numpy.triu_indices`."""
     first, second = np.triu_indices(hidden_states)
-    held = (masks[:, None] >> np.arange(hidden_states) & 1).astype(np.float64)
+    held = _indicators(masks, hidden_states)
     return held[:, first] * held[:, second]
+
+
+def _indicators(masks: Masks, layers: int) -> Floats:
+    """(subsets, layers): 1 where a set has a layer."""
+    return (masks[:, None] >> np.arange(layers) & 1).astype(np.float64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -184,8 +189,8 @@ class SubsetCosines:
     """The cosines of pairs of texts under every set, in one block per high part.
 
     A set is a low part (its layers below some b) and a high part. Its form z'Gz is that of the low
-    part, from a table, plus that of the high part, plus the products between the two: those of a
-    set without its top layer, plus that layer's. So a form costs two additions.
+    part, from a table, plus that of the high part, plus the products between the two, which are
+    linear in the low part.
     """
 
     def __init__(self, grams: PairGrams, subsets: LayerSubsets, table_bytes: int) -> None:
@@ -205,7 +210,7 @@ class SubsetCosines:
         by_size = _sets_of_at_most(self._low, min(self._low, largest))
         self._ends = np.cumsum([len(masks) for masks in by_size])
         self._lows = np.concatenate(by_size)
-        self._steps = _steps(self._low, self._ends)
+        self._held = _indicators(self._lows, low)
         self._table = _pair_indicators(self._lows, hidden_states) @ grams.triangles
         high = hidden_states - self._low
         self._highs = np.concatenate(_sets_of_at_most(high, min(high, largest))) << self._low
@@ -221,32 +226,12 @@ class SubsetCosines:
         high = self._highs[number]
         layers = np.flatnonzero(high >> np.arange(len(self._place)) & 1)
         sets = self._ends[min(self._largest - len(layers), len(self._ends) - 1)]
-        forms = np.empty((3, sets, self._triangles.shape[2]))
         within = self._place[np.ix_(layers, layers)][np.triu_indices(len(layers))]
-        forms[:, 0] = self._triangles[:, within].sum(axis=1)
-        joints = self._triangles[:, self._place[: self._low, layers]].sum(axis=2)
-        for target, source, layer in self._steps:
-            if target.start >= sets:
-                break
-            np.add(forms[:, source], joints[:, layer, None], out=forms[:, target])
+        forms = self._held[:sets] @ self._triangles[:, self._place[: self._low, layers]].sum(axis=2)
+        forms += self._triangles[:, within].sum(axis=1, keepdims=True)
         forms += self._table[:, :sets]
         # The empty set is left out.
         start = 0 if high else 1
         masks = high | self._lows[start:sets]
         positions = self._order[np.searchsorted(self._ascending, masks)]
         return positions, _to_cosines(*forms[:, start:])
-
-
-def _steps(low: int, ends: NDArray[np.int64]) -> list[tuple[slice, slice, int]]:
-    """Sets of one size with one top layer, and the sets of one layer less that are below it."""
-    steps = []
-    target = 1
-    for size in range(1, len(ends)):
-        source = int(ends[size - 2]) if size > 1 else 0
-        # Masks are ascending: those below a layer come first, then those with it in the same order.
-        for layer in range(size - 1, low):
-            count = math.comb(layer, size - 1)
-            target_sets, source_sets = slice(target, target + count), slice(source, source + count)
-            steps.append((target_sets, source_sets, layer))
-            target += count
-    return steps
