@@ -150,11 +150,10 @@ def inner_accuracies(
     The features of a single text are a mean of layers, so their scatter matrix is a sum of blocks
     of one and two layers; that of pairs and heads is computed for each set.
     """
-    place = {int(mask): number for number, mask in enumerate(subsets.masks)}
     values = np.zeros((len(divisions), len(subsets)))
     search = _by_blocks if data.right is None and data.head is None else _by_features
-    for division, mask, accuracy in search(data, divisions, subsets):
-        values[division, place[mask]] = accuracy
+    for division, place, accuracy in search(data, divisions, subsets):
+        values[division, place] = accuracy
         done(1)
     return values
 
@@ -182,14 +181,14 @@ def _by_blocks(
             [(vectors[train, i] - center[i] - one).T @ targets for i, one in enumerate(mean)]
         )
         tested = np.ascontiguousarray((tested - mean).swapaxes(0, 1))
-        for mask, layers in zip(subsets.masks.tolist(), sets, strict=True):
+        for place, layers in enumerate(sets):
             size = len(layers)
             scatter = np.zeros_like(scatters[layers[:1]])
             for one in (*combinations(layers, 1), *combinations(layers, 2)):
                 scatter += scatters[one]
             weights = _solve(scatter / size**2, products[list(layers)].mean(axis=0), len(train))
             outputs = sum(tested[layer] @ weights for layer in layers) / size
-            yield number, mask, _share_correct(outputs + targets.mean(axis=0), labels[test])
+            yield number, place, _share_correct(outputs + targets.mean(axis=0), labels[test])
 
 
 def _by_features(
@@ -197,8 +196,8 @@ def _by_features(
 ) -> Iterator[tuple[int, int, float]]:
     labels, classes = data.data.labels, len(data.data.classes)
     rows = np.concatenate(divisions[0])
-    for position, mask in enumerate(subsets.masks.tolist()):
-        features = data.features(subsets.layers(position)).astype(np.float64)
+    for place in range(len(subsets)):
+        features = data.features(subsets.layers(place)).astype(np.float64)
         features -= features[rows].mean(axis=0)
         total = _scatter(features[rows])
         for number, (train, test) in enumerate(divisions):
@@ -210,7 +209,7 @@ def _by_features(
             scatter -= len(train) * np.outer(mean, mean)
             weights = _solve(scatter, products, len(train))
             outputs = (features[test] - mean) @ weights + targets.mean(axis=0)
-            yield number, mask, _share_correct(outputs, labels[test])
+            yield number, place, _share_correct(outputs, labels[test])
 
 
 def _share_correct(outputs: Floats, labels: Rows) -> float:

@@ -96,7 +96,7 @@ def test_the_supervised_protocol_is_that_of_one_training(sts, model):
     ],
 )
 def test_accuracies_and_their_test_are_those_of_each_encoder_alone(task, model, name, classifier):
-    forms, protocol = (model, f"{model}::layers=0"), TransferProtocol(folds=3)
+    forms, protocol = (model, f"{model}::layers=0"), TransferProtocol(folds=2)
     settings = TransferSettings(name, protocol, 2, baseline=forms[1], **SHARED)
     (found,) = score_transfer([task], forms, settings).sets
     alone = [accuracy_of(form, task, classifier, protocol=protocol, seeds=2) for form in forms]
@@ -165,7 +165,8 @@ def test_probing_is_scored_on_its_own_test_split(model, tmp_path):
 def test_each_layer_and_pooling_is_scored_as_an_encoder_of_its_own(sts, task, model):
     shared = {"poolings": ("cls", "mean"), **SHARED}
     similar = score_sts([sts], [model], STSSettings(**shared))
-    transferred = score_transfer([task], [model], TransferSettings(seeds=1, **shared))
+    protocol = TransferProtocol(folds=2)
+    transferred = score_transfer([task], [model], TransferSettings("lr", protocol, 1, **shared))
     assert not similar.sets
     grids = [*similar.grids, *transferred.grids]
     assert [grid.measure for grid in grids] == ["spearman", "pearson", "accuracy"]
@@ -174,7 +175,7 @@ def test_each_layer_and_pooling_is_scored_as_an_encoder_of_its_own(sts, task, mo
             form = f"{model}::layers={layer}::pooling={pooling}::normalize=no"
             alone = {
                 **sts_correlations(sts, vectors_of(form, sts_texts(sts))).values,
-                **accuracy_of(form, task, seeds=1).values,
+                **accuracy_of(form, task, protocol=protocol, seeds=1).values,
             }
             for grid in grids:
                 value, expected = grid.values[layer, column], alone[grid.measure][0]
