@@ -83,21 +83,18 @@ class Search:
         """Search until no knob helps any chooser, or the budget ends; again to go on after it."""
         self.ended = False
         try:
-            self._turn()
+            while self._turned < _ROUNDS * len(KNOBS):
+                turn, place = divmod(self._turned, len(KNOBS))
+                if place == 0:
+                    if self.found == self._before:
+                        return
+                    self._before = list(self.found)
+                knob = KNOBS[place]
+                if not (knob.of_corpus and self.full.collection.pooled):
+                    self._turn_knob(knob, first=turn == 0)
+                self._turned += 1
         except OutOfTimeError:
             self.ended = True
-
-    def _turn(self) -> None:
-        while self._turned < _ROUNDS * len(KNOBS):
-            turn, place = divmod(self._turned, len(KNOBS))
-            if place == 0:
-                if self.found == self._before:
-                    return
-                self._before = list(self.found)
-            knob = KNOBS[place]
-            if not (knob.of_corpus and self.full.collection.pooled):
-                self._turn_knob(knob, first=turn == 0)
-            self._turned += 1
 
     def _turn_knob(self, knob: Knob, *, first: bool) -> None:
         if knob is RANKING:

@@ -44,7 +44,7 @@ REFUSED = [
     ("probe pairs", "expected the file of a probing task, found a folder"),
     ("layers pairs.tsv other.tsv", "found 2; name the file to test on with --test"),
     ("layers pairs.tsv --model MODEL::layers=all", "layers: found all"),
-    ("layers pairs.tsv --model MODEL::fusion=concat", "fusion: found concat"),
+    ("layers pairs.tsv --model MODEL::fusion=max", "fusion: found max"),
     ("layers pairs.tsv --model MODEL::static=average", "static: found average"),
     ("layers pairs.tsv --max-layers 4", "expected 1 to 3, found 4"),
     ("layers pairs.tsv --plot a.pdf", "expected a figure that ends in .png or .svg"),
