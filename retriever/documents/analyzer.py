@@ -31,33 +31,24 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import threading
 import unicodedata
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cache, cached_property, partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, lru_cache, partial
 from importlib.util import find_spec
 from itertools import chain
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from retriever.documents.division import (
-    CJK,
-    LIKE_MARKS,
-    ascii_digits,
-    divide,
-    mark_ranges,
-    unit_pattern,
-    without_accents,
-)
+from retriever.documents.division import ascii_digits, divide, without_accents, word_pattern
 from retriever.documents.languages import (
+    DEFAULT_LANGUAGES,
     ENGLISH_FUNCTION_WORDS,
     SCRIPT_OF,
-    LanguageDetector,
     function_words,
-    language_of,
     possible_languages,
     query_choices,
+    script_of,
+    text_languages,
 )
 from retriever.errors import ConfigError, require_several
 from retriever.settings import check_settings, setting
@@ -175,24 +166,24 @@ class Analyzer:
         if self.settings.division == "auto":
             self.settings = self.settings.resolved()
         language = self.settings.language
+        self._is_plain = self.settings.division == "plain"
         if stop_list is not None:
             require_several("stop_list", stop_list)
             self.stop_list = frozenset(stop_list)
         elif language == AUTO:
+            named = sorted(SCRIPT_OF.keys() & _languages()[1])
             self.stop_list = frozenset(
                 chain.from_iterable(
-                    function_words(one, _stop_words(one, partial(self._folded_words, language=one)))
-                    for one in SCRIPT_OF.keys() & _languages()[1]
+                    function_words(one, _stop_words(one, self._is_plain)) for one in named
                 )
             )
         elif self.settings.stop_words:
-            self.stop_list = _stop_words(language, partial(self._folded_words, language=language))
+            self.stop_list = _stop_words(language, self._is_plain)
         else:
             self.stop_list = frozenset()
-        self._memos: dict[tuple[str, ...], _Memo] = {}
-        self._known_rules: dict[str, tuple[frozenset[str], Callable[[str], str]]] = {}
-        # A stemmer serves one thread at a time.
-        self._busy = threading.RLock()
+        # They know no analyzer: a cycle would keep one that nobody needs, with a megabyte of words,
+        # until cycles are collected.
+        self._words = lru_cache(_MEMOS)(partial(_Words, self.settings, self.stop_list))
 
     @cached_property
     def identity(self) -> str:
@@ -203,9 +194,11 @@ class Analyzer:
     @cached_property
     def function_terms(self) -> frozenset[str]:
         """The terms of English function words; none where texts are in another language."""
-        if self.settings.language not in (AUTO, "english", "porter"):
+        language = "english" if self.settings.language == AUTO else self.settings.language
+        if language not in _HAS_POSSESSIVE:
             return frozenset()
-        return frozenset(chain.from_iterable(map(self.tokens, ENGLISH_FUNCTION_WORDS)))
+        stem = self._words((language,)).rule("latin").stem
+        return frozenset(map(stem, ENGLISH_FUNCTION_WORDS))
 
     def tokens(self, text: str) -> list[str]:
         """The terms of `text` in the order of its words, repeated as often as they occur."""
@@ -213,17 +206,17 @@ class Analyzer:
 
     def analyzed(self, text: str) -> tuple[list[str], tuple[str, ...]]:
         """The terms of a text, and its languages; none if the settings name the language."""
-        units, languages = self._read(text)
-        terms = list(chain.from_iterable(map(self._memo(languages).__getitem__, units)))
-        return terms, languages if self.settings.language == AUTO else ()
+        _, units, words = self._read(text)
+        terms = list(chain.from_iterable(map(words.__getitem__, units)))
+        return terms, words.languages if self.settings.language == AUTO else ()
 
     def languages(self, text: str) -> tuple[str, ...]:
         """The languages of a text; none if the settings name the language."""
-        return self._read(text)[1] if self.settings.language == AUTO else ()
+        return self._read(text)[2].languages if self.settings.language == AUTO else ()
 
     def words(self, text: str) -> list[str]:
         """The words of a text as written; of scripts without spaces, what stands between others."""
-        return self._read(text)[0]
+        return self._read(text)[1]
 
     def query_tokens(
         self, text: str, held: Mapping[str, int], count: _Count | None = None
@@ -237,15 +230,16 @@ class Analyzer:
         if self.settings.language != AUTO or not held:
             return self.tokens(text)
         ascii_only, terms = text.isascii(), list[str]()
+        whole = word_pattern(ascii_only, False, self._is_plain).findall(text)
         choices: Iterable[tuple[str, ...]] = [tuple(held)]
         if len(held) > 1:
-            units = self._pattern(ascii_only, ()).findall(text)
-            choices = query_choices(self._detector.counts(units), units, ascii_only, held)
+            choices = query_choices(whole, ascii_only, self._known, held)
         for languages in choices:
-            units = self._pattern(ascii_only, languages).findall(text)
-            memo, known = self._memo(languages), frozenset(terms)
-            new = chain.from_iterable(map(memo.__getitem__, units))
-            terms += [term for term in new if term not in known]
+            splits = not _APOSTROPHE_SEPARATES.isdisjoint(languages)
+            units = word_pattern(ascii_only, splits, self._is_plain).findall(text)
+            new = chain.from_iterable(map(self._words(languages).__getitem__, units))
+            found = frozenset(terms)
+            terms += [term for term in new if term not in found]
         if count is None or len(set(map(SCRIPT_OF.get, held))) == len(held):
             return terms
         if all((frequencies := count(terms)).values()):
@@ -253,7 +247,7 @@ class Analyzer:
         every = dict.fromkeys(held, 1)  # None of them is rare.
         others = {
             term
-            for unit in self._pattern(ascii_only, ()).findall(text)
+            for unit in whole
             if (own := self.query_tokens(unit, held)) and not any(map(frequencies.get, own))
             for term in self.query_tokens(unit, every)
         }
@@ -267,126 +261,113 @@ class Analyzer:
         """
         auto = self.settings.language == AUTO
         languages = possible_languages(word, held) if auto else {self.settings.language}
-        first = [next(iter(self._memo((one,))[word]), None) for one in sorted(languages)]
+        first = [next(iter(self._words((one,))[word]), None) for one in sorted(languages)]
         return frozenset() if None in first else frozenset(filter(None, first))
 
-    def spans(self, text: str) -> Iterator[tuple[str, int, int]]:
+    def spans(self, text: str, wanted: Set[str] | None = None) -> Iterator[tuple[str, int, int]]:
         """Each term with its place, as `text[start:end]`, in the order of `tokens`.
 
         Offsets count characters of `text` as given, normalized or not. Terms of one word, and of
-        characters in a script without spaces, overlap.
+        characters in a script without spaces, overlap. Words without a `wanted` term are left out.
         """
-        languages = self._read(text)[1]
-        for match in self._pattern(text.isascii(), languages).finditer(text):
-            for term, start, stop in self._placed(match.group(), languages):
-                yield term, match.start() + start, match.start() + stop
+        pattern, _, words = self._read(text)
+        for match in pattern.finditer(text):
+            if wanted is None or not wanted.isdisjoint(words[match.group()]):
+                for term, start, stop in words.placed(match.group()):
+                    yield term, match.start() + start, match.start() + stop
 
-    def _read(self, text: str) -> tuple[list[str], tuple[str, ...]]:
-        """The units of a text and, for ``auto``, its languages."""
-        ascii_only, language = text.isascii(), self.settings.language
-        if language != AUTO:
-            return self._pattern(ascii_only, (language,)).findall(text), (language,)
-        units = self._pattern(ascii_only, ()).findall(text)
-        languages = self._detector.languages(units, ascii_only)
-        if not _APOSTROPHE_SEPARATES.isdisjoint(languages):
-            units = self._pattern(ascii_only, languages).findall(text)
-        return units, languages
+    def _read(self, text: str) -> tuple[re.Pattern[str], list[str], _Words]:
+        """What finds the units of a text, these, and what has the terms of each."""
+        ascii_only, units = text.isascii(), None
+        languages: tuple[str, ...] = (self.settings.language,)
+        if self.settings.language == AUTO:
+            units = word_pattern(ascii_only, False, self._is_plain).findall(text)
+            languages = text_languages(units, ascii_only, self._known)
+        splits = not _APOSTROPHE_SEPARATES.isdisjoint(languages)
+        pattern = word_pattern(ascii_only, splits, self._is_plain)
+        if units is None or splits:
+            units = pattern.findall(text)
+        return pattern, units, self._words(languages)
 
     @cached_property
-    def _detector(self) -> LanguageDetector:
-        return LanguageDetector(self.stop_list)
-
-    def _pattern(self, ascii_only: bool, languages: Sequence[str]) -> re.Pattern[str]:
-        splits = not _APOSTROPHE_SEPARATES.isdisjoint(languages)
-        if self.settings.division == "plain":
-            return word_pattern(ascii_only, splits)
-        return unit_pattern(ascii_only, splits)
-
-    def _folded_words(self, word: str, language: str) -> list[str]:
-        digits = self.settings.division != "plain"
-        folded = _fold(word, turkish=language == "turkish", ascii_digits_only=digits)
-        splits = language in _APOSTROPHE_SEPARATES
-        return word_pattern(folded.isascii(), splits).findall(folded)
-
-    def _memo(self, languages: tuple[str, ...]) -> _Memo:
-        memo = self._memos.get(languages)
-        if memo is None:
-            if len(self._memos) >= _MEMOS:
-                self._memos.clear()
-            # Its own method would keep an analyzer that nobody needs until cycles are collected;
-            # its words take a megabyte.
-            placed: Any = weakref.WeakMethod(self._placed)
-            memo = self._memos[languages] = _Memo(
-                lambda unit: tuple([term for term, _, _ in placed()(unit, languages)]), self._busy
-            )
-        return memo
-
-    def _placed(self, unit: str, languages: tuple[str, ...]) -> Iterator[tuple[str, int, int]]:
-        """The terms of a unit with their places in it."""
-        if self.settings.division == "plain":
-            for term in self._word_terms(unit, languages):
-                yield term, 0, len(unit)
-            return
-        for piece in divide(unit, with_words=self.settings.division == "icu"):
-            if piece.is_word:
-                for term in self._word_terms(piece.text, languages):
-                    yield term, piece.start, piece.stop
-            elif term := _fold(piece.text, turkish=False, ascii_digits_only=True):
-                yield term, piece.start, piece.stop
-
-    def _word_terms(self, word: str, languages: tuple[str, ...]) -> Iterator[str]:
-        """The terms of a word as written (none for a stop word)."""
-        language = self.settings.language
-        if language == AUTO:
-            language = language_of(word, languages)
-        stop, stem = self._rules(language)
-        for folded in self._folded_words(word, language):
-            bare = folded.removesuffix("'s") if language in _HAS_POSSESSIVE else folded
-            if bare in stop or folded in stop:
-                continue
-            term = stem(bare)
-            yield term
-            if self.settings.division != "plain" and not bare.isascii():
-                plain = without_accents(bare)
-                if plain != bare and plain not in stop and (other := stem(plain)) != term:
-                    yield other
-
-    def _rules(self, language: str) -> tuple[frozenset[str], Callable[[str], str]]:
-        """The stop words and the stemmer of a language."""
-        known = self._known_rules.get(language)
-        if known is None:
-            import Stemmer
-
-            stop, stem = self.stop_list, str
-            if self.settings.language == AUTO:
-                dropped = self.settings.stop_words and language not in _TOLD_BUT_KEPT
-                mine = f"{language}:" if dropped else "-"
-                stop = frozenset(w.removeprefix(mine) for w in stop if w.startswith(mine))
-            if self.settings.stemming and language in Stemmer.algorithms():
-                # The memo of the analyzer remembers stems already.
-                stem = Stemmer.Stemmer(language, 0).stemWord
-            known = self._known_rules[language] = stop, stem
-        return known
+    def _known(self) -> dict[str, tuple[str, ...]]:
+        """The languages of each function word."""
+        known: dict[str, tuple[str, ...]] = {}
+        for one in chain(self.stop_list, map("english:".__add__, ENGLISH_FUNCTION_WORDS)):
+            language, _, word = one.partition(":")
+            known[word] = (*known.get(word, ()), language)
+        # A capital letter by itself is a symbol.
+        capitals = {word.capitalize(): found for word, found in known.items() if len(word) > 1}
+        return known | capitals
 
 
-class _Memo(dict[str, tuple[str, ...]]):
-    """Terms of each word already seen; a plain dict for speed, computed where missing."""
+class _Rule(NamedTuple):
+    """How a word becomes a term."""
 
-    def __init__(self, analyze: Callable[[str], tuple[str, ...]], busy: threading.RLock) -> None:
-        super().__init__()
-        self._analyze, self._busy = analyze, busy
+    language: str
+    stop_words: frozenset[str]
+    stem: Callable[[str], str]
 
-    def __missing__(self, word: str) -> tuple[str, ...]:
-        with self._busy:
-            terms = self._analyze(word)
-        if len(word) <= _MEMO_WORD_LENGTH:
+
+@dataclass(eq=False, repr=False)
+class _Words(dict[str, tuple[str, ...]]):
+    """The terms of units of texts in some languages, computed where missing: a dict, for speed."""
+
+    settings: AnalyzerSettings
+    stop_list: frozenset[str]
+    languages: tuple[str, ...]
+    # By the script of a word.
+    rules: dict[str | None, _Rule] = field(default_factory=dict)
+
+    def __missing__(self, unit: str) -> tuple[str, ...]:
+        terms = tuple([term for term, _, _ in self.placed(unit)])
+        if len(unit) <= _MEMO_WORD_LENGTH:
             if len(self) >= _MEMO_ENTRIES:
                 self.clear()
-            self[word] = terms
+            self[unit] = terms
         return terms
 
+    def placed(self, unit: str) -> Iterator[tuple[str, int, int]]:
+        """The terms of a unit with their places in it."""
+        is_plain = self.settings.division == "plain"
+        for text, start, stop, is_word in divide(unit, self.settings.division):
+            if not is_word:
+                if term := _fold(text):
+                    yield term, start, stop
+                continue
+            script = script_of(text)
+            language, stop_words, stem = self.rules.get(script) or self.rule(script)
+            folded = _fold(text, language == "turkish", not is_plain)
+            splits = language in _APOSTROPHE_SEPARATES
+            for word in word_pattern(folded.isascii(), splits, True).findall(folded):
+                bare = word.removesuffix("'s") if language in _HAS_POSSESSIVE else word
+                if bare in stop_words or word in stop_words:
+                    continue
+                yield (term := stem(bare)), start, stop
+                if not (is_plain or bare.isascii()):
+                    plain = without_accents(bare)
+                    if plain != bare and plain not in stop_words and (other := stem(plain)) != term:
+                        yield other, start, stop
 
-def _fold(word: str, *, turkish: bool, ascii_digits_only: bool) -> str:
+    def rule(self, script: str | None) -> _Rule:
+        """How words of a script become terms, whose language may be that of the settings."""
+        import Stemmer
+
+        language, stop_words, stem = self.settings.language, self.stop_list, str
+        if language == AUTO:
+            here = (one for one in self.languages if SCRIPT_OF.get(one) == script)
+            language = next(here, DEFAULT_LANGUAGES.get(script, ""))
+            dropped = self.settings.stop_words and language not in _TOLD_BUT_KEPT
+            mine = f"{language}:" if dropped else "-"
+            stop_words = frozenset(w.removeprefix(mine) for w in stop_words if w.startswith(mine))
+        if self.settings.stemming and language in Stemmer.algorithms():
+            # The dict remembers stems already.
+            stem = Stemmer.Stemmer(language, 0).stemWord
+        rule = self.rules[script] = _Rule(language, stop_words, stem)
+        return rule
+
+
+def _fold(word: str, turkish: bool = False, ascii_digits_only: bool = True) -> str:
     """NFKC, lower case, a plain apostrophe, nothing invisible."""
     if word.isascii() and not turkish:
         return word.lower()
@@ -402,18 +383,6 @@ def _fold(word: str, *, turkish: bool, ascii_digits_only: bool) -> str:
     return unicodedata.normalize("NFKC", word.translate(_INVISIBLE).lower())
 
 
-@cache
-def word_pattern(ascii_only: bool, splits_apostrophe: bool) -> re.Pattern[str]:
-    """What a word is; the ASCII pattern finds the same words in ASCII text, sooner."""
-    if ascii_only:
-        run, cjk = "[A-Za-z0-9]+", ""
-    else:
-        letters = rf"[^\W_{CJK}{LIKE_MARKS}]"
-        marks = f"[{mark_ranges()}{LIKE_MARKS}]"
-        run, cjk = f"{letters}+(?:{marks}+{letters}*)*", f"[{CJK}]{marks}*|"
-    return re.compile(cjk + run + ("" if splits_apostrophe else f"(?:['’]{run})*"))
-
-
 def _languages() -> tuple[frozenset[str], frozenset[str]]:
     """The languages that have a stemmer, and those that have a list of stop words."""
     import Stemmer
@@ -424,13 +393,18 @@ def _languages() -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(Stemmer.algorithms()), lists
 
 
-def _stop_words(language: str, fold: Callable[[str], list[str]]) -> frozenset[str]:
+def _stop_words(language: str, is_plain: bool) -> frozenset[str]:
     """The stop words of a language in folded form."""
+    turkish, splits = language == "turkish", language in _APOSTROPHE_SEPARATES
     language = _SAME_STOP_WORDS.get(language, language)
     if language == "english":
         return ENGLISH_STOP_WORDS
     from stop_words import get_stop_words
 
-    listed = chain(get_stop_words(language), _DANISH if language == "danish" else ())
-    # The lists hold phrases and punctuation too; only an entry that is one word can be met.
-    return frozenset(chain.from_iterable(f for w in listed if len(f := fold(w)) == 1))
+    found = set()
+    for listed in chain(get_stop_words(language), _DANISH if language == "danish" else ()):
+        folded = _fold(listed, turkish, not is_plain)
+        # The lists hold phrases and punctuation too; only an entry that is one word can be met.
+        if len(words := word_pattern(folded.isascii(), splits, True).findall(folded)) == 1:
+            found.update(words)
+    return frozenset(found)

@@ -57,29 +57,37 @@ class Piece(NamedTuple):
 
 
 @cache
-def unit_pattern(ascii_only: bool, splits_apostrophe: bool) -> re.Pattern[str]:
-    """What a unit is; the ASCII pattern finds the same units in ASCII text, sooner."""
+def word_pattern(ascii_only: bool, splits_apostrophe: bool, is_plain: bool) -> re.Pattern[str]:
+    """What a unit is, or by the division ``plain`` a word.
+
+    The ASCII pattern finds the same in ASCII text, sooner.
+    """
     apostrophes = "" if splits_apostrophe else "'’"
-    joint = r"\.?_+|\." + (apostrophes and f"|[{apostrophes}]")
+    joints = [] if is_plain else [r"\.?_+", r"\."]
+    joints += [f"[{apostrophes}]"] if apostrophes else []
     # Most words end here, without what makes longer units slow.
     alone = f"[A-Za-z0-9]++(?![._{apostrophes}]" + ("" if ascii_only else r"|[^\x00-\x7f]") + ")|"
-    if ascii_only:
-        return re.compile(f"{alone}[A-Za-z0-9]+(?:(?:{joint})[A-Za-z0-9]+)*")
-    marks = f"[{mark_ranges()}{LIKE_MARKS}]"
-    letters = rf"[^\W_{CJK}{_SYLLABIC}{LIKE_MARKS}]"
-    run = f"{letters}+(?:{marks}+{letters}*)*"
-    return re.compile(
-        f"{alone}[{CJK}](?:[{CJK}]|{marks})*|[{_SYLLABIC}](?:[{_SYLLABIC}]|{marks})*"
-        f"|{run}(?:(?:{joint}){run})*"
-    )
+    spaceless, run = "", "[A-Za-z0-9]+"
+    if not ascii_only:
+        marks = f"[{mark_ranges()}{LIKE_MARKS}]"
+        letters = rf"[^\W_{CJK}{'' if is_plain else _SYLLABIC}{LIKE_MARKS}]"
+        run = f"{letters}+(?:{marks}+{letters}*)*"
+        spaceless = f"[{CJK}](?:[{CJK}]|{marks})*|[{_SYLLABIC}](?:[{_SYLLABIC}]|{marks})*|"
+        if is_plain:
+            spaceless = f"[{CJK}]{marks}*|"
+    more = f"(?:(?:{'|'.join(joints)}){run})*" if joints else ""
+    return re.compile(alone + spaceless + run + more)
 
 
-def divide(unit: str, *, with_words: bool) -> Iterator[Piece]:
-    """The pieces of a unit, `with_words` of ICU in scripts without spaces, and their places."""
+def divide(unit: str, division: str) -> Iterator[Piece]:
+    """The pieces of a unit with their places: itself, if the division is ``plain``."""
+    if division == "plain":
+        yield Piece(unit, 0, len(unit), True)
+        return
     if _SPACELESS.match(unit):
         size = 2 if _IS_CJK.match(unit) else 3
         characters = _characters(unit, "NFKC" if size == 2 else "NFC")
-        yield from _spaceless(characters, size, with_words)
+        yield from _spaceless(characters, size, division == "icu")
         return
     if "_" in unit or ("." in unit and _DOTTED.fullmatch(unicodedata.normalize("NFC", unit))):
         yield Piece(unit, 0, len(unit), False)

@@ -44,6 +44,9 @@ _SCRIPTS = {
 # Scripts of languages that are neither of these nor told apart, such as Kazakh and Marathi.
 _OPEN_SCRIPTS = ("cyrillic", "arabic", "devanagari")
 _LANGUAGES = {script: languages.split() for script, (_, languages) in _SCRIPTS.items()}
+DEFAULT_LANGUAGES: dict[str | None, str] = {
+    script: languages[0] for script, languages in _LANGUAGES.items()
+}
 _FIRST_LETTER = re.compile("|".join(f"(?P<{one}>[{row[0]}])" for one, row in _SCRIPTS.items()))
 SCRIPT_OF = {language: script for script, row in _LANGUAGES.items() for language in row} | {
     f"other {script}": script for script in _OPEN_SCRIPTS
@@ -60,16 +63,8 @@ _ENGLISH = """
 ENGLISH_FUNCTION_WORDS = frozenset(_ENGLISH.split())
 
 
-def language_of(word: str, languages: Sequence[str]) -> str:
-    """The language of a word of a text in these languages; empty if its script does not tell."""
-    script = _script_of(word)
-    if script is None:
-        return ""
-    return next((one for one in languages if SCRIPT_OF[one] == script), _LANGUAGES[script][0])
-
-
 @lru_cache(1 << 14)
-def _script_of(word: str) -> str | None:
+def script_of(word: str) -> str | None:
     """The script of the first letter of a word, among those whose languages are told apart."""
     found = _FIRST_LETTER.search(word)
     return found.lastgroup if found else None
@@ -80,47 +75,37 @@ def function_words(language: str, listed: Iterable[str]) -> list[str]:
     return [f"{language}:{one}" for one in listed if language == "english" or len(one) <= _LONGEST]
 
 
-class LanguageDetector:
-    """Tells the languages of texts by function words, each given as ``language:word``."""
-
-    def __init__(self, words: Iterable[str]) -> None:
-        self._of_word: dict[str, tuple[str, ...]] = {}
-        english = (f"english:{word}" for word in ENGLISH_FUNCTION_WORDS)
-        for one in chain(words, english):
-            language, word = one.split(":", 1)
-            # A capital letter by itself is a symbol.
-            for form in {word, word.capitalize() if len(word) > 1 else word}:
-                self._of_word[form] = (*self._of_word.get(form, ()), language)
-
-    def counts(self, words: Sequence[str]) -> Counter[str]:
-        """The number of function words of each language among the first words of a text."""
-        known = map(self._of_word.get, words[:_FIRST])
-        return Counter(chain.from_iterable(filter(None, known)))
-
-    def languages(self, words: Sequence[str], ascii_only: bool) -> tuple[str, ...]:
-        """The languages of a text by its words, sorted."""
-        counts, found = self.counts(words), []
-        for script, number in _scripts(words, ascii_only).items():
-            default, *others = _LANGUAGES[script]
-            best = max(others, key=counts.__getitem__, default=default)
-            if counts[best] > max(_FEW, _SHARE * number, _MULTIPLE * counts[default]):
-                found.append(best)
-            elif script in _OPEN_SCRIPTS and number >= _MANY and not counts[default]:
-                found.append(f"other {script}")
-            else:
-                found.append(default)
-        return tuple(sorted(found))
+def text_languages(
+    words: Sequence[str], ascii_only: bool, known: Mapping[str, Iterable[str]]
+) -> tuple[str, ...]:
+    """The languages of a text by its words, sorted."""
+    counts, scripts = _evidence(words, ascii_only, known)
+    found = []
+    for script, number in scripts.items():
+        default, *others = _LANGUAGES[script]
+        best = max(others, key=counts.__getitem__, default=default)
+        if counts[best] > max(_FEW, _SHARE * number, _MULTIPLE * counts[default]):
+            found.append(best)
+        elif script in _OPEN_SCRIPTS and number >= _MANY and not counts[default]:
+            found.append(f"other {script}")
+        else:
+            found.append(default)
+    return tuple(sorted(found))
 
 
 def query_choices(
-    counts: Mapping[str, int], words: Sequence[str], ascii_only: bool, held: Mapping[str, int]
+    words: Sequence[str],
+    ascii_only: bool,
+    known: Mapping[str, Iterable[str]],
+    held: Mapping[str, int],
 ) -> Iterator[tuple[str, ...]]:
     """The languages that a query may be in, of those that an index holds in so many passages."""
+    counts, scripts = _evidence(words, ascii_only, known)
     choices = []
-    for script in sorted(_scripts(words, ascii_only)):
-        known = {one: number for one, number in held.items() if SCRIPT_OF.get(one) == script}
-        least = _HELD * sum(known.values())
-        likely = (one for one, number in known.items() if number >= least)
+    for script in sorted(scripts):
+        here = {one: number for one, number in held.items() if SCRIPT_OF.get(one) == script}
+        least = _HELD * sum(here.values())
+        likely = (one for one, number in here.items() if number >= least)
         ranked = sorted(likely, key=lambda one: -counts[one])
         if len(ranked) > 1 and counts[ranked[0]] > counts[ranked[1]]:
             ranked = ranked[:1]
@@ -130,14 +115,21 @@ def query_choices(
 
 def possible_languages(word: str, held: Iterable[str]) -> set[str]:
     """The languages in which passages of an index can hold a word, by its script."""
-    script = _script_of(word)
+    script = script_of(word)
     default = _LANGUAGES[script][:1] if script else [""]
     return {*default, *(one for one in held if script and SCRIPT_OF.get(one) == script)}
 
 
-def _scripts(words: Sequence[str], ascii_only: bool) -> dict[str, int]:
-    """The scripts of the first words of a text, with numbers of words."""
+def _evidence(
+    words: Sequence[str], ascii_only: bool, known: Mapping[str, Iterable[str]]
+) -> tuple[Counter[str], dict[str, int]]:
+    """Of the first words of a text, the function words of each language and words of each script.
+
+    `known` has the languages of each function word.
+    """
+    first = words[:_FIRST]
+    counts = Counter(chain.from_iterable(filter(None, map(known.get, first))))
     if ascii_only:
-        return {"latin": len(words[:_FIRST])}
-    found = Counter(map(_script_of, words[:_FIRST]))
-    return {script: number for script, number in found.items() if script}
+        return counts, {"latin": len(first)}
+    scripts = Counter(map(script_of, first))
+    return counts, {script: number for script, number in scripts.items() if script}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
@@ -48,19 +48,15 @@ class PassageSettings:
     def __post_init__(self) -> None:
         check_settings(self)
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """The settings that an index or shards were made with; earlier ones lack the last two."""
-        return cls(**{**_EARLIER, **value})
-
     def to_json(self) -> dict[str, Any]:
-        """As `from_json` reads them; those of an earlier release as it wrote them."""
+        """As they are stored, beside `EARLIER`; those of an earlier release as it wrote them."""
         return {
-            name: value for name, value in asdict(self).items() if value != _EARLIER.get(name, ...)
+            name: value for name, value in asdict(self).items() if value != EARLIER.get(name, ...)
         }
 
 
-_EARLIER = {"context": "title", "structure": False}
+# What the settings of an index or shards of an earlier release do not name.
+EARLIER: dict[str, Any] = {"context": "title", "structure": False}
 
 
 # A sentence ends at closing punctuation before white space, at a stop of a script that needs none,

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 from indexes import StructureSettings, type_mismatch
 from retriever.documents.analyzer import PLAIN, Analyzer, AnalyzerSettings, as_held
-from retriever.documents.passages import PassageSettings
+from retriever.documents.passages import EARLIER, PassageSettings
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.spec import EncoderSpec, probe_lists, same_vectors
 from retriever.errors import ConfigError, EncoderMismatchError, unexpected_keyword
@@ -55,7 +55,7 @@ class IndexState:
                 Analyzer(
                     AnalyzerSettings(**PLAIN | view.setting("analyzer")), view.setting("stop_list")
                 ),
-                PassageSettings.from_json(view.setting("passages")),
+                PassageSettings(**EARLIER | view.setting("passages")),
             )
         except (KeyError, TypeError, ValueError, ConfigError) as error:
             raise store.damaged(f"a setting is missing or altered ({error!r})") from error

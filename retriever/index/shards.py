@@ -26,7 +26,7 @@ from indexes import Committer, NewDocument, StoredHead, whole_files, write_lines
 from retriever.documents import AnyDocument, Document, as_document, document_fault
 from retriever.documents.analyzer import PLAIN, Analyzer, AnalyzerSettings, as_held
 from retriever.documents.outline import outline_json, read_outline
-from retriever.documents.passages import OnLong, PassageSettings
+from retriever.documents.passages import EARLIER, OnLong, PassageSettings
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, DamagedIndexError, FormatVersionError, SourceError
@@ -72,7 +72,7 @@ class Plan:
             value.pop("fingerprint")
             value["encoder"] = EncoderSpec.from_json(value["encoder"])
             value["analyzer"] = AnalyzerSettings(**PLAIN | value["analyzer"])
-            value["passages"] = PassageSettings.from_json(value["passages"])
+            value["passages"] = PassageSettings(**EARLIER | value["passages"])
             return cls(**value)
         except FileNotFoundError as error:
             raise SourceError(

@@ -109,7 +109,8 @@ def highlights(
         term for term in important if len(term) == 1 and term > "\u3000" and term in whole
     }
     marked: list[tuple[int, int]] = []
-    for start, stop in sorted((a, b) for term, a, b in analyzer.spans(text) if term in important):
+    spans = analyzer.spans(text, important)
+    for start, stop in sorted((a, b) for term, a, b in spans if term in important):
         first, last = marked.pop() if marked and start < marked[-1][1] else (start, stop)
         marked.append((first, max(last, stop)))
     return marked

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.documents.analyzer import word_pattern
+from retriever.documents.division import word_pattern
 from retriever.encoders.computing import scale_to_unit
 from retriever.encoders.meta.linear import Floats, Integers
 from retriever.encoders.meta.settings import Level
@@ -54,7 +54,7 @@ def word_spans(text: str) -> list[Span]:
     """(start, stop) of each word, ascending and disjoint; together all but white space."""
     spans: list[Span] = []
     last = 0
-    for match in word_pattern(text.isascii(), False).finditer(text):
+    for match in word_pattern(text.isascii(), False, True).finditer(text):
         start, stop = match.span()
         if last < start:
             spans.extend(run.span() for run in _RUN.finditer(text, last, start))

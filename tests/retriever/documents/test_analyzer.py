@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import gc
 import unicodedata
+import weakref
 
 import pytest
 import Stemmer
@@ -176,7 +178,20 @@ def test_memory_of_words_is_bounded_without_changing_terms(monkeypatch):
     analyzer = Analyzer(AnalyzerSettings("english", division="plain"))
     text = "running cats jumped over lazy dogs while running " + "x" * 300
     assert analyzer.tokens(text) == ENGLISH.tokens(text)
-    assert len(analyzer._memo(("english",))) <= 3
+    assert len(analyzer._words(("english",))) <= 3
+
+
+def test_an_analyzer_that_nobody_needs_is_freed_at_once():
+    gc.disable()
+    try:
+        analyzer = Analyzer()
+        analyzer.tokens("running cats")
+        assert list(analyzer.spans("a cat", analyzer.function_terms)) == []
+        kept = weakref.ref(analyzer), weakref.ref(analyzer._words(("english",)))
+        del analyzer
+        assert [one() for one in kept] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_a_kept_stop_list_is_used_whatever_the_languages_list_now_holds():

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from retriever.documents import Document
 from retriever.documents.outline import Mark
 from retriever.documents.passages import (
+    EARLIER,
     PassageSettings,
     _after_blank_lines,
     cut_document,
@@ -241,9 +242,9 @@ HEADINGS = [(1, "Guide"), (2, "Methods"), (3, "Sampling")]
 
 def test_settings_of_an_earlier_release_are_read_and_written_as_it_did():
     earlier = {"on_long": "split", "overlap": 48}
-    found = PassageSettings.from_json(earlier)
+    found = PassageSettings(**EARLIER | earlier)
     assert (found.context, found.structure, found.to_json()) == ("title", False, earlier)
-    assert PassageSettings.from_json(PassageSettings().to_json()).structure
+    assert PassageSettings(**EARLIER | PassageSettings().to_json()).structure
 
 
 @given(st.text(" \t\r\n\x0cab", max_size=14))
