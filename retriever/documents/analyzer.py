@@ -197,8 +197,8 @@ class Analyzer:
         language = "english" if self.settings.language == AUTO else self.settings.language
         if language not in _HAS_POSSESSIVE:
             return frozenset()
-        stem = self._words((language,)).rule("latin").stem
-        return frozenset(map(stem, ENGLISH_FUNCTION_WORDS))
+        _, stop_words, stem = self._words((language,)).rule("latin")
+        return frozenset(map(stem, ENGLISH_FUNCTION_WORDS - stop_words))
 
     def tokens(self, text: str) -> list[str]:
         """The terms of `text` in the order of its words, repeated as often as they occur."""

@@ -35,31 +35,15 @@ def read_markdown(text: str) -> Parsed:
     """Markdown; its front matter is metadata, and the heading that it begins with its title."""
     metadata, body = _front_matter(text)
     title = one_line(metadata.pop("title", None)) or None
-    heading, below = split_heading(body)
-    stripped = body.lstrip("\n")
-    first = next(markdown_headings(stripped), None) if heading is None else None
-    if first is not None and (first.offset, first.level) == (0, 1):
-        heading, below = first.label, stripped.split("\n", 2)[2]
-    if heading is not None and title in (None, heading):
-        title, body = heading, below
+    # From the first line that is not blank.
+    start = body.rfind("\n", 0, len(body) - len(body.lstrip())) + 1
+    first = next(markdown_headings(body[start:]), None)
+    if first is not None and (first.offset, first.level) == (0, 1) and title in (None, first.label):
+        title = first.label
+        # A heading without number signs has a line below it.
+        lines = 2 if body[start:].partition("\n")[0].strip() == title else 1
+        body = "".join(body[start:].split("\n", lines)[lines:])
     return _lines(text, body, title, metadata, markdown_headings)
-
-
-def split_heading(text: str) -> tuple[str | None, str]:
-    """The heading of level one that Markdown begins with, or None, and the text below it."""
-    # https://spec.commonmark.org/0.31.2/#atx-headings
-    start = len(text) - len(text.lstrip())
-    indent = text[text.rfind("\n", 0, start) + 1 : start]
-    line, end, rest = text[start:].partition("\n")
-    if indent not in ("", " ", "  ", "   ") or line[:1] != "#" or line[1:2] not in (" ", "\t"):
-        return None, text
-    title = line[1:].removesuffix("\r").strip(" \t")
-    opened = title.rstrip("#")
-    if opened != title and opened.endswith((" ", "\t")):
-        title = opened.rstrip(" \t")
-    if not title or title[0].isspace():
-        return None, text
-    return title, end + rest
 
 
 def read_rst(text: str) -> Parsed:

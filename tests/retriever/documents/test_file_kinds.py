@@ -412,14 +412,14 @@ def test_headings_are_those_of_commonmark(lines):
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("a.md", "---\n" + "[" * 10_000 + "\n---\ntext"),
-        ("a.md", "---\nnot: closed\n" + "x: y\n" * 100_000),
-        ("a.md", "#" * 1_000_000 + "\n" + "a\n-" * 100_000),
+        ("a.md", "---\n" + "[" * 4_000 + "\n---\ntext"),
+        ("a.md", "---\nnot: closed\n" + "x: y\n" * 40_000),
+        ("a.md", "#" * 1_000_000 + "\n" + "a\n-" * 40_000),
         ("a.md", "# a" + " " * 100_000 + "x\ntext"),
         ("a.md", "# a" + " #" * 50_000 + "\ntext"),
         ("a.md", "\n " * 50_000 + "x"),
-        ("a.rst", "=\n" * 200_000),
-        ("a.html", "<p>" * 100_000 + "x" + "<b>y" * 2000),
+        ("a.rst", "=\n" * 80_000),
+        ("a.html", "<p>" * 20_000 + "x" + "<b>y" * 2000),
     ],
 )
 def test_a_hostile_text_is_read_in_little_time(tmp_path, name, content):
@@ -428,7 +428,7 @@ def test_a_hostile_text_is_read_in_little_time(tmp_path, name, content):
     [document] = read(tmp_path)
     assert document.text.strip()
     assert document.metadata == {}
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 10
     bomb = "---\na: &a [x, x]\nb: &b [*a, *a]\n---\ntext"
     assert read_markdown(bomb).metadata == {"a": "&a [x, x]", "b": "&b [*a, *a]"}
 
@@ -495,6 +495,7 @@ def test_bookmarks_stand_before_their_sections_in_their_order():
     ("text", "title", "headings"),
     [
         ("Title\n=====\nx\n\nSub\n---\ny", "Title", ["Sub"]),
+        ("\n\nTitle\n=====", "Title", []),
         ("\n \n# A heading\r\n\nBody\n\n# Next\n", "A heading", ["Next"]),
         ("# Closed ##\nBody", "Closed", []),
         ("# Only a title\n", "Only a title", []),

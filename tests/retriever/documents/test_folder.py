@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import re
 import shutil
 import subprocess
 import time
@@ -17,7 +16,6 @@ from hypothesis import strategies as st
 
 from retriever import ConfigError, CorpusReader, SourceError
 from retriever.documents.folders import FolderRules, files_below, left_out_text
-from retriever.documents.kinds.plain import split_heading
 from tests.retriever.documents.source_samples import read, refuses, write
 
 
@@ -53,19 +51,6 @@ def test_folders_may_be_deeper_than_calls(tmp_path, monkeypatch):
         for _ in range(1100):
             os.chdir("..")
             os.rmdir("a")
-
-
-# As a pattern, which takes quadratic time.
-HEADING = re.compile(r"\s*?^ {0,3}#[ \t]+(\S.*?)(?:[ \t]+#+)?[ \t]*\r?$", re.MULTILINE)
-
-
-@given(text=st.text("# \ta\r\n", max_size=12))
-def test_headings_are_those_of_the_pattern(text):
-    match = HEADING.match(text)
-    expected = (None, text) if match is None else (match[1], text[match.end() :])
-    title, rest = split_heading(text)
-    # The pattern leaves the carriage return of a heading's own line end to the text.
-    assert (title, rest.strip()) == (expected[0], expected[1].strip())
 
 
 def test_what_leads_out_of_a_folder_or_is_no_plain_file_is_passed_over_and_counted(tmp_path):
