@@ -230,9 +230,9 @@ class Analyzer:
         if self.settings.language != AUTO or not held:
             return self.tokens(text)
         ascii_only, terms = text.isascii(), list[str]()
-        whole = word_pattern(ascii_only, False, self._is_plain).findall(text)
-        choices: Iterable[tuple[str, ...]] = [tuple(held)]
+        whole, choices = list[str](), iter([tuple(held)])
         if len(held) > 1:
+            whole = word_pattern(ascii_only, False, self._is_plain).findall(text)
             choices = query_choices(whole, ascii_only, self._known, held)
         for languages in choices:
             splits = not _APOSTROPHE_SEPARATES.isdisjoint(languages)
@@ -278,14 +278,14 @@ class Analyzer:
 
     def _read(self, text: str) -> tuple[re.Pattern[str], list[str], _Words]:
         """What finds the units of a text, these, and what has the terms of each."""
-        ascii_only, units = text.isascii(), None
-        languages: tuple[str, ...] = (self.settings.language,)
-        if self.settings.language == AUTO:
-            units = word_pattern(ascii_only, False, self._is_plain).findall(text)
-            languages = text_languages(units, ascii_only, self._known)
-        splits = not _APOSTROPHE_SEPARATES.isdisjoint(languages)
-        pattern = word_pattern(ascii_only, splits, self._is_plain)
-        if units is None or splits:
+        ascii_only, language = text.isascii(), self.settings.language
+        pattern = word_pattern(ascii_only, language in _APOSTROPHE_SEPARATES, self._is_plain)
+        units = pattern.findall(text)
+        if language != AUTO:
+            return pattern, units, self._words((language,))
+        languages = text_languages(units, ascii_only, self._known)
+        if not _APOSTROPHE_SEPARATES.isdisjoint(languages):
+            pattern = word_pattern(ascii_only, True, self._is_plain)
             units = pattern.findall(text)
         return pattern, units, self._words(languages)
 
