@@ -361,7 +361,7 @@ class _Words(dict[str, tuple[str, ...]]):
             mine = f"{language}:" if dropped else "-"
             stop_words = frozenset(w.removeprefix(mine) for w in stop_words if w.startswith(mine))
         if self.settings.stemming and language in Stemmer.algorithms():
-            # The dict remembers stems already.
+            # The dict remembers stems already; a call holds the interpreter's lock, for threads.
             stem = Stemmer.Stemmer(language, 0).stemWord
         rule = self.rules[script] = _Rule(language, stop_words, stem)
         return rule
