@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import numpy as np
@@ -175,8 +175,6 @@ if hasattr(os, "register_at_fork"):
         after_in_child=partial(FolderReader.after_fork, in_child=True),
     )
 
-T = TypeVar("T")
-
 # Filters whose passages are kept in memory, a few bits a passage each.
 _FILTERS = 8
 # Passages remembered whose documents were found unaltered.
@@ -310,11 +308,10 @@ class FolderView:
         return field_summaries(self._connection, self._folder, self.segments)
 
     def documents_of(self, passages: Sequence[int]) -> dict[int, str]:
-        found = dict(self._selected("passage, id", passages))
-        return self._complete(passages, found)
+        return dict(self._rows("passage, id", passages))
 
     def passages(self, passages: Sequence[int]) -> dict[int, Passage]:
-        rows = self._selected(f"passage, start, stop, {self.commit.columns}", passages)
+        rows = self._rows(f"passage, start, stop, {self.commit.columns}", passages)
         found = {}
         verified = self.commit.verified
         with readable(self._folder):
@@ -332,24 +329,19 @@ class FolderView:
                     verified.add(passage)
                 values = {} if metadata == "{}" else json.loads(metadata)
                 found[passage] = Passage(passage, id_, title, text, values, start, stop, outline)
-        return self._complete(passages, found)
+        return found
 
-    def _selected(self, columns: str, passages: Sequence[int]) -> sqlite3.Cursor:
-        """Columns of the rows of passages and of their documents."""
-        return self._connection.execute(
+    def _rows(self, columns: str, passages: Sequence[int]) -> list[tuple[Any, ...]]:
+        """Columns of each passage, its id first, and of its document."""
+        rows = self._connection.execute(
             f"SELECT {columns} FROM (SELECT value FROM json_each(?)) "  # noqa: S608
             "CROSS JOIN passages ON passage = value CROSS JOIN documents USING (doc)",
             (json.dumps(list(passages)),),
-        )
-
-    def _complete(self, wanted: Sequence[int], found: dict[int, T]) -> dict[int, T]:
-        if len(found) < len(wanted):
-            for passage in wanted:
-                if passage not in found:
-                    raise damaged_database(
-                        self._folder, f"passage {passage} belongs to no document"
-                    )
-        return found
+        ).fetchall()
+        if len(rows) < len(passages):
+            missing = min(set(passages).difference(row[0] for row in rows))
+            raise damaged_database(self._folder, f"passage {missing} belongs to no document")
+        return rows
 
     def vectors(self, passages: Sequence[int]) -> NDArray[np.float32]:
         wanted = np.array(passages, np.int64)
