@@ -23,7 +23,7 @@ from eval.progress import Done, ignore
 from eval.settings import Loading
 from retriever.encoders.computing import BATCH_PIECES, token_batches
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.registry import is_static_folder
+from retriever.encoders.registry import STATIC_FILE, is_folder_with
 from retriever.encoders.settings import (
     DEFAULT_MODEL,
     EncoderSettings,
@@ -321,7 +321,7 @@ class SentenceEncoders:
 def _is_fitted(form: str) -> bool:
     # A folder of a fitted encoder is used as it is; a model or a file of word vectors is not.
     asked = parse_encoder(form)
-    return asked.static in FITTED and not is_static_folder(asked.model or DEFAULT_MODEL)
+    return asked.static in FITTED and not is_folder_with(STATIC_FILE, asked.model or DEFAULT_MODEL)
 
 
 def fitted_remark(forms: Sequence[str], texts: str) -> list[str]:

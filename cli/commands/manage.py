@@ -84,10 +84,10 @@ def info_command(folder: Location, as_json: bool) -> None:
     and their weights.
     """
     from retriever.encoders.meta.model import read_folder
-    from retriever.encoders.registry import is_meta_folder
+    from retriever.encoders.registry import META_FILE, is_folder_with
     from retriever.index import Index
 
-    if isinstance(folder, Path) and is_meta_folder(folder):
+    if isinstance(folder, Path) and is_folder_with(META_FILE, folder):
         facts = {"folder": str(folder.absolute()), **read_folder(folder).describe()}
         summary = f"{facts['folder']}: meta-embedding, {meta_summary(facts)}"
         lines = iter([summary, *meta_lines(facts)])

@@ -20,7 +20,7 @@ from eval.reports import Report, ReportedResult, Section, Table, environment
 from eval.sentences.sts import score_sts
 from eval.settings import Loading, Resampling, STSSettings
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
-from retriever.encoders.settings import SBERT_WK, EncoderSettings, section_names
+from retriever.encoders.settings import SBERT_WK, SECTIONS, EncoderSettings
 from retriever.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def inspect_sensitivity(
     model = Loading().load(replace(asked, window=1, start_layer=0, head=False))
     grid = list(settings_grid(asked, model.depth))
     forms = [replace(asked, window=window, start_layer=start, head=False) for window, start in grid]
-    unweighted = dict.fromkeys(section_names(SBERT_WK))
+    unweighted = dict.fromkeys(SECTIONS[SBERT_WK])
     last = replace(asked, fusion="mean", layers="last", pooling="mean", head=False, **unweighted)
     forms.append(replace(last, special_tokens="keep"))
     task = STSTask(str(pairs), (PairSubset("test", read),))

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +24,11 @@ from retriever.encoders.registry import (
 )
 from retriever.encoders.settings import (
     COMPUTING,
+    SECTIONS,
     AskedDtype,
     EncoderSettings,
     format_setting,
     parse_encoder,
-    section_names,
 )
 from retriever.encoders.spec import Done, EncoderSpec, TextEncoder
 from retriever.errors import (
@@ -73,16 +73,16 @@ class Encoder:
     Threads may share it: it serves one at a time, with all its cores.
     """
 
-    def __new__(cls, *arguments: object, **_: object) -> Self:
-        """Refuse a call with the name of a model."""
-        if not arguments or not isinstance(arguments[0], EncoderSpec):
-            name = f"{arguments[0]!r:.60}" if arguments else ""
+    def __init__(
+        self, spec: EncoderSpec | None = None, model: EncoderModel | None = None, **_: object
+    ) -> None:
+        if not isinstance(spec, EncoderSpec) or model is None:
+            name = "" if spec is None else f"{spec!r:.60}"
             raise TypeError(f"Encoder: expected Encoder.load({name}), found a call of the class")
-        return super().__new__(cls)
-
-    def __init__(self, spec: EncoderSpec, model: EncoderModel) -> None:
         self.spec = spec
         self._model = model
+        # (3, dimensions) float32: vectors of fixed texts, where these tell models apart.
+        self.probes = model.probes
         self._busy = threading.RLock()
 
     @classmethod
@@ -137,8 +137,9 @@ class Encoder:
                 "in Python with Index.open(folder, encoder=...), or search with --mode bm25"
             )
         require_asked(spec.model, asked)
-        encoder = cls.load(spec.settings, device=device, download=download, dtype=dtype)
-        if encoder.spec.fingerprint != spec.fingerprint:
+        loading = LoadContext(device, download, dtype=dtype)
+        encoder = cls(*load_encoder(spec.settings.computed_in(dtype), loading))
+        if encoder.spec != spec and encoder.spec.fingerprint != spec.fingerprint:
             raise EncoderMismatchError(
                 f"the model {spec.model} has changed: expected encoder {spec.fingerprint}, found "
                 f"{encoder.spec.fingerprint}; install the model the index was made with, or make "
@@ -146,23 +147,14 @@ class Encoder:
             )
         return encoder
 
-    def tokenize(self, texts: Sequence[str], *, query: bool = False) -> list[Any]:
-        """The pieces of each text, however long.
+    def tokenize(
+        self, texts: Sequence[str], *, query: bool = False, max_length: int | None = None
+    ) -> list[Any]:
+        """The pieces of each text, cut at `max_length` if given.
 
         Of a transformer they are word-piece ids with prompt and special tokens, of a static encoder
         ids of words; of a meta-embedding an object whose length is the number of pieces.
         """
-        with self._busy:
-            return self._model.tokenize(self._prompted(texts, query), query=query)
-
-    def truncate(self, texts: Sequence[str], *, query: bool = False) -> list[Any]:
-        """As `tokenize`, cut to the window."""
-        with self._busy:
-            return self._model.tokenize(
-                self._prompted(texts, query), self.spec.max_length, query=query
-            )
-
-    def _prompted(self, texts: Sequence[str], query: bool) -> Sequence[str]:
         from retriever.documents import string_fault
 
         require_several("texts", texts)
@@ -175,7 +167,14 @@ class Encoder:
                 raise BadInputError(f"text {number} {fault}")
         settings = self.spec.settings
         prompt = settings.query_prompt if query else settings.passage_prompt
-        return [prompt + text for text in texts] if prompt else texts
+        if prompt:
+            texts = [prompt + text for text in texts]
+        with self._busy:
+            return self._model.tokenize(texts, max_length, query=query)
+
+    def truncate(self, texts: Sequence[str], *, query: bool = False) -> list[Any]:
+        """As `tokenize`, cut to the window."""
+        return self.tokenize(texts, query=query, max_length=self.spec.max_length)
 
     def piece_offsets(self, text: str) -> list[tuple[int, int]]:
         """(start, stop) character offsets of each word piece of the text itself."""
@@ -276,17 +275,28 @@ class Encoder:
         Raises:
             RetrieverError: memory is too small even for a single text.
         """
-        distinct, places = _distinct(pieces)
+        distinct: Sequence[Any] = pieces
+        places: list[int] = []
+        if all(isinstance(ids, list) for ids in pieces):
+            place_of: dict[tuple[int, ...], int] = {}
+            places = [place_of.setdefault(tuple(ids), len(place_of)) for ids in pieces]
+            distinct = [list(ids) for ids in place_of]
+        # Those of texts without pieces stay zero.
         vectors = np.zeros((len(distinct), self.spec.dimensions), np.float32)
         batches = self._model.embed_batches(distinct)
         if batches is None:
             model = self._model.in_torch() or self._model
             batches = self._batches(model.embed, distinct)
-        _fill(vectors, batches, distinct, done)
+        texts, read = len(pieces), sum(map(len, pieces))
+        for rows, found in batches:
+            vectors[rows] = found[..., : self.spec.dimensions]
+            size = sum(len(distinct[row]) for row in rows)
+            done(len(rows), size)
+            texts, read = texts - len(rows), read - size
+        if texts:
+            done(texts, read)
         if len(distinct) < len(pieces):
             vectors = vectors[places]
-            saved = sum(map(len, pieces)) - sum(map(len, distinct))
-            done(len(pieces) - len(distinct), saved)
         if self.spec.settings.normalize is not False if normalize is None else normalize:
             scale_to_unit(vectors)
         return vectors
@@ -299,11 +309,6 @@ class Encoder:
     def computed(self) -> frozenset[str]:
         """How vectors were computed so far, such as ``float32 by openvino 2026.4.1``."""
         return frozenset(self._model.computed)
-
-    @property
-    def probes(self) -> NDArray[np.float32] | None:
-        """(3, dimensions) float32: vectors of fixed texts by a model behind a URL; else None."""
-        return self._model.probes
 
     @property
     def depth(self) -> int:
@@ -322,8 +327,8 @@ class Encoder:
             ConfigError: it is no transformer.
         """
         model = self._transformer()
-        prompt = len(self.spec.settings.passage_prompt or "")
-        return model.text_states(self._cut(texts), self._prompted(texts, False), prompt)
+        pieces, prompt = self._cut(texts), self.spec.settings.passage_prompt or ""
+        return model.text_states(pieces, [prompt + text for text in texts], len(prompt))
 
     def word_weights(self, text: str) -> list[WeightedWord]:
         """The weight of each word of a passage in its SBERT-WK vector, in the order of the text.
@@ -374,28 +379,6 @@ class Encoder:
             )
         model.backbone.require_layers()
         return model
-
-
-def _fill(
-    vectors: NDArray[np.float32], batches: Batches, pieces: Sequence[Any], done: Done
-) -> None:
-    """Write batches into their rows, cut to their width; rows of texts without pieces stay zero."""
-    filled = 0
-    for rows, found in batches:
-        vectors[rows] = found[..., : vectors.shape[-1]]
-        done(len(rows), sum(len(pieces[row]) for row in rows))
-        filled += len(rows)
-    if filled < len(pieces):
-        done(len(pieces) - filled, 0)
-
-
-def _distinct(pieces: Sequence[Any]) -> tuple[Sequence[Any], NDArray[np.int64]]:
-    """Equal word pieces once, and the place among these of each."""
-    if not all(isinstance(ids, list) for ids in pieces):
-        return pieces, np.arange(len(pieces))
-    found: dict[tuple[int, ...], int] = {}
-    places = [found.setdefault(tuple(ids), len(found)) for ids in pieces]
-    return [list(ids) for ids in found], np.array(places, np.int64)
 
 
 def _halving(
@@ -470,7 +453,7 @@ class ModelChoice:
 
     def check(self, spec: EncoderSpec, folder: object) -> None:
         """Refuse an encoder that is not the one an index was made with."""
-        model, outside = self.settings.model, ("model", *section_names(COMPUTING))
+        model, outside = self.settings.model, ("model", *SECTIONS[COMPUTING])
         wanted = [
             format_setting(name, value)
             for name, value in self.settings.named.items()

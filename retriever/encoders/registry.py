@@ -146,39 +146,29 @@ def is_url(model: str | None) -> bool:
     return re.match(r"https?://", model or "") is not None
 
 
-def is_meta_folder(model: str | os.PathLike[str]) -> bool:
-    """Whether a model is the folder of a meta-embedding."""
-    return os.path.isfile(os.path.join(model, META_FILE))
-
-
-def is_static_folder(model: str | os.PathLike[str]) -> bool:
-    """Whether a model is the folder of a static encoder."""
-    return os.path.isfile(os.path.join(model, STATIC_FILE))
+def is_folder_with(file: str, model: str | os.PathLike[str]) -> bool:
+    """Whether a model is a folder that holds a file."""
+    return os.path.isfile(os.path.join(model, file))
 
 
 def kind_of(asked: EncoderSettings) -> Kind:
     """The kind of an encoder, imported now."""
-    model = asked.model or DEFAULT_MODEL
+    model, module = asked.model or DEFAULT_MODEL, "transformer.loading"
     if model.endswith(".npy"):
         module = "given"
     elif is_url(model):
         module = "remote"
-    elif is_meta_folder(model):
+    elif is_folder_with(META_FILE, model):
         module = "meta.model"
-    elif asked.static is not None or is_static_folder(model) or _has_word_vectors(model):
+    elif asked.static is not None or is_folder_with(STATIC_FILE, model) or os.path.isfile(model):
         module = "static.model"
-    else:
-        module = "transformer.loading"
+    elif os.path.isdir(model):
+        from retriever.encoders.model_folders import find_token_table
+
+        if find_token_table(Path(model)) is not None:
+            module = "static.model"
     kind: Kind = import_module(f"retriever.encoders.{module}").KIND
     return kind
-
-
-def _has_word_vectors(model: str) -> bool:
-    if not os.path.isdir(model):
-        return os.path.isfile(model)
-    from retriever.encoders.model_folders import find_token_table
-
-    return find_token_table(Path(model)) is not None
 
 
 def load_encoder(asked: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpec, EncoderModel]:

@@ -277,50 +277,50 @@ class EncoderSettings:
         for applies, names, reason in (
             (
                 self.static is not None,
-                section_names(TRANSFORMER, COMPUTING, SBERT_WK),
+                SECTIONS[TRANSFORMER] + SECTIONS[COMPUTING] + SECTIONS[SBERT_WK],
                 "a static encoder does not run the model: leave it out",
             ),
             (
                 not sbert_wk,
-                section_names(SBERT_WK),
+                SECTIONS[SBERT_WK],
                 "it belongs to SBERT-WK: add fusion=sbert-wk or leave it out",
             ),
-            (sbert_wk, ["layers"], "SBERT-WK fuses from start-layer up to the last layer"),
-            (sbert_wk, ["pooling"], "SBERT-WK weights the words itself: leave pooling out"),
+            (sbert_wk, ("layers",), "SBERT-WK fuses from start-layer up to the last layer"),
+            (sbert_wk, ("pooling",), "SBERT-WK weights the words itself: leave pooling out"),
             (
                 self.wk_words == "uniform",
-                ["wk_variance"],
+                ("wk_variance",),
                 "wk-words=uniform takes no variance: leave it out",
             ),
             (
                 self.wk_layers in ("uniform", "last"),
-                ["window", "omega"],
+                ("window", "omega"),
                 f"wk-layers={self.wk_layers} does not weight layers: leave it out",
             ),
             (
                 released,
-                ["special_tokens"],
+                ("special_tokens",),
                 "wk-preset=released keeps [CLS] and drops the last piece",
             ),
             (
                 released and self.wk_variance == "all",
-                ["wk_variance"],
+                ("wk_variance",),
                 "expected fused with wk-preset=released, found all; leave it out",
             ),
             (
                 self.fusion == "concat" and self.head,
-                ["head"],
+                ("head",),
                 "the head of the model takes the width of one layer, not a concatenation; add "
                 "head=no",
             ),
             (
                 pooling in ("cls", "sep") and self.special_tokens == "drop",
-                ["pooling"],
+                ("pooling",),
                 f"{pooling} reads a special token: add special-tokens=keep",
             ),
             (
-                self.number_format not in _FORMATS[backend],
-                ["dtype"],
+                self.dtype not in (None, "auto", *_FORMATS[backend]),
+                ("dtype",),
                 f"the backend {backend} computes in {alternatives(_FORMATS[backend])}, found "
                 f"{self.dtype}; leave backend out, or choose another dtype",
             ),
@@ -353,6 +353,11 @@ class EncoderSettings:
 
 
 _DECLARED = declared_settings(EncoderSettings)
+# The fields of each section.
+SECTIONS: Mapping[str, tuple[str, ...]] = {
+    section: tuple(name for name, one in _DECLARED.items() if one.section == section)
+    for section in (TRANSFORMER, COMPUTING, SBERT_WK)
+}
 _BY_KEY = {one.key: one for one in _DECLARED.values() if one.name != "model"}
 # What each preset stands for; Ma et al. 2019 (top-bottom), Wang and Kuo 2020 (sbert-wk), Hosseini
 # et al. 2023 (lc).
@@ -370,19 +375,11 @@ def encoder_keys() -> tuple[Setting, ...]:
     return tuple(_BY_KEY.values())
 
 
-def section_names(*sections: str) -> list[str]:
-    """The fields of `EncoderSettings` in some sections."""
-    return [name for name, one in _DECLARED.items() if one.section in sections]
-
-
-def parse_encoder(
-    text: str | Path | EncoderSettings = "", preset: str | None = None, **options: Any
-) -> EncoderSettings:
-    """Read the text form, with a preset and single settings beside it.
+def parse_encoder(text: str | Path | EncoderSettings = "", **options: Any) -> EncoderSettings:
+    """Read the text form, with single settings beside it.
 
     Args:
         text: the text form, a folder or settings; the model may be left out (``::lc:0,6``).
-        preset: a preset's name.
         options: fields of `EncoderSettings`; None leaves a field open.
 
     Raises:
@@ -394,22 +391,27 @@ def parse_encoder(
             "out for the default, and give an object that encodes as encoder"
         )
     if isinstance(text, EncoderSettings):
-        asked, parts = text.named, []
+        named, parts = [*text.named.items()], []
     else:
         model, *parts = str(text).split(_SEPARATOR)
-        asked = {"model": unquote(model)} if model else {}
+        named = [("model", unquote(model))] if model else []
     for part in parts:
         key, equals, value = part.partition("=")
         if not equals:
-            _add(asked, _preset(part))
+            named += _preset(part).items()
         elif key not in _BY_KEY:
             known = alternatives(tuple(_BY_KEY))
             raise ConfigError(f"encoder: unknown setting {key!r}; expected {known}")
         else:
-            _add(asked, {_BY_KEY[key].name: _BY_KEY[key].parse(unquote(value))})
-    if preset is not None:
-        _add(asked, _preset(preset))
-    _add(asked, {name: value for name, value in options.items() if value is not None})
+            named.append((_BY_KEY[key].name, _BY_KEY[key].parse(unquote(value))))
+    named += [one for one in options.items() if one[1] is not None]
+    asked: dict[str, Any] = {}
+    for name, value in named:
+        if name in asked:
+            raise ConfigError(
+                f"{_DECLARED[name].key}: given twice, as {asked[name]} and as {value}"
+            )
+        asked[name] = value
     return EncoderSettings(**asked)
 
 
@@ -421,15 +423,6 @@ def over_model(form: str, model: str) -> str:
     if parse_encoder(form).static is not None and (named.backend or named.dtype):
         model = str(replace(named, backend=None, dtype=None))
     return f"{model}{form}"
-
-
-def _add(asked: dict[str, Any], more: Mapping[str, Any]) -> None:
-    for name, value in more.items():
-        if name in asked:
-            raise ConfigError(
-                f"{_DECLARED[name].key}: given twice, as {asked[name]} and as {value}"
-            )
-        asked[name] = value
 
 
 def _preset(name: str) -> Mapping[str, Any]:

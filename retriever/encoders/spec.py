@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from retriever.encoders.settings import (
     COMPUTING,
     SBERT_WK,
+    SECTIONS,
     TRANSFORMER,
     EncoderSettings,
     parse_encoder,
-    section_names,
 )
 from retriever.errors import ConfigError
 from retriever.settings import declared_settings
@@ -47,11 +47,12 @@ class EncoderSpec:
 
     Attributes:
         settings: with the model, the window and all that differs from plain mean pooling of the
-            last layer; layers are counted from the embeddings (0). The model is a label, not an
-            identity.
+            last layer; layers are counted from the embeddings (0).
         weights: SHA-256 over the model's weights and tokenizer, in hexadecimal; for an encoder
             that a program passes, `PROBED` and a hash of the vectors of fixed texts.
         dimensions: components of a vector.
+        model: the name that the model was given by: a label, not an identity.
+        max_length: the window in word pieces, special tokens and prompt included.
 
     Raises:
         ConfigError: the settings lack the model or the window.
@@ -62,11 +63,15 @@ class EncoderSpec:
     settings: EncoderSettings
     weights: str
     dimensions: int
+    model: str = field(init=False, repr=False, compare=False)
+    max_length: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name in ("model", "max_length"):
-            if getattr(self.settings, name) is None:
+            value = getattr(self.settings, name)
+            if value is None:
                 raise ConfigError(f"encoder: missing setting {name.replace('_', '-')!r}")
+            object.__setattr__(self, name, value)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> EncoderSpec:
@@ -90,19 +95,9 @@ class EncoderSpec:
         return {"encoder": str(self), "weights": self.weights, "dimensions": self.dimensions}
 
     @property
-    def model(self) -> str:
-        """The name that the model was given by."""
-        return self.settings.model or ""
-
-    @property
     def is_given(self) -> bool:
         """Whether a program passes the encoder, so that it cannot be loaded by name."""
         return self.weights.startswith(self.PROBED)
-
-    @property
-    def max_length(self) -> int:
-        """The window in word pieces, special tokens and prompt included."""
-        return self.settings.max_length or 0
 
     def meaning(self, name: str) -> Any:
         """The value of a setting, by its field's name, named or not; None if it has none."""
@@ -110,11 +105,11 @@ class EncoderSpec:
 
     @cached_property
     def _meanings(self) -> dict[str, Any]:
-        unused = section_names(SBERT_WK)
+        unused = SECTIONS[SBERT_WK]
         if self.settings.static is not None:
-            unused = section_names(TRANSFORMER, COMPUTING, SBERT_WK)
+            unused += SECTIONS[TRANSFORMER] + SECTIONS[COMPUTING]
         elif self.settings.fusion == "sbert-wk":
-            unused = ["layers", "pooling"]
+            unused = ("layers", "pooling")
         # What a setting means that is not named never changes: indexes rely on it.
         plain = {name: None if name in unused else one.meaning for name, one in _DECLARED.items()}
         return plain | self.settings.named | {"dimensions": self.dimensions}
@@ -127,7 +122,7 @@ class EncoderSpec:
         Nor do the backend and the number format, which change a vector by rounding.
         """
         # The number of dimensions is in the identity itself.
-        outside = ("model", "dimensions", *section_names(COMPUTING))
+        outside = ("model", "dimensions", *SECTIONS[COMPUTING])
         meanings = {name: one for name, one in self._meanings.items() if name not in outside}
         # As in fingerprints of releases that counted the number format.
         meanings["dtype"] = None if self.settings.static is not None else _DECLARED["dtype"].meaning

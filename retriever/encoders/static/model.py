@@ -29,7 +29,7 @@ from retriever.encoders.registry import (
     Kind,
     LoadContext,
     Span,
-    is_static_folder,
+    is_folder_with,
     plain_settings,
 )
 from retriever.encoders.settings import DEFAULT_MODEL, EncoderSettings, Static
@@ -199,7 +199,7 @@ class StaticModel(EncoderModel):
 
 def _find(asked: EncoderSettings, download: bool) -> StaticModel:
     name = asked.model or DEFAULT_MODEL
-    if is_static_folder(name):
+    if is_folder_with(STATIC_FILE, name):
         static = StaticModel.load(name)
         if asked.static not in (None, static.method):
             raise ConfigError(

@@ -94,7 +94,6 @@ def test_a_preset_stands_for_its_settings_wherever_it_is_written(preset, meant):
     settings = EncoderSettings(model="m", max_length=64, **meant)
     assert parse_encoder(f"m::{preset}::max-length=64") == settings
     assert parse_encoder(f"m::max-length=64::{preset}") == settings
-    assert parse_encoder("m", preset, max_length=64) == settings
 
 
 def test_settings_alone_are_put_over_a_model():
@@ -110,10 +109,10 @@ def test_settings_alone_are_put_over_a_model():
         ("m::pooling=max::pooling=max", {}, "pooling"),
         ("m::lc:0::lc:1", {}, "layers"),
         ("m::sbert-wk::fusion=mean", {}, "fusion"),
-        ("m::last", {"preset": "last4"}, "layers"),
+        ("m::last::last4", {}, "layers"),
         ("m::head=no", {"head": True}, "head"),
         ("m::query-prompt=", {"query_prompt": "x"}, "query-prompt"),
-        ("m", {"preset": "lc:0", "layers": "1"}, "layers"),
+        ("m::lc:0", {"layers": "1"}, "layers"),
         ("m", {"model": "other"}, "model"),
     ],
 )
@@ -126,9 +125,8 @@ def test_an_unknown_setting_or_preset_is_refused_with_those_that_there_are(name)
     message = refused(parse_encoder, f"m::{name}=1")
     assert f"unknown setting {name!r}" in message
     assert all(re.search(rf"\b{one.key}\b", message) for one in encoder_keys())
-    for text, preset in ((f"m::{name}", None), ("m", name)):
-        message = refused(parse_encoder, text, preset)
-        assert all(part in message for part in [*PRESETS, repr(name)])
+    message = refused(parse_encoder, f"m::{name}")
+    assert all(part in message for part in [*PRESETS, repr(name)])
     assert refused(EncoderSettings, model="").startswith("model: expected")
 
 

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from retriever.encoders.registry import is_static_folder
+from retriever.encoders.registry import STATIC_FILE, is_folder_with
 from retriever.encoders.static.fitting import fit_static
 from retriever.encoders.static.model import StaticModel
 from retriever.encoders.static.settings import FitSettings
@@ -26,7 +26,7 @@ def test_a_saved_encoder_is_loaded_as_it_was(file, tiny_models, tmp_path, method
     model = fit_static(tiny_models["bert"] if source == "model" else file, method, texts)
     folder = tmp_path / "encoder"
     model.save(folder)
-    assert is_static_folder(folder)
+    assert is_folder_with(STATIC_FILE, folder)
     loaded = StaticModel.load(folder)
     assert (loaded.weights, loaded.method) == (model.weights, model.method)
     assert loaded.tokenize(texts) == model.tokenize(texts)
