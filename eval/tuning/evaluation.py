@@ -754,7 +754,7 @@ def _best_passages(
 def _digest(name: str) -> str:
     """SHA-256 over the weights of a reranker."""
     found = hashlib.sha256()
-    for file in sorted((find_path(name) or Path(name)).glob("*.safetensors")):
+    for file in sorted(find_path(name).glob("*.safetensors")):
         found.update(file.read_bytes())
     return found.hexdigest()
 

@@ -68,10 +68,9 @@ def engine_for(settings: EncoderSettings, pieces: int) -> Engine:
     if backend != "auto":
         return backend
     if dtype == "float32":
-        starts = OPENVINO_PAYS
-        if not has_openvino() and "torch" not in sys.modules:
-            starts = TORCH_PAYS
-        if pieces <= starts:
+        if pieces <= OPENVINO_PAYS:
+            return "numpy"
+        if pieces <= TORCH_PAYS and not has_openvino() and "torch" not in sys.modules:
             return "numpy"
     if has_openvino():
         return "openvino"

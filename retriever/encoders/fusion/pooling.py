@@ -72,18 +72,15 @@ POOLINGS: Mapping[Pooling, Callable[[Array, Pieces], Array]] = {
 class Fuser:
     """Pools and fuses the hidden states of a batch, by resolved settings.
 
-    `fused` are the hidden states in the order of their fusion; `sbert_wk` is set if it fuses them.
+    `fused` are the hidden states in the order of their fusion, `layers` the same ascending;
+    `sbert_wk` is set if it fuses them.
     """
 
     settings: EncoderSettings
     fused: tuple[int, ...]
+    layers: tuple[int, ...]
     sbert_wk: SBERTWKSettings | None = None
     special: SpecialTokens = SpecialTokens()
-
-    @property
-    def layers(self) -> tuple[int, ...]:
-        """The hidden states that are read, ascending and without repetition."""
-        return tuple(sorted(set(self.fused)))
 
     def width(self, width: int) -> int:
         """Components of a fused vector, for hidden states of `width` components."""
@@ -112,18 +109,14 @@ class Fuser:
         cls, sep = (lengths * (place < 0) + place for place in ends)
         return Pieces(kept, cls, sep)
 
-    def pool(self, state: Array, pieces: Pieces) -> Array:
-        """The pooled vectors of one hidden state, (texts, width) float32."""
-        return POOLINGS[self.settings.pooling or "mean"](state, pieces)
-
     def fuse(self, vectors: Mapping[int, Array]) -> Array:
         """One vector of those of each layer, of texts or of pieces."""
         chosen = [vectors[layer] for layer in self.fused]
+        if len(chosen) == 1:
+            return chosen[0]
         xp = array_functions(chosen[0])
         if self.settings.fusion == "concat":
             return xp.concatenate(chosen, axis=-1)
-        if len(chosen) == 1:
-            return chosen[0]
         stacked = xp.stack(chosen)
         return xp.amax(stacked, axis=0) if self.settings.fusion == "max" else stacked.mean(axis=0)
 
@@ -131,5 +124,6 @@ class Fuser:
         """(texts, width) float32, of the states of `layers`, which are finite at padding."""
         if self.sbert_wk is not None:
             return sbert_wk(states, pieces.kept, self.sbert_wk)
-        pooled = [self.pool(state, pieces) for state in states]
+        pool = POOLINGS[self.settings.pooling or "mean"]
+        pooled = [pool(state, pieces) for state in states]
         return self.fuse(dict(zip(self.layers, pooled, strict=True)))

@@ -42,7 +42,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from retriever.encoders.computing import Array, array_functions, in_double, in_single
 from retriever.encoders.settings import (
@@ -106,6 +106,19 @@ class SBERTWKSettings:
         omega = 0.5 if settings.omega is None else settings.omega
         layers = settings.wk_layers or "weighted"
         return cls(preset, start, window, omega, variance, words, layers)
+
+    def named(self) -> dict[str, Any]:
+        """The settings of an encoder that say the same, without those that decide nothing."""
+        weighted, by_variance = self.layers == "weighted", self.words == "variance"
+        return {
+            "wk_preset": self.preset,
+            "window": self.window if weighted else None,
+            "start_layer": self.start_layer,
+            "omega": self.omega if weighted else None,
+            "wk_variance": self.variance if by_variance else None,
+            "wk_words": None if by_variance else self.words,
+            "wk_layers": None if weighted else self.layers,
+        }
 
     @property
     def first_state(self) -> int:

@@ -167,8 +167,8 @@ def find_lexicon(name: str, download: bool) -> Lexicon:
         file = read_word_vectors(Path(name))
         return word_lexicon(name, file.words, file.vectors)
     path = find_path(name, download=download)
-    table = None if path is None else find_token_table(path)
-    if path is None or table is None:
+    table = find_token_table(path)
+    if table is None:
         return model_lexicon(find_model(name))
     # A folder of model2vec has none.
     prompts = read_prompts(path) if (path / "modules.json").is_file() else ("", "")

@@ -113,18 +113,10 @@ class Weights:
     layers: tuple[Layer, ...]
     heads: int
     epsilon: float
+    width: int  # Components of a hidden state.
+    longest: int  # The most word pieces that there are positions for.
     padding: int | None  # The id of the padding token where it shifts positions.
     distances: Floats | None  # (buckets, heads), added to attention for the distance of pieces.
-
-    @property
-    def width(self) -> int:
-        """Components of a hidden state."""
-        return int(self.words.shape[1])
-
-    @property
-    def longest(self) -> int:
-        """The most word pieces that there are positions for."""
-        return len(self.positions) - (0 if self.padding is None else self.padding + 1)
 
     def places(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """(texts, pieces) rows of `positions`, for ids of that shape."""
@@ -149,7 +141,7 @@ def read_weights(folder: ModelFolder) -> Weights:
         raise UnsupportedModelError("another architecture than that of a BERT or an MPNet")
     try:
         return _weights(map_tensors(folder.path / _FILE), config, kind)
-    except (KeyError, ValueError, TypeError, OSError) as error:
+    except (KeyError, ValueError, TypeError, StopIteration) as error:
         raise UnsupportedModelError(f"{folder.path}: {error!r}") from error
 
 
@@ -185,16 +177,11 @@ def _weights(tensors: dict[str, Floats], config: Mapping[str, Any], kind: str) -
     inner = int(config["intermediate_size"])
     depth = int(config["num_hidden_layers"])
 
-    def tensor(name: str, *shape: int | None) -> Floats:
-        found = tensors[prefix + name]
-        if len(found.shape) != len(shape) or any(
-            wanted not in (None, size) for wanted, size in zip(shape, found.shape, strict=True)
-        ):
-            raise ValueError(f"{name}: expected shape {shape}, found {found.shape}")
-        return found
-
     def affine(name: str, *shape: int) -> Affine:
-        return Affine(name, tensor(f"{name}.weight", *shape), tensor(f"{name}.bias", shape[0]))
+        weight, bias = (tensors[f"{prefix}{name}.{part}"] for part in ("weight", "bias"))
+        if weight.shape != shape or bias.shape != shape[:1]:
+            raise ValueError(f"{name}: expected shape {shape}, found {weight.shape}, {bias.shape}")
+        return Affine(name, weight, bias)
 
     shapes: dict[str, tuple[int, ...]] = {"inner": (inner, width), "outer": (width, inner)}
     shapes |= {"mixed_norm": (width,), "outer_norm": (width,)}
@@ -208,18 +195,24 @@ def _weights(tensors: dict[str, Floats], config: Mapping[str, Any], kind: str) -
     if width % heads:
         raise ValueError(f"{heads} attention heads do not divide the width {width}")
     relative = kind == "mpnet"
+    named = ("word", "position") if relative else ("word", "position", "token_type")
+    tables = {one: tensors[f"{prefix}embeddings.{one}_embeddings.weight"] for one in named}
+    distances = tensors[f"{prefix}encoder.relative_attention_bias.weight"] if relative else None
+    rows = [one.shape[1:] for one in tables.values()]
+    if set(rows) != {(width,)} or (distances is not None and distances.shape[1:] != (heads,)):
+        raise ValueError(f"embeddings of width {width} are expected, found {rows}")
     return Weights(
-        words=tensor("embeddings.word_embeddings.weight", None, width),
-        positions=tensor("embeddings.position_embeddings.weight", None, width),
-        types=None if relative else tensor("embeddings.token_type_embeddings.weight", None, width),
+        words=tables["word"],
+        positions=tables["position"],
+        types=tables.get("token_type"),
         norm=affine("embeddings.LayerNorm", width),
         layers=tuple(layers),
         heads=heads,
         epsilon=float(config.get("layer_norm_eps", 1e-12)),
+        width=width,
+        longest=len(tables["position"]) - (_MPNET_PADDING + 1 if relative else 0),
         padding=_MPNET_PADDING if relative else None,
-        distances=tensor("encoder.relative_attention_bias.weight", None, heads)
-        if relative
-        else None,
+        distances=distances,
     )
 
 
@@ -228,7 +221,7 @@ def hidden_states(
 ) -> Iterator[Any]:
     """Each hidden state, (texts, pieces, width), from the embeddings up.
 
-    The operations of a backend, such as `_Operations`, make arrays or nodes of a graph.
+    The operations of a backend, such as `NumPyEngine`, make arrays or nodes of a graph.
     """
     states = operations.rows(weights.words, ids) + operations.rows(weights.positions, places)
     if weights.types is not None:
@@ -262,35 +255,6 @@ def distance_buckets(longest: int) -> NDArray[np.int64]:
     return np.where(distances > 0, half + buckets, buckets)
 
 
-Watch = Callable[[Affine, Floats], None]
-
-
-class NumPyEngine:
-    """Runs one text at a time, in single precision and on one core.
-
-    For a few word pieces OpenBLAS's threads would wait for each other, for tens of milliseconds.
-    """
-
-    def __init__(self, weights: Weights, watch: Watch | None = None) -> None:
-        self._weights = weights
-        self._operations = _Operations(watch)
-
-    def states(
-        self, ids: Sequence[int], layers: Sequence[int], types: Sequence[int] | None = None
-    ) -> list[Floats]:
-        """The hidden states of one text."""
-        weights, rows = self._weights, np.asarray(ids, np.int64)[None]
-        kinds = np.zeros_like(rows) if types is None else np.asarray(types, np.int64)[None]
-        bias = None if weights.distances is None else _distance_bias(weights.distances, len(ids))
-        # The number of threads is the library's, and a second call would restore the first one's.
-        with _BUSY, _blas().limit(limits=1):
-            states = hidden_states(
-                self._operations, weights, rows, weights.places(rows), kinds, bias
-            )
-            found = list(islice(states, layers[-1] + 1))
-        return [found[layer] for layer in layers]
-
-
 @cache
 def _blas() -> Any:
     from threadpoolctl import ThreadpoolController
@@ -306,23 +270,62 @@ def _distance_bias(distances: Floats, pieces: int) -> Floats:
     return np.ascontiguousarray(table[away].transpose(2, 0, 1)[None])
 
 
-class _Operations:
-    """What `hidden_states` computes with, in NumPy; `norm` and `gelu` may overwrite the value."""
+Watch = Callable[[Affine, Floats], None]
 
-    def __init__(self, watch: Watch | None) -> None:
-        self._watch = watch
+
+@dataclass(frozen=True, slots=True, eq=False)
+class States:
+    """The hidden states of some rows; they are overwritten when the next ones are asked for."""
+
+    rows: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    states: list[Floats]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NumPyEngine:
+    """Runs one text at a time, in single precision and on one core.
+
+    For a few word pieces OpenBLAS's threads would wait for each other, for tens of milliseconds.
+    `norm` and `gelu` may overwrite the value; `watch` sees what each linear layer reads.
+    """
+
+    weights: Weights
+    layers: Sequence[int]
+    watch: Watch | None = None
+
+    def run(
+        self, ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None = None
+    ) -> Iterator[States]:
+        """Run texts, and yield the states of one after the other."""
+        weights = self.weights
+        for row, pieces in enumerate(ids):
+            own = np.asarray(pieces, np.int64)[None]
+            kinds = np.zeros_like(own) if types is None else np.asarray(types[row], np.int64)[None]
+            bias = None
+            if weights.distances is not None:
+                bias = _distance_bias(weights.distances, len(pieces))
+            # The number of threads is the library's: a second call would restore the first one's.
+            with _BUSY, _blas().limit(limits=1):
+                states = hidden_states(self, weights, own, weights.places(own), kinds, bias)
+                found = list(islice(states, self.layers[-1] + 1))
+            chosen = [found[layer] for layer in self.layers]
+            yield States(np.array([row]), np.array([len(pieces)]), chosen)
 
     def rows(self, table: Floats, places: Integers) -> Floats:
+        """Rows of a table."""
         return table[places]
 
     def linear(self, value: Floats, layer: Affine) -> Floats:
-        if self._watch is not None:
-            self._watch(layer, value)
+        """A linear layer."""
+        if self.watch is not None:
+            self.watch(layer, value)
         product: Floats = value @ layer.weight.T
         product += layer.bias
         return product
 
     def norm(self, value: Floats, layer: Affine, epsilon: float) -> Floats:
+        """A layer norm."""
         value -= value.mean(axis=-1, keepdims=True)
         variance = np.square(value).mean(axis=-1, keepdims=True)
         value /= np.sqrt(variance + np.float32(epsilon))
@@ -331,6 +334,7 @@ class _Operations:
         return value
 
     def gelu(self, value: Floats) -> Floats:
+        """The exact GELU."""
         value *= 1 + erf(value * np.float32(math.sqrt(0.5)))
         value *= np.float32(0.5)
         return value
@@ -338,19 +342,20 @@ class _Operations:
     def attention(
         self, query: Floats, key: Floats, value: Floats, heads: int, bias: Floats | None
     ) -> Floats:
+        """Self-attention of several heads."""
         texts, pieces, width = query.shape
-
-        def split(states: Floats) -> Floats:
-            return states.reshape(texts, pieces, heads, -1).transpose(0, 2, 1, 3)
-
-        scores = split(query) @ split(key).swapaxes(2, 3)
+        query, key, value = (
+            one.reshape(texts, pieces, heads, -1).transpose(0, 2, 1, 3)
+            for one in (query, key, value)
+        )
+        scores = query @ key.swapaxes(2, 3)
         scores *= np.float32(1 / math.sqrt(width // heads))
         if bias is not None:
             scores += bias
         scores -= scores.max(axis=-1, keepdims=True)
         np.exp(scores, out=scores)
         scores /= scores.sum(axis=-1, keepdims=True)
-        mixed = (scores @ split(value)).transpose(0, 2, 1, 3)
+        mixed = (scores @ value).transpose(0, 2, 1, 3)
         return np.ascontiguousarray(mixed, np.float32).reshape(texts, pieces, width)
 
 

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,13 +26,13 @@ from retriever.encoders.registry import Batches, EncoderModel, Kind, LoadContext
 from retriever.encoders.settings import (
     DEFAULT_MODEL,
     SHORTEST_WINDOW,
-    AskedDtype,
     Dtype,
     EncoderSettings,
 )
 from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.transformer.bert import (
     NumPyEngine,
+    States,
     UnsupportedModelError,
     erf,
     read_pooler,
@@ -40,15 +40,15 @@ from retriever.encoders.transformer.bert import (
 )
 from retriever.encoders.transformer.openvino_engine import (
     OpenVINOEngine,
-    States,
     calibrated,
     least_cosine,
 )
-from retriever.encoders.transformer.resolution import fuser_of, resolve
+from retriever.encoders.transformer.resolution import resolve
 from retriever.encoders.transformer.word_pieces import PieceModel, WordPieces
 from retriever.errors import ConfigError, MissingExtraError, ModelError
 
 if TYPE_CHECKING:
+    from retriever.encoders.fusion.pooling import Fuser
     from retriever.encoders.registry import MakeBackbone
     from retriever.encoders.transformer.model import TransformerModel
 
@@ -92,7 +92,8 @@ class LightModel(PieceModel):
     share it, and a forked child process can use it.
     """
 
-    def __init__(self, folder: ModelFolder, settings: EncoderSettings, *, automatic: bool) -> None:
+    def __init__(self, folder: ModelFolder, fuser: Fuser, *, automatic: bool) -> None:
+        settings = fuser.settings
         if settings.dtype == "float16":
             raise UnsupportedModelError("float16, which torch has for GPUs")
         self._weights = read_weights(folder)
@@ -100,7 +101,7 @@ class LightModel(PieceModel):
         self._settings = settings
         # None until the default format is chosen, when OpenVINO is first used.
         self._format: Dtype | None = None if automatic else settings.number_format
-        self._fuser = fuser_of(settings, folder)
+        self._fuser = fuser
         self._head: list[Layer] = []
         self.dimensions = self._fuser.width(self._weights.width)
         if settings.head and folder.settings.projections:
@@ -115,7 +116,7 @@ class LightModel(PieceModel):
         self._openvino: tuple[int, OpenVINOEngine] | None = None
         self._inherited: tuple[int, OpenVINOEngine] | None = None
         self._encoded = 0
-        self.computed: set[str] = set()
+        self.computed: set[tuple[Dtype, Engine]] = set()
         self.max_length = min(self._weights.longest, self._tokenizer.max_length)
 
     def embed(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
@@ -133,47 +134,40 @@ class LightModel(PieceModel):
 
     def embed_batches(self, pieces: Sequence[Sequence[int]]) -> Batches | None:
         """The vectors of any number of texts by NumPy or OpenVINO; None where torch computes."""
-        engine = self._choose(sum(map(len, pieces)))
-        return None if engine == "torch" else self._vectors(self._states(pieces, engine))
+        engine = self._engine(sum(map(len, pieces)))
+        return None if engine is None else self._vectors(engine.run(pieces))
 
     def _vectors(self, batches: Iterator[States]) -> Batches:
         for found in batches:
-            places = self._fuser.pieces(found.lengths, found.states[0].shape[1])
+            longest = found.states[0].shape[1]
+            padded = int(found.lengths.min()) < longest
+            places = self._fuser.pieces(found.lengths, longest, padded=padded)
             vectors: Floats = self._fuser.vectors(found.states, places)
             for layer in self._head:
                 vectors = layer(vectors)
             yield found.rows, vectors
 
-    def _choose(self, pieces: int) -> Engine:
-        """The engine for the next texts, which have this number of word pieces in all."""
+    def _engine(self, pieces: int) -> NumPyEngine | OpenVINOEngine | None:
+        """What runs the next texts, of so many word pieces in all; None for torch."""
         self._encoded = min(self._encoded + pieces, _UNLIMITED)
         engine = engine_for(self._settings, self._encoded)
+        compiled = self._compiled() if engine == "openvino" else None
         if pieces:
-            own = self._compiled().dtype if engine == "openvino" else self._settings.number_format
-            self.computed.add(way(own, engine))
-        return engine
+            own = self._settings.number_format if compiled is None else compiled.dtype
+            self.computed.add((own, engine))
+        if engine == "numpy":
+            return NumPyEngine(self._weights, self._fuser.layers)
+        return compiled
 
     def piece_batches(self, pieces: Sequence[Sequence[int]]) -> Batches:
         """The vectors of all pieces, a batch after the other."""
-        engine = self._choose(sum(map(len, pieces)))
-        if engine == "torch":
+        engine = self._engine(sum(map(len, pieces)))
+        if engine is None:
             yield from self.in_torch().piece_batches(pieces)
             return
-        for found in self._states(pieces, engine):
+        for found in engine.run(pieces):
             states = dict(zip(self._fuser.layers, found.states, strict=True))
             yield found.rows, self._fuser.fuse(states)
-
-    def _states(
-        self, pieces: Sequence[Sequence[int]], engine: Literal["numpy", "openvino"]
-    ) -> Iterator[States]:
-        """The hidden states that are read, a batch after the other."""
-        if engine == "openvino":
-            yield from self._compiled().run(pieces)
-            return
-        one_by_one = NumPyEngine(self._weights)
-        for row, ids in enumerate(pieces):
-            states = one_by_one.states(ids, self._fuser.layers)
-            yield States(np.array([row]), np.array([len(ids)]), states)
 
     def expect_many(self) -> None:
         """Never start in NumPy where another engine is installed."""
@@ -184,8 +178,8 @@ class LightModel(PieceModel):
         with self._loading:
             if self._torch is None:
                 own = "float32" if self._settings.dtype == "int8" else self._settings.dtype
-                settings = replace(self._settings, dtype=own)
-                self._torch = _in_torch(settings, self._folder, "cpu", None)[1]
+                fuser = replace(self._fuser, settings=replace(self._settings, dtype=own))
+                self._torch = _in_torch(self._folder, fuser, "cpu", None)
             return self._torch
 
     def _compiled(self) -> OpenVINOEngine:
@@ -211,12 +205,12 @@ class LightModel(PieceModel):
         """
         if dtype == "float32":
             return dtype
-        engine = OpenVINOEngine(self._weights, self._fuser.layers, dtype)
+        layers = self._fuser.layers
+        engines = NumPyEngine(self._weights, layers), OpenVINOEngine(self._weights, layers, dtype)
 
         def both(texts: Sequence[str]) -> list[Floats]:
             pieces = self._tokenizer.tokenize(texts, self.max_length)
-            each = self._states(pieces, "numpy"), engine.run(pieces)
-            return [self._filled(len(pieces), self._vectors(states)) for states in each]
+            return [self._filled(len(pieces), self._vectors(one.run(pieces))) for one in engines]
 
         settings = replace(self._settings, model=None)
         cosine = least_cosine(both, f"{self._folder.weights} {settings} {way(dtype, 'openvino')}")
@@ -232,56 +226,44 @@ class LightModel(PieceModel):
 
 
 def _load(asked: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpec, EncoderModel]:
-    folder = _folder(asked, loading.download)
-    settings = resolve(asked, folder)
+    folder = find_model(asked.model or DEFAULT_MODEL, download=loading.download)
+    fuser = resolve(asked, folder)
+    settings = fuser.settings
+    model: LightModel | TransformerModel | None = None
     reason = "it runs in torch alone here"
     if loading.backbone_of is None and settings.backend != "torch" and runs_on_cpu(loading.device):
+        automatic = (settings.dtype or loading.dtype) == "auto"
         try:
-            return _light(settings, folder, loading.dtype)
+            model = LightModel(folder, fuser, automatic=automatic)
         except UnsupportedModelError as error:
             reason = str(error)
-    if settings.dtype == "int8" or settings.backend not in (None, "torch"):
-        asked_for = "int8" if settings.dtype == "int8" else f"the backend {settings.backend}"
-        raise ConfigError(
-            f"backend: {folder.name} cannot run with {asked_for} ({reason}); leave backend and "
-            "dtype out"
-        )
-    return _in_torch(settings, folder, loading.device, loading.backbone_of)
-
-
-def _light(
-    settings: EncoderSettings, folder: ModelFolder, dtype: AskedDtype = "float32"
-) -> tuple[EncoderSpec, LightModel]:
-    model = LightModel(folder, settings, automatic=(settings.dtype or dtype) == "auto")
-    settings = _windowed(settings, folder, model.max_length)
-    return EncoderSpec(settings, folder.weights, model.dimensions), model
-
-
-def _in_torch(
-    settings: EncoderSettings,
-    folder: ModelFolder,
-    device: str | None,
-    backbone_of: MakeBackbone | None,
-) -> tuple[EncoderSpec, TransformerModel]:
-    from retriever.encoders.transformer.backbone import Backbone
-    from retriever.encoders.transformer.model import TransformerModel
-
-    backbone = (backbone_of or Backbone)(folder, device, settings.number_format)
-    settings = _windowed(settings, folder, backbone.max_length)
-    fuser = replace(fuser_of(settings, folder), special=backbone.special)
-    model = TransformerModel(backbone, folder, settings, fuser)
-    return EncoderSpec(settings, folder.weights, model.dimensions), model
-
-
-def _windowed(settings: EncoderSettings, folder: ModelFolder, longest: int) -> EncoderSettings:
-    """The settings with a window that a model with `longest` positions has."""
+    if model is None:
+        if settings.dtype == "int8" or settings.backend not in (None, "torch"):
+            asked_for = "int8" if settings.dtype == "int8" else f"the backend {settings.backend}"
+            raise ConfigError(
+                f"backend: {folder.name} cannot run with {asked_for} ({reason}); leave backend and "
+                "dtype out"
+            )
+        model = _in_torch(folder, fuser, loading.device, loading.backbone_of)
+    longest = model.max_length
     window = settings.max_length or min(folder.settings.max_length or _USUAL_WINDOW, longest)
     if not SHORTEST_WINDOW <= window <= longest:
         raise ConfigError(
             f"max-length: the model {folder.name} reads at least {SHORTEST_WINDOW} and at most "
             f"{longest} pieces, found {window}"
         )
-    return replace(settings, max_length=window)
+    settings = replace(settings, max_length=window)
+    return EncoderSpec(settings, folder.weights, model.dimensions), model
+
+
+def _in_torch(
+    folder: ModelFolder, fuser: Fuser, device: str | None, backbone_of: MakeBackbone | None
+) -> TransformerModel:
+    from retriever.encoders.transformer.backbone import Backbone
+    from retriever.encoders.transformer.model import TransformerModel
+
+    backbone = (backbone_of or Backbone)(folder, device, fuser.settings.number_format)
+    return TransformerModel(backbone, folder, replace(fuser, special=backbone.special))
 
 
 def _describe(spec: EncoderSpec) -> dict[str, Any]:
@@ -291,20 +273,22 @@ def _describe(spec: EncoderSpec) -> dict[str, Any]:
         if spec.settings.backend == "torch" or not runs_on_cpu(None):
             return {"backend": "torch"}
         try:
-            _light(spec.settings, folder)
+            LightModel(folder, resolve(spec.settings, folder), automatic=False)
         except UnsupportedModelError:
             return {"backend": "torch"}
         return {"backend": describe_engines(spec.settings)}
     return {}
 
 
-def _folder(asked: EncoderSettings, download: bool) -> ModelFolder:
-    return find_model(asked.model or DEFAULT_MODEL, download=download)
+def _resolved(asked: EncoderSettings, download: bool) -> EncoderSettings:
+    return resolve(asked, find_model(asked.model or DEFAULT_MODEL, download=download)).settings
 
 
 KIND = Kind(
     _load,
-    weights=lambda asked, download: _folder(asked, download).weights,
+    weights=lambda asked, download: (
+        find_model(asked.model or DEFAULT_MODEL, download=download).weights
+    ),
     describe=_describe,
-    resolve=lambda asked, download: resolve(asked, _folder(asked, download)),
+    resolve=_resolved,
 )

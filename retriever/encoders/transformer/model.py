@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.encoders.computing import ACCELERATOR_PIECES, way
-from retriever.encoders.fusion.pooling import Fuser, Pieces
+from retriever.encoders.computing import ACCELERATOR_PIECES
+from retriever.encoders.fusion.pooling import POOLINGS, Fuser, Pieces
 from retriever.encoders.model_folders import Floats, ModelFolder, read_projections
 from retriever.encoders.registry import Batches, Span, after_prompt
-from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.transformer.backbone import Backbone, Batch
 from retriever.encoders.transformer.word_pieces import PieceModel
 from retriever.errors import ConfigError
@@ -57,11 +56,11 @@ class TransformerModel(PieceModel):
 
     runs_in_torch = True
 
-    def __init__(
-        self, backbone: Backbone, folder: ModelFolder, settings: EncoderSettings, fuser: Fuser
-    ) -> None:
+    def __init__(self, backbone: Backbone, folder: ModelFolder, fuser: Fuser) -> None:
+        settings = fuser.settings
         self._tokenizer = self.backbone = backbone
-        self.computed = {way(settings.number_format, "torch")}
+        self.max_length = backbone.max_length
+        self.computed = {(settings.number_format, "torch")}
         self._settings = settings
         self._fuser = fuser
         self._layers = fuser.layers
@@ -106,10 +105,11 @@ class TransformerModel(PieceModel):
         """As `embed`, on the backbone's device, with gradients if they are needed."""
         batch = self.backbone.batch(pieces)
         places, fuser = self._pieces(batch), self._fuser
+        pool = POOLINGS[self._settings.pooling or "mean"]
         found: dict[int, torch.Tensor] = {}
 
         def visit(layer: int, state: torch.Tensor) -> None:
-            found[layer] = state if fuser.sbert_wk else fuser.pool(state, places)
+            found[layer] = state if fuser.sbert_wk else pool(state, places)
 
         self.backbone.run(batch, self._layers, visit)
         if fuser.sbert_wk:

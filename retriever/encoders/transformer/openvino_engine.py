@@ -34,6 +34,7 @@ from retriever.encoders.transformer.bert import (
     Affine,
     Floats,
     NumPyEngine,
+    States,
     UnsupportedModelError,
     Weights,
     distance_buckets,
@@ -112,9 +113,8 @@ def measure_ranges(weights: Weights, ids: Sequence[Sequence[int]]) -> dict[str, 
         np.minimum(ends[0], low, out=ends[0])
         np.maximum(ends[1], high, out=ends[1])
 
-    engine = NumPyEngine(weights, watch)
-    for row in ids:
-        engine.states(row, [len(weights.layers)])
+    for _ in NumPyEngine(weights, [len(weights.layers)], watch).run(ids):
+        pass
     return found
 
 
@@ -162,15 +162,6 @@ def _write(file: Path, arrays: Mapping[str, Floats]) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         with whole_files(file) as (new,):
             save_file(dict(arrays), new)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class States:
-    """The hidden states of some rows; they are overwritten when the next ones are asked for."""
-
-    rows: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-    states: list[Floats]
 
 
 class OpenVINOEngine:

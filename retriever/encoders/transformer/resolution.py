@@ -49,68 +49,49 @@ def architecture_of(config: Mapping[str, Any]) -> Architecture | None:
     return ARCHITECTURES.get(str(config.get("model_type")))
 
 
-def depth_of(config: Mapping[str, Any]) -> int | None:
-    """The number of transformer layers, or None if config.json does not say."""
-    architecture = architecture_of(config) or _BERT
-    depth = config.get(architecture.depth)
-    return depth if isinstance(depth, int) and depth > 0 else None
+def resolve(asked: EncoderSettings, folder: ModelFolder) -> Fuser:
+    """What is read of one transformer, with the settings that decide its vectors.
 
-
-def resolve(asked: EncoderSettings, folder: ModelFolder) -> EncoderSettings:
-    """The settings that decide the vectors of one transformer; the window only if it is given."""
-    own, fuser, depth = folder.settings, fuser_of(asked, folder), depth_of(folder.config)
-    chosen: dict[str, Any] = {}
-    if fuser.sbert_wk is None:
-        layers = "last" if depth is None else format_layers(fuser.fused, depth)
-        pooling = asked.pooling or own.pooling
-        chosen["layers"] = None if layers == "last" else layers
-        chosen["pooling"] = None if pooling == own.pooling == "mean" else pooling
-    else:
-        sbert_wk = fuser.sbert_wk
-        weighted, by_variance = sbert_wk.layers == "weighted", sbert_wk.words == "variance"
-        chosen = {
-            "wk_preset": sbert_wk.preset,
-            "window": sbert_wk.window if weighted else None,
-            "start_layer": sbert_wk.start_layer,
-            "omega": sbert_wk.omega if weighted else None,
-            "wk_variance": sbert_wk.variance if by_variance else None,
-            "wk_words": None if by_variance else sbert_wk.words,
-            "wk_layers": None if weighted else sbert_wk.layers,
-        }
+    The window is among these only if it is given.
+    """
+    own, architecture = folder.settings, architecture_of(folder.config)
+    depth = folder.config.get((architecture or _BERT).depth)
     head = bool(own.projections) if asked.head is None else asked.head
-    return replace(
-        asked,
-        model=folder.name,
-        fusion=None if asked.fusion == "mean" or len(fuser.fused) == 1 else asked.fusion,
-        special_tokens=None if asked.special_tokens == "keep" else asked.special_tokens,
-        head=head if head or own.projections else None,
-        normalize=False if asked.normalize is False else None,
-        query_prompt=_prompt(asked.query_prompt, own.query_prompt),
-        passage_prompt=_prompt(asked.passage_prompt, own.passage_prompt),
-        backend=None if asked.backend == "auto" else asked.backend,
-        **chosen,
-    )
-
-
-def fuser_of(settings: EncoderSettings, folder: ModelFolder) -> Fuser:
-    """What `settings` read of a model's hidden states."""
-    depth = depth_of(folder.config)
-    if depth is None or architecture_of(folder.config) is None:
-        if settings.layers in (None, "last", "-1") and settings.fusion in (None, "mean"):
-            return Fuser(settings, (depth or 1,))
-        raise ConfigError(
-            f"layers: the layers of a {folder.config.get('model_type')} model cannot be read "
-            "one by one; leave layers and fusion out, or name another model"
-        )
-    if settings.fusion == "sbert-wk":
-        chosen = SBERTWKSettings.of(settings, depth)
-        return Fuser(settings, tuple(range(chosen.first_state, depth + 1)), chosen)
-    layers = resolve_layers(settings.layers or "last", depth)
-    fused = layers if settings.fusion == "concat" else tuple(sorted(layers))
-    return Fuser(settings, fused)
-
-
-def _prompt(asked: str | None, own: str) -> str | None:
-    """None if there is no prompt, and would be none if none were named."""
-    prompt = own if asked is None else asked
-    return prompt if prompt or own else None
+    chosen: dict[str, Any] = {
+        "model": folder.name,
+        "special_tokens": None if asked.special_tokens == "keep" else asked.special_tokens,
+        "head": head if head or own.projections else None,
+        "normalize": False if asked.normalize is False else None,
+        "backend": None if asked.backend == "auto" else asked.backend,
+    }
+    for name in ("query_prompt", "passage_prompt"):
+        usual = getattr(own, name)
+        prompt = usual if getattr(asked, name) is None else getattr(asked, name)
+        # None if there is no prompt, and would be none if none were named.
+        chosen[name] = prompt if prompt or usual else None
+    sbert_wk = None
+    if architecture is None or not isinstance(depth, int) or depth <= 0:
+        if asked.layers not in (None, "last", "-1") or asked.fusion not in (None, "mean"):
+            raise ConfigError(
+                f"layers: the layers of a {folder.config.get('model_type')} model cannot be read "
+                "one by one; leave layers and fusion out, or name another model"
+            )
+        fused: tuple[int, ...] = (1,)
+        chosen["layers"] = None
+    elif asked.fusion == "sbert-wk":
+        sbert_wk = SBERTWKSettings.of(asked, depth)
+        fused = tuple(range(sbert_wk.first_state, depth + 1))
+        chosen |= sbert_wk.named()
+    elif asked.layers is None:
+        fused = (depth,)
+    else:
+        fused = resolve_layers(asked.layers, depth)
+        fused = fused if asked.fusion == "concat" else tuple(sorted(fused))
+        canonical = format_layers(fused, depth)
+        chosen["layers"] = None if canonical == "last" else canonical
+    if sbert_wk is None:
+        pooling = asked.pooling or own.pooling
+        chosen["pooling"] = None if pooling == own.pooling == "mean" else pooling
+    if asked.fusion == "mean" or len(fused) == 1:
+        chosen["fusion"] = None
+    return Fuser(replace(asked, **chosen), fused, tuple(sorted(fused)), sbert_wk)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from retriever.encoders.model_folders import ModelFolder, read_json
 from retriever.encoders.registry import EncoderModel, Span
 from retriever.encoders.transformer.bert import UnsupportedModelError
-from retriever.errors import ModelError
 
 if TYPE_CHECKING:
     from retriever.encoders.fusion.pooling import Fuser
@@ -67,9 +65,7 @@ class WordPieces(PairReader):
     """Gives exactly the ids that transformers' tokenizer gives. Threads may share it."""
 
     def __init__(self, folder: ModelFolder) -> None:
-        # Its file is read by `tokenizers` as it is; transformers builds it from settings, too.
-        settings = _settings(folder.path)
-        self._tokenizer = _load(folder.path, settings)
+        self._tokenizer, settings = _load(folder.path)
         self._busy = threading.Lock()
         self.max_length = int(min(settings.get("model_max_length") or 1e9, 1e9))
         whole = self._tokenizer.encode(_PROBE)
@@ -79,42 +75,42 @@ class WordPieces(PairReader):
 
     def tokenize(self, texts: Sequence[str], max_length: int | None = None) -> list[list[int]]:
         """Word-piece ids of each text with special tokens; cut at `max_length` ids if given."""
-        with self._cut_at(max_length):
-            found = self._tokenizer.encode_batch_fast(list(texts))
-        return [one.ids for one in found]
+        with self._busy:
+            found = [one.ids for one in self._tokenizer.encode_batch_fast(list(texts))]
+        if max_length is None:
+            return found
+        return [
+            [*ids[: max_length - 1], ids[-1]] if len(ids) > max_length else ids for ids in found
+        ]
 
     def tokenize_with_offsets(
         self, texts: Sequence[str]
     ) -> tuple[list[list[int]], list[list[tuple[int, int]]]]:
         """Ids of whole texts, and offsets of each piece, (0, 0) for special tokens."""
-        with self._cut_at(None):
+        with self._busy:
             found = self._tokenizer.encode_batch(list(texts))
         return [one.ids for one in found], [one.offsets for one in found]
 
     def _read_pairs(
         self, left: Sequence[str], right: Sequence[str], max_length: int | None
     ) -> tuple[list[list[int]], list[list[int]]]:
-        with self._cut_at(max_length):
-            found = self._tokenizer.encode_batch_fast(list(zip(left, right, strict=True)))
+        with self._busy:
+            # The length is a state of the tokenizer.
+            if max_length is not None:
+                self._tokenizer.enable_truncation(max_length)
+            try:
+                found = self._tokenizer.encode_batch_fast(list(zip(left, right, strict=True)))
+            finally:
+                self._tokenizer.no_truncation()
         return [one.ids for one in found], [one.type_ids for one in found]
 
     def piece_offsets(self, text: str) -> list[tuple[int, int]]:
         """(start, stop) character offsets of each word piece, special tokens left out."""
-        with self._cut_at(None):
+        with self._busy:
             offsets: list[tuple[int, int]] = self._tokenizer.encode(
                 text, add_special_tokens=False
             ).offsets
         return offsets
-
-    @contextmanager
-    def _cut_at(self, max_length: int | None) -> Iterator[None]:
-        """The length is a state of the tokenizer."""
-        with self._busy:
-            if max_length is None:
-                self._tokenizer.no_truncation()
-            else:
-                self._tokenizer.enable_truncation(max_length)
-            yield
 
 
 class PieceModel(EncoderModel):
@@ -149,22 +145,19 @@ class PieceModel(EncoderModel):
         return self._tokenizer.tokenize_with_offsets(texts)
 
 
-def _settings(path: Path) -> dict[str, Any]:
+def _load(path: Path) -> tuple[Any, dict[str, Any]]:
+    """The tokenizer of a folder and its settings, if transformers would read the same from them.
+
+    `tokenizers` reads its file as it is; transformers builds the tokenizer from settings, too.
+    """
+    import tokenizers
+
     if not (path / _FILE).is_file() or not (path / "tokenizer_config.json").is_file():
         raise UnsupportedModelError("no tokenizer.json with a tokenizer_config.json")
     try:
         settings: dict[str, Any] = read_json(path / "tokenizer_config.json")
-    except ModelError as error:
-        raise UnsupportedModelError(str(error)) from error
-    if settings.get("tokenizer_class") not in _CLASSES:
-        raise UnsupportedModelError("a tokenizer of another class than those of BERT and MPNet")
-    return settings
-
-
-def _load(path: Path, settings: dict[str, Any]) -> Any:
-    import tokenizers
-
-    try:
+        if settings.get("tokenizer_class") not in _CLASSES:
+            raise UnsupportedModelError("a tokenizer of another class than BERT's and MPNet's")
         file = read_json(path / _FILE)
         same = (
             file["model"]["type"] == "WordPiece"
@@ -176,7 +169,8 @@ def _load(path: Path, settings: dict[str, Any]) -> Any:
                 for name, (theirs, usual) in _NORMALIZER.items()
             )
         )
-        named = {_content(settings.get(f"{one}_token")) for one in _SPECIAL}
+        special = [settings.get(f"{one}_token") for one in _SPECIAL]
+        named = {one.get("content") if isinstance(one, dict) else one for one in special}
         added = {one["content"] for one in file["added_tokens"]}
         if not same or not added <= named | {"<unk>"}:
             raise UnsupportedModelError(f"{path}: tokenizer.json differs from the settings beside")
@@ -187,8 +181,5 @@ def _load(path: Path, settings: dict[str, Any]) -> Any:
         # The library raises plain exceptions.
         raise UnsupportedModelError(f"{path / _FILE}: {error}") from error
     tokenizer.no_padding()
-    return tokenizer
-
-
-def _content(token: Any) -> Any:
-    return token.get("content") if isinstance(token, dict) else token
+    tokenizer.no_truncation()
+    return tokenizer, settings

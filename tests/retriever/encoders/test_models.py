@@ -184,6 +184,12 @@ def test_a_missing_pooler_does_no_harm_and_is_no_head(folder, tiny_models):
     assert refused(folder, "head=yes").startswith("head: ")
 
 
+def test_weights_in_half_precision_run_in_torch(folder, tiny_models):
+    with_tensors(lambda all_: {name: one.half() for name, one in all_.items()})(folder)
+    expected = load(tiny_models["bert"]).encode(TEXTS)
+    np.testing.assert_allclose(load(folder).encode(TEXTS), expected, atol=2e-3)
+
+
 def test_code_that_comes_with_a_model_is_neither_run_nor_offered(folder, monkeypatch):
     def asked(*_):
         raise AssertionError("a prompt")

@@ -118,7 +118,7 @@ def test_the_default_format_stays_float32_where_bfloat16_changes_vectors(
     ):
         assert way(forms[1], "auto") == "float32"
     # The cosine is measured once.
-    monkeypatch.setattr(NumPyEngine, "states", None)
+    monkeypatch.setattr(NumPyEngine, "run", None)
     with pytest.warns(UserWarning, match="below"):
         assert way(forms[1], "auto") == "float32"
     assert len(list((tmp_path / "cosines").iterdir())) == 2
@@ -142,8 +142,8 @@ def test_token_types_are_read(load, folders):
     with torch.inference_mode():
         expected = backbone.model(**backbone.batch([ids], [types]).inputs).last_hidden_state.numpy()
     weights = read_weights(find_model(str(folders("bert"))))
-    (found,) = NumPyEngine(weights).states(ids, [3], types)
-    np.testing.assert_allclose(found, expected, **CLOSE)
+    (found,) = NumPyEngine(weights, [3]).run([ids], [types])
+    np.testing.assert_allclose(found.states[0], expected, **CLOSE)
 
 
 def test_the_error_function_is_exact_to_single_precision():

@@ -104,14 +104,14 @@ def test_resolved_settings_pasted_back_resolve_to_themselves_and_leave_nothing_o
 
     def both(**named):
         possible = EncoderSettings(**named)
-        return possible, resolve(possible, folder)
+        return possible, resolve(possible, folder).settings
 
     def spec(settings_):
         dimensions = settings_.dimensions or WIDTH
         return EncoderSpec(replace(settings_, max_length=64), folder.weights, dimensions)
 
     asked, resolved = sound(both, asked.named)
-    assert resolve(parse_encoder(str(resolved)), folder) == resolved
+    assert resolve(parse_encoder(str(resolved)), folder).settings == resolved
     for field in fields(EncoderSettings):
         wanted = getattr(asked, field.name)
         if field.name not in ("model", "max_length", "layers", "fusion") and wanted is not None:
@@ -120,7 +120,7 @@ def test_resolved_settings_pasted_back_resolve_to_themselves_and_leave_nothing_o
     for name in ("layers", "normalize", "special_tokens") if not resolved.wk_preset else ():
         if getattr(resolved, name) is not None:
             try:
-                without = resolve(replace(resolved, **{name: None}), folder)
+                without = resolve(replace(resolved, **{name: None}), folder).settings
             except ConfigError:
                 continue
             assert spec(without).fingerprint != spec(resolved).fingerprint
