@@ -74,9 +74,9 @@ class Encoder:
     """
 
     def __init__(
-        self, spec: EncoderSpec | None = None, model: EncoderModel | None = None, **_: object
+        self, spec: EncoderSpec | None = None, model: EncoderModel | None = None, **others: object
     ) -> None:
-        if not isinstance(spec, EncoderSpec) or model is None:
+        if not isinstance(spec, EncoderSpec) or model is None or others:
             name = "" if spec is None else f"{spec!r:.60}"
             raise TypeError(f"Encoder: expected Encoder.load({name}), found a call of the class")
         self.spec = spec

@@ -63,7 +63,6 @@ class TransformerModel(PieceModel):
         self.computed = {(settings.number_format, "torch")}
         self._settings = settings
         self._fuser = fuser
-        self._layers = fuser.layers
         special = backbone.special
         for name, place in (("cls", special.cls), ("sep", special.sep)):
             if settings.pooling == name and place is None:
@@ -82,7 +81,7 @@ class TransformerModel(PieceModel):
             self._head.append(backbone.pooler)
         if str(backbone.device) != "cpu":
             self.batch_pieces = ACCELERATOR_PIECES
-        backbone.want(self._layers)
+        backbone.want(fuser.layers)
 
     def in_torch(self) -> TransformerModel:
         """Itself."""
@@ -111,7 +110,7 @@ class TransformerModel(PieceModel):
         def visit(layer: int, state: torch.Tensor) -> None:
             found[layer] = state if fuser.sbert_wk else pool(state, places)
 
-        self.backbone.run(batch, self._layers, visit)
+        self.backbone.run(batch, fuser.layers, visit)
         if fuser.sbert_wk:
             return self._headed(fuser.vectors(list(found.values()), places))
         return self._headed(fuser.fuse(found))
@@ -128,7 +127,7 @@ class TransformerModel(PieceModel):
         states: dict[int, torch.Tensor] = {}
         with torch.inference_mode():
             batch = self.backbone.batch(pieces)
-            self.backbone.run(batch, self._layers, states.__setitem__)
+            self.backbone.run(batch, self._fuser.layers, states.__setitem__)
             fused = self._fuser.fuse({layer: one.float() for layer, one in states.items()})
             yield np.arange(len(pieces)), fused.cpu().numpy()
 
