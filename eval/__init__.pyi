@@ -41,7 +41,6 @@ from eval.metrics.trec import write_run as write_run
 from eval.papers import Experiment as Experiment
 from eval.papers import experiments as experiments
 from eval.progress import Progress as Progress
-from eval.qa.evaluation import rank_layers as rank_layers
 from eval.qa.evaluation import rank_systems as rank_systems
 from eval.qa.rerankers import FittedCrossEncoder as FittedCrossEncoder
 from eval.qa.rerankers import FittedReranker as FittedReranker

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 FORMATS = (".png", ".svg")
 _DOTS_PER_INCH = 150
-_COLORS = 10
-_STYLES = ("-", "--", ":")
 
 
 def check_figure(path: Path) -> None:
@@ -116,19 +114,6 @@ def heat_map(axes: Axes, values: NDArray[np.float64], digits: int, *, numbers: b
     return image
 
 
-def line_style(place: int) -> dict[str, Any]:
-    """Color and style of a line by its number: colors repeat after ten, with another style."""
-    return {"color": f"C{place % _COLORS}", "linestyle": _STYLES[place // _COLORS % len(_STYLES)]}
-
-
-def numbered_legend(figure: Figure, names: Sequence[str]) -> None:
-    """A legend beside curves that are labeled with their numbers."""
-    legend = figure.legend(loc="outside right upper", fontsize="small")
-    for text, name in zip(legend.get_texts(), names, strict=True):
-        text.set_text(short_label(name))
-        plain_text(text)
-
-
 def learning_figure(curves: Mapping[str, Sequence[Sequence[float]]], measure: str = "AP") -> Figure:
     """Dev scores by epoch, of curves by name and seed: a thin line a seed, a thick one the mean."""
     figure = new_figure(8.5, 4.6)
@@ -136,7 +121,11 @@ def learning_figure(curves: Mapping[str, Sequence[Sequence[float]]], measure: st
 
     axes = figure.subplots()
     for place, seeds in enumerate(curves.values()):
-        style = line_style(place)
+        # Colors repeat after ten, with another style.
+        style: dict[str, Any] = {
+            "color": f"C{place % 10}",
+            "linestyle": ("-", "--", ":")[place // 10 % 3],
+        }
         # A mean over the seeds that are left when one has ended would jump.
         shortest = min(map(len, seeds))
         mean = 100 * np.mean([seed[:shortest] for seed in seeds], axis=0)
@@ -146,5 +135,8 @@ def learning_figure(curves: Mapping[str, Sequence[Sequence[float]]], measure: st
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set(xlabel="epoch (0: before training)", ylabel=f"dev {measure} × 100")
     axes.grid(alpha=0.3)
-    numbered_legend(figure, list(curves))
+    legend = figure.legend(loc="outside right upper", fontsize="small")
+    for text, name in zip(legend.get_texts(), curves, strict=True):
+        text.set_text(short_label(name))
+        plain_text(text)
     return figure

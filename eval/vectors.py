@@ -370,10 +370,8 @@ class LayerEncoders:
         """Transformer layers of a model; it has one more hidden state."""
         return self._encoders[self.names.index(name) * len(self.poolings)].depth
 
-    def vectors(
-        self, texts: Sequence[str], *, query: bool = False, done: Done = ignore
-    ) -> Iterator[TextVectors]:
+    def vectors(self, texts: Sequence[str], done: Done = ignore) -> Iterator[TextVectors]:
         """(texts, hidden states, width) of texts, all poolings of one model after the other."""
-        found = embed_all(self._encoders, texts, self._cache, query=query, done=done)
+        found = embed_all(self._encoders, texts, self._cache, done=done)
         for encoder, one in zip(self._encoders, found, strict=True):
             yield TextVectors(texts, split_layers(one.vectors, encoder.depth), one.cut)

@@ -13,7 +13,6 @@ import click
 from cli.commands.query import RankingOptions
 from cli.evaluation_options import (
     WITHOUT_POSITIVE,
-    LayerOptions,
     baseline_option,
     dataset_argument,
     measure_option,
@@ -46,7 +45,6 @@ from retriever.settings import setting
 from retriever.terminal import without_controls
 
 if TYPE_CHECKING:
-    from eval import QAResult, SentenceResult
     from eval.metrics.gate import Ranking
 
 
@@ -96,7 +94,6 @@ class RunOptions:
     "AP, RR, P@1, P@5, P@10, R@1, R@5, R@10, R@100, nDCG@10; on Quasar-T and SearchQA "
     "Success@1, Success@5, Success@10, AP, RR, P@1",
 )
-@Settings("states", LayerOptions, "by_layer")
 @encoder_options("all-MiniLM-L6-v2, or the model of --index", "layers pooling dtype", cache=True)
 @resampling_options
 @result_options("the report, TREC runs, figures and cross-encoders")
@@ -108,7 +105,6 @@ def qa_command(
     query_map: Path | None,
     baseline: str | None,
     measures: tuple[str, ...],
-    states: LayerOptions,
     encoder: EncoderOptions,
     resampling: Resampling,
     shown: ResultOptions,
@@ -118,13 +114,12 @@ def qa_command(
     DATASET is a folder in the project's own form or in that of WikiPassageQA, InsuranceQA,
     Quasar-T, SearchQA, WikiQA, TrecQA, BEIR, MS MARCO or TREC. Heads and cross-encoders are trained
     on its training split; epochs and weights are chosen on its dev split. Systems are compared by
-    intervals and paired tests. --by-layer ranks by every hidden state of the model instead.
+    intervals and paired tests.
     """
-    from eval import QASettings, rank_layers, rank_systems
+    from eval import QASettings, rank_systems
     from eval.qa.systems import INTERACTIONS, parse_systems
 
-    named = parse_systems(systems)
-    kinds = set() if states.by_layer else {one.kind for one in named}
+    kinds = {one.kind for one in parse_systems(systems)}
     if not kinds & {*INTERACTIONS}:
         refuse("seeds", "it is for training a head, and none is trained here")
     if "cross-encoder" not in kinds:
@@ -140,25 +135,15 @@ def qa_command(
         query_map=query_map,
         models=None if shown.report is None else shown.report / "rerankers",
     )
-    result: QAResult | SentenceResult
     with Stages() as progress:
-        if states.by_layer:
-            if baseline is not None or is_given("systems"):
-                raise click.UsageError(
-                    "--by-layer ranks by the layers of --model alone: leave out --systems and "
-                    "--baseline"
-                )
-            poolings, command = states.scored_poolings(), command_line()
-            result = rank_layers(dataset, poolings, asked, progress=progress, command=command)
-        else:
-            result = rank_systems(
-                dataset,
-                systems,
-                asked,
-                progress=progress,
-                notify=say,
-                command=command_line(),
-            )
+        result = rank_systems(
+            dataset,
+            systems,
+            asked,
+            progress=progress,
+            notify=say,
+            command=command_line(),
+        )
     shown.show(result)
 
 

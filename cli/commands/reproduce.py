@@ -52,7 +52,6 @@ def reproduce_command(
     repository. Existing reports are kept, so an interrupted run resumes; use one --output folder
     per model.
     """
-    from cli.output.progress import Stages
     from cli.output.results import ResultOptions
     from eval import experiments
     from eval.papers import reproduce
@@ -71,17 +70,15 @@ def reproduce_command(
             for step in one.steps(place, model or MINILM, folder):
                 say(" ".join(["retriever", *map(_quoted, step.arguments)]), err=False)
             continue
-        with Stages() as progress:
-            code = reproduce(
-                one,
-                data,
-                model or MINILM,
-                output,
-                run=_run,
-                show=lambda result, folder: ResultOptions(report=folder).show(result),
-                progress=progress,
-                notify=say,
-            )
+        code = reproduce(
+            one,
+            data,
+            model or MINILM,
+            output,
+            run=_run,
+            show=lambda result, folder: ResultOptions(report=folder).show(result),
+            notify=say,
+        )
         if code:
             raise click.exceptions.Exit(code)
 

@@ -2,8 +2,8 @@
 
 A file PAPER.toml has a table for each table or figure of a paper: its `title`, the names of those
 that the same reports hold (`also`), the figures that were `published`, and its `steps`: each the
-name of a report, and a `command` or an `analysis` of this package. A step with `sets` is one step
-for each of them, with `{set}` replaced.
+name of a report, and a `command`, or the folders of reports to `gather` by category. A step with
+`sets` is one step for each of them, with `{set}` replaced.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from eval.progress import Notify, Progress
+from eval.progress import Notify
 from eval.reports import ReportedResult, read_report
 from retriever.errors import ConfigError
 
@@ -31,8 +31,8 @@ class Step(NamedTuple):
 
     folder: Path
     arguments: list[str]
-    # Run instead of the command, which would run the whole experiment.
-    analysis: list[str]
+    # Reports to gather instead of running the command, which would run the whole experiment.
+    gathered: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Experiment:
     paper: str
     name: str
     title: str
-    # The name of each report, whether it is an analysis, and what is run.
+    # The name of each report, whether it gathers others, and which, or what is run.
     templates: tuple[tuple[str, bool, str], ...]
     # Tables and figures that the same reports hold.
     also: tuple[str, ...] = ()
@@ -52,17 +52,17 @@ class Experiment:
     def steps(self, data: Path, model: str, output: Path) -> Iterator[Step]:
         """The steps with reports below `output`."""
         # {data}: the folder of data sets; {output}: that of this experiment.
-        for name, is_analysis, template in self.templates:
+        for name, gathers, template in self.templates:
             folder = output / self.paper / self.name / name
             values = {"data": data, "model": model, "output": folder.parent}
             words = [word.format(**values) for word in template.split()]
             arguments = words
-            if is_analysis:
+            if gathers:
                 arguments = ["reproduce", self.paper, self.name, "--data", str(data)]
             if words[:2] not in _WITHOUT_MODEL:
                 arguments = [*arguments, "--model", model]
-            place = output if is_analysis else folder
-            yield Step(folder, [*arguments, "--output", str(place)], words if is_analysis else [])
+            place = output if gathers else folder
+            yield Step(folder, [*arguments, "--output", str(place)], words if gathers else [])
 
 
 def experiments(paper: str | None = None, name: str | None = None) -> tuple[Experiment, ...]:
@@ -106,9 +106,9 @@ def _templates(
         # A text may hold the names of those before it.
         for name, value in reversed(texts.items()):
             filled = {key: one.replace(f"{{{name}}}", value) for key, one in filled.items()}
-        text = filled.get("analysis") or filled["command"]
+        text = filled.get("gather") or filled["command"]
         for of in filled.get("sets", "-").split():
-            yield filled["name"].replace("{set}", of), "analysis" in step, text.replace("{set}", of)
+            yield filled["name"].replace("{set}", of), "gather" in step, text.replace("{set}", of)
 
 
 def reproduce(
@@ -119,7 +119,6 @@ def reproduce(
     *,
     run: Callable[[list[str]], int],
     show: Callable[[ReportedResult, Path], object],
-    progress: Progress,
     notify: Notify,
 ) -> int:
     """Run the steps of an experiment that have no report yet, up to the first that fails, and
@@ -132,27 +131,14 @@ def reproduce(
             notify(f"{step.folder}: exists, skipped")
             continue
         step.folder.parent.mkdir(parents=True, exist_ok=True)
-        notify(shlex.join(step.analysis) if step.analysis else line)
-        if step.analysis:
-            show(_analyzed(step.analysis, model, progress, notify, line), step.folder)
+        notify(line)
+        if step.gathered:
+            from eval.papers.categories import gather_categories
+
+            show(gather_categories(step.gathered, line), step.folder)
         elif code := run(step.arguments):
             return code
     return 0
-
-
-def _analyzed(
-    analysis: list[str], model: str, progress: Progress, notify: Notify, command: str
-) -> ReportedResult:
-    name, *paths = analysis
-    if name == "categories":
-        from eval.papers.categories import gather_categories
-
-        return gather_categories(paths, command)
-    from eval.papers.sensitivity import inspect_sensitivity
-
-    return inspect_sensitivity(
-        Path(paths[0]), model, progress=progress, notify=notify, command=command
-    )
 
 
 def _check_same(folder: Path, line: str) -> None:

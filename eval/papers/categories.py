@@ -33,14 +33,12 @@ CATEGORIES = (
     "semantic similarity",
     "text classification",
     "entailment",
-    "question answering",
     *_PROBING,
 )
 # Kind of a report to the category of its other tasks.
 _KINDS = {
     "sts": "semantic similarity",
     "transfer": "text classification",
-    "qa": "question answering",
     "probe": "other probing",
 }
 
@@ -147,7 +145,7 @@ class CategoryResult(ReportedResult):
 
 
 def gather_categories(folders: Sequence[str | Path], command: str = "") -> CategoryResult:
-    """Read reports of `score_sts`, `score_transfer`, `score_probing` and `rank_layers`."""
+    """Read reports of `score_sts`, `score_transfer` and `score_probing`."""
     require_several("folders", folders)
     found: dict[tuple[str, str], TaskScores] = {}
     for folder in map(Path, folders):
@@ -155,8 +153,8 @@ def gather_categories(folders: Sequence[str | Path], command: str = "") -> Categ
         kind = report.get("kind")
         if kind not in _KINDS:
             raise SourceError(
-                f"{folder / 'report.json'}: expected a report of eval sts, eval transfer, eval "
-                "probe or eval qa --by-layer, found another; leave it out"
+                f"{folder / 'report.json'}: expected a report of eval sts, eval transfer or eval "
+                "probe, found another; leave it out"
             )
         measure = report["measures"][0]
         reported: list[tuple[str, tuple[str, ...], Any]] = [

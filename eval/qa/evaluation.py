@@ -1,4 +1,4 @@
-"""Ranking a question set: with one system after the other, or by every hidden state of a model."""
+"""Ranking a question set with one system after the other."""
 
 from __future__ import annotations
 
@@ -15,15 +15,13 @@ from eval.metrics.comparison import check_baseline, mean_and_spread, percent
 from eval.metrics.measures import PoolMeasures, canonical_measures
 from eval.metrics.trec import read_run
 from eval.progress import Notify, Progress, ignore, silent
-from eval.qa.pools import DEV_MEASURE, EmbeddedPairs, Floats, pair_rows, relevant_ids, tuned
+from eval.qa.pools import DEV_MEASURE, Floats, relevant_ids, tuned
 from eval.qa.rerankers import HeadTrainer, fine_tune, fit_heads, head_scores
 from eval.qa.resources import (
     Questions,
     Resources,
-    check_index,
     open_resources,
     ranked,
-    split_reader,
 )
 from eval.qa.result import QAResult, SystemResult
 from eval.qa.systems import (
@@ -34,22 +32,15 @@ from eval.qa.systems import (
     System,
     parse_systems,
 )
-from eval.sentences.result import LayerGrid, SentenceResult
-from eval.vectors import LayerEncoders
 from retriever import Mode
 from retriever.encoders.model_folders import find_model
 from retriever.encoders.registry import require_asked
-from retriever.encoders.settings import DEFAULT_MODEL, Pooling
 from retriever.errors import BadInputError, ConfigError
 from retriever.rerankers import kind_of
 from retriever.rerankers.cross import KIND as CROSS_ENCODER
 from retriever.rerankers.head import HeadReranker
 from retriever.search.fusion import FusionSettings
 
-POOLINGS: tuple[Pooling, ...] = ("mean", "max", "cls", "sep")
-"""What hidden states are pooled by."""
-
-_LAYER_MEASURES = ("AP", "RR")
 # Systems that rank by vectors.
 _EMBEDDED = ("cosine", "hybrid", *INTERACTIONS)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -299,87 +290,3 @@ _RANKERS: Mapping[str, Callable[[System, Resources], SystemResult]] = {
     "cross-encoder": _cross_encoders,
     "saved reranker": _saved,
 }
-
-
-def rank_layers(
-    questions: Questions,
-    poolings: Sequence[Pooling] = POOLINGS,
-    settings: QASettings | None = None,
-    *,
-    progress: Progress = silent,
-    command: str = "",
-) -> SentenceResult:
-    """Rank the candidates of questions by the cosine of every hidden state with several poolings.
-
-    Nothing is trained or chosen; the best cell of the result is optimistic. It has a grid of means
-    over questions, by hidden state and pooling, for each measure.
-
-    Questions are as `rank_systems` takes them, with pools of candidates. `encoder` of the settings
-    names the model; split, data, measures (AP and RR by default), loading and `without_positive`
-    apply too, the rest does not.
-
-    Raises:
-        ConfigError: the set has no pools, the model's form has settings that choose layers, or a
-            measure or pooling is unknown.
-        SourceError: the split cannot be read.
-        BadInputError: no question has a relevant passage.
-        What `Encoder.load` raises.
-    """
-    settings = settings or QASettings()
-    read = split_reader(questions, settings.data)
-    found = read(questions.split if isinstance(questions, QuestionSet) else settings.split)
-    if found.corpus:
-        raise ConfigError(
-            f"{found.name}: the set has no pools of candidates, which layers are compared on; name "
-            "one that has, or index its corpus with the layers of your choice"
-        )
-    check_index(found, settings.data)
-    counted = found.answered() if settings.without_positive == "exclude" else found
-    usual = ANSWER_MEASURES if found.answers_in_text else _LAYER_MEASURES
-    measures = canonical_measures(settings.measures or usual)
-    model = settings.encoder or DEFAULT_MODEL
-    layers = LayerEncoders([model], poolings, settings.loading)
-    values, cut, texts = _layer_values(counted, layers, measures, progress)
-    return SentenceResult(
-        kind="qa",
-        title=f"Layers and poolings: {found.name} {found.split}",
-        settings={"split": found.split, "questions": f"{len(counted):,}", "score": "cosine"},
-        remarks=(
-            f"means over {len(counted):,} questions; {len(found) - len(counted):,} questions "
-            "without a relevant passage are left out",
-        ),
-        measures=measures,
-        grids=tuple(
-            LayerGrid(found.name, model, measure, layers.poolings, grid, None, cut, texts)
-            for measure, grid in zip(measures, values, strict=True)
-        ),
-        device=settings.loading.device,
-        command=command,
-    )
-
-
-def _layer_values(
-    questions: QuestionSet, layers: LayerEncoders, measures: Sequence[str], progress: Progress
-) -> tuple[NDArray[np.float64], int, int]:
-    """(measures, hidden states, poolings) means; texts that were cut, and all distinct texts."""
-    passages, left_rows, right_rows = pair_rows(questions)
-    asked = [one.text for one in questions.questions]
-    distinct = len(passages) + len(set(asked))
-    done = progress(f"{questions.name}: vectors", distinct * len(layers.poolings))
-    measured = PoolMeasures(questions.questions, measures)
-    columns, cut = [], 0
-    for right, left in zip(
-        layers.vectors(passages, done=done),
-        layers.vectors(asked, query=True, done=done),
-        strict=True,
-    ):
-        scores = [
-            EmbeddedPairs(
-                left.vectors[:, layer], right.vectors[:, layer], left_rows, right_rows
-            ).cosines()
-            for layer in range(right.vectors.shape[1])
-        ]
-        means = measured(np.stack(scores))
-        columns.append([means[measure].mean(axis=1) for measure in measures])
-        cut = max(cut, left.cut + right.cut)
-    return np.array(columns).transpose(1, 2, 0), cut, distinct

@@ -11,15 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.datasets.question_set import Question, QuestionSet, statistics
-from eval.figures import (
-    learning_figure,
-    line_style,
-    new_figure,
-    numbered_legend,
-    panels,
-    plain_text,
-    short_label,
-)
+from eval.figures import learning_figure, new_figure, panels, plain_text, short_label
 from eval.metrics.comparison import (
     SIGNIFICANT,
     Comparison,
@@ -54,8 +46,6 @@ TIES = (
     "trec_eval"
 )
 _LONGEST_QUESTION = 80
-_DEEPEST = 100
-_BINS = 40
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -335,14 +325,10 @@ def _runs(systems: Sequence[SystemResult]) -> tuple[Files, list[str]]:
 
 
 def _figures(result: QAResult) -> dict[str, Callable[[], Figure]]:
-    systems, counted = result.systems, set(result.comparison.queries)
-    found: dict[str, Callable[[], Figure]] = {
-        "recall": lambda: recall_figure(systems, counted),
-        "scores": lambda: scores_figure(systems, counted),
-    }
-    if len(systems) > 1:
+    found: dict[str, Callable[[], Figure]] = {}
+    if len(result.systems) > 1:
         found["differences"] = lambda: _differences_figure(result.comparison, result.measures[0])
-    curves = {one.name: one.curves for one in systems if one.curves}
+    curves = {one.name: one.curves for one in result.systems if one.curves}
     if curves:
         found["learning"] = lambda: learning_figure(curves)
     return found
@@ -351,7 +337,8 @@ def _figures(result: QAResult) -> dict[str, Callable[[], Figure]]:
 def _differences_figure(comparison: Comparison, measure: str) -> Figure:
     """Each system's differences from the baseline, one bar per question, the greatest first."""
     others = [name for name in comparison.names if name != comparison.baseline]
-    figure = _grid(len(others))
+    columns = min(4, len(others))
+    figure = new_figure(max(2.9 * columns, 5.0), 2.4 * -(-len(others) // columns) + 0.5)
     edges = np.arange(len(comparison.queries) + 1)
     for name, axes in zip(others, panels(figure, others, share_y=True), strict=True):
         differences = np.sort(comparison.differences(measure, name))[::-1] * 100
@@ -365,61 +352,3 @@ def _differences_figure(comparison: Comparison, measure: str) -> Figure:
     label = f"{measure} minus that of {short_label(comparison.baseline)}, × 100"
     plain_text(figure.supylabel(label, fontsize="medium"))
     return figure
-
-
-def recall_curve(system: SystemResult, counted: set[str], deepest: int) -> Floats:
-    """(deepest,) mean R@1, R@2, ... in [0, 1] over the seeds and the questions that count."""
-    measures = PoolMeasures(system.pools, [f"R@{rank}" for rank in range(1, deepest + 1)])
-    kept = np.array([pool.id in counted for pool in system.pools])
-    found = measures(np.stack(system.scores))
-    return np.array([values[:, kept].mean() for values in found.values()])
-
-
-def recall_figure(systems: Sequence[SystemResult], counted: set[str]) -> Figure:
-    """Mean recall in the first k over the questions that count, for k up to 100."""
-    longest = max(
-        len(pool.candidates) for one in systems for pool in one.pools if pool.id in counted
-    )
-    deepest = min(max(longest, 1), _DEEPEST)
-    figure = new_figure(8.5, 4.6)
-    axes = figure.subplots()
-    for place, one in enumerate(systems):
-        curve = recall_curve(one, counted, deepest) * 100
-        axes.plot(range(1, deepest + 1), curve, label=str(place), **line_style(place))
-    axes.set_xscale("log")
-    ticks = [rank for rank in (1, 2, 5, 10, 20, 50, 100) if rank <= deepest]
-    axes.set_xticks(ticks, [str(rank) for rank in ticks])
-    axes.set_xticks([], minor=True)
-    axes.set(xlabel="k (log scale)", ylabel="mean R@k × 100")
-    axes.grid(alpha=0.3)
-    numbered_legend(figure, [one.name for one in systems])
-    return figure
-
-
-def scores_figure(systems: Sequence[SystemResult], counted: set[str]) -> Figure:
-    """Histograms of the scores of relevant passages, and of the others, for each system."""
-    figure = _grid(len(systems))
-    for one, axes in zip(systems, panels(figure, [one.name for one in systems]), strict=True):
-        pairs = [(pool, id_) for pool in one.pools for id_ in pool.candidates]
-        kept = np.array([pool.id in counted for pool, _ in pairs], np.bool_)
-        relevant = np.array([pool.grades.get(id_, 0) >= 1 for pool, id_ in pairs], np.bool_)[kept]
-        # As they are ranked: where none differ, the bins are around them.
-        scores = one.scores[0][kept].astype(np.float32).astype(np.float64)
-        edges = np.histogram_bin_edges(scores, _BINS)
-        for chosen, color, name in ((~relevant, "C7", "others"), (relevant, "C2", "relevant")):
-            if chosen.any():
-                counts, _ = np.histogram(scores[chosen], edges)
-                share = 100 * counts / np.count_nonzero(chosen)
-                axes.stairs(share, edges, fill=True, alpha=0.55, color=color, label=name)
-        if len(one.scores) > 1:
-            axes.set_xlabel(f"first of {len(one.scores)} seeds", fontsize="small")
-        if len(scores):
-            axes.legend(fontsize="x-small")
-    figure.supxlabel("score", fontsize="medium")
-    figure.supylabel("% of each kind", fontsize="medium")
-    return figure
-
-
-def _grid(count: int) -> Figure:
-    columns = min(4, count)
-    return new_figure(max(2.9 * columns, 5.0), 2.4 * -(-count // columns) + 0.5)

@@ -81,7 +81,7 @@ class SentenceResult(ReportedResult):
     """An evaluation.
 
     Attributes:
-        kind: "sts", "transfer", "probe", or "qa" for layers that rank passages.
+        kind: "sts", "transfer" or "probe".
         settings: how it was made: name and text, such as the aggregation or the protocol.
         sets: of the encoders' own vectors; empty if layers were scored.
         grids: layer by layer; may be empty.

@@ -19,7 +19,7 @@ REFUSED = [
     ("qa set -s cross-encoder:mse", "ensemble and hybrid"),
     ("qa set -s cross-encoder --set seeds=2", "--set seeds: it is for training a head"),
     ("qa set -s uv --cross-seeds 2", "--cross-seeds: it is for training a cross-encoder"),
-    ("qa set --by-layer -s bm25", "leave out --systems and --baseline"),
+    ("qa set --by-layer", "No such option"),
     ("sts pairs -e MODEL --baseline other", "found 'other'"),
     ("sts pairs --output no/report", "expected its parent"),
     ("sts pairs --set seeds=2", "--set seeds: it belongs to --supervised"),

@@ -23,7 +23,7 @@ def test_every_command_and_option_exists(one, tmp_path, monkeypatch):
     # They name data sets that are not here.
     monkeypatch.setattr("cli.evaluation_options.data_set", lambda path: path)
     folders = []
-    for folder, arguments, analysis in one.steps(tmp_path, "m", tmp_path / "out"):
+    for folder, arguments, gathered in one.steps(tmp_path, "m", tmp_path / "out"):
         tree = COMMANDS
         rest = list(arguments)
         while not isinstance(tree, str):
@@ -36,12 +36,11 @@ def test_every_command_and_option_exists(one, tmp_path, monkeypatch):
         root = click.Context(cli, **cli.context_settings)
         command.make_context("step", list(rest), parent=root).close()
         folders.append(folder)
-        assert not analysis or analysis[0] in ("categories", "sensitivity")
         # What a step reads of other steps is made before.
-        paths = [part.split("::")[0].removeprefix("cosine@") for part in analysis or rest]
+        paths = [part.split("::")[0].removeprefix("cosine@") for part in gathered or rest]
         read = [Path(path) for path in paths if path.startswith(str(tmp_path / "out"))]
         assert all({part, part.parent} & set(folders) for part in read)
-        assert not {"{", "}"} & set("".join(arguments + analysis))
+        assert not {"{", "}"} & set("".join(arguments + gathered))
     assert len(set(folders)) == len(folders) > 0
     columns = {len(re.split(" {2,}", line)) for line in one.published if "  " in line}
     assert len(columns) == bool(one.published)
@@ -60,7 +59,7 @@ def test_without_an_output_folder_commands_are_printed(retriever, monkeypatch):
     assert same[0] == same[1] != ""
     quoted = retriever("reproduce", "bert-lc", "table-1", "--model", "two words").out
     assert "--model 'two words' --output" in quoted
-    # An analysis is the command that runs what is left when the others have run.
+    # What gathers reports is the command that runs what is left when the others have run.
     shown = retriever("reproduce", "ma", "table-2", "--data", "D", "--model", "M").out
     assert (
         shown.splitlines()[-1]
@@ -79,8 +78,7 @@ def test_steps_run_once_and_a_failure_ends_the_run(retriever, tiny_models, tmp_p
     write_sts(tmp_path / "data" / "pairs")
     steps = (
         ("first", False, "eval sts {data}/pairs -e ::last --set resamples=100"),
-        ("settings", True, "sensitivity {data}/pairs/test.a.tsv"),
-        ("all", True, "categories {output}/first"),
+        ("all", True, "{output}/first"),
         ("broken", False, "eval sts {data}/absent"),
         ("never", False, "eval sts {data}/pairs -e ::last --set resamples=100"),
     )
@@ -93,13 +91,12 @@ def test_steps_run_once_and_a_failure_ends_the_run(retriever, tiny_models, tmp_p
     done = retriever(*asked)
     assert (done.code, "absent" in done.err) == (2, True)
     made = {path.parent.name for path in (tmp_path / "out").rglob("report.json")}
-    assert made == {"first", "settings", "all"}
+    assert made == {"first", "all"}
     assert "semantic similarity: pairs" in done.out
-    assert "pearson over 30 pairs of" in done.out
     report = json.loads((tmp_path / "out/ma/table-1/all/report.json").read_text())
     assert report["command"].startswith("retriever reproduce ma table-1 --data")
     again = retriever(*asked)
-    assert again.err.count("exists, skipped") == 3
+    assert again.err.count("exists, skipped") == 2
     relative = ["out" if one == tmp_path / "out" else one for one in asked]
     assert "first: exists, skipped" in retriever(*relative).err
     other = retriever(*asked[:-1], tiny_models["roberta"])

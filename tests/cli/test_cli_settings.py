@@ -136,7 +136,6 @@ ASKED = [
             top=6,
         ),
     ),
-    ("eval qa data --by-layer --set poolings=cls", "rank_layers", QASettings(loading=CACHED)),
     (
         "train reranker data -o out",
         "fit_reranker",

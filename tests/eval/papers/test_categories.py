@@ -102,7 +102,7 @@ def test_encoders_that_lack_a_task_are_named_and_left_out(write):
 
 def test_what_is_no_such_report_or_contradicts_another_is_refused(write, tmp_path):
     scores = [write(str(value), "transfer", {"mr": {"a": value}}) for value in (0.8, 0.7)]
-    layers = [write(f"m{value}", "qa", mine=[[0.5, 0.1], [0.2, value]]) for value in (0.3, 0.4)]
+    layers = [write(f"m{value}", "sts", mine=[[0.5, 0.1], [0.2, value]]) for value in (0.3, 0.4)]
     for folders, error, message in (
         ([tmp_path / "absent"], SourceError, "name the folder of a report"),
         ([write("run", "run")], SourceError, "expected a report of eval sts"),
