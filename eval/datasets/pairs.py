@@ -42,15 +42,6 @@ SICK_FILES = {"train": "SICK_train.txt", "dev": "SICK_trial.txt", "test": "SICK_
 _BENCHMARK_FILES = {split: f"sts-{split}.csv" for split in ("train", "dev", "test")}
 _BENCHMARK = ("genre", "file", "year", "id", *_FIELDS)
 _TESTS = "test.tsv, test.SUBSET.tsv, STS.input.SUBSET.txt, sts-test.csv, SICK_test_annotated.txt"
-# Folders of the published archives whose names do not begin with the year.
-_OFFICIAL_NAMES = {
-    "test-gold": "sts12",
-    "test-gs": "sts13",
-    "sts-en-test-gs-2014": "sts14",
-    "test_evaluation_task2a": "sts15",
-    "stsbenchmark": "stsb",
-    "sts-b": "stsb",
-}
 _YEAR = re.compile(r"sts[-_]?(?:20)?(\d\d)(?!\d)")
 _SEMEVAL = re.compile(r"STS(?:20\d\d)?\.(?P<kind>input|gs)\.(?P<part>.+?)\.txt(?:\.gz)?")
 # Scores that are published without their sentences: all parts of 2012 once more, and the part of
@@ -247,8 +238,7 @@ def read_sts(path: Path) -> STSTask:
     """Read a test of similarity: the project's own, SemEval's, the STS benchmark or SICK.
 
     Args:
-        path: its folder, or the folder around it that a published archive makes; or one file of
-            pairs, which then is a test of one part.
+        path: its folder, or one file of pairs, which then is a test of one part.
 
     Raises:
         SourceError: its form is unknown, its test is missing, a file is malformed, or files that
@@ -260,13 +250,8 @@ def read_sts(path: Path) -> STSTask:
         return STSTask(name, (PairSubset(name, _pairs_of_file(path)),))
     if not path.is_dir():
         raise SourceError(f"{path}: no such file or folder")
-    nested = [one for one in path.iterdir() if one.is_dir() and _semeval_files(one, "input")]
     task = (
-        _semeval(path, path)
-        or _splits(path, _BENCHMARK_FILES)
-        or _splits(path, SICK_FILES)
-        or _own(path)
-        or (_semeval(path, nested[0]) if len(nested) == 1 else None)
+        _semeval(path) or _splits(path, _BENCHMARK_FILES) or _splits(path, SICK_FILES) or _own(path)
     )
     if task is not None:
         return task
@@ -290,15 +275,11 @@ def _pairs_of_file(path: Path) -> ScoredPairs:
     return _scored(path, ((where, *map(str.strip, cells)) for where, cells in rows))
 
 
-def _name(*folders: Path) -> str:
-    """The usual name of the test by its folders; the name of the first folder if it is unknown."""
-    names = [folder.resolve().name.lower() for folder in folders]
-    for name in names:
-        if name in _OFFICIAL_NAMES:
-            return _OFFICIAL_NAMES[name]
-        if year := _YEAR.match(name):
-            return f"sts{year[1]}"
-    return names[0]
+def _name(folder: Path) -> str:
+    """The usual name of a test of a year by its folder, or the folder's name."""
+    name = folder.resolve().name.lower()
+    year = _YEAR.match(name)
+    return f"sts{year[1]}" if year else name
 
 
 def _semeval_files(folder: Path, kind: str) -> dict[str, Path]:
@@ -308,8 +289,7 @@ def _semeval_files(folder: Path, kind: str) -> dict[str, Path]:
     return dict(sorted(named))
 
 
-def _semeval(path: Path, folder: Path) -> STSTask | None:
-    """The test of the folder with its files, which may be the only such one in `path`."""
+def _semeval(folder: Path) -> STSTask | None:
     files = _semeval_files(folder, "input")
     if not files:
         return None
@@ -321,7 +301,7 @@ def _semeval(path: Path, folder: Path) -> STSTask | None:
     if len(files) > 1:
         files.pop(_SEMEVAL_ALL, None)
     subsets = (PairSubset(part, _semeval_pairs(file)) for part, file in files.items())
-    return STSTask(_name(path, folder), tuple(subsets))
+    return STSTask(_name(folder), tuple(subsets))
 
 
 def _semeval_pairs(path: Path) -> ScoredPairs:

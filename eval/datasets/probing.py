@@ -8,7 +8,6 @@ differ only in case count as one, and none is in two splits.
 
 from __future__ import annotations
 
-import heapq
 import math
 import re
 import unicodedata
@@ -98,25 +97,17 @@ class Sample:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._heap: list[tuple[int, Sentence]] = []
-        self._ranks: set[int] = set()
+        self._kept: dict[int, Sentence] = {}
 
     def offer(self, sentence: Sentence) -> None:
         """Keep the sentence if its rank is among the lowest so far."""
-        if sentence.rank in self._ranks:
-            return
-        if len(self._heap) < self._size:
-            heapq.heappush(self._heap, (-sentence.rank, sentence))
-        elif sentence.rank < -self._heap[0][0]:
-            dropped, _ = heapq.heapreplace(self._heap, (-sentence.rank, sentence))
-            self._ranks.remove(-dropped)
-        else:
-            return
-        self._ranks.add(sentence.rank)
+        self._kept.setdefault(sentence.rank, sentence)
+        if len(self._kept) > 2 * self._size:
+            self._kept = {one.rank: one for one in self.sentences()}
 
     def sentences(self) -> list[Sentence]:
         """By ascending rank."""
-        return [sentence for _, sentence in sorted(self._heap, key=lambda pair: -pair[0])]
+        return [sentence for _, sentence in sorted(self._kept.items())[: self._size]]
 
 
 class Instance(NamedTuple):

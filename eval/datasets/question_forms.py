@@ -7,7 +7,7 @@ may be ranked are read here.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from html import unescape
@@ -17,7 +17,6 @@ from eval.datasets import answer_sets as sets
 from eval.datasets.answer_sets import Files, files_by_split
 from eval.datasets.files import (
     between,
-    existing,
     fault,
     has_texts,
     json_lines,
@@ -25,7 +24,6 @@ from eval.datasets.files import (
     numbered_lines,
     pool_of,
     put_new,
-    put_text,
     required,
     rows,
     shown,
@@ -40,9 +38,7 @@ from retriever.errors import ConfigError
 Reader = Callable[[Path, str, str | None], QuestionSet]
 """Reads one split of a folder, in a variant of the set or None."""
 
-_COLLECTION = "collection.tsv"
 _CANDIDATES = '{"qid": "...", "candidates": ["...", ...]}'
-_TOP_1000 = ("query id", "passage id", "query", "passage")
 
 _TOPIC = re.compile(r"<(top|topic)\b([^>]*)>", re.IGNORECASE)
 _TOPIC_NUMBER = re.compile(r"<num>\s*(?:Number\s*:)?\s*([^\s<]+)", re.IGNORECASE)
@@ -64,7 +60,13 @@ def _read_own(folder: Path, split: str, variant: str | None) -> QuestionSet:
         passages = _texts(corpus, "id")
         path = required(folder / f"candidates.{split}.jsonl", split, splits)
         pools = _own_pools(path, {one.id for one in questions}, passages)
-        questions = _pooled(questions, pools, path, "add a line for it")
+        lacking = next((one.id for one in questions if one.answered and one.id not in pools), None)
+        if lacking is not None:
+            expected = "a pool for each question with a relevant passage"
+            raise fault(path, expected, f"none for {lacking}", "add a line for it")
+        questions = tuple(
+            replace(one, candidates=pool_of(pools[one.id])) for one in questions if one.id in pools
+        )
     if variant == "clean":
         kept = set()
         known = {one.id for one in questions}
@@ -92,19 +94,6 @@ def _judged(queries: Path, texts: Mapping[str, str], qrels: Path) -> tuple[Quest
         expected = f"a question of {queries.name} with a grade of at least 1"
         raise fault(qrels, expected, "none", "check the file")
     return tuple(Question(query, text, (), judged.get(query, {})) for query, text in texts.items())
-
-
-def _pooled(
-    questions: Iterable[Question], pools: Mapping[str, Iterable[str]], path: Path, remedy: str
-) -> tuple[Question, ...]:
-    """The questions with pools, which are in a file; all with a relevant passage must have one."""
-    lacking = next((one.id for one in questions if one.answered and one.id not in pools), None)
-    if lacking is not None:
-        expected = "a pool for each question with a relevant passage"
-        raise fault(path, expected, f"none for {lacking}", remedy)
-    return tuple(
-        replace(one, candidates=pool_of(pools[one.id])) for one in questions if one.id in pools
-    )
 
 
 def _own_pools(
@@ -141,27 +130,14 @@ def _msmarco_splits(folder: Path) -> tuple[str, ...]:
 
 
 def _read_msmarco(folder: Path, split: str, variant: str | None) -> QuestionSet:
-    """MS MARCO's passages (Nguyen et al. 2016): pools of `top1000.SPLIT`, or the collection."""
+    """MS MARCO's passages (Nguyen et al. 2016)."""
+    collection = required(folder / "collection.tsv", split)
     queries = required(folder / f"queries.{split}.tsv", split)
     texts: dict[str, str] = {}
     for where, (query, text) in rows(queries, ("query id", "query")):
         put_new(texts, where, query, text, "query")
     asked = _judged(queries, texts, required(folder / f"qrels.{split}.tsv", split))
-    names = [f"top1000.{split}", f"top1000.{split}.tsv"]
-    if split == "dev.small":
-        names += ["top1000.dev", "top1000.dev.tsv"]
-    top = existing(*(folder / name for name in names))
-    if top is None:
-        return QuestionSet("MS MARCO", split, asked, {}, (required(folder / _COLLECTION, split),))
-    pools: dict[str, list[str]] = {}
-    passages: dict[str, str] = {}
-    for where, (query, passage, _, text) in rows(top, _TOP_1000):
-        if query not in texts:
-            raise fault(where, f"a query of {queries.name}", query, "take the files of one split")
-        pools.setdefault(query, []).append(passage)
-        put_text(passages, where, passage, text, "passage")
-    remedy = "name the split that the pools are of, or remove the file to rank the whole collection"
-    return QuestionSet("MS MARCO", split, _pooled(asked, pools, top, remedy), passages)
+    return QuestionSet("MS MARCO", split, asked, {}, (collection,))
 
 
 def _read_trec(folder: Path, split: str, variant: str | None) -> QuestionSet:
@@ -281,7 +257,7 @@ _FORMS = (
     ),
     Form(
         "msmarco",
-        (f"{_COLLECTION} or top1000.*", "queries.*.tsv", "qrels.*.tsv"),
+        ("collection.tsv", "queries.*.tsv", "qrels.*.tsv"),
         _msmarco_splits,
         _read_msmarco,
     ),

@@ -1,4 +1,4 @@
-"""Tasks of many reports side by side, by category: Fig. 1 and Tables 1 and 2 of Ma et al. (2019).
+"""Tasks of many reports side by side, by category: Tables 1 and 2 of Ma et al. (2019).
 
 The value of a task is divided by the highest one in the given reports; a category's score is the
 mean over its tasks, and the average score the mean over categories.
@@ -6,21 +6,16 @@ mean over its tasks, and the average score the mean over categories.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from eval.figures import heat_map, new_figure, plain_text, short_label
 from eval.metrics.comparison import percent
 from eval.reports import Report, ReportedResult, Section, Table, environment, read_report
 from retriever.errors import BadInputError, SourceError, require_several
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # The paper does not list the tasks of its categories; paraphrases (MRPC) count as similarity here.
 _PROBING = {
@@ -29,12 +24,7 @@ _PROBING = {
     "semantic information": ("tense", "subjnum", "objnum", "somo", "coordinv"),
 }
 _TRANSFER = {"semantic similarity": ("mrpc",), "entailment": ("sick-e", "snli")}
-CATEGORIES = (
-    "semantic similarity",
-    "text classification",
-    "entailment",
-    *_PROBING,
-)
+CATEGORIES = ("semantic similarity", "text classification", "entailment", *_PROBING)
 # Kind of a report to the category of its other tasks.
 _KINDS = {
     "sts": "semantic similarity",
@@ -80,7 +70,7 @@ class CategoryResult(ReportedResult):
         return means
 
     def report(self) -> Report:
-        """A table of encoders, one of poolings, and a heat map of each model and pooling."""
+        """A table of encoders, and one of poolings."""
         encoders = [task.encoders for task in self.tasks]
         poolings = [
             {", ".join(key): float(np.mean(of)) for key, of in task.layers.items()}
@@ -131,17 +121,7 @@ class CategoryResult(ReportedResult):
             },
             command=self.command,
             environment=environment(None),
-            figures=self._figures(),
         )
-
-    def _figures(self) -> dict[str, Callable[[], Figure]]:
-        keys = dict.fromkeys(key for task in self.tasks for key in task.layers)
-        models = list(dict.fromkeys(model for model, _ in keys))
-        found: dict[str, Callable[[], Figure]] = {}
-        for model, pooling in keys:
-            number = f"-{models.index(model) + 1}" if len(models) > 1 else ""
-            found[f"layers-{pooling}{number}"] = partial(layers_by_task, self.tasks, model, pooling)
-        return found
 
 
 def gather_categories(folders: Sequence[str | Path], command: str = "") -> CategoryResult:
@@ -194,18 +174,3 @@ def _task(kind: str, name: str) -> TaskScores:
         if name in names and (kind == "probe") == (category in _PROBING):
             return TaskScores(name, category)
     return TaskScores(name, _KINDS[kind])
-
-
-def layers_by_task(tasks: Sequence[TaskScores], model: str, pooling: str) -> Figure:
-    """Tasks by hidden states as a heat map, 1 being the best known value, first tasks on top."""
-    shown = [task for task in reversed(tasks) if (model, pooling) in task.layers]
-    values = np.array([np.array(task.layers[model, pooling]) / task.best for task in shown])
-    figure = new_figure(2.6 + 0.42 * values.shape[1], 1.0 + 0.27 * len(shown))
-    axes = figure.subplots()
-    figure.colorbar(heat_map(axes, values, 2, numbers=True), ax=axes)
-    axes.set_xticks(range(values.shape[1]))
-    ticks = axes.set_yticks(range(len(shown)), [task.name for task in shown])
-    plain_text(*(tick.label1 for tick in ticks))
-    axes.set_xlabel("hidden state (0: embeddings)")
-    plain_text(axes.set_title(f"{short_label(model)}, {pooling}", fontsize="medium"))
-    return figure

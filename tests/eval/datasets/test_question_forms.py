@@ -12,7 +12,6 @@ from retriever.errors import ConfigError, SourceError
 from tests.eval.datasets.question_samples import (
     BEIR,
     INSURANCE_2,
-    MSMARCO,
     OWN,
     QUASAR,
     SAMPLES,
@@ -239,11 +238,6 @@ TREC_DONE = trec_pairs("1", "Who", ("positive", "I"))
 CANDIDATES = "candidates.dev.jsonl"
 POOL = OWN[CANDIDATES].splitlines()[0] + "\n"
 TOPICS = "topics.301-302.txt"
-TOP = tabs(
-    ("2", "5", "what?", 'The "five'),
-    ("1048585", "0", "who?", "zero"),
-    ("1048585", "10", "who?", "ten"),
-)
 
 
 @pytest.mark.parametrize(
@@ -296,9 +290,6 @@ TOP = tabs(
         ("own", "qrels.dev.tsv", "q1 0 d1 0\n", None, "a grade of at least 1, found none"),
         ("beir", "queries.jsonl", 2 * records({"_id": "q1", "text": "x"}), 2, "'q1' was given"),
         ("msmarco", "queries.dev.small.tsv", 2 * "2\twhat?\n", 2, "found 2 again"),
-        ("msmarco", "top1000.dev", TOP + "9\t5\tx\ty\n", 4, "of queries.dev.small.tsv, found 9"),
-        ("msmarco", "top1000.dev", TOP + "2\t10\twhat?\televen\n", 4, "one text for passage 10"),
-        ("msmarco", "top1000.dev", TOP[20:].lstrip(), None, "for 2; name the split that the pools"),
         ("trec", TOPICS, "\n<top>\n<num> 1 <title> x\n<top>\n</top>\n", 2, "and </top>, found"),
         ("trec", TOPICS, "<top>\n<title> x\n</top>\n", 1, "a topic with a number"),
         ("trec", TOPICS, "<top>\n<num> 1\n</top>\n", 1, "a title or query"),
@@ -399,15 +390,6 @@ def test_what_an_answer_matches(passage, answers, expected):
 def test_trecqa_files_have_other_names_in_later_distributions(tmp_path):
     found = read_question_set(write(tmp_path, {"TEST.xml": TRECQA[TREC_TEST]}), "test")
     assert shown(found)[0] == TREC_ONE
-
-
-@pytest.mark.parametrize("name", ["top1000.dev", "top1000.dev.small.tsv", "top1000.dev.gz"])
-def test_ms_marco_ranks_the_pools_of_top1000(tmp_path, name):
-    files = {key: text for key, text in MSMARCO.items() if key != "collection.tsv"}
-    found = read_question_set(write(tmp_path, {**files, name: TOP}), "dev.small")
-    assert shown(found) == [("1048585", "who?", "10 0", {"0": 1}), ("2", "what?", "5", {"5": 1})]
-    assert found.passages == {"5": 'The "five', "0": "zero", "10": "ten"}
-    assert found.corpus == ()
 
 
 def test_xml_topics_are_read_by_query_title_or_text_and_a_folder_can_be_the_corpus(tmp_path):

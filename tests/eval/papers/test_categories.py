@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from eval.papers.categories import gather_categories, layers_by_task
+from eval.papers.categories import gather_categories
 from retriever.errors import BadInputError, SourceError
 
 
@@ -83,13 +83,6 @@ def test_poolings_are_averaged_over_hidden_states_and_scaled_by_any_encoder(writ
     assert poolings["m, mean"]["entailment"] == pytest.approx(0.75)
     assert poolings["m, cls"]["average"] == pytest.approx((0.2 / 0.8 + 0.5) / 2)
     assert found.to_json()["tasks"][0]["layers"][1]["values"] == [0.1, 0.3]
-    pytest.importorskip("matplotlib")
-    axes = layers_by_task(found.tasks, "m", "cls").axes[0]
-    # The first task is on top.
-    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["sick-e", "trec"]
-    expected = [[1, 0], [0.125, 0.375]]
-    np.testing.assert_allclose(axes.images[0].get_array(), expected)
-    assert list(found.report().figures) == ["layers-mean", "layers-cls"]
 
 
 def test_encoders_that_lack_a_task_are_named_and_left_out(write):
