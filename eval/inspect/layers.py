@@ -32,8 +32,6 @@ _BLOCK = 512
 # With more layers, a table of three decimals is wider than a terminal, and numbers in the cells of
 # a figure could not be read.
 _NUMBERED_LAYERS = 13
-# Curves that matplotlib's cycle gives different colors.
-_USUAL_COLORS = 10
 
 
 class TextsRead(NamedTuple):
@@ -165,13 +163,16 @@ class LayerInspection(ReportedResult):
         """The matrix as a heat map beside its offset diagonals as curves, as in Fig. 1."""
         layers = len(self.mean)
         figure = new_figure(12, 5.2)
+        from matplotlib import colormaps
+
         left, right = figure.subplots(1, 2)
         image = heat_map(left, self.mean, 2, numbers=layers <= _NUMBERED_LAYERS)
         left.set_aspect("equal")
         figure.colorbar(image, ax=left, label="mean cosine")
         left.set(xlabel="hidden state (0: embeddings)", ylabel="hidden state")
         left.set_title(f"cosine between layers, mean of {self.pieces:,} word pieces")
-        color_curves(right, layers - 1)
+        # Matplotlib's own cycle repeats after ten.
+        right.set_prop_cycle(color=colormaps["viridis"](np.linspace(0, 0.95, layers - 1)))
         for diagonal in self.diagonals():
             right.plot(diagonal["values"], ".-", label=f"offset {diagonal['offset']}")
         right.set(xlabel="lower hidden state of the two", ylabel="mean cosine")
@@ -254,12 +255,3 @@ def layer_similarity(
 
 def _layer_ticks(axes: Axes, layers: int) -> None:
     axes.set_xticks(range(0, layers, 1 if layers <= _NUMBERED_LAYERS else 2))
-
-
-def color_curves(axes: Axes, curves: int) -> None:
-    """Give each of many curves its own color: matplotlib's cycle repeats."""
-    from matplotlib import colormaps
-
-    if curves > _USUAL_COLORS:
-        shades = np.linspace(0, 0.95, curves)
-        axes.set_prop_cycle(color=colormaps["viridis"](shades))

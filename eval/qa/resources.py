@@ -77,7 +77,7 @@ def split_reader(given: Questions, settings: QuestionSettings) -> Callable[[str]
     return read
 
 
-def check_index(questions: QuestionSet, settings: QuestionSettings) -> None:
+def _check_index(questions: QuestionSet, settings: QuestionSettings) -> None:
     """Make sure that a set without pools comes with an index, and no other."""
     if questions.corpus and settings.index is None:
         raise ConfigError(
@@ -99,7 +99,7 @@ def open_resources(
     """What systems share; the index of a set without pools is open and complete meanwhile."""
     read = split_reader(questions, settings.data)
     first = read(questions.split if isinstance(questions, QuestionSet) else settings.split)
-    check_index(first, settings.data)
+    _check_index(first, settings.data)
     query_map = None if settings.query_map is None else load_query_map(settings.query_map)
     with ExitStack() as stack:
         corpus = None

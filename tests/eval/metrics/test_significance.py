@@ -19,12 +19,8 @@ from eval.metrics.significance import (
 
 
 def by_enumeration(differences):
-    found = abs(differences.sum())
-    sums = [
-        abs((np.array(signs) * differences).sum())
-        for signs in product((1, -1), repeat=len(differences))
-    ]
-    return np.mean([one >= found - 1e-9 for one in sums])
+    sums = np.array(list(product((1, -1), repeat=len(differences)))) @ differences
+    return np.mean(np.abs(sums) >= abs(differences.sum()) - 1e-9)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -155,7 +151,7 @@ def test_a_drop_of_the_margin_passes_in_at_most_the_promised_share_of_cases(
     assert passed <= 0.05 + 0.017
 
 
-@pytest.mark.parametrize("queries", [100, 1000])
+@pytest.mark.parametrize("queries", [100, 400])
 def test_a_drop_is_detected_as_often_as_promised(queries):
     random = np.random.default_rng(1)
     margin, cases = 0.02, 1000
