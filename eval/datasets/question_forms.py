@@ -40,9 +40,9 @@ Reader = Callable[[Path, str, str | None], QuestionSet]
 
 _CANDIDATES = '{"qid": "...", "candidates": ["...", ...]}'
 
-_TOPIC = re.compile(r"<(top|topic)\b([^>]*)>", re.IGNORECASE)
+_TOPIC = re.compile(r"<top\b[^>]*>", re.IGNORECASE)
+_TOPIC_END = re.compile("</top>", re.IGNORECASE)
 _TOPIC_NUMBER = re.compile(r"<num>\s*(?:Number\s*:)?\s*([^\s<]+)", re.IGNORECASE)
-_TOPIC_ATTRIBUTE = re.compile(r"""\b(?:number|id)\s*=\s*["']([^"']*)["']""", re.IGNORECASE)
 _TOPIC_FIELD = r"<{0}>\s*(?:(?:Topic|Description)\s*:)?([^<]*)"
 
 
@@ -141,7 +141,7 @@ def _read_msmarco(folder: Path, split: str, variant: str | None) -> QuestionSet:
 
 
 def _read_trec(folder: Path, split: str, variant: str | None) -> QuestionSet:
-    """TREC's topics, classic (`<top> <num> ...`) or later ones (`<topic number="1"> ...`)."""
+    """TREC's topics (`<top> <num> ...`), judgments and a corpus."""
     topics = _only_file(folder, "topics.*")
     qrels = _only_file(folder, "qrels.*")
     corpus = _only_file(folder, "corpus.*", "corpus")
@@ -164,12 +164,10 @@ def _topics(path: Path, judged: Container[str]) -> dict[str, str]:
     ends = [*(opening.start() for opening in openings), len(text)][1:]
     for opening, end in zip(openings, ends, strict=True):
         where = f"{path}:{text.count(chr(10), 0, opening.start()) + 1}"
-        tag = opening[1]
-        body, closed, _ = text[opening.end() : end].partition(f"</{tag}>")
-        number = _TOPIC_ATTRIBUTE.search(opening[2]) or _TOPIC_NUMBER.search(body)
-        question = _topic_question(body, classic=tag.lower() == "top")
+        body, *closed = _TOPIC_END.split(text[opening.end() : end], maxsplit=1)
+        number, question = _TOPIC_NUMBER.search(body), _topic_question(body)
         if not closed or number is None or not question:
-            expected = f"a topic with a number, a title or query, and </{tag}>"
+            expected = "a topic with a number, a title or description, and </top>"
             raise fault(where, expected, shown(" ".join(body.split())), "correct the file")
         id_ = number[1]
         # 051 is 51 in some judgments.
@@ -177,17 +175,16 @@ def _topics(path: Path, judged: Container[str]) -> dict[str, str]:
             id_ = id_.lstrip("0")
         put_new(topics, where, id_, question, "topic")
     if not topics:
-        expected = "topics (<top> or <topic number=...>)"
-        raise fault(path, expected, "none", "check that it is the right file")
+        raise fault(path, "topics (<top>)", "none", "check that it is the right file")
     return topics
 
 
-def _topic_question(body: str, *, classic: bool) -> str:
-    for name in ("title", "desc") if classic else ("query", "title"):
+def _topic_question(body: str) -> str:
+    for name in ("title", "desc"):
         field = re.search(_TOPIC_FIELD.format(name), body, re.IGNORECASE)
         if field and field[1].strip():
             return " ".join(unescape(field[1]).split())
-    return "" if classic else " ".join(unescape(body.partition("<")[0]).split())
+    return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -292,9 +292,9 @@ TOPICS = "topics.301-302.txt"
         ("msmarco", "queries.dev.small.tsv", 2 * "2\twhat?\n", 2, "found 2 again"),
         ("trec", TOPICS, "\n<top>\n<num> 1 <title> x\n<top>\n</top>\n", 2, "and </top>, found"),
         ("trec", TOPICS, "<top>\n<title> x\n</top>\n", 1, "a topic with a number"),
-        ("trec", TOPICS, "<top>\n<num> 1\n</top>\n", 1, "a title or query"),
+        ("trec", TOPICS, "<top>\n<num> 1\n</top>\n", 1, "a title or description"),
         ("trec", TOPICS, 2 * "<top>\n<num> 301\n<title> x\n</top>\n", 5, "topic, found 301 again"),
-        ("trec", TOPICS, "1: x\n", None, "expected topics (<top> or <topic number=...>), found"),
+        ("trec", TOPICS, "1: x\n", None, "expected topics (<top>), found"),
         ("trec", "topics.xml", "", "", "one file topics.*, found topics.301-302.txt, topics.xml"),
     ],
 )
@@ -392,25 +392,11 @@ def test_trecqa_files_have_other_names_in_later_distributions(tmp_path):
     assert shown(found)[0] == TREC_ONE
 
 
-def test_xml_topics_are_read_by_query_title_or_text_and_a_folder_can_be_the_corpus(tmp_path):
-    topics = """<?xml version="1.0"?>
-<!DOCTYPE topics [<!ENTITY a "b">]>
-<topics task="2020">
- <topic number="1"><query>corona &amp; virus</query><question>what?</question></topic>
- <topic number='2' type="x">
-  <title> fox
-  jumps </title> <description>What?</description>
- </topic>
- <topic number="3">A woman of 47 with &a; cough.</topic>
-</topics>
-"""
-    files = {"topics.xml": topics, "qrels.txt": "1 0 d1 1\n", "corpus/one.txt": "one"}
+def test_a_folder_can_be_the_corpus_and_tags_have_any_case(tmp_path):
+    topics = "<TOP lang='en'>\n<NUM> 1\n<TITLE> a fox\n</TOP>\n"
+    files = {"topics.txt": topics, "qrels.txt": "1 0 d1 1\n", "corpus/one.txt": "one"}
     found = read_question_set(write(tmp_path, files), "test")
-    assert [(question.id, question.text) for question in found.questions] == [
-        ("1", "corona & virus"),
-        ("2", "fox jumps"),
-        ("3", "A woman of 47 with &a; cough."),
-    ]
+    assert [(question.id, question.text) for question in found.questions] == [("1", "a fox")]
     assert found.corpus == (tmp_path / "corpus",)
 
 
