@@ -67,7 +67,7 @@ def _fit_hit(hit: Hit, excerpt: Excerpt, room: int, *, first: bool) -> dict[str,
     """A hit in at most `room` bytes, or None.
 
     It loses its neighboring passages first and the end of its passage next; if the first hit still
-    does not fit, its metadata, the end of its title, and its place.
+    does not fit, what describes it.
     """
     whole = _shown(hit, excerpt)
     if _size(whole) <= room:
@@ -80,13 +80,7 @@ def _fit_hit(hit: Hit, excerpt: Excerpt, room: int, *, first: bool) -> dict[str,
     shown |= {"text": "", "cut": True}
     least = 1 if first else _SHORTEST
     if first and _longest(own.text, room - _size(shown)) < least:
-        if shown.pop("metadata", None):
-            shown["metadata_left_out"] = True
-        if _longest(own.text, room - _size(shown)) < least:
-            _cut_title(shown, room)
-        for name in ("section", "place"):
-            if _longest(own.text, room - _size(shown)) < least:
-                shown.pop(name, None)
+        _leave_out(shown, "title", "place", "section", "metadata")
     length = _longest(own.text, room - _size(shown))
     shown["text"], shown["stop"] = own.text[:length], own.start + length
     if length == len(own.text):
@@ -170,28 +164,23 @@ def _fit_part(
     start = min(start, length)
     stop = length if stop is None else max(start, min(stop, length))
     answer["id"] = document.id
-    if document.title is not None:
-        answer["title"] = document.title
+    for name, value in (("title", document.title), ("metadata", document.metadata)):
+        if value:
+            answer[name] = value
+            if _size(answer) > room // 2:
+                _leave_out(answer, name)
     answer |= {"length": length, "start": start, "stop": stop, "text": ""}
-    _cut_title(answer, room)
-    if document.metadata:
-        answer["metadata"] = document.metadata
-        if _size(answer) > room // 2:
-            del answer["metadata"]
-            answer["metadata_left_out"] = True
     fits = _longest(document.text[start:stop], room - _size(answer))
     answer["text"] = document.text[start : start + fits]
     answer["stop"] = start + len(answer["text"])
     return start + fits < stop
 
 
-def _cut_title(answer: dict[str, Any], room: int) -> None:
-    """Cut a title that takes more than half of what the room leaves for title and text."""
-    title = answer.get("title", "")
-    half = (room - _size({**answer, "title": "", "title_cut": True})) // 2
-    if title and _size(title) - 2 > half:
-        answer["title"] = title[: _longest(title, half)]
-        answer["title_cut"] = True
+def _leave_out(shown: dict[str, Any], *names: str) -> None:
+    """Remove fields, and say which there were."""
+    removed = [name for name in names if shown.pop(name, None) is not None]
+    if removed:
+        shown["left_out"] = [*shown.get("left_out", ()), *removed]
 
 
 def fit_state(

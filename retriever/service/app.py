@@ -1,23 +1,20 @@
-"""The application: its routes, what they share, and the pages at / and /docs."""
+"""The application: its routes, what they share, and the page at /."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
-from html import escape
 from importlib.metadata import version
 from importlib.resources import files
 from threading import Event
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
-from fastapi.responses import HTMLResponse, PlainTextResponse, Response
+from fastapi.responses import PlainTextResponse, Response
 from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.middleware.cors import CORSMiddleware
@@ -121,10 +118,6 @@ def create_app(
     app.include_router(compatible.router(catalog, batchers["embeddings"], batchers["rerank"]))
     app.include_router(_status(catalog, registry, batchers))
 
-    @app.get("/docs", include_in_schema=False)
-    def reference(request: Request) -> HTMLResponse:
-        return HTMLResponse(_reference_page(app.openapi(), str(request.base_url)))
-
     for path, (name, kind) in _PAGE.items():
         app.add_route(path, _static(name, kind))
     if limits.origins:
@@ -207,57 +200,4 @@ def _described(index: Index) -> dict[str, Any]:
     return {
         **{name: one for name, one in index.info().items() if name not in hidden},
         "fields": {one.name: one._asdict() for one in index.fields()},
-        "word_weights": index.encoder_spec.settings.fusion == "sbert-wk",
     }
-
-
-def _reference_page(description: dict[str, Any], address: str) -> str:
-    """The routes of an OpenAPI description as HTML, with examples that call an address."""
-    schemas = description["components"]["schemas"]
-    title = escape(f"{description['info']['title']} {description['info']['version']}")
-    routes = [
-        _route(method.upper(), address.rstrip("/"), path, operation, schemas)
-        for path, operations in description["paths"].items()
-        for method, operation in operations.items()
-    ]
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<title>{title}</title><link rel="stylesheet" href="/page.css"></head>'
-        f'<body class="reference"><main><h1>{title}</h1>'
-        f"<p>{escape(description['info']['description'])} "
-        '<a href="/openapi.json">OpenAPI description</a> · <a href="/">Search page</a></p>'
-        f"{''.join(routes)}</main></body></html>"
-    )
-
-
-def _route(
-    method: str, address: str, path: str, operation: dict[str, Any], schemas: dict[str, Any]
-) -> str:
-    fields = {one["name"]: one for one in operation.get("parameters", [])}
-    example = ""
-    for kind, content in operation.get("requestBody", {}).get("content", {}).items():
-        schema = content["schema"]
-        schema = schemas.get(schema.get("$ref", "").rpartition("/")[2], schema)
-        fields |= schema.get("properties", {})
-        given = {name: one["examples"][0] for name, one in fields.items() if "examples" in one}
-        body = content.get("example") or json.dumps(given)
-        url = address + path
-        example = f"curl -X {method} '{url}' -H 'Content-Type: {kind}' --data-binary '{body}'"
-    rows = "".join(
-        f"<tr><th scope=row><code>{escape(name)}</code></th>"
-        f"<td>{_prose(one.get('description', ''))}</td></tr>"
-        for name, one in fields.items()
-    )
-    table = f"<table><tbody>{rows}</tbody></table>" if rows else ""
-    shown = f'<pre tabindex="0">{escape(example)}</pre>' if example else ""
-    return (
-        f"<section><h2><code>{method} {escape(path)}</code></h2>"
-        f"<p><strong>{escape(operation['summary'])}.</strong> "
-        f"{_prose(operation['description'])}</p>{table}{shown}</section>"
-    )
-
-
-def _prose(text: str) -> str:
-    """Text whose names are in backquotes."""
-    return re.sub(r"`(.+?)`", r"<code>\1</code>", escape(text))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -150,3 +150,21 @@ class Batcher(Generic[J, R]):
 async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+def in_groups(
+    jobs: Sequence[J],
+    key: Callable[[J], Hashable],
+    run: Callable[[Sequence[J]], Sequence[R | Exception]],
+) -> list[R | Exception]:
+    """What `run` returns for the jobs of each key together, or what it failed with."""
+    groups: dict[Hashable, list[int]] = {}
+    for place, job in enumerate(jobs):
+        groups.setdefault(key(job), []).append(place)
+    results: dict[int, R | Exception] = {}
+    for places in groups.values():
+        try:
+            results |= zip(places, run([jobs[place] for place in places]), strict=True)
+        except Exception as error:
+            results |= dict.fromkeys(places, error)
+    return [results[place] for place in range(len(jobs))]

@@ -16,7 +16,7 @@ from retriever.errors import BadInputError
 from retriever.index import Index
 from retriever.search.queries import check_query
 from retriever.search.reranking import Reranker
-from retriever.service.batching import Batcher
+from retriever.service.batching import Batcher, in_groups
 from retriever.service.limits import Catalog, ServiceError, check_number
 
 Scores = NDArray[np.float32]
@@ -178,31 +178,21 @@ def _check_texts(catalog: Catalog, what: str, texts: Sequence[str]) -> None:
 
 def encoded(jobs: Sequence[EncodingJob]) -> list[Encoded | Exception]:
     """The vectors of each job; those of one encoder are computed together."""
-    results: dict[int, Encoded | Exception] = {}
-    groups: dict[tuple[int, bool], list[int]] = {}
-    for place, job in enumerate(jobs):
-        groups.setdefault((id(job.index), job.query), []).append(place)
-    for (_, query), places in groups.items():
-        texts = [text for place in places for text in jobs[place].texts]
-        try:
-            encoder = jobs[places[0]].index.encoder
-            pieces = np.array([len(one) for one in encoder.tokenize(texts, query=query)])
-            vectors = encoder.encode(texts, query=query)
-        except Exception as error:
-            results |= dict.fromkeys(places, error)
-            continue
-        window = encoder.spec.max_length
-        start = 0
-        for place in places:
-            stop = start + len(jobs[place].texts)
-            own = pieces[start:stop]
-            results[place] = Encoded(
-                vectors[start:stop],
-                int(np.minimum(own, window).sum()),
-                int(np.count_nonzero(own > window)),
-            )
-            start = stop
-    return [results[place] for place in range(len(jobs))]
+    return in_groups(jobs, lambda job: (id(job.index), job.query), _encoded_together)
+
+
+def _encoded_together(jobs: Sequence[EncodingJob]) -> list[Encoded]:
+    encoder, query = jobs[0].index.encoder, jobs[0].query
+    texts = [text for job in jobs for text in job.texts]
+    pieces = np.array([len(one) for one in encoder.tokenize(texts, query=query)])
+    vectors = encoder.encode(texts, query=query)
+    window, stop, results = encoder.spec.max_length, 0, []
+    for job in jobs:
+        start, stop = stop, stop + len(job.texts)
+        own = pieces[start:stop]
+        read, cut = np.minimum(own, window).sum(), np.count_nonzero(own > window)
+        results.append(Encoded(vectors[start:stop], int(read), int(cut)))
+    return results
 
 
 def relevances(jobs: Sequence[RerankJob], reranker: Reranker | None) -> list[Scores]:

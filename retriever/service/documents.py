@@ -69,15 +69,8 @@ class _Changes:
     def add(self, index: Index, records: Iterable[Mapping[str, Json]]) -> dict[str, Any]:
         """The report on adding documents."""
         report = IndexingReport()
-
-        def stage(name: str, total: int) -> Callable[[int], None]:
-            self._heed()
-            return self._heed
-
         try:
-            index.add(
-                self._heeded(records), commit=_COMMIT, report=report, progress=self, stage=stage
-            )
+            index.add(records, commit=_COMMIT, report=report, progress=self)
         except _Stopped:
             raise ServiceError(
                 503,
@@ -94,11 +87,6 @@ class _Changes:
             raise _Stopped
 
     window = encoded = _heed
-
-    def _heeded(self, records: Iterable[Mapping[str, Json]]) -> Iterator[Mapping[str, Json]]:
-        for record in records:
-            self._heed()
-            yield record
 
 
 def router(catalog: Catalog, writing: ThreadPoolExecutor, stopping: Event) -> APIRouter:
@@ -154,10 +142,6 @@ def router(catalog: Catalog, writing: ThreadPoolExecutor, stopping: Event) -> AP
         body = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 (the thread closes it)
         try:
             async for part in request.stream():
-                if stopping.is_set():
-                    raise ServiceError(
-                        503, "the service is stopping: nothing was added; send all of it again"
-                    )
                 await asyncio.to_thread(body.write, part)
         except BaseException:
             body.close()

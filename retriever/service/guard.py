@@ -15,7 +15,6 @@ import asyncio
 import hmac
 import re
 import time
-from contextlib import suppress
 from urllib.parse import unquote_to_bytes
 
 from fastapi import HTTPException
@@ -29,8 +28,6 @@ from retriever.service.limits import ServiceError, ServiceSettings, error_respon
 _PUBLIC = frozenset({"/", "/page.css", "/page.js", "/health"})
 _DOCUMENTS = "/documents"
 _CHANGES = ("POST", "PUT", "DELETE")
-# Seconds in which a client may finish sending what is refused.
-_DISCARD_SECONDS = 10.0
 # A name or an address, and a port.
 _HOST = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(:[0-9]*)?")
 _HEADERS = {
@@ -52,7 +49,6 @@ class Guard:
     ) -> None:
         self._app = app
         self._settings = settings
-        self._held: set[_Body] = set()
         self._token = settings.token.encode()
         self._requests = Counter(
             "retriever_requests",
@@ -88,15 +84,13 @@ class Guard:
         change = scope["method"] in _CHANGES and scope["path"].startswith(_DOCUMENTS)
         upload = scope["method"] == "POST" and scope["path"] == _DOCUMENTS
         limit = settings.max_upload if upload else settings.max_body
-        body = _Body(receive, limit, settings, self._held, change=change)
+        # A change has no limit of time but that each part arrives.
+        body = _Body(receive, limit, settings.timeout if change else None)
         try:
             refusal = self._refusal(scope, change=change, limit=limit)
             if refusal is not None:
-                await _refuse(refusal, scope, receive, noted)
+                await _answer(refusal, scope, receive, noted)
                 return
-            if not upload:
-                # An upload is kept in a file.
-                self._held.add(body)
             try:
                 # A change that has begun is finished, however long it takes.
                 async with asyncio.timeout(None if change else settings.timeout):
@@ -113,7 +107,6 @@ class Guard:
                     refusal = ServiceError(503, ended)
                 await _answer(refusal, scope, receive, noted)
         finally:
-            self._held.discard(body)
             # Only routes that exist: anybody can make up paths.
             route = getattr(scope.get("route"), "path", "none")
             method = scope["method"] if route != "none" else "none"
@@ -165,23 +158,12 @@ class Guard:
 
 
 class _Body:
-    """The body of a request, up to a limit; `held` are all bodies that are in memory."""
+    """The body of a request, up to a number of bytes, and with so many seconds for each part."""
 
-    def __init__(
-        self,
-        receive: Receive,
-        limit: int,
-        settings: ServiceSettings,
-        held: set[_Body],
-        *,
-        change: bool,
-    ) -> None:
+    def __init__(self, receive: Receive, limit: int, seconds: float | None) -> None:
         self._receive = receive
         self._limit = limit
-        # A change has no limit of time but that each part arrives.
-        self._seconds = settings.timeout if change else None
-        self._most = settings.bodies * settings.max_body
-        self._held = held
+        self._seconds = seconds
         self._size = 0
         self._complete = False
 
@@ -201,9 +183,6 @@ class _Body:
         if self._size > self._limit:
             error = _too_large(self._limit)
             raise HTTPException(error.status, str(error))
-        if sum(one._size for one in self._held) > self._most:
-            full = "too many large requests at the same time; try again in a second"
-            raise HTTPException(503, full, {"Retry-After": "1"})
         return message
 
 
@@ -232,22 +211,6 @@ def _address_fault(scope: Scope) -> ServiceError | None:
 
 def _too_large(limit: int) -> ServiceError:
     return ServiceError(413, f"the request is too large: expected at most {limit:,} bytes")
-
-
-async def _refuse(error: ServiceError, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer, and throw away the body: a client that still sends would lose the answer."""
-
-    async def held(message: Message) -> None:
-        if message["type"] == "http.response.body":
-            message["more_body"] = True
-        await send(message)
-
-    await _answer(error, scope, receive, held)
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_DISCARD_SECONDS):
-            while (await receive()).get("more_body", False):
-                pass
-    await send({"type": "http.response.body", "body": b""})
 
 
 async def _answer(error: ServiceError, scope: Scope, receive: Receive, send: Send) -> None:

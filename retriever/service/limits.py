@@ -81,9 +81,6 @@ class ServiceSettings:
     batch_wait: float = setting(
         0.003, "Seconds that the first one of a batch waits for others.", low=0, high=1
     )
-    bodies: int = setting(
-        64, "Number of requests of the largest size that are in memory at the same time.", low=1
-    )
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -208,7 +205,7 @@ def answer_errors(app: FastAPI) -> None:
     async def http(request: Request, error: HTTPException) -> JSONResponse:
         message = str(error.detail)
         if error.status_code == 404:
-            message = f"{request.url.path}: there is no such address; /docs lists them"
+            message = f"{request.url.path}: there is no such address; /openapi.json lists them"
         headers = dict(error.headers or {})
         return JSONResponse(error_body("HTTPError", message), error.status_code, headers)
 

@@ -1,4 +1,4 @@
-"""Routes that search, and the one that shows how words are weighted.
+"""Routes that search and list documents.
 
 A faulty request costs little: a list is read up to its first fault, since pydantic would keep an
 error of several hundred bytes for every item, millions of them in one request.
@@ -6,33 +6,31 @@ error of several hundred bytes for every item, millions of them in one request.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Literal
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-from indexes import compile_where
-from retriever.encoders.encoder import Encoder
-from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
-from retriever.errors import BadInputError, ConfigError, EncoderMismatchError
+from indexes import BM25Settings, BM25Variant, Mode, compile_where
+from retriever.errors import BadInputError, EncoderMismatchError
 from retriever.index import Index
 from retriever.search import SearchSettings, search_settings
 from retriever.search.engine import Hit
+from retriever.search.fusion import FusionSettings, Method
 from retriever.search.queries import QueryVectors, check_query, highlights
 from retriever.search.reranking import Reranker
 from retriever.search.syntax import parse_query
-from retriever.service.batching import Batcher
+from retriever.service.batching import Batcher, in_groups
 from retriever.service.limits import Catalog, ServiceError, check_number
+from retriever.settings import declared_settings
 
 Answer = dict[str, Any]
 Texts = str | Annotated[list[str], Field(fail_fast=True)]
 Filters = Annotated[list[str], Field(max_length=64)]
-# More than any request has.
-_MOST_FIELDS = 100
 _SETTINGS = (
     *("mode", "k", "depth", "recall", "fusion", "alpha", "normalization", "rrf_k"),
     *("variant", "k1", "b", "raw", "collapse"),
@@ -42,13 +40,6 @@ _SETTINGS = (
 class _Request(BaseModel):
     # JSON's NaN and numbers as strings are refused; unknown fields are likely misspelled.
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _few_fields(cls, given: Any) -> Any:
-        if isinstance(given, dict) and len(given) > _MOST_FIELDS:
-            raise ValueError(f"expected at most {_MOST_FIELDS} fields, found {len(given):,}")
-        return given
 
 
 class Like(_Request):
@@ -70,38 +61,25 @@ class _Counting(_Request):
     facet_limit: int = Field(10, ge=1, le=1_000, description="Maximum number of values of a field.")
 
 
+def _declared(settings: type, name: str) -> Any:
+    """A field for a setting of the Python API, which checks the value."""
+    return Field(None, description=declared_settings(settings)[name].description)
+
+
 class Ranking(_Counting):
     """How to rank; what is left out has the default of the Python API."""
 
-    mode: Literal["hybrid", "dense", "bm25"] | None = Field(
-        None, description="By embeddings (dense), by words (bm25) or by both; hybrid by default."
-    )
-    k: Annotated[int, Field(ge=1)] | None = Field(None, description="Number of hits; 10.")
-    depth: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="Candidate passages from each component in hybrid; 100."
-    )
-    recall: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        None, description="Recall@10 that approximate search must have reached; 0.95."
-    )
-    fusion: Literal["convex", "rrf"] | None = Field(
-        None, description="Weighted scores or reciprocal ranks; convex."
-    )
-    alpha: Annotated[float, Field(ge=0, le=1)] | None = Field(
-        None, description="Weight of the embeddings in convex fusion; the index's, or 0.6."
-    )
-    normalization: Literal["min-max", "z-score"] | None = Field(
-        None, description="How convex fusion scales scores; min-max."
-    )
-    rrf_k: Annotated[float, Field(gt=0)] | None = Field(None, description="Constant of rrf; 60.")
-    variant: Literal["lucene", "robertson", "atire", "bm25+", "bm25l", "okapi"] | None = Field(
-        None, description="Formula of BM25; lucene."
-    )
-    k1: Annotated[float, Field(ge=0)] | None = Field(
-        None, description="Saturation of term frequency; 1.2."
-    )
-    b: Annotated[float, Field(ge=0, le=1)] | None = Field(
-        None, description="Normalization by passage length; 0.75."
-    )
+    mode: Mode | None = _declared(SearchSettings, "mode")
+    k: int | None = _declared(SearchSettings, "k")
+    depth: int | None = _declared(SearchSettings, "depth")
+    recall: float | None = _declared(SearchSettings, "recall")
+    fusion: Method | None = _declared(FusionSettings, "method")
+    alpha: float | None = _declared(FusionSettings, "alpha")
+    normalization: str | None = _declared(FusionSettings, "normalization")
+    rrf_k: float | None = _declared(FusionSettings, "rrf_k")
+    variant: BM25Variant | None = _declared(BM25Settings, "variant")
+    k1: float | None = _declared(BM25Settings, "k1")
+    b: float | None = _declared(BM25Settings, "b")
     raw: bool = Field(
         False,
         description='Search for the query as it is; otherwise `"an exact phrase"` must be in a '
@@ -167,13 +145,6 @@ class BrowseRequest(_Counting):
     k: Annotated[int, Field(ge=1)] = Field(10, description="Number of documents.")
 
 
-class WeightsRequest(_Request):
-    """A text whose words are weighted."""
-
-    index: str | None = Field(None, description="Name of the index; the first one by default.")
-    text: str = Field(min_length=1, examples=["Sailing ships need wind."])
-
-
 @dataclass(frozen=True, slots=True)
 class SearchJob:
     """A request that was checked: its index, queries, settings and one filter."""
@@ -217,18 +188,6 @@ def router(catalog: Catalog, searches: Batcher[SearchJob, Answer]) -> APIRouter:
         index = catalog.index(asked.index)
         result: Answer = {"hits": [hit.to_json() for hit in index.browse(where, k=asked.k)]}
         return _with_facets([result], index, asked, where, [None])
-
-    @routes.post("/weights", summary="Weights of words and layers")
-    def weights(asked: WeightsRequest) -> Any:
-        """How SBERT-WK weights each word of a passage, and the layers in each word."""
-        catalog.check_text("text", asked.text)
-        check_query(asked.text)
-        encoder = catalog.index(asked.index).encoder
-        if not isinstance(encoder, Encoder):
-            raise ConfigError(f"{encoder.spec}: its words have no weights")
-        words = encoder.word_weights(asked.text)
-        start = SBERTWKSettings.of(encoder.spec.settings, encoder.depth).start_layer
-        return {"first_layer": start, "words": [asdict(word) for word in words]}
 
     return routes
 
@@ -282,27 +241,29 @@ def _checked_filter(catalog: Catalog, given: str | Filters | None) -> str | None
 
 def answers(jobs: Sequence[SearchJob], reranker: Reranker | None) -> list[Answer | Exception]:
     """The answer of each job, or what it failed with; queries are encoded together."""
-    results: dict[int, Answer | Exception] = {}
-    groups: dict[tuple[Any, ...], list[int]] = {}
-    for place, job in enumerate(jobs):
-        key = (id(job.index), job.settings, job.where, job.request.rerank, job.request.like is None)
-        groups.setdefault(key, []).append(place)
-    vectors: dict[int, dict[str, Any] | Exception] = {}
-    for key, places in groups.items():
-        if key[0] not in vectors:
-            vectors[key[0]] = _encoded([job for job in jobs if id(job.index) == key[0]], reranker)
-        group = [jobs[place] for place in places]
-        try:
-            hits = iter(_hits(group, vectors[key[0]], reranker))
-        except Exception as error:
-            results |= dict.fromkeys(places, error)
-            continue
-        for place, job in zip(places, group, strict=True):
+    vectors = {
+        id(one.index): _encoded([job for job in jobs if job.index is one.index], reranker)
+        for one in {id(job.index): job for job in jobs}.values()
+    }
+
+    def ranked(group: Sequence[SearchJob]) -> list[Answer | Exception]:
+        hits = iter(_hits(group, vectors[id(group[0].index)], reranker))
+        found: list[Answer | Exception] = []
+        for job in group:
+            own = [next(hits) for _ in job.texts]
             try:
-                results[place] = _answer(job, [next(hits) for _ in job.texts])
+                found.append(_answer(job, own))
             except Exception as error:
-                results[place] = error
-    return [results[place] for place in range(len(jobs))]
+                found.append(error)
+        return found
+
+    return in_groups(jobs, _shared, ranked)
+
+
+def _shared(job: SearchJob) -> Hashable:
+    """What jobs have in common whose queries are ranked together."""
+    is_query = job.request.like is None
+    return id(job.index), job.settings, job.where, job.request.rerank, is_query
 
 
 def _needs_vectors(job: SearchJob, reranker: Reranker | None) -> bool:

@@ -1,15 +1,13 @@
-"""The service as a process: connections that do not hold up others, and an end in time."""
+"""The service as a process: heads of requests that arrive in time, and an end in time."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import math
 import resource
 import socket
 from asyncio import TimerHandle
 from threading import Event
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import h11
 import uvicorn
@@ -18,11 +16,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from retriever.errors import ConfigError
 
-_LOG = logging.getLogger("retriever.service")
 # Of a request line with its headers.
 _HEAD_BYTES = 64 * 1024
-# Seconds without another line about connections that were closed.
-_QUIET = 10.0
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
@@ -87,25 +82,14 @@ class _Server(uvicorn.Server):
 
 
 class _Connection(H11Protocol):
-    """A connection that is closed if no whole head of a request arrives for some seconds.
-
-    If there are too many, the one that has waited longest for its client makes room for a new one.
-    """
+    """A connection that is closed if no whole head of a request arrives for some seconds."""
 
     seconds: ClassVar[float]
-    _logged: ClassVar[float] = -math.inf
-
-    def __init__(self, *args: Any, **keywords: Any) -> None:
-        super().__init__(*args, **keywords)
-        self._deadline: TimerHandle | None = None
-        self._since = 0.0
-        self._heard = False
+    _deadline: TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._watch()
-        if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
-            self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._deadline is not None:
@@ -113,7 +97,6 @@ class _Connection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        self._heard = True
         super().data_received(data)
         self._watch()
 
@@ -136,39 +119,7 @@ class _Connection(H11Protocol):
         """Set or cancel the deadline of the next head."""
         waits = self.cycle is None or self.cycle.response_complete
         if waits and self._deadline is None:
-            self._since, self._heard = self.loop.time(), False
-            self._deadline = self.loop.call_later(self.seconds, self._expire)
+            self._deadline = self.loop.call_later(self.seconds, self.transport.abort)
         elif not waits and self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-
-    def _expire(self) -> None:
-        # Browsers open connections in advance, and may not use them.
-        self._drop(f"no whole request within {self.seconds:g} seconds", log=self._heard)
-
-    def _make_room(self) -> None:
-        waiting = [
-            one
-            for one in self.connections
-            if isinstance(one, _Connection)
-            and one is not self
-            and not one.transport.is_closing()
-            and (one._deadline is not None or one.cycle.more_body)
-        ]
-        if waiting:
-            longest = min(waiting, key=lambda one: one._since)
-            longest._drop(f"there are {len(self.connections)}, and it waited longest", log=True)
-
-    def _drop(self, reason: str, *, log: bool) -> None:
-        now = self.loop.time()
-        if log and now - self._logged >= _QUIET:
-            type(self)._logged = now
-            _LOG.warning(
-                "a connection of %s was closed: %s; others within %g seconds are not logged",
-                self.client and self.client[0],
-                reason,
-                _QUIET,
-            )
-        # At once, so that uvicorn does not count it against the connection that it makes room for.
-        self.connections.discard(self)
-        self.transport.abort()

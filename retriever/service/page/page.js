@@ -601,11 +601,7 @@ async function open(hit) {
         change({ like: hit.id, at: hit.start, q: "", open: "", k: DEFAULTS.k });
       },
     }, "More like this"));
-  const weights = element("section", {});
-  const panel = element("div", { class: "opened" }, around, weights, metadata(hit), buttons);
-  if (held().word_weights) addWeights(hit, weights);
-  else weights.remove();
-  place.append(panel);
+  place.append(element("div", { class: "opened" }, around, metadata(hit), buttons));
   // Not as a path, of which browsers take `..` for the folder above.
   const parameters = new URLSearchParams({ id: hit.id, index: indexName() });
   try {
@@ -656,45 +652,6 @@ function shownValue(value) {
   if (Array.isArray(value) && value.every((one) => typeof one !== "object")) return value.join(", ");
   if (typeof value !== "string") return JSON.stringify(value);
   return /^https?:\/\/\S+$/.test(value) ? element("a", { href: value, rel: "noreferrer" }, value) : value;
-}
-
-// --- The weights of SBERT-WK -------------------------------------------------------------------
-
-async function addWeights(hit, shown) {
-  // The text as it was encoded.
-  const text = hit.title ? `${hit.title} ${hit.passage}` : hit.passage;
-  try {
-    const found = await call("/weights", { index: indexName(), text });
-    shown.replaceChildren(element("h3", {}, "Weights of words"), shaded(text, found.words), layers(found));
-  } catch (error) {
-    shown.replaceChildren(error instanceof Refused ? error.message : "The weights cannot be read.");
-  }
-}
-
-function shaded(text, words) {
-  const slice = slicer(text);
-  const placed = words.filter((word) => word.start !== null);
-  const most = Math.max(...placed.map((word) => word.weight));
-  const parts = [];
-  let last = 0;
-  for (const word of placed) {
-    const level = Math.round((9 * word.weight) / most);
-    parts.push(slice(last, word.start), element("span",
-      { class: `w${level}`, title: `weight ${word.weight.toFixed(4)}` }, slice(word.start, word.stop)));
-    last = word.stop;
-  }
-  return element("p", { class: "passage", dir: "auto" }, ...parts, slice(last));
-}
-
-function layers({ first_layer: first, words }) {
-  const count = words[0].layers.length;
-  const means = Array.from({ length: count }, (_, at) =>
-    words.reduce((sum, word) => sum + word.weight * word.layers[at], 0));
-  const rows = means.map((mean, at) =>
-    element("tr", {}, element("th", { scope: "row" }, `layer ${first + at}`),
-      element("td", {}, `${mean.toFixed(3)} `, element("meter", { min: 0, max: 1, value: mean, "aria-label": `weight of layer ${first + at}` }))));
-  return element("details", {}, element("summary", {}, "Weights of layers"),
-    element("table", {}, element("tbody", {}, ...rows)));
 }
 
 // --- What the user does ------------------------------------------------------------------------

@@ -1,10 +1,6 @@
-"""The official clients of OpenAI and Cohere, and schemathesis, against a running service."""
+"""The official client of OpenAI against a running service."""
 
 from __future__ import annotations
-
-import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -44,41 +40,3 @@ def test_openais_client_gets_embeddings_in_both_formats(index):
             client.embeddings.create(input="a", model="gpt")
         with pytest.raises(openai.AuthenticationError, match="token"):
             client.with_options(api_key="wrong").models.list()
-
-
-@pytest.mark.parametrize("version", ["Client", "ClientV2"])
-def test_coheres_client_reranks(index, version):
-    cohere = pytest.importorskip("cohere", reason="cohere is not installed")
-    httpx = pytest.importorskip("httpx", reason="cohere's client needs httpx")
-    with running(index) as (_, port), httpx.Client() as transport:
-        address = f"http://127.0.0.1:{port}"
-        client = getattr(cohere, version)("any", base_url=address, httpx_client=transport)
-        found = client.rerank(model="index", query="wind in sails", documents=TEXTS, top_n=1)
-    assert [one.index for one in found.results] == [1]
-    scores = index.encoder.encode(TEXTS) @ index.encoder.encode(["wind in sails"], query=True)[0]
-    assert found.results[0].relevance_score == pytest.approx(float(scores[1]))
-
-
-@pytest.mark.soak
-@pytest.mark.filterwarnings("ignore:.* holds? neither text nor title", "ignore:filter. no document")
-@pytest.mark.filterwarnings("ignore:facets. no document")
-def test_no_request_of_schemathesis_fails_or_hangs(index):
-    pytest.importorskip("schemathesis", reason="schemathesis is not installed")
-    with running(index, writable=True) as (_, port):
-        done = subprocess.run(
-            [
-                *(sys.executable, "-m", "schemathesis.cli", "run"),
-                f"http://127.0.0.1:{port}/openapi.json",
-                *("--max-examples", "10", "--request-timeout", "60", "--no-color"),
-                # It cannot send the examples, which are JSON Lines.
-                *("--phases", "coverage,fuzzing,stateful"),
-                "--checks",
-                "not_a_server_error,status_code_conformance,content_type_conformance",
-            ],
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-    assert done.returncode == 0, done.stdout
-    assert int(re.search(r"(\d+) generated", done.stdout)[1]) > 300

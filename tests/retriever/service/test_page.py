@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from retriever import CorpusReader, Index
+from retriever import Document, Index, Mark
 
 pytest.importorskip("fastapi")
 pytest.importorskip("selenium", reason="no selenium to drive a browser")
@@ -23,7 +23,6 @@ from selenium.common.exceptions import StaleElementReferenceException as Stale
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.wait import WebDriverWait as Wait
 
-from tests.retriever.documents.file_samples import pdf
 from tests.retriever.service.servers import started
 
 pytestmark = pytest.mark.soak
@@ -54,10 +53,10 @@ def address(tmp_path_factory, minilm):
     folder = tmp_path_factory.mktemp("page")
     with Index.create(folder / "topics", encoder=minilm) as index:
         index.add(documents())
-    with Index.create(folder / "weighted", model="all-MiniLM-L6-v2::sbert-wk") as index:
-        index.add([{"id": "1", "title": "Ships", "text": "sailing ships need wind"}])
+    with Index.create(folder / "pages", encoder=minilm) as index:
+        index.add([Document("bees.pdf", "Bees make nectar.", outline=(Mark(0, "page", "2"),))])
     Index.create(folder / "empty", encoder=minilm).close()
-    with started(folder / "topics", folder / "weighted", folder / "empty") as (_, port):
+    with started(folder / "topics", folder / "pages", folder / "empty") as (_, port):
         yield f"http://127.0.0.1:{port}"
 
 
@@ -265,29 +264,10 @@ def test_a_hit_opens_with_its_neighbors_and_finds_others_like_it(page):
     page.wait(lambda: not page.all(".opened"))
 
 
-def test_a_hit_of_a_pdf_says_its_page(browser, minilm, tmp_path):
-    pytest.importorskip("pypdfium2")
-    pages = [
-        "\n".join([f"Bees of kind {number} make {word}. " * 4] * 8)
-        for number, word in enumerate(["honey", "nectar", "wax"])
-    ]
-    (tmp_path / "bees.pdf").write_bytes(pdf(pages))
-    with Index.create(tmp_path / "index", encoder=minilm) as index:
-        index.add(CorpusReader(tmp_path / "bees.pdf"))
-    with started(tmp_path / "index") as (_, port):
-        page = Page(browser, f"http://127.0.0.1:{port}")
-        page.open("/?q=nectar&mode=bm25")
-        page.wait(lambda: page.hits() == [str(tmp_path / "bees.pdf")])
-        assert page.one(".hit .where").text in ("page 2", "pages 1-2")
-
-
-def test_words_are_shaded_by_their_sbert_wk_weights(page):
-    page.open("/?q=wind&index=weighted&open=1")
-    page.wait(lambda: len(page.all(".opened span[class^=w]")) == 5)
-    assert [one.text for one in page.all(".opened span[class^=w]")][:2] == ["Ships", "sailing"]
-    page.one(".opened summary").click()
-    weights = [float(one.text) for one in page.all(".opened details td")]
-    assert sum(weights) == pytest.approx(1, abs=0.005)
+def test_a_hit_of_a_pdf_says_its_page(page):
+    page.open("/?q=nectar&mode=bm25&index=pages")
+    page.wait(lambda: page.hits() == ["bees.pdf"])
+    assert page.one(".hit .where").text == "page 2"
 
 
 def test_the_keyboard_is_enough(page):
@@ -319,9 +299,7 @@ def test_an_empty_index_and_no_hits_say_what_to_do(page):
     [
         "/?q=wind&open=d/0",
         "/?f=lang%09lang+%3D+%22en%22&open=d/0",
-        "/?q=wind&index=weighted&open=1",
         "/?q=zebra&mode=bm25&f=lang%09lang+%3D+%22en%22",
-        "/docs",
     ],
 )
 def test_pages_fit_and_axe_finds_no_violation(page, path, width, scheme):
@@ -335,8 +313,7 @@ def test_pages_fit_and_axe_finds_no_violation(page, path, width, scheme):
     emulate("Emulation.setDeviceMetricsOverride", size)
     try:
         page.open(path)
-        if path != "/docs":
-            page.wait(lambda: page.all(".opened") or page.one("#notice").text)
+        page.wait(lambda: page.all(".opened") or page.one("#notice").text)
         page.browser.execute_script(Path(axe).read_text())
         found = page.browser.execute_async_script("axe.run().then(arguments[0])")
         wide = page.browser.execute_script("return document.documentElement.scrollWidth")

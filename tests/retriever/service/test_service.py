@@ -231,7 +231,10 @@ def test_an_error_in_one_of_several_filters_is_that_of_the_filter_alone(client, 
         ({"query": "a" * 101}, 413, "at most 100 characters, found 101"),
         ({"query": ["a"] * 4}, 400, "queries: expected at most 3, found 4"),
         ({"query": "a", "k": 51}, 400, "k: expected at most 50, found 51"),
-        ({"query": "a", "k": 0}, 422, "k: "),
+        ({"query": "a", "k": 0}, 400, "k: expected 1 or more, found 0"),
+        ({"query": "a", "alpha": 1.5}, 400, "alpha: expected"),
+        ({"query": "a", "variant": "okapy"}, 422, "variant: input should be 'lucene'"),
+        ({"query": "a", "normalization": "none"}, 400, "normalization: expected"),
         ({"query": "a", "kk": 1}, 422, "kk: "),
         ({"query": "a", "index": "../fruit"}, 404, "there is no index '../fruit'"),
         ({"query": "a", "where": "x ="}, 400, "filter, character 4"),
@@ -241,7 +244,6 @@ def test_an_error_in_one_of_several_filters_is_that_of_the_filter_alone(client, 
         ({"like": {"id": "\ud800"}}, 404, "holds no document '\\ud800'"),
         ({"like": {"id": "a\0"}}, 404, "holds no document 'a\\x00'"),
         ({"query": "a", "\ud800": 1}, 422, "unicode"),
-        ({f"field {number}": 1 for number in range(101)}, 422, "at most 100 fields, found 101"),
         ({"input": []}, 400, "found none"),
         ({"input": [1, 2]}, 400, "expected texts alone"),
         ({"input": ["a", " "]}, 400, "2 is empty"),
@@ -392,8 +394,7 @@ def test_what_is_refused_is_refused_before_it_is_read(index):
         }
         app = create_app({"fruit": index}, ServiceSettings(**settings))
         asyncio.run(app(scope, receive, send))
-        # What a client still sends is thrown away, before the answer ends.
-        assert happened == [status, True, "read", "read", False], settings
+        assert happened == [status, False], settings
 
 
 def test_an_index_that_is_locked_is_tried_again_later(writer, index, monkeypatch):
@@ -550,40 +551,6 @@ def test_a_change_that_takes_long_is_finished(index, monkeypatch):
         assert client.put("/documents/new", json={"text": "x"}).json()["added"] == 1
 
 
-def test_a_service_that_stops_cuts_an_upload_and_says_what_it_did(index, fake_encoder, monkeypatch):
-    lines = [
-        json.dumps({"id": f"n{number}", "text": f"{number} " + "word " * 20})
-        for number in range(4_000)
-    ]
-    upload = "\n".join(lines).encode()
-    encode, batches = type(fake_encoder).encode_pieces, []
-
-    def noted(self, pieces, done):
-        batches.append(len(pieces))
-        if len(batches) == 3:
-            client.app.state.stopping.set()
-        return encode(self, pieces, done)
-
-    monkeypatch.setattr(type(fake_encoder), "encode_pieces", noted)
-    with client_of(index, writable=True) as client:
-        answer = client.post("/documents", content=upload)
-        assert "the service is stopping" in answer.json()["message"]
-        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-        done = answer.json()["error"]["done"]
-        # The third window is given up.
-        assert done["added"] == len(index) - len(DOCUMENTS) == sum(batches[:2])
-        for refused in (
-            client.post("/documents", content=upload),
-            client.put("/documents/a", json={"text": "new"}),
-        ):
-            assert refused.status_code == 503
-        assert index["a"].text == DOCUMENTS[0]["text"]
-        client.app.state.stopping.clear()
-        again = client.post("/documents", content=upload).json()
-    assert again["unchanged"] == done["added"]
-    assert again["added"] == 4_000 - done["added"]
-
-
 def test_bodies_are_limited_with_and_without_their_length(index):
     with client_of(index, max_body=200, max_upload=300, writable=True) as client:
         long = json.dumps({"query": "a" * 200}).encode()
@@ -656,7 +623,7 @@ def test_a_token_opens_everything_but_the_page_and_health(index):
         for path in ("/", "/page.css", "/page.js", "/health"):
             assert client.get(path).status_code == 200
         assert client.head("/health").status_code == 200
-        for path in ("/search?query=wind", "/info", "/metrics", "/docs", "/openapi.json"):
+        for path in ("/search?query=wind", "/info", "/metrics", "/openapi.json"):
             assert client.get(path).status_code == 401
             for wrong in ("Bearer s3cre", "Basic s3cret", "s3cret", "Bearer ", "Bearer é"):
                 answer = client.get(path, headers={"authorization": wrong.encode()})
@@ -680,12 +647,9 @@ def test_metrics_count_requests_by_route(client):
     assert 'retriever_documents{index="fruit"} 4.0' in text
 
 
-def test_pages_load_nothing_from_elsewhere_and_examples_call_their_own_address(client):
-    for path in ("/", "/docs"):
-        answer = client.get(path, headers={"host": "localhost:1234"})
-        assert "default-src 'none'" in answer.headers["content-security-policy"]
-        text = answer.text.replace("http://localhost:1234", "")
-        assert not re.search("https?://|8765", text)
-    assert "curl -X POST &#x27;http://localhost:1234/search&#x27;" in answer.text
-    assert "/v1/embeddings" in answer.text
-    assert "/docs lists them" in error_of(client.get("/nothing"), 404)
+def test_the_page_loads_nothing_from_elsewhere_and_every_address_is_described(client):
+    answer = client.get("/")
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert not re.search("https?://", answer.text)
+    assert "/openapi.json lists them" in error_of(client.get("/nothing"), 404)
+    assert {"/search", "/v1/embeddings"} < client.get("/openapi.json").json()["paths"].keys()
