@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -98,14 +97,6 @@ def export_command(
     tell(summary, facts, as_json=as_json, quiet=quiet)
 
 
-def _shard_numbers(value: str) -> range:
-    """``0-3`` or ``7``."""
-    found = re.fullmatch(r"(\d+)(?:-(\d+))?", value)
-    if found is None or int(found[2] or found[1]) < int(found[1]):
-        raise click.BadParameter(f"expected FIRST-LAST such as 0-3, found {value!r}")
-    return range(int(found[1]), int(found[2] or found[1]) + 1)
-
-
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
     """Where vectors are."""
@@ -124,14 +115,6 @@ class ImportOptions:
 @click.argument("source", shell_complete=complete_path)
 @index_option
 @Settings("given", ImportOptions, "vectors no_compact")
-@option(
-    "--shards",
-    type=_shard_numbers,
-    metavar="FIRST-LAST",
-    help="Which shards of a folder to import, counted from 0, such as 0-3 or 7.",
-    show_default="all",
-    section="Input",
-)
 @field_options
 @encoder_options("the one that an export or a folder of shards names")
 @index_options("language", "index_type stemming stop_words memory")
@@ -141,7 +124,6 @@ def import_command(
     source: str,
     folder: Location,
     given: ImportOptions,
-    shards: range | None,
     names: FieldOptions,
     encoder: EncoderOptions,
     asked: IndexOptions,
@@ -171,7 +153,6 @@ def import_command(
             structures=parts.structures,
             progress=stage("documents", None),
             compact=not given.no_compact,
-            shards=shards,
         )
     if report.scaled:
         scaled = counted(report.scaled, "vector")

@@ -274,7 +274,7 @@ class Index(ReadableIndex):
                 read = stack.enter_context(
                     remembered(self.store, documents, indexer, on_long=on_long, prune=prune)
                 )
-            indexer.add(with_vectors(read, vectors, state.encoder))
+            indexer.add(with_vectors(read, vectors))
             fit = indexer.measure_fit()
             if fit is not None and fit.warning:
                 warnings.warn(fit.warning, stacklevel=2)

@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from itertools import chain, groupby, islice
@@ -30,7 +30,7 @@ from retriever.documents.analyzer import AnalyzerSettings
 from retriever.documents.reader import CorpusReader
 from retriever.documents.sources import Meter, SeenIds, opened, opened_stream
 from retriever.documents.text import read_jsonl
-from retriever.encoders.encoder import ModelChoice
+from retriever.encoders.encoder import Encoder, ModelChoice
 from retriever.encoders.registry import require_asked
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, EncoderMismatchError, SourceError
@@ -38,15 +38,11 @@ from retriever.index import Index
 from retriever.index.add import CommitSettings, IndexingReport
 from retriever.index.export import VECTORS_FIELD, encoder_file, ids_file_of
 from retriever.index.opened import IndexSettings, initial_settings
-from retriever.index.other_stores import Metric, open_collection
+from retriever.index.other_stores import open_collection
 from retriever.index.ready import ReadyDocument, counted, require_sound
 from retriever.index.shards import PLAN_FILE, Plan, is_shards, read_shards
 
-_METRIC_NAMES: dict[Metric, str] = {
-    "cosine": "the cosine",
-    "ip": "the inner product",
-    "l2": "the Euclidean distance",
-}
+_STORE = re.compile(r"(chroma|lancedb):(.+)")
 
 
 def import_documents(
@@ -66,14 +62,13 @@ def import_documents(
     stage: Stage = no_progress,
     report: IndexingReport | None = None,
     compact: bool = True,
-    shards: Iterable[int] | None = None,
 ) -> IndexingReport:
     """Put documents and their ready vectors into an index, which is created if there is none.
 
     A document whose id the index holds is replaced; one whose title and text are the same keeps
     the vectors that it has. Where the encoder gives vectors of length 1, others are brought to
-    that length and counted; a vector of zeros stays. A warning says if a store ranks by another
-    metric, and how many documents without text and title were skipped.
+    that length and counted; a vector of zeros stays. A warning says if a store had such vectors,
+    and how many documents without text and title were skipped.
 
     Args:
         folder: the index.
@@ -96,8 +91,6 @@ def import_documents(
         report: counts are added to it.
         compact: merge at the end.
         progress: called with the number of documents read since the last call.
-        shards: which shards of a folder, counted from 0; None for all. Where the store takes
-            several writers, several imports of different shards can run at once.
 
     Raises:
         ConfigError: no encoder is named; what `Index.create` raises.
@@ -112,28 +105,79 @@ def import_documents(
         )
     vectors = None if vectors is None else Path(vectors)
     asked, place = ModelChoice(model, device, download), open_store(folder)
+    plan = corpus = encoder = None
+    # Whether it ranks, perhaps by another metric.
+    is_of_store = False
     if vectors is None and is_shards(Path(source)):
-        return _import_shards(
-            place,
-            Path(source),
-            shards,
-            asked,
-            analyzer,
-            structures,
-            progress,
-            report=report,
-            commit=commit,
-            stage=stage,
-            compact=compact,
+        plan = Plan.read(Path(source))
+        own = plan.encoder
+        if asked.encoder:
+            _agreed(asked, own, Path(source) / PLAN_FILE)
+        ready = read_shards(source)
+    else:
+        if vectors is not None and str(source) == "-":
+            raise SourceError("stdin: expected a file, since it is read twice; write it into one")
+        corpus = None if vectors is None else CorpusReader([source], fields)
+        own, encoder = _encoder_of(place, source, vectors, asked, analyzer, structures)
+        if vectors is not None and corpus is not None:
+            matrix = _open_matrix(vectors, own)
+            if (is_of_store := isinstance(matrix, FaissVectors)) and not matrix.exact:
+                warnings.warn(
+                    f"{vectors}: holds compressed vectors, so scores are approximate; name a .npy "
+                    "file of the original vectors for exact ones",
+                    stacklevel=2,
+                )
+            ready = _read_matrix(corpus, vectors, matrix, own)
+        elif named := _STORE.match(str(source)):
+            is_of_store = True
+            ready = open_collection(named[1], named[2], own, fields, vector_field)
+        else:
+            ready = _read_records(source, own, fields, vector_field)
+    # Read before an index is created.
+    first = list(islice(ready, 1))
+    if plan is not None and not place.exists():
+        settings = IndexSettings(analyzer or plan.analyzer, plan.passages, structures)
+        # No model is loaded.
+        place.create(initial_settings((own, plan.probes), settings))
+    with Index.create(
+        place,
+        encoder=encoder,
+        analyzer=analyzer,
+        passages=None if plan is None else plan.passages,
+        structures=structures,
+    ) as index:
+        documents = counted(chain(first, ready), progress)
+        report = index.add(
+            documents, made_by=own, commit=commit, stage=stage, report=report, compact=compact
         )
-    if shards is not None:
-        raise ConfigError(f"{source}: holds no shards to choose from; leave the shards out")
-    if vectors is not None and str(source) == "-":
-        raise SourceError("stdin: expected a file, since it is read twice; write it into one")
-    corpus = None if vectors is None else CorpusReader([source], fields)
-    store = re.match(r"(chroma|lancedb):(.+)", str(source)) if vectors is None else None
+    if is_of_store and report.scaled:
+        warnings.warn(
+            f"{source}: {report.scaled:,} vectors are not of length 1: a dense search here ranks "
+            "by the cosine, so the order differs from that of a source that ranks by the Euclidean "
+            "distance or the inner product; for the latter name the encoder with ::normalize=no",
+            stacklevel=2,
+        )
+    if corpus is not None:
+        for line in corpus.metadata_warnings():
+            warnings.warn(line, stacklevel=2)
+        if corpus.empty:
+            report.count_empty(corpus.empty, corpus.empty_at)
+            warnings.warn(report.empty_note, stacklevel=2)
+    return report
+
+
+def _encoder_of(
+    place: Store,
+    source: str | Path,
+    vectors: Path | None,
+    asked: ModelChoice,
+    analyzer: AnalyzerSettings | None,
+    structures: StructureSettings | None,
+) -> tuple[EncoderSpec, Encoder | None]:
+    """What made the vectors, and the encoder itself if there is no index yet."""
     file = vectors or Path(source)
-    if store is None and str(file) != "-" and (file.is_dir() or not file.exists()):
+    is_store = vectors is None and _STORE.match(str(source))
+    if not is_store and str(file) != "-" and (file.is_dir() or not file.exists()):
         fault = "expected a file of vectors, found a folder" if file.is_dir() else "no such file"
         raise SourceError(f"{file}: {fault}; check the path")
     made_by = encoder_file(file)
@@ -141,7 +185,11 @@ def import_documents(
     encoder = None
     if place.exists():
         with Index.create(
-            place, choice.encoder, download=download, analyzer=analyzer, structures=structures
+            place,
+            choice.encoder,
+            download=asked.download,
+            analyzer=analyzer,
+            structures=structures,
         ) as index:
             own = index.encoder_spec
     else:
@@ -152,83 +200,7 @@ def import_documents(
             f"{made_by}: the vectors are of {spec} ({spec.fingerprint}), expected those of the "
             f"index in {place}, {own} ({own.fingerprint}); import them into another index"
         )
-    metric: Metric | None = None
-    if store is not None:
-        ready, metric = open_collection(store[1], store[2], own, fields, vector_field)
-    elif vectors is None or corpus is None:
-        ready = _read_records(source, own, fields, vector_field)
-    else:
-        matrix = _open_matrix(vectors, own)
-        ready = _read_matrix(corpus, vectors, matrix, own)
-        if isinstance(matrix, FaissVectors):
-            metric = matrix.metric
-            if not matrix.exact:
-                warnings.warn(
-                    f"{vectors}: holds compressed vectors, so scores are approximate; name a .npy "
-                    "file of the original vectors for exact ones",
-                    stacklevel=2,
-                )
-    # Read before an index is created.
-    first = list(islice(ready, 1))
-    with Index.create(place, encoder=encoder, analyzer=analyzer, structures=structures) as index:
-        documents = counted(chain(first, ready), progress)
-        report = index.add(
-            documents, made_by=own, commit=commit, stage=stage, report=report, compact=compact
-        )
-    if metric is not None:
-        _warn_of_metric(str(source), metric, bool(own.meaning("normalize")), report.scaled)
-    if corpus is not None:
-        for line in corpus.metadata_warnings():
-            warnings.warn(line, stacklevel=2)
-        if corpus.empty:
-            report.count_empty(corpus.empty, corpus.empty_at)
-            warnings.warn(report.empty_note, stacklevel=2)
-    return report
-
-
-def _warn_of_metric(source: str, metric: Metric, normalized: bool, scaled: int) -> None:
-    """Say it if a dense search ranks otherwise than the store did."""
-    # On vectors of length 1 all three metrics rank alike.
-    if metric == ("cosine" if normalized else "ip") or (normalized and not scaled):
-        return
-    ours = _METRIC_NAMES["cosine" if normalized else "ip"]
-    remedy = {
-        "ip": "; for the same order, name the encoder with ::normalize=no",
-        "cosine": "; for the same order, name the encoder without normalize=no",
-        "l2": "",
-    }[metric]
-    lengths = f"{scaled:,} vectors are not of length 1, " if normalized else ""
-    warnings.warn(
-        f"{source}: {lengths}the source ranks by {_METRIC_NAMES[metric]}, a dense search here by "
-        f"{ours}, so the order can differ{remedy}",
-        stacklevel=3,
-    )
-
-
-def _import_shards(
-    place: Store,
-    folder: Path,
-    numbers: Iterable[int] | None,
-    asked: ModelChoice,
-    analyzer: AnalyzerSettings | None,
-    structures: StructureSettings | None,
-    progress: Callable[[int], object] | None,
-    **options: Any,
-) -> IndexingReport:
-    """Add the documents of shards; no model is loaded, unless the user names one to compare."""
-    plan = Plan.read(folder)
-    if asked.encoder:
-        _agreed(asked, plan.encoder, folder / PLAN_FILE)
-    ready = read_shards(folder, numbers)
-    # Read before an index is created.
-    first = list(islice(ready, 1))
-    if not place.exists():
-        own = IndexSettings(analyzer or plan.analyzer, plan.passages, structures)
-        place.create(initial_settings((plan.encoder, plan.probes), own))
-    with Index.create(
-        place, analyzer=analyzer, passages=plan.passages, structures=structures
-    ) as index:
-        return index.add(counted(chain(first, ready), progress), made_by=plan.encoder, **options)
+    return own, encoder
 
 
 def _named_encoder(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -21,9 +21,6 @@ from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, SourceError, require_extra
 from retriever.index.ready import ReadyDocument, require_sound
 
-Metric = Literal["cosine", "ip", "l2"]
-# Metrics as the stores name them.
-_METRICS: dict[str, Metric] = {"cosine": "cosine", "ip": "ip", "dot": "ip", "l2": "l2"}
 _CHROMA = "chroma.sqlite3"
 _LANCE = ".lance"
 _PAGE = 1000
@@ -32,16 +29,14 @@ _ROWS = 1024
 
 def open_collection(
     kind: str, path: str, spec: EncoderSpec, fields: Fields, vector_field: str
-) -> tuple[Iterator[ReadyDocument], Metric]:
-    """The documents of a collection of Chroma or a table of LanceDB, and what it ranks them by."""
+) -> Iterator[ReadyDocument]:
+    """The documents of a collection of Chroma or a table of LanceDB."""
     if kind == "chroma":
         return _open_chroma(path, spec, fields)
     return _open_lance(path, spec, fields, vector_field)
 
 
-def _open_chroma(
-    path: str, spec: EncoderSpec, fields: Fields
-) -> tuple[Iterator[ReadyDocument], Metric]:
+def _open_chroma(path: str, spec: EncoderSpec, fields: Fields) -> Iterator[ReadyDocument]:
     if fields.id is not None:
         raise ConfigError(f"chroma:{path}: has ids of its own; leave --id-field out")
     require_extra("chroma", "importing from Chroma", "chromadb")
@@ -72,10 +67,7 @@ def _open_chroma(
             f"found {name or 'no name'}; give chroma:{folder}/NAME"
         )
     collection = client.get_collection(name, embedding_function=None)
-    where = f"chroma:{folder}/{name}"
-    found = collection.configuration_json
-    space = (found.get("hnsw") or found.get("spann") or {}).get("space", "l2")
-    return _chroma_documents(stack, collection, where, spec, fields), _METRICS[space]
+    return _chroma_documents(stack, collection, f"chroma:{folder}/{name}", spec, fields)
 
 
 def _chroma_folder(path: str) -> tuple[Path, str | None]:
@@ -128,7 +120,7 @@ def _string(values: dict[str, Any], name: str, where: str) -> str:
 
 def _open_lance(
     path: str, spec: EncoderSpec, fields: Fields, vector_field: str
-) -> tuple[Iterator[ReadyDocument], Metric]:
+) -> Iterator[ReadyDocument]:
     require_extra("lancedb", "importing from LanceDB", "lancedb")
     import lancedb
 
@@ -136,12 +128,10 @@ def _open_lance(
     where = f"lancedb:{folder}/{name}"
     try:
         table = lancedb.connect(str(folder)).open_table(name)
-        schema = table.schema
-        column = _vector_column(schema, vector_field, where)
-        metric = _metric(table, column)
+        column = _vector_column(table.schema, vector_field, where)
     except (OSError, RuntimeError, ValueError) as error:
         raise SourceError(f"{where}: cannot be read ({' '.join(str(error).split())})") from error
-    return _lance_documents(table, where, column, spec, fields), metric
+    return _lance_documents(table, where, column, spec, fields)
 
 
 def _lance_table(path: str) -> tuple[Path, str]:
@@ -149,18 +139,12 @@ def _lance_table(path: str) -> tuple[Path, str]:
     folder = Path(path)
     if folder.with_name(folder.name + _LANCE).is_dir():
         return folder.parent, folder.name
-    if folder.suffix == _LANCE and folder.is_dir():
-        return folder.parent, folder.stem
     names = sorted(one.stem for one in folder.glob(f"*{_LANCE}") if one.is_dir())
     if len(names) == 1:
         return folder, names[0]
-    if not names:
-        raise SourceError(
-            f"lancedb:{path}: expected the folder of a LanceDB database, with folders that end in "
-            f"{_LANCE}, or such a folder and /NAME of a table; check the path"
-        )
     raise SourceError(
-        f"lancedb:{path}: expected one of the tables {', '.join(names)}; give lancedb:{path}/NAME"
+        f"lancedb:{path}: expected the folder of a LanceDB database with one table, or such a "
+        f"folder and /NAME of a table, found the tables {', '.join(names) or '(none)'}"
     )
 
 
@@ -181,16 +165,6 @@ def _vector_column(schema: Any, wanted: str, where: str) -> str:
         f"{where}: expected a column {wanted!r} of vectors, found "
         + (has if found else "no vector column; name another table")
     )
-
-
-def _metric(table: Any, column: str) -> Metric:
-    """What the table ranks by: that of its vector index, else LanceDB's default."""
-    for index in table.list_indices():
-        if column in index.columns:
-            stats = table.index_stats(index.name)
-            if stats is not None and stats.distance_type in _METRICS:
-                return _METRICS[stats.distance_type]
-    return "l2"
 
 
 def _lance_documents(
@@ -217,5 +191,4 @@ def _lance_documents(
 
 
 def _ready(document: Document, vector: Any, spec: EncoderSpec, where: str) -> ReadyDocument:
-    vectors = np.asarray(vector, np.float64)[np.newaxis]
-    return require_sound(ReadyDocument(document, [(0, len(document.text))], vectors), spec, where)
+    return require_sound(ReadyDocument.whole(document, vector), spec, where)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -42,6 +42,13 @@ class ReadyDocument:
     vectors: NDArray[np.floating[Any]]
     terms: AnalyzedTerms | None = None
     computed: Sequence[str] = ()
+
+    @classmethod
+    def whole(cls, document: Document, vector: ArrayLike) -> Self:
+        """A document of one passage."""
+        with np.errstate(over="ignore"):
+            row = np.asarray(vector, np.float32)
+        return cls(document, [(0, len(document.text))], row[np.newaxis])
 
 
 def require_sound(one: ReadyDocument, spec: EncoderSpec, where: str) -> ReadyDocument:
@@ -106,7 +113,6 @@ def unit_vectors(vectors: NDArray[np.float32]) -> tuple[NDArray[np.float32], int
 def with_vectors(
     documents: Iterable[AnyDocument | ReadyDocument],
     vectors: ArrayLike | Iterable[ArrayLike] | None,
-    spec: EncoderSpec,
 ) -> Iterator[Document | ReadyDocument]:
     """The documents, with their vectors if there are any."""
     if vectors is None:
@@ -120,15 +126,8 @@ def with_vectors(
         row = next(rows, None)
         if row is None:
             raise ConfigError(f"vectors: expected one for each document, found {count - 1}")
-        vector = np.asarray(row, np.float32)
-        if vector.shape != (spec.dimensions,) or not np.isfinite(vector).all():
-            raise ConfigError(
-                f"vectors: expected {spec.dimensions} finite numbers for document {count}, as "
-                f"{spec} gives them, found an array of shape {vector.shape}"
-            )
         if isinstance(one, ReadyDocument):
             raise TypeError("vectors are given twice: leave one of them out")
-        document = as_document(one)
-        yield ReadyDocument(document, [(0, len(document.text))], vector[np.newaxis])
+        yield ReadyDocument.whole(as_document(one), row)
     if next(rows, None) is not None:
         raise ConfigError(f"vectors: expected {count}, one for each document, found more")

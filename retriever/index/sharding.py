@@ -134,7 +134,7 @@ def encode_shards(
         choice = ModelChoice(model, device, download)
         passages: dict[str, Any] = {"on_long": None if on_long == "error" else on_long}
         passages["context"] = context
-        plan, encoder = _planned(source, folder, choice, analyzer, passages, shard_size)
+        plan, encoder = _planned(folder, choice, analyzer, passages, shard_size)
         job = ShardJob(folder, plan, check_on_long(on_long, plan.passages), device, download)
         progress = progress or NoProgress()
         report = EncodedShards(dimensions=plan.encoder.dimensions)
@@ -201,7 +201,6 @@ def _complete(folder: Path, plan: Plan, report: EncodedShards) -> None:
 
 
 def _planned(
-    source: Iterable[AnyDocument],
     folder: Path,
     choice: ModelChoice,
     analyzer: AnalyzerSettings | None,
@@ -209,7 +208,6 @@ def _planned(
     shard_size: int | None,
 ) -> tuple[Plan, Encoder]:
     """The plan of a folder, or a new one, and the encoder that it names."""
-    size: int | None = getattr(source, "total_bytes", None)
     asked = {name: value for name, value in asked.items() if value is not None}
     if not is_shards(folder):
         encoder = choice.load()
@@ -221,18 +219,12 @@ def _planned(
             sorted(terms.stop_list),
             PassageSettings(**asked),
             shard_size or _SHARD_SIZE,
-            size,
         )
         plan.write(folder)
         return plan, encoder
     plan = Plan.read(folder)
     passages = replace(plan.passages, **asked)
     plan.require(folder, {"analyzer": analyzer, "passages": passages, "shard_size": shard_size})
-    if None not in (size, plan.source_bytes) and size != plan.source_bytes:
-        raise SourceError(
-            f"{folder}: the shards were begun with a source of {plan.source_bytes:,} bytes, but "
-            f"this one has {size:,}; give the same source, or choose another folder"
-        )
     if choice.encoder:
         encoder = choice.load()
         plan.require(folder, {"encoder": encoder.spec})

@@ -46,7 +46,7 @@ _WHOLE = CommitSettings(passages=2**62, characters=2**62, seconds=math.inf)
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What all shards of a folder have in common; the last three are None while unknown."""
+    """What all shards of a folder have in common; the last two are None while unknown."""
 
     encoder: EncoderSpec
     probes: list[list[float]]  # vectors of fixed texts, of an encoder behind a URL
@@ -54,7 +54,6 @@ class Plan:
     stop_list: list[str]
     passages: PassageSettings
     shard_size: int
-    source_bytes: int | None
     shards: int | None = None
     documents: int | None = None
 
@@ -70,6 +69,7 @@ class Plan:
                     "release made them; upgrade layer-retriever"
                 )
             value.pop("fingerprint")
+            value.pop("source_bytes", None)
             value["encoder"] = EncoderSpec.from_json(value["encoder"])
             value["analyzer"] = AnalyzerSettings(**PLAIN | value["analyzer"])
             value["passages"] = PassageSettings(**EARLIER | value["passages"])
@@ -87,9 +87,7 @@ class Plan:
 
     def write(self, folder: Path) -> None:
         """Write it, in place of an earlier one."""
-        counts = {
-            name: getattr(self, name) for name in ("probes", "source_bytes", "shards", "documents")
-        }
+        counts = {name: getattr(self, name) for name in ("probes", "shards", "documents")}
         value = {"format": FORMAT, **self.common(), **counts}
         text = json.dumps(value, ensure_ascii=False, indent=1) + "\n"
         write_lines(folder / PLAN_FILE, [text], "the plan")
@@ -262,38 +260,28 @@ def _documents(
         )
 
 
-def read_shards(
-    folder: str | Path, numbers: Iterable[int] | None = None
-) -> Iterator[ReadyDocument]:
+def read_shards(folder: str | Path) -> Iterator[ReadyDocument]:
     """The documents of shards with their passages, vectors and terms, as `Index.add` takes them.
 
-    One shard is in memory at a time; it is compared with its checksum before its first document is
-    given.
+    They are in the order of the source. One shard is in memory at a time; it is compared with its
+    checksum before its first document is given.
 
     Args:
         folder: that `encode_shards` made.
-        numbers: of the shards, counted from 0, in the order in which they are read; None for all,
-            in the order of the source.
 
     Raises:
-        SourceError: the folder holds no shards, or `numbers` is None and some are not made yet.
-        ConfigError: there is no shard of that number.
+        SourceError: the folder holds no shards, or some are not made yet.
         DamagedIndexError: a shard is missing or altered; the documents before it are given.
     """
     folder = Path(folder)
     plan = Plan.read(folder)
-    if numbers is None:
-        if plan.shards is None:
-            raise SourceError(
-                f"{folder}: not all shards are made; run the same `retriever encode` again, which "
-                "makes the rest, or name those to read"
-            )
-        numbers = range(plan.shards)
+    if plan.shards is None:
+        raise SourceError(
+            f"{folder}: not all shards are made; run the same `retriever encode` again, which "
+            "makes the rest"
+        )
     analyzer = Analyzer(plan.analyzer, plan.stop_list).identity
-    for number in numbers:
-        if number < 0 or (plan.shards is not None and number >= plan.shards):
-            last = "" if plan.shards is None else f" to {plan.shards - 1}"
-            raise ConfigError(f"{folder}: expected shards from 0{last}, found {number}")
+    for number in range(plan.shards):
         yield from _documents(*read_shard(folder, plan, number), analyzer)
 
 

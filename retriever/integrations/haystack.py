@@ -8,7 +8,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from haystack import Document, component, default_from_dict, default_to_dict
 from haystack.document_stores.errors import DuplicateDocumentError
 from haystack.document_stores.types import DuplicatePolicy
@@ -164,8 +163,7 @@ class IndexDocumentStore:
         document = stored.Document(one.id, one.content, None, one.meta)
         if one.embedding is None:
             return document
-        row = np.asarray(one.embedding, np.float32)[np.newaxis]
-        return ReadyDocument(document, [(0, len(document.text))], row)
+        return ReadyDocument.whole(document, one.embedding)
 
     def delete_documents(self, document_ids: list[str]) -> None:
         """Delete documents by id, those that there are."""
@@ -201,26 +199,6 @@ class IndexDocumentStore:
             if not filters or document_matches_filter(filters, document):
                 yield document
 
-    def ranked(
-        self,
-        query: str | None,
-        query_embedding: list[float] | None,
-        settings: SearchSettings,
-        filters: dict[str, Any] | None,
-    ) -> dict[str, list[Document]]:
-        """The best documents for a text, an embedding or both, as a component gives them."""
-        where = where_of(filters) if filters else None
-        hits: list[Hit]
-        if query_embedding is not None:
-            hits = search_by_vector(self.index, query_embedding, settings, where, query)
-        else:
-            hits = self.index.search(query or "", settings, where=where)
-        found = [
-            Document(id=hit.id, content=one.text, meta=hit.metadata, score=hit.score)
-            for one, hit in whole_documents(self.index, hits)
-        ]
-        return {"documents": found}
-
 
 class _StoreRetriever:
     """What the retrievers of a store are made of; a saved pipeline holds the same."""
@@ -235,6 +213,30 @@ class _StoreRetriever:
         self.filters = filters
         self.top_k = top_k
 
+    def _ranked(
+        self,
+        query: str | None,
+        query_embedding: list[float] | None,
+        filters: dict[str, Any] | None,
+        top_k: int | None,
+        **given: Any,
+    ) -> dict[str, list[Document]]:
+        """The best documents for a text, an embedding or both, as a component gives them."""
+        index, wanted = self.document_store.index, filters or self.filters
+        where = where_of(wanted) if wanted else None
+        given["k"] = self.top_k if top_k is None else top_k
+        settings = search_settings(None, given)
+        hits: list[Hit]
+        if query_embedding is not None:
+            hits = search_by_vector(index, query_embedding, settings, where, query)
+        else:
+            hits = index.search(query or "", settings, where=where)
+        found = [
+            Document(id=hit.id, content=one.text, meta=hit.metadata, score=hit.score)
+            for one, hit in whole_documents(index, hits)
+        ]
+        return {"documents": found}
+
 
 @component
 class IndexEmbeddingRetriever(_StoreRetriever):
@@ -248,8 +250,7 @@ class IndexEmbeddingRetriever(_StoreRetriever):
         top_k: int | None = None,
     ) -> dict[str, list[Document]]:
         """Search; `filters` and `top_k` are in place of the component's own."""
-        settings = SearchSettings(mode="dense", k=self.top_k if top_k is None else top_k)
-        return self.document_store.ranked(None, query_embedding, settings, filters or self.filters)
+        return self._ranked(None, query_embedding, filters, top_k, mode="dense")
 
 
 @component
@@ -261,8 +262,7 @@ class IndexBM25Retriever(_StoreRetriever):
         self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
     ) -> dict[str, list[Document]]:
         """Search; `filters` and `top_k` are in place of the component's own."""
-        settings = SearchSettings(mode="bm25", k=self.top_k if top_k is None else top_k)
-        return self.document_store.ranked(query, None, settings, filters or self.filters)
+        return self._ranked(query, None, filters, top_k, mode="bm25")
 
 
 @component
@@ -290,9 +290,7 @@ class IndexHybridRetriever(_StoreRetriever):
     ) -> dict[str, list[Document]]:
         """Search; without `query_embedding` the index encodes the query."""
         weight = {} if self.alpha is None else {"alpha": self.alpha}
-        k = self.top_k if top_k is None else top_k
-        settings = search_settings(None, {"mode": "hybrid", "k": k, **weight})
-        return self.document_store.ranked(query, query_embedding, settings, filters or self.filters)
+        return self._ranked(query, query_embedding, filters, top_k, mode="hybrid", **weight)
 
 
 def where_of(filters: dict[str, Any]) -> str:

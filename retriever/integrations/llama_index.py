@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle, TextNode
@@ -137,8 +136,7 @@ class IndexVectorStore(BasePydanticVectorStore):
             document = Document(
                 node.node_id, text, None, node_to_metadata_dict(node, remove_text=True)
             )
-            row = np.asarray(node.get_embedding(), np.float32)[np.newaxis]
-            ready.append(ReadyDocument(document, [(0, len(text))], row))
+            ready.append(ReadyDocument.whole(document, node.get_embedding()))
         ids = [node.node_id for node in nodes]
         # An index keeps the vectors of texts that it knows, but an embedding may be another.
         self._index.delete(ids)

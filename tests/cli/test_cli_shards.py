@@ -39,12 +39,10 @@ def test_encode_and_import(model, retriever, write_jsonl):
     assert cut.err == f"{empty}warning: 1 document truncated to the encoder's window\n"
     refused_long = retriever(*asked[:3], "no", "--on-long", "error", "--model", model)
     assert (refused_long.code, "'long'" in refused_long.err) == (2, True)
-    done = retriever("import", "s", "-i", "i", "--shards", "1-2", "--json")
-    assert found(done)["added"] == 5
-    assert retriever("import", "s", "-i", "i").out.startswith("i: 3 added, 0 updated, 5 unchanged")
+    assert retriever("import", "s", "-i", "i").out.startswith("i: 8 added, 0 updated, 0 unchanged")
+    assert found(retriever("import", "s", "-i", "i", "--json"))["unchanged"] == 8
     hits = retriever("query", "w3", "-i", "i", "--where", "year = 2003", "--json")
     assert found(hits)["id"] == "d3"
-    assert found(retriever("import", "s", "-i", "j", "--shards", "0", "--json"))["added"] == 3
 
 
 def test_a_damaged_shard_is_named_with_exit_code_3_and_made_again(model, retriever, write_jsonl):
@@ -81,9 +79,6 @@ def test_what_does_not_fit_is_refused(model, retriever, write_jsonl, monkeypatch
     monkeypatch.setattr("retriever.errors.find_spec", lambda name: None)
     for options, said in REFUSED:
         refused(retriever("encode", source, *shlex.split(options)), said)
-    for numbers in ("3-1", "a", "-1", "1-"):
-        said = f"expected FIRST-LAST such as 0-3, found '{numbers}'"
-        refused(retriever("import", "s", f"--shards={numbers}"), said)
 
 
 @pytest.mark.soak

@@ -78,7 +78,7 @@ def test_another_ranking_and_approximate_vectors_are_noted(tmp_path, made):
     )
     with (
         pytest.warns(UserWarning, match="compressed vectors"),
-        pytest.warns(UserWarning, match="Euclidean"),
+        pytest.warns(UserWarning, match="not of length 1"),
     ):
         import_documents(tmp_path / "two", source, made.model, vectors=vectors)
 

@@ -176,10 +176,10 @@ class TestDocuments:
         for wrong, message in (
             (rows[:2], "expected one for each document, found 2"),
             (np.eye(4, 16), "expected 3, one for each document, found more"),
-            (np.eye(3, 15), "expected 16 finite numbers"),
-            (np.full((3, 16), np.nan), "expected 16 finite numbers"),
+            (np.eye(3, 15), r"'w0': expected vectors of shape \(1, 16\), .*found \(1, 15\)"),
+            (np.full((3, 16), np.nan), "'w0': passage 1: .*found NaN"),
         ):
-            with pytest.raises(ConfigError, match=message):
+            with pytest.raises(BadInputError, match=message):
                 index.add([Document(f"w{i}", f"text {i}") for i in range(3)], vectors=wrong)
 
     def test_documents_are_found_by_id(self, index):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -20,6 +18,7 @@ from indexes.folder.lock import writer_lock
 from indexes.folder.writer import FolderWriter
 from retriever import Document, Index
 from retriever.errors import ClosedIndexError, IndexLockedError
+from tests.crash.forked import in_child
 
 SOAK_SECONDS = float(os.environ.get("RETRIEVER_SOAK_SECONDS", "10"))
 THREADS = 16
@@ -39,29 +38,6 @@ def document(number: int) -> Document:
 def ask(index: Index, query: tuple[str, Any, str | None]) -> Answer:
     text, mode, where = query
     return [(hit.id, hit.score) for hit in index.search(text, mode=mode, where=where, k=5)]
-
-
-def in_child(action: Callable[[], Any]) -> Any:
-    """The JSON value that `action` returns in a forked process, or the text of its error."""
-    receive, send = os.pipe()
-    with warnings.catch_warnings():
-        # Python warns about forking with threads.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if child == 0:
-        told = ""
-        try:
-            told = json.dumps(action())
-        except BaseException as error:
-            told = json.dumps(f"{type(error).__name__}: {error}")
-        finally:
-            os.write(send, told.encode())
-            os._exit(0)
-    os.close(send)
-    with os.fdopen(receive) as pipe:
-        told = pipe.read()
-    os.waitpid(child, 0)
-    return json.loads(told)
 
 
 @pytest.fixture
@@ -162,7 +138,7 @@ def test_a_forked_child_sees_commits_made_after_its_parent_closed(folder: Path) 
     thread.start()
     found = in_child(serve)
     thread.join()
-    assert found == [5, ["new"], 42]
+    assert found == (0, [5, ["new"], 42])
     with Index.open(folder) as other:
         assert "of the child" in other
 
@@ -189,7 +165,7 @@ def test_a_change_within_a_change_is_refused_and_a_forked_child_makes_its_own(
         with ThreadPoolExecutor(1) as pool:
             adding = pool.submit(index.add, documents(wait))
             reading.wait()
-            told = in_child(lambda: index.delete(["d1"]))
+            _, told = in_child(lambda: index.delete(["d1"]))
             forked.set()
             adding.result()
         assert "another writer holds" in told
@@ -200,10 +176,10 @@ def test_a_child_forked_in_the_middle_of_a_search_says_so(folder: Path) -> None:
     with Index.open(folder) as index:
         documents = iter(index)
         next(documents)
-        told = in_child(lambda: len(index))
+        _, told = in_child(lambda: len(index))
         assert "forked while a search was running" in told
         assert len(list(documents)) == 39
-        assert in_child(lambda: len(index)) == 40
+        assert in_child(lambda: len(index)) == (0, 40)
 
 
 def test_a_forked_child_does_not_keep_the_lock_of_its_parent(folder: Path) -> None:
@@ -213,8 +189,8 @@ def test_a_forked_child_does_not_keep_the_lock_of_its_parent(folder: Path) -> No
         if child == 0:
             os.read(hold, 1)
             os._exit(0)
-        assert in_child(lambda: locked(folder)) is True
-    assert in_child(lambda: locked(folder)) is False
+        assert in_child(lambda: locked(folder)) == (0, True)
+    assert in_child(lambda: locked(folder)) == (0, False)
     os.write(release, b"x")
     os.waitpid(child, 0)
 
