@@ -16,6 +16,7 @@ from retriever import CorpusReader, Document, Index
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 from tests.retriever.documents.source_samples import write
+from tests.retriever.index.moving_samples import word_vectors
 from tests.retriever.service.servers import started
 
 # A server with a slow stand-in for a reranker, so that a request takes a while.
@@ -85,11 +86,12 @@ def test_a_process_serves_commits_of_others_and_drains_at_sigterm(tmp_path, fake
     assert err.splitlines() == [line for line in err.splitlines() if "only --mode bm25" in line]
 
 
-def test_a_watched_folder_is_found_soon_after_each_change(tmp_path, tiny_models):
+def test_a_watched_folder_is_found_soon_after_each_change(tmp_path):
     pytest.importorskip("watchfiles")
     notes = tmp_path / "notes"
     write(notes / "a.txt", "apples")
-    with Index.create(tmp_path / "index", str(tiny_models["bert"])) as index:
+    # A model that loads at once.
+    with Index.create(tmp_path / "index", str(word_vectors(tmp_path / "words.txt"))) as index:
         index.add(CorpusReader(notes), remember=True)
     with started(tmp_path / "index", "--watch") as (_, port):
         for change, query, ids in [
