@@ -17,6 +17,7 @@ import click
 from cli.commands.refresh import follow, watch_option
 from cli.options import (
     Command,
+    Decorator,
     EncoderOptions,
     Settings,
     complete_path,
@@ -75,6 +76,26 @@ class ServiceOptions:
     )
 
 
+def _host_option(effect: str) -> Decorator:
+    return option(
+        "--host",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help=f"Address to {effect} on; one that other machines can reach needs --token.",
+        section="Service",
+    )
+
+
+_token_option = option(
+    "--token",
+    default="",
+    metavar="SECRET",
+    envvar="RETRIEVER_TOKEN",
+    show_envvar=True,
+    help="Ask every client for this bearer token. Other users of this machine can see it on the "
+    "command line, but not in the environment variable.",
+    section="Service",
+)
 _indexes_argument = click.argument(
     "indexes", nargs=-1, metavar="[[NAME=]INDEX]...", shell_complete=complete_path
 )
@@ -108,26 +129,16 @@ def _opened(
     return opened
 
 
+def _bracketed(host: str) -> str:
+    """An address as URLs have it."""
+    return f"[{host}]" if ":" in host else host
+
+
 @click.command("serve", cls=Command)
 @_indexes_argument
 @config_option
-@option(
-    "--host",
-    default="127.0.0.1",
-    metavar="ADDRESS",
-    help="Address to listen on; one that other machines can reach needs --token.",
-    section="Service",
-)
-@option(
-    "--token",
-    default="",
-    metavar="SECRET",
-    envvar="RETRIEVER_TOKEN",
-    show_envvar=True,
-    help="Ask every client for this bearer token. Other users of this machine can see it on the "
-    "command line, but not in the environment variable.",
-    section="Service",
-)
+@_host_option("listen")
+@_token_option
 @watch_option
 @Settings(
     "asked",
@@ -203,8 +214,7 @@ def _run(app: FastAPI, listening: socket.socket) -> None:
     # A filter's are part of the answer, and a cut query or passage is no news to the server's log.
     warnings.filterwarnings("ignore", message="(filter|facets): no document|.*were cut$")
     host, port = listening.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
-    say(f"search page at http://{shown}:{port}/; Ctrl-C ends", err=False)
+    say(f"search page at http://{_bracketed(host)}:{port}/; Ctrl-C ends", err=False)
     # uvicorn raises the signal again when it has drained: ending so is no failure.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
@@ -218,9 +228,26 @@ def _run(app: FastAPI, listening: socket.socket) -> None:
 
 @click.command("mcp", cls=Command)
 @_indexes_argument
+@option(
+    "--http",
+    "port",
+    type=click.IntRange(1, 65535),
+    metavar="PORT",
+    help="Serve over HTTP at /mcp on this port instead of standard input and output.",
+    section="Service",
+)
+@_host_option("serve")
+@_token_option
 @query_map_option
 @encoder_options("each index's own", "dtype", own="each index's own")
-def mcp_command(indexes: tuple[str, ...], query_map: Path | None, encoder: EncoderOptions) -> None:
+def mcp_command(
+    indexes: tuple[str, ...],
+    port: int | None,
+    host: str,
+    token: str,
+    query_map: Path | None,
+    encoder: EncoderOptions,
+) -> None:
     """Serve indexes to agents over the Model Context Protocol.
 
     The tools `search`, `get` and `status` read the indexes and change nothing. Each index has the
@@ -232,8 +259,13 @@ def mcp_command(indexes: tuple[str, ...], query_map: Path | None, encoder: Encod
     from retriever.errors import require_extra
 
     require_extra("mcp", "retriever mcp", "mcp")
-    from retriever.mcp.server import make_server, serve_stdio
+    from retriever.mcp.server import make_server, serve_http, serve_stdio
 
     with ExitStack() as stack:
         opened = _opened(stack, indexes, query_map, encoder)
-        serve_stdio(make_server(opened, version("layer-retriever")))
+        server = make_server(opened, version("layer-retriever"))
+        if port is None:
+            serve_stdio(server)
+        else:
+            url = f"http://{_bracketed(host)}:{port}/mcp"
+            serve_http(server, host, port, token or None, lambda: say(f"{url} (Ctrl-C ends)"))

@@ -1,9 +1,11 @@
-"""Tools that only read: `search`, `get`, `multi_get`, `status`; on standard streams."""
+"""Tools that only read: `search`, `get`, `multi_get`, `status`; on standard streams or HTTP."""
 
 from __future__ import annotations
 
+import hmac
 import logging
 import re
+import socket
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -19,17 +21,24 @@ from mcp_types import (
     ToolAnnotations,
 )
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.applications import Starlette
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from indexes import FieldSummary
 from retriever.documents import Document
 from retriever.documents.outline import span_of_lines
-from retriever.errors import BadInputError, RetrieverError
+from retriever.errors import BadInputError, ConfigError, RetrieverError, StorageError
 from retriever.index import Index
 from retriever.mcp.budget import fit_document, fit_documents, fit_hits, fit_state, to_json
 from retriever.search.engine import Hit
 from retriever.search.queries import Excerpt
 from retriever.search.syntax import parse_query
 
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+# Bytes; a query is far smaller.
+_LONGEST_BODY = 1024 * 1024
 # With so few hits, the candidates of a hybrid search do not depend on `k` and `offset`.
 _MOST_HITS = 50
 _SHOWN_VALUES = 12
@@ -347,3 +356,50 @@ def serve_stdio(server: Server[Any]) -> None:
             await server.run(read, write, server.create_initialization_options())
 
     anyio.run(serve)
+
+
+def serve_http(
+    server: Server[Any], host: str, port: int, token: str | None, ready: Callable[[], object]
+) -> None:
+    """Serve clients at ``http://HOST:PORT/mcp``; `ready` is called when they can connect."""
+    import uvicorn
+
+    app = http_app(server, host, token)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listening = socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise StorageError(
+            f"{host}, port {port}: the server cannot listen there ({error.strerror}); choose "
+            "another --http or --host"
+        ) from error
+    with listening:
+        ready()
+        config = uvicorn.Config(app, log_level="warning", access_log=False)
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def http_app(server: Server[Any], host: str, token: str | None) -> Starlette:
+    """The ASGI application that `serve_http` runs."""
+    if host not in _LOOPBACK and not token:
+        raise ConfigError(
+            f"--host {host}: other machines can reach this address: set a token with --token or "
+            "RETRIEVER_TOKEN"
+        )
+    # On a loopback address the SDK checks the headers Host and Origin, so that no web page reaches
+    # the server through DNS rebinding; on others, the token is what a web page lacks.
+    app = server.streamable_http_app(
+        stateless_http=True, json_response=True, max_request_body_size=_LONGEST_BODY, host=host
+    )
+    if token:
+        expected = f"Bearer {token}".encode()
+
+        async def check(request: Request, answer: RequestResponseEndpoint) -> Response:
+            given = request.headers.get("authorization", "").encode("latin-1")
+            if hmac.compare_digest(given, expected):
+                return await answer(request)
+            refusal = {"error": "expected the header Authorization: Bearer TOKEN"}
+            return JSONResponse(refusal, 401, {"WWW-Authenticate": "Bearer"})
+
+        app.add_middleware(BaseHTTPMiddleware, dispatch=check)
+    return app

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import numpy as np
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
 from indexes import BM25Settings, BM25Variant, Mode, compile_where
 from retriever.errors import BadInputError, EncoderMismatchError
@@ -31,6 +31,8 @@ from retriever.settings import declared_settings
 Answer = dict[str, Any]
 Texts = str | Annotated[list[str], Field(fail_fast=True)]
 Filters = Annotated[list[str], Field(max_length=64)]
+# More than any request has.
+_MOST_FIELDS = 100
 _SETTINGS = (
     *("mode", "k", "depth", "recall", "fusion", "alpha", "normalization", "rrf_k"),
     *("variant", "k1", "b", "raw", "collapse"),
@@ -40,6 +42,13 @@ _SETTINGS = (
 class _Request(BaseModel):
     # JSON's NaN and numbers as strings are refused; unknown fields are likely misspelled.
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_fields(cls, given: Any) -> Any:
+        if isinstance(given, dict) and len(given) > _MOST_FIELDS:
+            raise ValueError(f"expected at most {_MOST_FIELDS} fields, found {len(given):,}")
+        return given
 
 
 class Like(_Request):

@@ -12,13 +12,21 @@ from tests.cli.conftest import refused
 
 @pytest.fixture
 def served(monkeypatch):
-    """The indexes that the command would serve, by name."""
+    """What the command would serve: indexes by name, and the address."""
     found = {}
     monkeypatch.setattr(
         "retriever.mcp.server.make_server",
-        lambda indexes, version: {name: index.folder for name, index in indexes.items()},
+        lambda indexes, version: found.update(
+            indexes={name: index.folder for name, index in indexes.items()}
+        ),
     )
-    monkeypatch.setattr("retriever.mcp.server.serve_stdio", found.update)
+    monkeypatch.setattr("retriever.mcp.server.serve_stdio", lambda _: found.update(http=None))
+
+    def serve_http(server, host, port, token, ready):
+        found["http"] = (host, port, token)
+        ready()
+
+    monkeypatch.setattr("retriever.mcp.server.serve_http", serve_http)
     return found
 
 
@@ -36,11 +44,10 @@ def test_an_index_is_called_like_its_folder_or_as_the_user_says(
 ):
     wiki, papers, other = folders
     assert retriever("mcp", wiki, papers, f"more={other}").code == 0
-    assert served == {"wiki": wiki, "papers": papers, "more": other}
-    served.clear()
+    assert served == {"indexes": {"wiki": wiki, "papers": papers, "more": other}, "http": None}
     monkeypatch.setenv("RETRIEVER_INDEX", str(papers))
     assert retriever("mcp", "--model", "::dtype=float32").code == 0
-    assert served == {"papers": papers}
+    assert served["indexes"] == {"papers": papers}
 
 
 def test_what_cannot_be_served_is_refused(retriever, served, folders):
@@ -48,3 +55,13 @@ def test_what_cannot_be_served_is_refused(retriever, served, folders):
     refused(retriever("mcp", *folders[1:]), said)
     refused(retriever("mcp", folders[0], "--model", "another"), "another")
     assert not served
+
+
+def test_http_is_served_on_this_machine_alone_by_default(retriever, served, folders, monkeypatch):
+    done = retriever("mcp", folders[0], "--http", "8766")
+    assert served["http"] == ("127.0.0.1", 8766, None)
+    assert done.err == "http://127.0.0.1:8766/mcp (Ctrl-C ends)\n"
+    monkeypatch.setenv("RETRIEVER_TOKEN", "secret")
+    done = retriever("mcp", folders[0], "--http", "8766", "--host", "::")
+    assert served["http"] == ("::", 8766, "secret")
+    assert done.err.startswith("http://[::]:8766/mcp")

@@ -1,9 +1,10 @@
-"""The tools as the SDK's own client sees them, in memory and on standard streams."""
+"""The tools as the SDK's own client sees them, on each transport."""
 
 from __future__ import annotations
 
 import json
 import re
+import socket
 import sys
 
 import pytest
@@ -11,14 +12,16 @@ import pytest
 pytest.importorskip("mcp")
 
 import anyio
+import httpx2
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
 
-from retriever import Index
+from retriever import ConfigError, Index, StorageError
 from retriever.documents import Document
 from retriever.documents.outline import Mark
 from retriever.documents.reader import CorpusReader
-from retriever.mcp.server import make_server
+from retriever.mcp.server import http_app, make_server, serve_http
 from tests.retriever.covered import by_coverage
 
 LONG = " ".join(f"Sentence {i} is about apples." for i in range(40))
@@ -250,6 +253,13 @@ def test_the_state_names_the_values_of_fields(index):
     assert state["fields"]["year"]["range"] == [1999, 2021]
 
 
+def test_a_port_that_is_taken_is_named(index):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(StorageError, match=f"port {port}: the server cannot listen there"):
+            serve_http(make_server({"fruit": index}), "127.0.0.1", port, None, print)
+
+
 def test_filters_apply_and_unknown_fields_are_noted(index):
     found = answer(index, "search", query="apples", where="year >= 2020 and lang = 'en'")
     assert [hit["id"] for hit in found["hits"]] == ["note"]
@@ -316,6 +326,65 @@ def test_several_indexes_are_distinguished_by_name(index, tmp_path):
 )
 def test_calls_that_cannot_be_answered_say_why(index, name, arguments, message):
     assert message in refusal(index, name, **arguments)
+
+
+def over_http(app, headers, mode, call):
+    """A call by the SDK's client, of an ASGI application at http://127.0.0.1:8766/mcp."""
+
+    async def run():
+        transport = httpx2.ASGITransport(app=app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx2.AsyncClient(transport=transport, headers=headers) as http,
+            Client(
+                streamable_http_client("http://127.0.0.1:8766/mcp", http_client=http), mode=mode
+            ) as client,
+        ):
+            return await client.call_tool(*call)
+
+    return anyio.run(run)
+
+
+def posted(app, headers):
+    """The status of a request without the SDK's client."""
+
+    async def run():
+        transport = httpx2.ASGITransport(app=app)
+        message = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+        headers_of_all = {"Accept": "application/json, text/event-stream", **headers}
+        async with (
+            app.router.lifespan_context(app),
+            httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8766") as http,
+        ):
+            return (await http.post("/mcp", json=message, headers=headers_of_all)).status_code
+
+    return anyio.run(run)
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+def test_http_answers_without_a_session(index, mode):
+    app = http_app(make_server({"fruit": index}), "127.0.0.1", None)
+    found = over_http(app, {}, mode, ("search", {"query": "apples and pears", "k": 1}))
+    assert found.structured_content["hits"][0]["id"] == "note"
+
+
+@pytest.mark.parametrize(
+    ("host", "token", "headers", "status"),
+    [
+        ("127.0.0.1", None, {}, 200),
+        # A name that a web page rebinds.
+        ("127.0.0.1", None, {"Host": "evil.example"}, 421),
+        ("127.0.0.1", None, {"Origin": "https://evil.example"}, 403),
+        ("127.0.0.1", None, {"Origin": "http://localhost:8766"}, 200),
+        ("0.0.0.0", "yes", {}, 401),
+        ("0.0.0.0", "yes", {"Authorization": "Bearer no"}, 401),
+        ("0.0.0.0", "yes", {"Authorization": "Bearer yes"}, 200),
+    ],
+)
+def test_http_refuses_web_pages_and_clients_without_the_token(index, host, token, headers, status):
+    assert posted(http_app(make_server({"fruit": index}), host, token), headers) == status
+    with pytest.raises(ConfigError, match="--token"):
+        http_app(make_server({"fruit": index}), "0.0.0.0", None)
 
 
 def test_the_command_speaks_the_protocol_alone_on_standard_output(index):
