@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from retriever.encoders.settings import DEFAULT_MODEL, EncoderSettings, Pooling, parse_encoder
 from retriever.errors import ConfigError
-from retriever.settings import check_settings, setting
+from retriever.settings import Checked, check_settings, setting
 from retriever.training.settings import CrossTrainingSettings
 
 if TYPE_CHECKING:
@@ -25,15 +25,6 @@ Aggregation = Literal["all", "mean", "wmean"]
 ClassifierName = Literal["lr", "lr-senteval", "mlp"]
 ProtocolName = Literal["senteval", "bert-lc"]
 _BETWEEN_0_AND_1: dict[str, Any] = {"low": 0, "high": 1, "low_open": True, "high_open": True}
-
-
-class _Checked:
-    """Settings whose values are checked against their declarations."""
-
-    __slots__ = ()
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 def _check_names(key: str, names: Sequence[str], known: Sequence[str]) -> None:
@@ -82,7 +73,7 @@ class Loading:
 
 
 @dataclass(frozen=True, slots=True)
-class Resampling(_Checked):
+class Resampling(Checked):
     """How p-values, and intervals of correlations and of choices of layers, are computed."""
 
     resamples: int = setting(
@@ -92,7 +83,7 @@ class Resampling(_Checked):
 
 
 @dataclass(frozen=True, slots=True)
-class QuestionSettings(_Checked):
+class QuestionSettings(Checked):
     """How a question set is read and divided.
 
     Attributes:
@@ -122,7 +113,7 @@ class QuestionSettings(_Checked):
 
 
 @dataclass(frozen=True, slots=True)
-class GateSettings(_Checked):
+class GateSettings(Checked):
     """What a candidate is measured by, and which drops are accepted."""
 
     margin: float = setting(
@@ -144,7 +135,7 @@ class GateSettings(_Checked):
 
 
 @dataclass(frozen=True, slots=True)
-class CalibrationSettings(_Checked):
+class CalibrationSettings(Checked):
     """How probabilities of relevance are learned and tested, see `calibrate`."""
 
     false_answers: float = setting(
@@ -226,7 +217,7 @@ class MadeQuestionSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class TuneSettings(_Checked):
+class TuneSettings(Checked):
     """What `tune` may spend and choose, and how it tests.
 
     Attributes:
@@ -300,7 +291,7 @@ class SentenceSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class RelatednessSettings(_Checked):
+class RelatednessSettings(Checked):
     """How a softmax layer is trained over the vectors of pairs, see `score_relatedness`."""
 
     seeds: int = setting(5, "Number of times that --supervised trains the layer.", low=1)
@@ -336,7 +327,7 @@ class STSSettings(SentenceSettings):
 
 
 @dataclass(frozen=True, slots=True)
-class TransferProtocol(_Checked):
+class TransferProtocol(Checked):
     """How a classifier is trained and tested."""
 
     name: ProtocolName = setting(
@@ -349,7 +340,7 @@ class TransferProtocol(_Checked):
 
 
 @dataclass(frozen=True, slots=True)
-class LayerTransferSettings(_Checked):
+class LayerTransferSettings(Checked):
     """How sets of layers are tried for a task; None tries sets of all sizes."""
 
     max_layers: int | None = setting(
@@ -420,7 +411,7 @@ class TransferSettings(SentenceSettings):
 
 
 @dataclass(frozen=True, slots=True)
-class LayerSearchSettings(_Checked):
+class LayerSearchSettings(Checked):
     """How layers are searched.
 
     Attributes:

@@ -62,6 +62,7 @@ from indexes.protocol import View as View
 from indexes.protocol import Writer as Writer
 from indexes.protocol import no_progress as no_progress
 from indexes.settings import GREATEST as GREATEST
+from indexes.settings import Checked as Checked
 from indexes.settings import Setting as Setting
 from indexes.settings import alternatives as alternatives
 from indexes.settings import check_settings as check_settings

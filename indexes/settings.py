@@ -1,12 +1,9 @@
 """Settings that are declared once: checks, parsers, options and help derive from the field.
 
 >>> @dataclass(frozen=True)
-... class Smoothing:
+... class Smoothing(Checked):
 ...     rate: float = setting(0.5, "Weight of the latest value.", low=0, high=1)
 ...     first: Literal["value", "zero"] = setting("value", "What the first value is mixed with.")
-...
-...     def __post_init__(self) -> None:
-...         check_settings(self)
 >>> Smoothing(rate=2)
 Traceback (most recent call last):
 indexes.errors.ConfigError: rate: expected 0 to 1, found 2
@@ -174,6 +171,15 @@ def check_settings(settings: object, *, keys: bool = False) -> None:
                 fault = "expected UTF-8, found other bytes"
         if fault is not None:
             raise ConfigError(f"{one.key if keys else name.strip('_')}: {fault}")
+
+
+class Checked:
+    """A dataclass of settings that has no other checks than those of its fields."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        check_settings(self)
 
 
 def format_value(value: Any) -> str:

@@ -1,6 +1,7 @@
 """Settings that are declared once; see `indexes.settings`."""
 
 from indexes import GREATEST as GREATEST
+from indexes import Checked as Checked
 from indexes import Setting as Setting
 from indexes import alternatives as alternatives
 from indexes import check_settings as check_settings

@@ -11,7 +11,7 @@ import numpy as np
 from eval.progress import Done, ignore
 from retriever.documents import Document
 from retriever.errors import BadInputError
-from retriever.settings import check_settings, setting
+from retriever.settings import Checked, setting
 from retriever.training.sampling import Reservoir
 
 PairKind = Literal["title"]
@@ -27,16 +27,13 @@ class TextPair(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class CorpusPairs:
+class CorpusPairs(Checked):
     """Pairs to be drawn uniformly from a corpus, whose documents are read once as a stream."""
 
     documents: Iterable[Document]
     kind: PairKind = setting("title", "Pairs to make of a document.")
     sample: int = setting(10_000, "Maximum number of pairs; all are in memory.", low=2)
     seed: int = setting(0, "Random seed of what is drawn.", low=0)
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
     def draw(self, done: Done = ignore) -> list[TextPair]:
         """The sample, in random order; BadInputError if the corpus has fewer than two pairs."""

@@ -33,14 +33,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.settings import check_settings, setting
+from indexes.settings import Checked, setting
 
 BM25Variant = Literal["lucene", "robertson", "atire", "bm25+", "bm25l", "okapi"]
 _DELTA = {"bm25+": 1.0, "bm25l": 0.5}
 
 
 @dataclass(frozen=True, slots=True)
-class BM25Settings:
+class BM25Settings(Checked):
     """How BM25 scores; chosen for each query, not stored in the postings.
 
     Attributes:
@@ -62,9 +62,6 @@ class BM25Settings:
     b: float = setting(0.75, "Length normalization.", low=0, high=1)
     delta: float | None = setting(None, "Constant in favor of long passages.", low=0)
     epsilon: float = setting(0.25, "Share of the mean idf in place of a negative one.", low=0)
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 def idf(variant: BM25Variant, df: int, passages: int) -> float:

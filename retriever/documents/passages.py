@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 from retriever.documents import Document
 from retriever.documents.outline import MarkKind, heading_path
 from retriever.errors import ConfigError
-from retriever.settings import check_settings, setting
+from retriever.settings import Checked, setting
 
 if TYPE_CHECKING:
     from retriever.encoders.encoder import Encoder
@@ -25,7 +25,7 @@ Context = Literal["title", "headings", "none"]
 
 
 @dataclass(frozen=True, slots=True)
-class PassageSettings:
+class PassageSettings(Checked):
     """How texts longer than the encoder's window are treated; stored with the index.
 
     Attributes:
@@ -44,9 +44,6 @@ class PassageSettings:
     overlap: int = setting(48, "Maximum number of word pieces of an overlap.", low=0)
     context: Literal["title", "headings", "none"] = setting("headings", "What precedes a passage.")
     structure: bool = field(default=True, compare=False)
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
     def to_json(self) -> dict[str, Any]:
         """As they are stored, beside `EARLIER`; those of an earlier release as it wrote them."""

@@ -16,14 +16,14 @@ from indexes import Postings as Postings
 from indexes import SearchableSegment as SearchableSegment
 from retriever.errors import unexpected_keyword
 from retriever.search.fusion import FusionSettings, Method, check_used
-from retriever.settings import check_settings, setting
+from retriever.settings import Checked, setting
 
 # The setting of an index that holds probabilities, by mode; see `retriever.search.calibration`.
 CALIBRATION = "calibration"
 
 
 @dataclass(frozen=True, slots=True)
-class SearchSettings:
+class SearchSettings(Checked):
     """How to rank.
 
     Attributes:
@@ -57,9 +57,6 @@ class SearchSettings:
     )
     raw: bool = setting(True, "A query is searched for as it is.")
     collapse: bool = setting(False, "Near-copies are folded.")
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 _DEFAULT = SearchSettings()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from retriever.errors import ConfigError
-from retriever.settings import check_settings, setting
+from retriever.settings import Checked, check_settings, setting
 
 NegativeSource = Literal["pool", "random", "hard", "batch"]
 Objective = Literal["nli", "sts", "mnr", "hinge"]
@@ -173,7 +173,7 @@ class CrossTrainingSettings(FineTuningSettings):
 
 
 @dataclass(frozen=True, slots=True)
-class HeadSettings:
+class HeadSettings(Checked):
     """What a head on frozen vectors u and v computes.
 
     ``bilinear`` is (uᵀM) * v, elementwise; ``concat`` is [u; v]; ``uv`` is [u; v; u * v; |u - v|].
@@ -195,9 +195,6 @@ class HeadSettings:
         "cosine",
         "Initial weights: those that score as the cosine, where the head can, or random ones.",
     )
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
     @property
     def starts_as_cosine(self) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from retriever.errors import ConfigError
-from retriever.settings import check_settings, setting
+from retriever.settings import Checked, check_settings, setting
 
 Method = Literal["conc", "avg", "svd", "gcca", "sup", "unsup"]
 Level = Literal["word", "sentence"]
@@ -16,7 +16,7 @@ SAMPLE = {"svd": 100_000, "gcca": 100_000, "unsup": 20_000}
 
 
 @dataclass(frozen=True, slots=True)
-class UnsupSettings:
+class UnsupSettings(Checked):
     """How `sup` and `unsup` are trained; what says so belongs to `unsup` alone.
 
     Sec. 4.4 of Takahashi and Bollegala (2022) has SGD, and all parameters start between -1 and 1,
@@ -50,9 +50,6 @@ class UnsupSettings:
     margin: float = setting(
         1.5, "unsup: squared distance from which on a pushed pair has no loss.", low=0
     )
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 @dataclass(frozen=True, slots=True)

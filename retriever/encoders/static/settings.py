@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from retriever.encoders.settings import Static
 from retriever.errors import ConfigError
-from retriever.settings import check_settings, setting
+from retriever.settings import Checked, setting
 
 FITTED = ("sif", "usif")
 _SAMPLE = "Maximum number of texts, drawn at random, to compute components or lsa from."
 
 
 @dataclass(frozen=True, slots=True)
-class LSASettings:
+class LSASettings(Checked):
     """How LSA is fitted."""
 
     dimensions: int = setting(300, "lsa: number of dimensions.", low=1, section="Encoder")
@@ -31,12 +31,9 @@ class LSASettings:
     sample: int = setting(100_000, _SAMPLE, low=1)
     seed: int = setting(0, "Random seed of the sample.")
 
-    def __post_init__(self) -> None:
-        check_settings(self)
-
 
 @dataclass(frozen=True, slots=True)
-class FitSettings:
+class FitSettings(Checked):
     """How `sif` and `usif` are fitted."""
 
     sample: int = setting(100_000, _SAMPLE, low=1)
@@ -51,9 +48,6 @@ class FitSettings:
         shown="0.001",
     )
     seed: int = setting(0, "Random seed of the sample.")
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
     def check(self, method: Static) -> None:
         """Refuse settings that a method does not use."""
