@@ -258,24 +258,32 @@ def live_segments(
     segments = [(opened or {}).get(one) or open_segment(folder, *one) for one in named]
     # A merged segment has a higher number than newer passages may have.
     segments.sort(key=lambda segment: segment.ends[0])
-    live = [_live(segment, tombstones) for segment in segments]
+    live = [
+        LiveSegment(
+            postings=one.postings,
+            live=_living(one, tombstones) if len(tombstones) else None,
+            segment=one,
+        )
+        for one in segments
+    ]
     if format_version(connection) >= VALUES_SINCE and (waiting := read_waiting(connection)):
         ids, vectors, postings = waiting.ids, waiting.vectors, Postings.build(waiting.terms)
         segment = Segment(PENDING, folder, "", ids, vectors, postings, FLAT_STRUCTURE)
-        live.append(_live(segment, tombstones[:0]))
+        live.append(LiveSegment(postings=postings, segment=segment))
     return tuple(live)
 
 
-def _live(segment: Segment, tombstones: NDArray[np.int64]) -> LiveSegment:
+def _living(segment: Segment, tombstones: NDArray[np.int64]) -> NDArray[np.bool_] | None:
+    """Which passages are not deleted; None if none of them is."""
     dead = segment.positions_of(tombstones)
-    mask = None
-    if len(dead):
-        mask = np.ones(len(segment.ids), np.bool_)
-        mask[dead] = False
-        mask.flags.writeable = False
-        # The statistics of the corpus leave out these lengths.
-        segment.postings.check_lengths(dead)
-    return LiveSegment(postings=segment.postings, live=mask, segment=segment)
+    if not len(dead):
+        return None
+    mask = np.ones(len(segment.ids), np.bool_)
+    mask[dead] = False
+    mask.flags.writeable = False
+    # The statistics of the corpus leave out these lengths.
+    segment.postings.check_lengths(dead)
+    return mask
 
 
 FACTOR = 8

@@ -326,10 +326,10 @@ class SegmentStructure(NamedTuple):
         if recall is None:
             recall = min(USUAL_RECALL, best.recall)
         elif not 0 < recall <= 1:
-            raise ConfigError(f"--recall {recall}: expected a number above 0 and at most 1")
+            raise ConfigError(f"recall: expected a number above 0 and at most 1, found {recall}")
         elif recall > best.recall:
             raise ConfigError(
-                f"--recall {recall}: the best that this structure reaches is {best.recall:.4f}, at "
+                f"recall {recall}: the best that this structure reaches is {best.recall:.4f}, at "
                 f"effort {best.effort}; ask for less, or `retriever compact` with another "
                 "--index-type"
             )

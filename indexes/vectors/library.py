@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,9 +71,6 @@ def code_bytes(core: Any) -> int:
     return int(getattr(holder, "code_size", 0))
 
 
-Metric = Literal["ip", "l2"]
-
-
 def is_faiss_file(path: Path) -> bool:
     """Whether a file begins as `faiss.write_index` writes one: I and three letters or digits."""
     try:
@@ -87,8 +84,7 @@ def is_faiss_file(path: Path) -> bool:
 class FaissVectors:
     """The vectors of a FAISS index file, in the order in which they were added.
 
-    Ids of `IndexIDMap` are not read. `metric` is what the index ranks by; `exact` says whether it
-    keeps the vectors as they were added.
+    Ids of `IndexIDMap` are not read. `exact` says whether it keeps the vectors as they were added.
     """
 
     def __init__(self, path: Path) -> None:
@@ -107,12 +103,10 @@ class FaissVectors:
                 f"{path}: expected an index of float vectors as faiss.write_index writes it "
                 f"({faiss_reason(error)}); write it again"
             ) from error
-        metrics: dict[int, Metric] = {faiss.METRIC_INNER_PRODUCT: "ip", faiss.METRIC_L2: "l2"}
-        if index.metric_type not in metrics:
+        if index.metric_type not in (faiss.METRIC_INNER_PRODUCT, faiss.METRIC_L2):
             raise SourceError(
                 f"{path}: expected the metric inner product or L2, found number {index.metric_type}"
             )
-        self.metric = metrics[index.metric_type]
         self.shape = (int(index.ntotal), int(index.d))
         self.exact = type(index).__name__.removesuffix("IP").removesuffix("L2").endswith("Flat")
         self._index = index

@@ -248,7 +248,8 @@ class OpenedIndex:
         if known is not None and known.identity == view.identity:
             return known
         state = IndexState.read(view, self.store)
-        self.asked.check(state.encoder, self.store)
+        if self.asked.encoder:
+            self.asked.check(state.encoder, self.store)
         if self._given is not None:
             self._require_same(self._given, state)
         self._known = state

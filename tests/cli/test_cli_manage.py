@@ -92,7 +92,7 @@ def test_a_recall_is_reached_or_refused_in_one_line(retriever, write_jsonl, monk
     assert (enough.code, enough.err, len(enough.out.splitlines())) == (0, "", 3)
     refused(
         retriever(*query, "recall=0.99"),
-        "--recall 0.99: ",
+        "recall 0.99: ",
         f"{best['recall']:.4f}, at effort {best['effort']}",
         "compact` with another --index-type",
     )
