@@ -74,11 +74,15 @@ class Session:
         while True:
             # Before the log is looked at: a writer that alters the file later is noticed.
             before = _identity(self.folder, locked=False)
-            _require_index(self.folder)
             try:
                 with storage_errors(self.folder):
+                    refuse_links(self.folder, *OWN_FILES)
+                    if not (self.folder / DATABASE_FILE).is_file():
+                        _require_index(self.folder)
+                        continue
                     connection, locked = _connect_reader(self.folder)
             except (DamagedIndexError, StorageError):
+                _require_index(self.folder)
                 # SQLite calls it an error of the disk where its log goes while it opens the file.
                 if before == _identity(self.folder, locked=False):
                     raise
@@ -327,6 +331,9 @@ def _checked(folder: Path, mode: str) -> sqlite3.Connection:
         if mode != "rw":
             connection.execute("PRAGMA query_only=ON")
         version = begin_reading(connection)
+        (ours,) = connection.execute("PRAGMA application_id").fetchone()
+        if ours != APPLICATION_ID:
+            raise damaged_database(folder, "the file is not the database of an index")
         if version > FORMAT_VERSION:
             raise FormatVersionError(
                 f"{folder}: the index has format version {version}, this release reads up to "

@@ -28,7 +28,6 @@ from indexes.folder.connection import (
     check_settings,
     format_version,
     read_settings,
-    setting_in,
 )
 from indexes.folder.documents import checked_passages, document_checksum, document_columns
 from indexes.folder.lock import recover_replacement, remains
@@ -427,7 +426,8 @@ class FolderView:
         check_settings(self.commit.settings, self._folder)
 
     def setting(self, key: str, default: Any = None) -> Any:
-        return setting_in(self.commit.settings, key, default)
+        held = self.commit.settings
+        return default if default is not None and key not in held else json.loads(held[key])
 
 
 def size_on_disk(folder: Path) -> int:

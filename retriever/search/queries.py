@@ -165,7 +165,8 @@ def _search(
         wide = replace(settings, k=max(settings.k, settings.depth))
         encoded = encoded or reranker.reads_vectors
     with prepared_queries(index, texts, encoded, ready, reranker) as (view, queries):
-        warn_doubtful(index, view, where)
+        if where is not None:
+            warn_doubtful(index, view, where)
         query_map = index.query_map
         searched = queries if query_map is None else mapped(query_map, queries)
         while True:
