@@ -250,20 +250,22 @@ def _chosen(
 
 
 def _hits(view: View, mode: Mode, ranked: _Ranked) -> list[Hit]:
-    found, chosen = ranked.candidates, ranked.chosen
-    everyone = np.ones(len(found.passages), np.bool_)
+    found, chosen = ranked.candidates, np.array(ranked.chosen, np.intp)
     numbers = found.passages[chosen].tolist()
-    columns = [numbers, ranked.scores[chosen].tolist()]
-    parts = ("bm25", found.dense, everyone), ("dense", found.bm25, found.matches)
-    for other, scores, among in parts:
-        if mode == other:
-            columns += [[None] * len(numbers)] * 2
-        else:
-            # The rank of what is not ranked is 0.
-            own = [rank or None for rank in ranks(scores, among)[chosen].tolist()]
-            columns += [scores[chosen].tolist(), own]
-    stored = view.passages(numbers)
+    dense, dense_ranks, bm25, bm25_ranks = ([None] * len(numbers),) * 4
+    if mode != "bm25":
+        dense = found.dense[chosen].tolist()
+        dense_ranks = ranks(found.dense)[chosen].tolist()
+    if mode != "dense":
+        bm25 = found.bm25[chosen].tolist()
+        # The rank of what is not ranked is 0.
+        own = ranks(found.bm25, found.matches)[chosen].tolist()
+        bm25_ranks = [rank or None for rank in own]
+    stored, scores = view.passages(numbers), ranked.scores[chosen].tolist()
+    components = zip(dense, dense_ranks, bm25, bm25_ranks, strict=True)
     return [
-        hit_of(stored[number], rank, score, (*components,))
-        for rank, (number, score, *components) in enumerate(zip(*columns, strict=True), 1)
+        hit_of(stored[number], rank, score, own)
+        for rank, (number, score, own) in enumerate(
+            zip(numbers, scores, components, strict=True), start=1
+        )
     ]

@@ -91,21 +91,21 @@ def fuse(
     In [0, 1] for ``convex`` with ``min-max``, in (0, 2 / (rrf_k + 1)] for ``rrf``.
     """
     if settings.method == "rrf":
-        by_dense = settings.rrf_k + ranks(dense, np.ones(len(dense), np.bool_))
+        by_dense = settings.rrf_k + ranks(dense)
         by_bm25 = settings.rrf_k + ranks(bm25, matches)
         return 1 / by_dense + np.where(matches, 1 / by_bm25, 0.0)
     normalize = min_max if settings.normalization == "min-max" else z_score
     return settings.weight * normalize(dense) + (1 - settings.weight) * normalize(bm25)
 
 
-def ranks(scores: Scores, ranked: NDArray[np.bool_]) -> NDArray[np.int64]:
+def ranks(scores: Scores, ranked: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
     """The rank of each score among those marked in `ranked`: 1 for the highest, 0 for unranked.
 
-    Equal scores share the best of their ranks.
+    Equal scores share the best of their ranks. None ranks all.
     """
-    ordered = np.sort(scores[ranked])
-    above = len(ordered) - np.searchsorted(ordered, scores, side="right")
-    return np.where(ranked, above + 1, 0)
+    ordered = np.sort(scores if ranked is None else scores[ranked])
+    found = len(ordered) + 1 - np.searchsorted(ordered, scores, side="right")
+    return found if ranked is None else np.where(ranked, found, 0)
 
 
 def min_max(scores: Scores) -> Scores:
