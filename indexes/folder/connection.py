@@ -9,7 +9,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -121,14 +121,13 @@ class Session:
 
         If it fails, and a writer has changed the index since, it reads a later commit.
         """
-        with storage_errors(self.folder):
+        with storage_errors(self.folder), ExitStack() as stack:
+            stack.callback(self._end)
             with readable(self.folder):
                 found = self._begin(read)
             try:
                 yield found
             finally:
-                if self.connection.in_transaction:
-                    self.connection.execute("COMMIT")
                 # An error of the block does not hold either.
                 if not self.locked and not self.is_current():
                     raise StorageError(
@@ -148,13 +147,15 @@ class Session:
                     return found
             except Exception:
                 seen = self.state() if self.is_current() else None
-                if self.connection.in_transaction:
-                    self.connection.execute("COMMIT")
+                self._end()
                 if seen is not None and self.state() == seen:
                     raise
-            if self.connection.in_transaction:
-                self.connection.execute("COMMIT")
+            self._end()
             self.follow()
+
+    def _end(self) -> None:
+        if self.connection.in_transaction:
+            self.connection.execute("COMMIT")
 
 
 def require_vacant(folder: Path) -> None:

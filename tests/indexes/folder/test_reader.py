@@ -232,6 +232,18 @@ def test_segments_that_go_while_a_reader_opens_them_are_those_of_a_later_commit(
     assert len(opened) > 1
 
 
+def test_a_reader_that_was_interrupted_reads_again(index, reader, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(indexes.folder.view, "live_segments", interrupt)
+        with pytest.raises(KeyboardInterrupt), reader.view():
+            pass
+    with reader.view() as view:
+        assert set(texts_in(view)) == {"a", "b", "c"}
+
+
 def test_a_removed_folder_is_no_index_and_comes_back(index, tmp_path, reader):
     index.rename(tmp_path / "away")
     for _ in range(2):
