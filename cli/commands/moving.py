@@ -33,8 +33,6 @@ from cli.source_options import (
 )
 from retriever.settings import setting
 
-_EXPORTED = {"id_field": "id", "text_field": "text", "title_field": "title"}
-
 
 @click.command("export", cls=Command)
 @click.argument("out", type=click.Path(path_type=Path, allow_dash=True))
@@ -45,7 +43,21 @@ _EXPORTED = {"id_field": "id", "text_field": "text", "title_field": "title"}
     help="Write the vectors of the passages into the JSONL too.",
     section="Output",
 )
-@Settings("names", FieldOptions, FIELDS, shown_defaults=_EXPORTED)
+@Settings(
+    "names",
+    FieldOptions,
+    options=[
+        option(
+            f"--{role}-field",
+            metavar="NAME",
+            help=f"Name of the JSONL field for the {role}.",
+            show_default=role,
+            section="Output",
+        )
+        for role in ("id", "text", "title")
+    ],
+    leave_out=FIELDS.split(),
+)
 @quiet_option
 @json_option
 def export_command(
