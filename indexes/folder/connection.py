@@ -77,9 +77,9 @@ class Session:
             try:
                 with storage_errors(self.folder):
                     refuse_links(self.folder, *OWN_FILES)
-                    if not (self.folder / DATABASE_FILE).is_file():
+                    # Beside a database of another program, SQLite would make the files of a log.
+                    if not (self.folder / f"{DATABASE_FILE}-shm").exists():
                         _require_index(self.folder)
-                        continue
                     connection, locked = _connect_reader(self.folder)
             except (DamagedIndexError, StorageError):
                 _require_index(self.folder)

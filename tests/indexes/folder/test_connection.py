@@ -85,7 +85,10 @@ def test_a_reader_cannot_write(index):
         (lambda folder: None, "retriever index", True),
         (lambda folder: (folder.rmdir(), folder.write_text("mine")), "found a file", False),
         (lambda folder: (folder / "thesis.txt").write_text("mine"), "not an index", False),
-        (lambda folder: alter(folder, "CREATE TABLE photos (name TEXT)"), "not an index", True),
+        *(
+            (lambda folder, made=made: alter(folder, made), "not an index", True)
+            for made in ("CREATE TABLE photos (name TEXT)", "PRAGMA journal_mode=WAL")
+        ),
         *(
             (lambda folder, held=held: (folder / DATABASE_FILE).write_bytes(held), "no", True)
             for held in (b"", b"short", b"no database at all" * 100)
