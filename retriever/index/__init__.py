@@ -238,9 +238,10 @@ class Index(ReadableIndex):
 
         Raises:
             TypeError: `documents` is a single text or document, or a table of another kind.
-            SourceError: a document cannot be stored, or is longer than the window and `on_long`
-                is ``error``; the documents before it are committed.
-            ConfigError: `vectors` do not fit, or `prune` is set and no document was read.
+            SourceError: a document or its vector cannot be stored, or it is longer than the window
+                and `on_long` is ``error``; the documents before it are committed.
+            ConfigError: the documents are more or fewer than `vectors`, or `prune` is set and no
+                document was read.
             EncoderMismatchError: `made_by` is not the encoder of the index.
             What iterating over `documents` raises; the documents before it are committed.
         """
