@@ -49,6 +49,8 @@ _SCANS = 16
 _ALONE = 64
 # More numbers get no codes: 134 MB. Some at a time are coded, which stay in the cache.
 _MOST_CODED, _AT_ONCE = 2**27, 2**17
+# More numbers are not copied: 134 MB.
+_MOST_COPIED = 2**25
 # What all scales are above, so that no quotient is out of range.
 _LEAST = 1e-30
 _NO_BITS = np.empty(0, np.uint8)
@@ -171,7 +173,7 @@ def _search_many(
     """As `_search_one` for each query; `few` are the positions allowed if these are few."""
     permitted = len(vectors) if allowed is None else allowed.count
     wanted = min(k + _SPARE, permitted)
-    if few is None:
+    if few is None or len(few) * vectors.shape[1] > _MOST_COPIED:
         found = _scan(vectors, queries, wanted, allowed)
     else:
         copied = vectors[few]
