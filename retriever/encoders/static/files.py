@@ -8,6 +8,7 @@ everything before the numbers, so it may hold spaces, as some of GloVe's do.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -24,6 +25,8 @@ HEAD = 1 << 16
 NUMBER = re.compile(rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:nan|inf)")
 _HEADER = re.compile(rb"([0-9]{1,18})[ \t]+([0-9]{1,9})[ \t]*\r?\n")
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
+# Lines that show how many numbers a line has, if there is no header.
+_VOTERS = 100
 _BLOCK = 1 << 20
 _SPACE = b" \t\r\n"
 _LONGEST_WORD = 1 << 16
@@ -65,8 +68,12 @@ def read_layout(head: bytes, name: str) -> Layout:
 
 
 def _headerless(head: bytes, name: str) -> Layout:
-    first = next((line for line in head.split(b"\n") if line.strip()), b"")
-    dimensions = trailing_numbers(first)
+    lines = head.split(b"\n")
+    # The last one may continue beyond the head.
+    whole = [line for line in lines[: max(1, min(_VOTERS, len(lines) - 1))] if line.strip()]
+    # A word with spaces, white space as a word, or a malformed line has another number than most.
+    sizes = Counter(map(trailing_numbers, whole))
+    dimensions = max(sizes, key=lambda size: (sizes[size], -size), default=0)
     if dimensions == 0:
         raise SourceError(
             f"{name}:1: expected a word and its vector, found "

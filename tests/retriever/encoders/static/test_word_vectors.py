@@ -101,6 +101,7 @@ def test_whatever_words_and_numbers_are_written_come_back(read, data):
         (b"a 1 2\nb 3 4\na 5 6\na 7 8\n", ["a", "b"], [[1, 2], [3, 4]]),
         # No text can hold these.
         (b"a 1 2\n\xff\xfe 3 4\n 5 6\n\xc2\xa0 7 8\n\nb 9 10", ["a", "b"], [[1, 2], [9, 10]]),
+        (b" 5 6\na 1 2\nb 3 4\n", ["a", "b"], [[1, 2], [3, 4]]),
         # Numbers that look like text.
         (_binary(["0"], np.array([[570946.0, 65601.0]])), ["0"], [[570946.0, 65601.0]]),
         (_binary(["0"], ODD), ["0"], ODD),
@@ -116,6 +117,7 @@ def test_odd_words_and_numbers_are_read(read, content, words, vectors):
     ("content", "where", "said"),
     [
         (b"a 1 2 3\nb 1 2\nc 1 2 3\n", ":2:", "a word and 3 numbers, found 2"),
+        (b"a 1 2\nb 1 2 3\nc 1 2 3\n", ":1:", "a word and 3 numbers, found 2"),
         (b"a 1 2 3\nb 1 2 3 4\nc 1 2 3\n", ":2:", "a word and 3 numbers, found 4"),
         (b"a 1 2 3\nb 1 x 3\nc 1 2 3\n", ":2:", "a word and 3 numbers, found 1 at the end of 4"),
         (b"a 1 2 3\nb\nc 1 2 3\n", ":2:", "found 0"),
