@@ -201,7 +201,10 @@ def _searched(
     """What `score_sets` returns, a set for each task and share of its training examples."""
     asked = [parse_encoder(name) for name in names]
     # A head comes after the layers are chosen.
-    plain = [str(replace(one, head=None)) for one in asked]
+    plain = [
+        str(replace(one, head=None)) if one.head else name
+        for name, one in zip(names, asked, strict=True)
+    ]
     encoders = LayerEncoders(plain, ("mean",), settings.loading)
     heads = [asked_head(one, settings.loading) for one in asked]
     labels = [label for name in names for label in _labels(name)]

@@ -165,21 +165,25 @@ def _by_blocks(
     rows, sets = np.concatenate(divisions[0]), [*map(subsets.layers, range(len(subsets)))]
     # (hidden states, width) means, which are subtracted: this keeps sums of squares exact.
     center: Floats = vectors[rows].mean(axis=0, dtype=np.float64)
-    # Of one and two layers; one block at a time, because all layers in float64 are large.
     blocks = [layers for layers in sets if len(layers) <= 2]
-    whole = {one: _scatter(*(vectors[rows, i] - center[i] for i in one)) for one in blocks}
+    known, sums, whole = _targets(labels, classes), [], {}
+    for layer, middle in enumerate(center):
+        # One layer at a time, because all of them in float64 are large.
+        first = vectors[rows, layer] - middle
+        sums.append(first.T @ known[rows])
+        for one in blocks:
+            if one[0] == layer:
+                whole[one] = _scatter(first, *(vectors[rows, i] - center[i] for i in one[1:]))
     for number, (train, test) in enumerate(divisions):
-        targets = _targets(labels[train], classes)
-        tested = vectors[test] - center
+        targets, tested = known[train], vectors[test] - center
         # All vectors sum to zero, so those to train on to minus those to test on.
         mean = -tested.sum(axis=0) / len(train)
         # Rows that are not tested are trained on. Around its mean, their scatter is less by the
         # mean's own, once for each of them.
         taken = np.concatenate([tested, np.sqrt(len(train)) * mean[None]])
         scatters = {one: whole[one] - _scatter(*(taken[:, i] for i in one)) for one in blocks}
-        products = np.stack(
-            [(vectors[train, i] - center[i] - one).T @ targets for i, one in enumerate(mean)]
-        )
+        products = sums - np.tensordot(tested, known[test], axes=(0, 0))
+        products -= mean[:, :, None] * targets.sum(axis=0)
         tested = np.ascontiguousarray((tested - mean).swapaxes(0, 1))
         for place, layers in enumerate(sets):
             size = len(layers)
