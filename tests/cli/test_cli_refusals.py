@@ -34,6 +34,7 @@ REFUSED = [
     ("transfer texts.tsv --layers-search --protocol senteval", "--protocol: --layers-search"),
     ("transfer texts.tsv --layers-search --seeds 3", "--seeds: --layers-search"),
     ("transfer texts.tsv --layers-search --baseline x", "baseline: expected one of the encoders"),
+    ("transfer texts.tsv --layers-search -e MODEL::lc:1", "::lc:1: found layers=1, but every"),
     ("transfer texts.tsv --train-share 0.5", "--train-share: only --layers-search uses it"),
     ("transfer texts.tsv --set inner=2", "--set inner: only --layers-search uses it"),
     ("transfer texts.tsv --layers-search --train-share 1,2", "expected shares above 0"),
