@@ -308,7 +308,8 @@ class Encoder:
     @property
     def computed(self) -> frozenset[str]:
         """How vectors were computed so far, such as ``float32 by openvino 2026.4.1``."""
-        return frozenset(way(*one) for one in self._model.computed)
+        # A copy: another thread may add one meanwhile.
+        return frozenset(way(*one) for one in tuple(self._model.computed))
 
     @property
     def depth(self) -> int:

@@ -166,7 +166,7 @@ def map_tensors(path: Path) -> dict[str, Floats]:
                 first, last = entry["data_offsets"]
                 part = np.asarray(data[start + first : start + last]).view("<f4")
                 tensors[name] = part.reshape(entry["shape"])
-    except (KeyError, ValueError, TypeError, OSError) as error:
+    except (AttributeError, KeyError, ValueError, TypeError, OSError) as error:
         raise UnsupportedModelError(f"{path}: {error!r}") from error
     return tensors
 

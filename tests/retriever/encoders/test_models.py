@@ -154,7 +154,8 @@ def without(part):
             for name, contents in {
                 "config.json": ["", "[]", "{}", '{"model_type": "nonesuch"}'],
                 "tokenizer.json": ["{", "{}"],
-                "tokenizer_config.json": ["{"],
+                "tokenizer_config.json": ["{", "[]"],
+                "model.safetensors": ["\x02\0\0\0\0\0\0\0[]"],
                 "modules.json": ["[", "[1]", '[{"type": "x.Pooling", "path": "nowhere"}]'],
                 "sentence_bert_config.json": ["[]", '{"max_seq_length": "abc"}'],
             }.items()
