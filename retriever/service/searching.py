@@ -72,7 +72,9 @@ class _Counting(_Request):
 
 def _declared(settings: type, name: str) -> Any:
     """A field for a setting of the Python API, which checks the value."""
-    return Field(None, description=declared_settings(settings)[name].description)
+    one = declared_settings(settings)[name]
+    default = f"; {one.shown} by default" if one.shown else ""
+    return Field(None, description=f"{one.description} Expected: {one.expected}{default}.")
 
 
 class Ranking(_Counting):
