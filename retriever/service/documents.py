@@ -70,7 +70,7 @@ class _Changes:
         """The report on adding documents."""
         report = IndexingReport()
         try:
-            index.add(records, commit=_COMMIT, report=report, progress=self)
+            index.add(self._heeded(records), commit=_COMMIT, report=report, progress=self)
         except _Stopped:
             raise ServiceError(
                 503,
@@ -87,6 +87,12 @@ class _Changes:
             raise _Stopped
 
     window = encoded = _heed
+
+    def _heeded(self, records: Iterable[Mapping[str, Json]]) -> Iterator[Mapping[str, Json]]:
+        """The records; unchanged ones make no window."""
+        for record in records:
+            self._heed()
+            yield record
 
 
 def router(catalog: Catalog, writing: ThreadPoolExecutor, stopping: Event) -> APIRouter:

@@ -15,6 +15,7 @@ import asyncio
 import hmac
 import re
 import time
+from contextlib import suppress
 from urllib.parse import unquote_to_bytes
 
 from fastapi import HTTPException
@@ -28,6 +29,8 @@ from retriever.service.limits import ServiceError, ServiceSettings, error_respon
 _PUBLIC = frozenset({"/", "/page.css", "/page.js", "/health"})
 _DOCUMENTS = "/documents"
 _CHANGES = ("POST", "PUT", "DELETE")
+# Seconds in which a client may finish sending what is refused.
+_DISCARD_SECONDS = 10.0
 # A name or an address, and a port.
 _HOST = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(:[0-9]*)?")
 _HEADERS = {
@@ -89,7 +92,7 @@ class Guard:
         try:
             refusal = self._refusal(scope, change=change, limit=limit)
             if refusal is not None:
-                await _answer(refusal, scope, receive, noted)
+                await _refuse(refusal, scope, receive, noted)
                 return
             try:
                 # A change that has begun is finished, however long it takes.
@@ -211,6 +214,22 @@ def _address_fault(scope: Scope) -> ServiceError | None:
 
 def _too_large(limit: int) -> ServiceError:
     return ServiceError(413, f"the request is too large: expected at most {limit:,} bytes")
+
+
+async def _refuse(error: ServiceError, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer, and throw away the body: a client that still sends would lose the answer."""
+
+    async def held(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            message["more_body"] = True
+        await send(message)
+
+    await _answer(error, scope, receive, held)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_DISCARD_SECONDS):
+            while (await receive()).get("more_body", False):
+                pass
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def _answer(error: ServiceError, scope: Scope, receive: Receive, send: Send) -> None:

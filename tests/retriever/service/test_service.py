@@ -395,7 +395,8 @@ def test_what_is_refused_is_refused_before_it_is_read(index):
         }
         app = create_app({"fruit": index}, ServiceSettings(**settings))
         asyncio.run(app(scope, receive, send))
-        assert happened == [status, False], settings
+        # What a client still sends is thrown away, before the answer ends.
+        assert happened == [status, True, "read", "read", False], settings
 
 
 def test_an_index_that_is_locked_is_tried_again_later(writer, index, monkeypatch):
@@ -653,4 +654,7 @@ def test_the_page_loads_nothing_from_elsewhere_and_every_address_is_described(cl
     assert "default-src 'none'" in answer.headers["content-security-policy"]
     assert not re.search("https?://", answer.text)
     assert "/openapi.json lists them" in error_of(client.get("/nothing"), 404)
-    assert {"/search", "/v1/embeddings"} < client.get("/openapi.json").json()["paths"].keys()
+    described = client.get("/openapi.json").json()
+    assert {"/search", "/v1/embeddings"} < described["paths"].keys()
+    depth = described["components"]["schemas"]["SearchRequest"]["properties"]["depth"]
+    assert depth["description"].endswith("Expected: at least 1; 100 by default.")

@@ -102,6 +102,20 @@ def test_a_change_that_stops_to_arrive_is_given_up(index, caplog, method):
     assert len(index) == 1
 
 
+def test_what_is_refused_is_answered_although_the_client_still_sends(index):
+    size = 3_000_000
+    with running(index) as (_, port), ExitStack() as stack:
+        client = connected(
+            stack,
+            port,
+            b"PUT /documents/x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+            b"Content-Length: %d\r\n\r\n" % size,
+        )
+        for _ in range(30):
+            client.sendall(b"x" * (size // 30))
+        assert b"the service is read-only" in answer_of(client)
+
+
 def test_faulty_bytes_leave_no_traceback(index, caplog):
     chunked = b" HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n"
     with running(index) as (_, port), ExitStack() as stack:
@@ -152,9 +166,11 @@ def test_the_service_ends_in_time_and_answers_what_it_did(index, fake_encoder, m
     assert 0 < done["added"] == len(index) - 1 < 10_000
     with running(index, writable=True) as (server, port), ExitStack() as stack:
         server.config.app.state.stopping.set()
-        client = connected(stack, port, b"PUT /documents/a HTTP/1.1\r\n" + BODY)
-        client.sendall(b'{"text": "new"}'.rjust(150))
-        assert b"the service is stopping: 0 documents" in client.recv(1_000)
+        # What is unchanged makes no window.
+        for text in (b"new", b"apples"):
+            head = b"PUT /documents/a HTTP/1.1\r\nConnection: close\r\n" + BODY
+            client = connected(stack, port, head + (b'{"text": "%s"}' % text).rjust(150))
+            assert b"the service is stopping: 0 documents" in answer_of(client)
     assert index["a"].text == "apples"
 
 
