@@ -1,1 +1,1 @@
-"""What a model does between its layers: similar states, uneven words, weights, sensitivity."""
+"""What a model does between its layers: similar states, uneven words and weights."""
