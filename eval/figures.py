@@ -87,13 +87,11 @@ def plain_text(*texts: Text) -> None:
         text.set_parse_math(False)
 
 
-def panels(
-    figure: Figure, names: Sequence[str], *, columns: int = 4, share_y: bool = False
-) -> list[Axes]:
+def panels(figure: Figure, names: Sequence[str], *, columns: int = 4) -> list[Axes]:
     """A grid of axes with these titles; the columns of a row beyond the last name stay empty."""
     columns = min(columns, len(names))
     rows = -(-len(names) // columns)
-    grid = figure.subplots(rows, columns, squeeze=False, sharey=share_y).ravel().tolist()
+    grid = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
     for axes in grid[len(names) :]:
         axes.remove()
     for name, axes in zip(names, grid, strict=False):

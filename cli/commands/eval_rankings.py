@@ -96,7 +96,7 @@ class RunOptions:
 )
 @encoder_options("all-MiniLM-L6-v2, or the model of --index", "layers pooling dtype", cache=True)
 @resampling_options
-@result_options("the report, TREC runs, figures and cross-encoders")
+@result_options("the report, TREC runs, learning curves and cross-encoders")
 def qa_command(
     dataset: Path,
     run: RunOptions,

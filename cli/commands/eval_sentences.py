@@ -134,7 +134,7 @@ def _score(
 )
 @Settings("training", RelatednessSettings)
 @resampling_options
-@result_options("the report, values by pair and figures")
+@result_options("the report, values by pair and figures of --by-layer")
 def sts_command(
     datasets: tuple[Path, ...],
     encoders: SentenceOptions,
@@ -211,7 +211,7 @@ class ProtocolOptions:
 @Settings("search", LayerTransferSettings, "max_layers", leave_out=("seed",))
 @Settings("tested", TransferProtocol, leave_out=("name",))
 @resampling_options
-@result_options("the report, values by example and figures")
+@result_options("the report, values by example and figures of layers or shares")
 def transfer_command(
     datasets: tuple[Path, ...],
     encoders: SentenceOptions,
@@ -255,7 +255,7 @@ def transfer_command(
 @_sentence_options
 @_classifier_options
 @resampling_options
-@result_options("the report, values by sentence and figures")
+@result_options("the report, values by sentence and figures of --by-layer")
 def probe_command(
     datasets: tuple[Path, ...],
     encoders: SentenceOptions,

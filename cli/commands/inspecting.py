@@ -93,7 +93,7 @@ class WordOptions(ReadOptions):
 @source_options
 @Settings("counted", WordOptions)
 @encoder_options(MINILM)
-@result_options("the report and its figure", plot=True)
+@result_options("the report")
 def words_command(
     sources: tuple[str, ...],
     source: SourceOptions,

@@ -86,30 +86,7 @@ class WordInspection(ReportedResult):
             },
             command=self.command,
             environment=environment(self.device),
-            figures={"words": self.figure},
         )
-
-    def figure(self) -> Figure:
-        """The words of low, middle and high variance as bars, as in Table I."""
-        named = {**self.groups, "high": self.groups["high"][::-1]}
-        words = [word for group in named.values() for word in group]
-        figure = new_figure(7, min(1.5 + 0.2 * len(words), _WIDEST))
-        axes = figure.subplots()
-        first = 0
-        for name, group in named.items():
-            places = range(first, first + len(group))
-            axes.barh(places, [word.variance for word in group], label=name)
-            first += len(group)
-        axes.set_yticks(
-            range(len(words)),
-            [f"{short_label(one.word, _LONGEST_LABEL)} ({one.count:,})" for one in words],
-        )
-        plain_text(*axes.get_yticklabels())
-        axes.tick_params(axis="y", labelsize=7)
-        axes.margins(y=0.01)
-        axes.set(xlabel="variance of the adjacent-layer cosines, mean over occurrences")
-        axes.legend(title="variance", loc="lower right")
-        return figure
 
     def _table(self) -> Table:
         header: list[str] = []

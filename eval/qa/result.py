@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eval.datasets.question_set import Question, QuestionSet, statistics
-from eval.figures import learning_figure, new_figure, panels, plain_text, short_label
+from eval.figures import learning_figure
 from eval.metrics.comparison import (
     SIGNIFICANT,
     Comparison,
@@ -35,9 +35,6 @@ from eval.reports import (
     environment,
 )
 from retriever.errors import BadInputError
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Floats = NDArray[np.float64]
 
@@ -147,6 +144,7 @@ class QAResult(ReportedResult):
         runs, unwritten = _runs(self.systems)
         found = self.comparison
         different = _different(self)
+        curves = {one.name: one.curves for one in self.systems if one.curves}
         means = tuple(
             (name, *(score_cell(scores[name]) for scores in found.scores.values()))
             for name in found.names
@@ -184,7 +182,7 @@ class QAResult(ReportedResult):
             command=self.command,
             environment=environment(self.settings.loading.device),
             files={**runs, "per_question.csv": lambda: _per_question(self)},
-            figures=_figures(self),
+            figures={"learning": lambda: learning_figure(curves)} if curves else {},
         )
 
 
@@ -322,33 +320,3 @@ def _runs(systems: Sequence[SystemResult]) -> tuple[Files, list[str]]:
                 continue
             files[f"runs/{name}"] = partial(run_lines, run, name.removesuffix(".run"))
     return files, remarks
-
-
-def _figures(result: QAResult) -> dict[str, Callable[[], Figure]]:
-    found: dict[str, Callable[[], Figure]] = {}
-    if len(result.systems) > 1:
-        found["differences"] = lambda: _differences_figure(result.comparison, result.measures[0])
-    curves = {one.name: one.curves for one in result.systems if one.curves}
-    if curves:
-        found["learning"] = lambda: learning_figure(curves)
-    return found
-
-
-def _differences_figure(comparison: Comparison, measure: str) -> Figure:
-    """Each system's differences from the baseline, one bar per question, the greatest first."""
-    others = [name for name in comparison.names if name != comparison.baseline]
-    columns = min(4, len(others))
-    figure = new_figure(max(2.9 * columns, 5.0), 2.4 * -(-len(others) // columns) + 0.5)
-    edges = np.arange(len(comparison.queries) + 1)
-    for name, axes in zip(others, panels(figure, others, share_y=True), strict=True):
-        differences = np.sort(comparison.differences(measure, name))[::-1] * 100
-        better, worse = int((differences > 0).sum()), int((differences < 0).sum())
-        axes.stairs(np.maximum(differences, 0), edges, fill=True, color="C0")
-        axes.stairs(np.minimum(differences, 0), edges, fill=True, color="C3")
-        axes.axhline(0, color="grey", linewidth=0.8)
-        axes.set_axisbelow(True)
-        axes.set_xlabel(f"questions: {better:,} better, {worse:,} worse", fontsize="small")
-        axes.grid(alpha=0.3)
-    label = f"{measure} minus that of {short_label(comparison.baseline)}, × 100"
-    plain_text(figure.supylabel(label, fontsize="medium"))
-    return figure

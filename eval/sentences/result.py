@@ -265,8 +265,6 @@ def sentence_figures(result: SentenceResult) -> dict[str, Callable[[], Figure]]:
     found: dict[str, Callable[[], Figure]] = {}
     models = list(dict.fromkeys(grid.encoder for grid in result.grids))
     for measure in result.measures:
-        if result.sets:
-            found[f"scores-{measure}"] = partial(scores_figure, result.sets, measure)
         if any(one.curve for one in result.sets):
             found[f"sizes-{measure}"] = partial(sizes_figure, result.sets, measure)
         for number, model in enumerate(models, 1):
@@ -274,25 +272,6 @@ def sentence_figures(result: SentenceResult) -> dict[str, Callable[[], Figure]]:
             name = f"layers-{measure}" + (f"-{number}" if len(models) > 1 else "")
             found[name] = partial(layers_figure, grids)
     return found
-
-
-def scores_figure(sets: Sequence[SetScores], measure: str) -> Figure:
-    """The value of each encoder with its 95% interval, in a panel for each set."""
-    names = [short_label(score.encoder) for score in sets[0].scores]
-    columns = min(_COLUMNS, len(sets))
-    rows = -(-len(sets) // columns)
-    figure = new_figure(3.4 + 2.2 * columns, rows * (0.9 + 0.24 * len(names)) + 0.4)
-    axes_of_sets = panels(figure, [one.name for one in sets], share_y=True)
-    places = np.arange(len(names))
-    for place, (axes, one) in enumerate(zip(axes_of_sets, sets, strict=True)):
-        middle, around = _percentages([score.values[measure] for score in one.scores])
-        axes.errorbar(middle, places, xerr=around, fmt="o", markersize=4, capsize=2)
-        axes.grid(alpha=0.3)
-        if place % columns == 0:
-            plain_text(*(tick.label1 for tick in axes.set_yticks(places, names)))
-    axes_of_sets[0].invert_yaxis()
-    figure.supxlabel(f"{measure} × 100, 95% interval", fontsize="small")
-    return figure
 
 
 def sizes_figure(sets: Sequence[SetScores], measure: str) -> Figure:

@@ -7,11 +7,7 @@ import pytest
 
 from eval.figures import check_figure, save_figure
 from eval.inspect.layers import LayerInspection, TextsRead
-from eval.inspect.words import (
-    WeightInspection,
-    WordInspection,
-    WordVariance,
-)
+from eval.inspect.words import WeightInspection
 from retriever.encoders.fusion.words import WeightedWord
 from retriever.errors import ConfigError, StorageError
 from tests.eval.conftest import texts_of
@@ -25,12 +21,6 @@ READ = TextsRead(9, 0, False)
 def similarity(layers):
     mean = np.linspace(0.1, 1, layers * layers).reshape(layers, layers)
     return LayerInspection("m", READ, 1234, mean)
-
-
-def variances():
-    named = [WordVariance(word, 1000 + place, place / 9) for place, word in enumerate(HOSTILE)]
-    groups = {"low": named[:3], "middle": named[3:5], "high": named[5:]}
-    return WordInspection("m", READ, 7, 1, 8, groups)
 
 
 def weights(count=8):
@@ -47,10 +37,9 @@ def weights(count=8):
             "cosine between layers, mean of 1,234 word pieces",
         ),
         (similarity(25), "offset 24|24"),
-        (variances(), "low|middle|high|<b>& (1,003)|北京 (1,004)"),
         (weights(), "weight in the text|hidden state|4|5|$x^{2$|line break"),
     ],
-    ids=["similarity", "deep", "variances", "weights"],
+    ids=["similarity", "deep", "weights"],
 )
 def test_a_figure_says_what_is_drawn_and_words_in_it_can_do_nothing(inspection, labels, tmp_path):
     for name in ("one.svg", "one.PNG", "other.svg"):

@@ -112,8 +112,7 @@ def test_the_folder_has_the_numbers_and_texts_that_can_be_read_back(tmp_path):
         assert [row["text"] for row in rows] == ['a "b"', "c,d", "é\nf"]
         assert [float(row[ODD]) for row in rows] == [0.25, 1, 1]
     figures = {path.name for path in (tmp_path / "report/figures").iterdir()}
-    kinds = ("scores-accuracy", "layers-accuracy")
-    assert figures == {f"{kind}.{ending}" for kind in kinds for ending in ("png", "svg")}
+    assert figures == {f"layers-accuracy.{ending}" for ending in ("png", "svg")}
     layers = (tmp_path / "report/figures/layers-accuracy.svg").read_text()
     assert "cls" in layers
     assert all(f"{100 * value:.1f}" in layers for value in VALUES.ravel())
@@ -125,15 +124,12 @@ def test_figures_have_the_values_and_intervals_of_the_scores():
     grids = (GRID, replace(GRID, encoder="other"))
     drawn = result(*curves, grids=grids).report().figures
     assert list(drawn) == [
-        f"{one}-accuracy{end}"
-        for one, end in (("scores", ""), ("sizes", ""), ("layers", "-1"), ("layers", "-2"))
+        f"{one}-accuracy{end}" for one, end in (("sizes", ""), ("layers", "-1"), ("layers", "-2"))
     ]
-    axes, _ = drawn["scores-accuracy"]().axes
-    (line, _, (bars,)) = axes.containers[0]
-    np.testing.assert_allclose(line.get_data(), [(50, 75), (0, 1)])
-    np.testing.assert_allclose([one[:, 0] for one in bars.get_segments()], [(40, 90)] * 2)
     values, errors = drawn["sizes-accuracy"]().axes
-    assert np.array(values.containers[1][0].get_data()).tolist() == [[3, 9], [75, 75]]
+    line, _, (bars,) = values.containers[1]
+    assert np.array(line.get_data()).tolist() == [[3, 9], [75, 75]]
+    np.testing.assert_allclose([one[:, 1] for one in bars.get_segments()], [(40, 90)] * 2)
     np.testing.assert_allclose(errors.lines[1].get_data(), [(3, 9), (25, 25)])
     (heat, _) = drawn["layers-accuracy-2"]().axes
     np.testing.assert_allclose(heat.images[0].get_array(), VALUES * 100)
