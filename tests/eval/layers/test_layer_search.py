@@ -26,6 +26,7 @@ from eval.layers.search import (
 from eval.layers.subsets import SubsetCosines, layer_subsets, pair_grams
 from eval.metrics.correlation import Correlation
 from eval.metrics.measures import PoolMeasures
+from eval.metrics.significance import percentile_interval, resampling_weights
 from eval.qa.pools import EmbeddedPairs
 from eval.settings import LayerSearchSettings
 from retriever.errors import ConfigError
@@ -373,18 +374,10 @@ def test_the_interval_of_a_constant_difference(questions, baseline, interval):
     assert bootstrap_gain(task, 0b01, baseline, 300, 0) == interval
 
 
-def test_the_interval_of_a_correlation_is_that_of_resampled_pairs():
+def test_the_interval_of_a_gain_is_that_of_resampled_pairs():
     task = made_task(40)
-    expected = bootstrap_gain(task, 0b00010, 0b10000, 150, 7)
-    drawn = np.random.default_rng(7).integers(0, 40, (150, 40))
-    ours, theirs = np.round(task.grams.cosines(np.array([0b00010, 0b10000])), 10)
-    gold = np.random.default_rng(0)
-    gold.standard_normal((40, 1, 16))
-    scores = gold.random((40, 1, 1))[:, 0, 0]
-    gains = [
-        scipy.stats.spearmanr(ours[row], scores[row])[0]
-        - scipy.stats.spearmanr(theirs[row], scores[row])[0]
-        for row in drawn
-    ]
-    level = scipy.stats.norm.cdf(-np.sqrt(40 / 39) * scipy.stats.t.ppf(0.975, 39))
-    assert expected == pytest.approx(np.quantile(gains, [level, 1 - level]), rel=1e-4)
+    (weights,) = resampling_weights(40, 150, np.random.default_rng(7))
+    cosines = task.grams.cosines(np.array([0b00010, 0b10000]))
+    ours, theirs = task.objective.resampled(cosines, weights).T
+    expected = percentile_interval(ours - theirs, 40)
+    assert bootstrap_gain(task, 0b00010, 0b10000, 150, 7) == expected

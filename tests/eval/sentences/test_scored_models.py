@@ -67,17 +67,6 @@ def values(scores, measure="accuracy"):
     return {one.encoder: one.values[measure].value for one in scores.scores}
 
 
-@pytest.mark.parametrize("aggregation", ["all", "wmean"])
-def test_correlations_are_those_of_each_encoder_alone(sts, model, aggregation):
-    forms = (model, f"{model}::lc:0,1", f"{model}::static=average")
-    (found,) = score_sts([sts], forms, STSSettings(aggregation, **SHARED)).sets
-    for form in forms:
-        alone = sts_correlations(sts, vectors_of(form, sts_texts(sts)))
-        for measure in ("spearman", "pearson"):
-            value = alone.details[aggregation][measure]
-            assert values(found, measure)[form] == pytest.approx(value, abs=1e-5)
-
-
 def test_the_supervised_protocol_is_that_of_one_training(sts, model):
     settings = STSSettings(supervised=RelatednessSettings(seeds=2), **SHARED)
     ((found,),) = (one.scores for one in score_sts([sts], [model], settings).sets)
