@@ -348,11 +348,6 @@ class LayerTransferSettings(Checked):
     )
     outer: int = setting(10, "Number of divisions that bert-lc tests on.", low=1)
     inner: int = setting(10, "Number of divisions that --layers-search chooses layers on.", low=1)
-    finalists: int = setting(
-        1,
-        "Number of best sets from which the tested classifier makes the choice of --layers-search.",
-        low=1,
-    )
     seed: int = setting(0, "Random seed of the divisions and of the random layers.", low=0)
 
 

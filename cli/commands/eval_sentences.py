@@ -233,7 +233,7 @@ def transfer_command(
     if searching:
         refuse("seeds", "--layers-search tests the chosen layers on `outer` divisions")
     else:
-        refuse("inner max_layers finalists train_share", "only --layers-search uses it")
+        refuse("inner max_layers train_share", "only --layers-search uses it")
     if searching and protocol == "senteval":
         raise click.UsageError("--protocol: --layers-search tests by bert-lc; leave it out")
     if searching or protocol == "bert-lc":

@@ -137,8 +137,6 @@ def _described(settings: TransferSettings) -> tuple[dict[str, str], tuple[str, .
             f"sets of up to {search.max_layers or 'all'} layers, on {_counted(search.inner)} of "
             "the 85%, by a ridge classifier"
         )
-        if search.finalists > 1:
-            facts["choice"] += f", then by the logistic regression of {search.finalists} finalists"
         return facts, (
             "accuracies of BERT-LC's logistic regression on layers that were chosen without the "
             "tested examples, on the last layer, on the last four, and on as many random layers as "

@@ -1,9 +1,8 @@
 """BERT-LC on classification tasks: layers are chosen on inner divisions of the training examples.
 
 One thing differs from the paper (Hosseini et al. 2023, Sec. 4), whose logistic regression for every
-set and inner division takes days. Here the inner accuracies are those of a ridge classifier; with
-more than one finalist, that many of the best sets are tried with the logistic regression, which
-then decides. The test is always that of the logistic regression.
+set and inner division takes days. Here the inner accuracies are those of a ridge classifier. The
+test is that of the logistic regression.
 """
 
 from __future__ import annotations
@@ -61,28 +60,24 @@ def search_transfer(
     states = data.hidden_states
     most = None if settings.max_layers is None else min(settings.max_layers, states)
     subsets = layer_subsets(states, most)
-    values = LogisticRegressions("bert-lc").grid(folded=False)
+    classifier = LogisticRegressions("bert-lc")
+    values = classifier.grid(folded=False)
     layers: dict[str, list[tuple[int, ...]]] = {"last": [], "last4": [], "random": [], "chosen": []}
     outcomes: dict[str, list[Outcome]] = {name: [] for name in layers}
     choice = []
     for number, one in enumerate(layer_divisions(data.data, settings, train_share)):
         inner = inner_accuracies(data, one.inner, subsets, done).mean(axis=0)
-        best = best_first(inner, settings.finalists).tolist()
-        scores = inner[best]
-        if len(best) > 1:
-            tried = [Job(*part, values) for part in one.inner]
-            tests = [_test(data, subsets.layers(place), tried, settings) for place in best]
-            scores = np.array([one.correct.mean() for one in tests])
-        # Of equal ones the one that the ridge classifier prefers.
-        first = int(np.argmax(np.round(scores, 12)))
-        choice.append(float(scores[first]))
-        chosen = subsets.layers(best[first])
+        (best,) = best_first(inner, 1).tolist()
+        choice.append(float(inner[best]))
+        chosen = subsets.layers(best)
         random = np.random.default_rng([settings.seed, 5, number])
         tried_layers = ((states - 1,), *baseline_layers(states, len(chosen), random), chosen)
         for name, averaged in zip(layers, tried_layers, strict=True):
             layers[name].append(averaged)
-            job = Job(one.train, one.test, values)
-            outcomes[name].append(_test(data, averaged, [job], settings))
+            job = [Job(one.train, one.test, values)]
+            features, labels = data.features(averaged), data.data.labels
+            predicted = classifier.predict(features, labels, job, settings.seed)
+            outcomes[name].append(outcome(data.data, job, predicted, None))
     accuracies = {name: [float(one.correct.mean()) for one in of] for name, of in outcomes.items()}
     last = float(np.mean(accuracies["last"]))
     found = {}
@@ -129,14 +124,6 @@ def layer_divisions(
         inner = tuple((order[held:], order[:held]) for order in orders)
         check_classes(data, [learned for learned, _ in inner])
         yield LayerDivision(train, test, inner)
-
-
-def _test(
-    data: LayerData, layers: tuple[int, ...], jobs: Sequence[Job], settings: LayerTransferSettings
-) -> Outcome:
-    classifier = LogisticRegressions("bert-lc")
-    found = classifier.predict(data.features(layers), data.data.labels, jobs, settings.seed)
-    return outcome(data.data, jobs, found, None)
 
 
 def inner_accuracies(

@@ -91,11 +91,11 @@ ASKED = [
     ),
     (
         "eval transfer data --layers-search --max-layers 3 --set outer=2 --set inner=4"
-        " --set finalists=5 --train-share 1,1/4,0.5",
+        " --train-share 1,1/4,0.5",
         "score_transfer",
         TransferSettings(
             protocol=TransferProtocol(outer=2),
-            layer_search=LayerTransferSettings(3, 2, 4, finalists=5),
+            layer_search=LayerTransferSettings(3, 2, 4),
             train_shares=(1.0, 0.25, 0.5),
             loading=CACHED,
         ),

@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from eval.layers.subsets import layer_subsets
 from eval.settings import LayerTransferSettings, TransferSettings
-from eval.transfer.layer_search import STRENGTH, inner_accuracies, layer_divisions, search_transfer
+from eval.transfer.layer_search import STRENGTH, inner_accuracies, search_transfer
 from eval.transfer.protocols import LayerData, outer_divisions
 from retriever.errors import BadInputError, ConfigError
 from tests.eval.transfer.classification_samples import clouds, layered
@@ -152,20 +152,3 @@ def test_no_tested_example_has_a_part_in_the_choice():
     after = search_transfer(other, settings)["chosen"].details["divisions"][0]
     assert [after[name] for name in ("layers", "inner")] == [before["layers"], before["inner"]]
     assert after["accuracy"] != before["accuracy"]
-
-
-def test_finalists_are_decided_by_the_logistic_regression():
-    data = layered(clouds(examples=120, apart=0.8))
-    settings = replace(QUICK, outer=1, finalists=4)
-    (found,) = search_transfer(data, settings)["chosen"].details["divisions"]
-    (division,) = layer_divisions(data.data, settings)
-    subsets = layer_subsets(4, 2)
-    ridge = inner_accuracies(data, division.inner, subsets).mean(axis=0)
-    finalists = [subsets.layers(place) for place in np.argsort(-ridge.round(12), kind="stable")[:4]]
-    scores = [
-        np.mean([regression(data, layers, *part) for part in division.inner])
-        for layers in finalists
-    ]
-    assert found["inner"] == pytest.approx(max(scores), abs=0.01)
-    assert found["layers"] in finalists
-    assert scores[finalists.index(found["layers"])] == pytest.approx(max(scores), abs=0.01)
