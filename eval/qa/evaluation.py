@@ -155,14 +155,14 @@ def _rank_bm25(system: System, resources: Resources) -> SystemResult:
 
 def _hybrid(system: System, resources: Resources) -> SystemResult:
     corpus, questions = resources.corpus, resources.questions
-    fusion, note = resources.settings.fusion, ""
+    fusion, note = FusionSettings(), ""
     if system.variant == "tuned":
         fusion = _tuned_on_dev(system, resources)
         note = f"alpha {fusion.alpha:g}, chosen on {resources.dev_questions.split}"
     elif system.variant == "rrf":
-        fusion = fusion.reciprocal()
+        fusion = FusionSettings("rrf")
     elif system.variant:
-        fusion = fusion.convex(float(system.variant))
+        fusion = FusionSettings(alpha=float(system.variant))
     if corpus is not None:
         pools, scores = corpus.fused(questions, fusion)
         return SystemResult(system.text, pools, (scores,), note)
@@ -171,16 +171,16 @@ def _hybrid(system: System, resources: Resources) -> SystemResult:
 
 
 def _tuned_on_dev(system: System, resources: Resources) -> FusionSettings:
-    fusion, corpus = resources.settings.fusion, resources.corpus
+    corpus = resources.corpus
     if corpus is None:
         components = resources.components(resources.dev.questions, system.encoder)
-        return resources.dev.tuned(components, fusion)
+        return resources.dev.tuned(components)
 
     def quality(tried: FusionSettings) -> float:
         pools, scores = corpus.fused(resources.dev_questions, tried)
         return float(PoolMeasures(pools, [DEV_MEASURE])(scores)[DEV_MEASURE].mean())
 
-    return tuned(fusion, quality)
+    return tuned(quality)
 
 
 def _heads(system: System, resources: Resources) -> SystemResult:
@@ -242,15 +242,15 @@ def _with_hybrid(
     scores: Sequence[Floats], dev_scores: Sequence[Floats], resources: Resources
 ) -> tuple[list[Floats], str]:
     """Scores fused with the hybrid of cosine and BM25, both weights chosen on dev; the weights."""
-    dev, fusion = resources.dev, resources.settings.fusion
+    dev = resources.dev
     tried = resources.components(dev.questions, "")
-    below = dev.tuned(tried, fusion)
+    below = dev.tuned(tried)
     components = resources.components(resources.pools(resources.questions), "")
     on_dev, on_split = tried.fused(below), components.fused(below)
     fused, weights = [], []
     for ours, ours_dev in zip(scores, dev_scores, strict=True):
         # The cross-encoder in place of the cosine, the hybrid in place of BM25.
-        best = dev.tuned(replace(tried, dense=ours_dev, bm25=on_dev), fusion)
+        best = dev.tuned(replace(tried, dense=ours_dev, bm25=on_dev))
         fused.append(replace(components, dense=ours, bm25=on_split).fused(best))
         weights.append(f"{best.alpha:g}")
     return fused, (

@@ -165,9 +165,10 @@ class Components:
         return found
 
 
-def tuned(fusion: FusionSettings, quality: Callable[[FusionSettings], float]) -> FusionSettings:
+def tuned(quality: Callable[[FusionSettings], float]) -> FusionSettings:
     """The convex fusion with the best of `WEIGHTS`, the greatest of equally good ones."""
-    return fusion.convex(max(WEIGHTS, key=lambda one: (quality(fusion.convex(one)), one)))
+    best = max(WEIGHTS, key=lambda alpha: (quality(FusionSettings(alpha=alpha)), alpha))
+    return FusionSettings(alpha=best)
 
 
 def training_set(
@@ -278,6 +279,6 @@ class DevScore:
         """Mean AP of (pairs,) scores, in [0, 1]."""
         return float(self._measures(scores)[DEV_MEASURE].mean())
 
-    def tuned(self, components: Components, fusion: FusionSettings) -> FusionSettings:
+    def tuned(self, components: Components) -> FusionSettings:
         """The convex fusion of components on these questions with the best AP."""
-        return tuned(fusion, lambda one: self(components.fused(one)))
+        return tuned(lambda one: self(components.fused(one)))

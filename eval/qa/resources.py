@@ -115,10 +115,8 @@ def open_resources(
             )
             index.query_map = query_map
             _complete(index, first, progress, notify)
-            found = SearchSettings(
-                k=settings.data.depth, depth=settings.data.depth, bm25=settings.bm25
-            )
-            corpus = CorpusSearch(index, found)
+            depth = settings.data.depth
+            corpus = CorpusSearch(index, SearchSettings(k=depth, depth=depth))
         models = settings.models or Path(stack.enter_context(TemporaryDirectory()))
         yield Resources(read, first, settings, corpus, models, progress, notify, query_map)
 
@@ -401,9 +399,7 @@ class Resources:
         """(pairs,) scores of questions with pools by a saved cross-encoder of a unique name."""
 
         def make() -> Floats:
-            model = load_cross_encoder(
-                folder, device=self.settings.loading.device, dtype=self.settings.dtype
-            )
+            model = load_cross_encoder(folder, device=self.settings.loading.device)
             left, right = questions.pairs()
             done = self.progress(f"scoring {questions.split} with {folder.name}", len(left))
             scores = model.score(left, right, done)
@@ -441,7 +437,7 @@ class Resources:
         for passages, found in self._indexes:
             if passages == questions.passages:
                 return found
-        made = PoolBM25(questions.passages, self._analyzer, self.settings.bm25)
+        made = PoolBM25(questions.passages, self._analyzer)
         self._indexes.append((questions.passages, made))
         return made
 

@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import Literal
 
 from eval.settings import CrossPlan, Loading, QuestionSettings, Resampling
-from retriever.encoders.settings import Dtype, parse_encoder
+from retriever.encoders.settings import parse_encoder
 from retriever.errors import ConfigError
-from retriever.search import BM25Settings
-from retriever.search.fusion import FusionSettings
 from retriever.training.settings import HeadSettings, HeadTrainingSettings
 
 MEASURES = ("AP", "RR", "P@1", "P@5", "P@10", "R@1", "R@5", "R@10", "R@100", "nDCG@10")
@@ -90,9 +88,6 @@ class QASettings:
         models: a folder that keeps cross-encoders; None keeps none.
         head: training of heads; interaction, head and seed are the system's.
         cross: training of cross-encoders; the seed is the system's.
-        dtype: number format that cross-encoders score in.
-        fusion: of ``hybrid``.
-        bm25: of ``bm25`` and ``hybrid``.
         query_map: folder of a map of the query vectors of ``cosine`` and ``hybrid``.
         top: number of questions in the report for each system on which it differs most from the
             baseline by the first measure.
@@ -111,9 +106,6 @@ class QASettings:
     models: Path | None = None
     head: HeadPlan = field(default_factory=HeadPlan)
     cross: CrossPlan = field(default_factory=CrossPlan)
-    dtype: Dtype = "float32"
-    fusion: FusionSettings = field(default_factory=FusionSettings)
-    bm25: BM25Settings = field(default_factory=BM25Settings)
     query_map: Path | None = None
     top: int = 3
 

@@ -58,19 +58,11 @@ class FusionSettings:
         """The weight of the dense component."""
         return DEFAULT_WEIGHT if self.alpha is None else self.alpha
 
-    def convex(self, alpha: float) -> FusionSettings:
-        """Convex fusion with this weight, and the normalization of these settings."""
-        return FusionSettings(alpha=alpha, normalization=self.normalization)
-
     def completed(self, weight: float) -> FusionSettings:
         """These settings, with a weight of the dense component where none is given."""
         if self.method == "rrf" or self.alpha is not None:
             return self
         return replace(self, alpha=weight)
-
-    def reciprocal(self) -> FusionSettings:
-        """Reciprocal rank fusion, with the constant of these settings."""
-        return FusionSettings("rrf", rrf_k=self.rrf_k)
 
 
 def check_used(method: Method, given: Iterable[str]) -> None:

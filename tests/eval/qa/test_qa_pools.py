@@ -115,9 +115,9 @@ class TestFusion:
             asked.append(fusion.alpha)
             return -abs(fusion.alpha - 0.325)
 
-        assert tuned(FusionSettings("rrf"), quality) == FusionSettings(alpha=0.35)
+        assert tuned(quality) == FusionSettings(alpha=0.35)
         assert tuple(asked) == WEIGHTS
-        assert tuned(FusionSettings(), lambda fusion: 1.0).alpha == 1.0
+        assert tuned(lambda fusion: 1.0).alpha == 1.0
 
 
 def rows(train, question, what):
