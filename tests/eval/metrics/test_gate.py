@@ -143,3 +143,22 @@ def test_a_system_against_itself_is_rarely_a_false_alarm(scores, questions, null
         alarms += "fail" in verdicts
     sys.stdout.write(f"{null}, {questions}: {alarms / CASES:.1%} false alarms\n")
     assert alarms / CASES <= 0.05
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("questions", [100, 300])
+@pytest.mark.parametrize("margin", [1.0, 3.0])
+def test_drops_are_found_as_often_as_promised(scores, questions, margin):
+    random = np.random.default_rng(0)
+    baseline, candidate = scores["nDCG@10"]
+    centered = candidate - baseline - (candidate - baseline).mean()
+
+    def drawn(drop):
+        rows = random.integers(0, scores["AP"].shape[1], questions)
+        changed = baseline[rows] + centered[rows] - drop
+        return gated({"nDCG@10": baseline[rows]}, {"nDCG@10": changed}, margin=margin)["nDCG@10"]
+
+    promised = np.mean([drawn(0.0).detectable for _ in range(300)])
+    found = np.mean([drawn(promised).verdict == "fail" for _ in range(CASES)])
+    sys.stdout.write(f"{questions}, margin {margin}: {100 * promised:.1f} points in {found:.1%}\n")
+    assert found == pytest.approx(0.8, abs=0.03)
