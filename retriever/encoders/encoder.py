@@ -43,7 +43,6 @@ from retriever.errors import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from retriever.encoders.fusion.words import WeightedWord
     from retriever.encoders.meta.model import MetaModel, MetaParts
     from retriever.encoders.transformer.model import TextStates, TransformerModel
 
@@ -330,24 +329,6 @@ class Encoder:
         model = self._transformer()
         pieces, prompt = self._cut(texts), self.spec.settings.passage_prompt or ""
         return model.text_states(pieces, [prompt + text for text in texts], len(prompt))
-
-    def word_weights(self, text: str) -> list[WeightedWord]:
-        """The weight of each word of a passage in its SBERT-WK vector, in the order of the text.
-
-        Raises:
-            ConfigError: the encoder's fusion is not SBERT-WK.
-            BadInputError: the text has no word piece that is pooled.
-        """
-        from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
-        from retriever.encoders.fusion.words import word_weights
-
-        if self.spec.settings.fusion != "sbert-wk":
-            raise ConfigError(
-                f"{self.spec}: expected an encoder with SBERT-WK, whose words have weights"
-            )
-        settings = SBERTWKSettings.of(self.spec.settings, self.depth)
-        (states,) = self.hidden_states([text])
-        return word_weights(text, states, settings, "word")
 
     def meta_parts(self) -> MetaParts:
         """What a meta-embedding consists of; `ConfigError` if it is none."""

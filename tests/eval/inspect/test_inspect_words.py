@@ -19,6 +19,8 @@ from eval.inspect.words import (
     word_variances,
 )
 from retriever.encoders.encoder import Encoder
+from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
+from retriever.encoders.fusion.words import word_weights
 from tests.eval.inspect.fake_states import FakeStates
 
 
@@ -116,7 +118,9 @@ def test_the_weights_of_a_text_are_those_of_its_encoder(tiny_models, start):
     found = inspect_weights("w1 w2", form, notify=said.append)
     encoder = Encoder.load(f"{form}::fusion=sbert-wk")
     assert (found.encoder, found.passage, found.cut) == (str(encoder.spec), "w1 w2", False)
-    assert found.words == tuple(encoder.word_weights("w1 w2"))
+    (states,) = encoder.hidden_states(["w1 w2"])
+    settings = SBERTWKSettings.of(encoder.spec.settings, encoder.depth)
+    assert found.words == tuple(word_weights("w1 w2", states, settings, "word"))
     assert found.first_layer == (0 if start else 1)
     assert said == []
     assert inspect_weights("w1 " * 9, form, notify=said.append).cut

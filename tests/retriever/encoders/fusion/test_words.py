@@ -11,7 +11,7 @@ from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
 from retriever.encoders.fusion.words import word_of_pieces, word_spans, word_vectors, word_weights
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.transformer.model import TextStates
-from retriever.errors import BadInputError, ConfigError
+from retriever.errors import BadInputError
 from tests.eval.inspect.fake_states import FakeStates
 from tests.retriever.encoders.fusion.sbert_wk_reference import reference
 
@@ -43,17 +43,6 @@ def test_a_word_has_the_sum_of_its_pieces_and_the_mean_of_their_layers(preset, v
         assert one.weight == pytest.approx(shares.sum())
         layers = np.average(expected.layers[group], axis=0, weights=shares)
         np.testing.assert_allclose(one.layers, layers, rtol=1e-6)
-
-
-def test_an_encoder_weighs_the_words_of_a_text(load):
-    encoder = load("bert", "sbert-wk::start-layer=1")
-    (states,) = encoder.hidden_states(["the cat sat"])
-    found = encoder.word_weights("the cat sat")
-    expected = word_weights("the cat sat", states, settings_of(3, start_layer=1), "word")
-    assert found == expected
-    assert [word.text for word in found] == ["[CLS]", "the", "cat", "sat", "[SEP]"]
-    with pytest.raises(ConfigError, match="SBERT-WK"):
-        load("bert").word_weights(TEXT)
 
 
 def test_pieces_of_the_prompt_have_weights_too_and_no_place():
