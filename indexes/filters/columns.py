@@ -336,10 +336,7 @@ _VALUE_BYTES = 100
 
 
 class Ranks:
-    """Which of its field's values each passage of a segment has, as a number.
-
-    Reading these numbers takes less time than uniting hundreds of bitmaps.
-    """
+    """Which of its field's values each passage has, as numbers: read faster than many bitmaps."""
 
     def __init__(self, connection: sqlite3.Connection, segment: int, field: int, size: int) -> None:
         (self._count,) = connection.execute(

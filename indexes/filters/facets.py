@@ -314,10 +314,7 @@ def has_type(
     name: str,
     types: Collection[FieldType],
 ) -> bool:
-    """Whether a document has a value of one of these JSON types in a field; True if unsure.
-
-    That is where more than a thousand values are too long, and the first of them of other types.
-    """
+    """Whether a document has a value of these types; True if too many are too long to look at."""
     kinds = json.dumps([kind for kind, type_ in TYPES.items() if type_ in types])
     condition = Condition(name, "f0.type IN (SELECT value FROM json_each(?))", (kinds,))
     with readable(folder):

@@ -53,15 +53,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A field, an operator, and what the field is compared with.
-
-    ``exists`` has no value: the field is there and not null. ``in`` has any number: the field is
-    one of them, of the same JSON type. All others have one. ``!=`` is true if the field is there
-    and is not the value; ``like`` if it is a string that fits a pattern of ``%`` and ``_``, where
-    A-Z and a-z are equal; ``contains`` if it is an array that holds the value, or a string that
-    holds the string; ``<``, ``<=``, ``>`` and ``>=`` if it is of the type of the value, a string or
-    a number, and in that order.
-    """
+    """A field, an operator, and no value (``exists``), any number (``in``), or one to compare."""
 
     field: Field
     operator: Operator
@@ -111,10 +103,7 @@ def _quoted(text: str, quote: str) -> str:
 def type_mismatch(
     expression: Expression, has_type: Callable[[str, Collection[FieldType]], bool]
 ) -> str | None:
-    """What to say of the first comparison with a type that no value of its field has.
-
-    None if every comparison can match, or is of a field without values.
-    """
+    """What to say of the first comparison with a type that no value of its field has, if any."""
     for comparison in _comparisons(expression):
         name = comparison.field.names[0]
         # The id and the title of a document are strings.

@@ -91,11 +91,8 @@ def wants_graph(settings: StructureSettings, passages: int, dimensions: int | No
 
 
 def build_graph(tables: Tables, stage: Stage) -> None:
-    """Build the graph in the place of an earlier one; other writers wait.
-
-    Not CONCURRENTLY, which waits for every reader of the database, this process's own included.
-    The caller is in no transaction.
-    """
+    """Build the graph in the place of an earlier one; the caller is in no transaction."""
+    # Not CONCURRENTLY, which waits for every reader of the database, those of this process too.
     done = stage("building the HNSW graph", 1)
     drop_graph(tables)
     with tables.connection.transaction():
@@ -233,11 +230,8 @@ class PostgresRanking:
             asked *= 8
 
     def _few(self, depth: int) -> NDArray[np.int64] | None:
-        """The passages that pass the filter, ascending; None if they are many.
-
-        They are few where looking them all up costs less than to follow the graph until `depth` of
-        them have been met.
-        """
+        """The passages that pass the filter, ascending; None if they are many."""
+        # So many that following the graph until `depth` of them are met costs less.
         assert self._where is not None
         row, filtered = self._row, self._view.filtered
         limit = math.isqrt(_STEP_COST * depth * max(row.passages, 1))

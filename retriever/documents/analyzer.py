@@ -1,29 +1,9 @@
 """The analyzer: from text to index terms, the same for passages and for queries.
 
-The steps, in order:
-
-1. *Words.* A word is a run of letters and digits of any script with their combining marks, so
-   that a decomposed "é" or a Devanagari vowel sign does not split it. An apostrophe between two
-   of them belongs to the word ("don't", as in UAX #29 and Lucene's StandardTokenizer), except in
-   Catalan, French, Italian and Turkish, where it separates an article or a suffix from the word
-   ("l'avion" is "l", "avion"). All else separates words: space, punctuation, symbols, emoji.
-2. *Scripts without spaces.* Chinese and Japanese become characters and pairs of them, Thai, Lao,
-   Khmer and Burmese triples of characters; with ICU also words. A Hangul word is itself and its
-   pairs.
-3. *Identifiers* are terms as a whole and in parts: ``os.path.join``, ``parse_roman_numeral``,
-   ``HTTPServer``.
-4. *Form.* NFKC, lower case, ’ as ', decimal digits as ASCII, without soft hyphens and zero-width
-   joiners.
-5. *Possessive* (English): a final 's is removed.
-6. *Stop words* are dropped. English has the 33 words of Lucene's EnglishAnalyzer: the `stop-words`
-   package lists 1,333 for English ("able", "act", "affected", …), which costs retrieval quality.
-   Other languages have the list of that package, of which the language ``auto`` takes the words of
-   at most four letters.
-7. *Stemming* with the language's Snowball stemmer (PyStemmer).
-8. *Accents.* A word with accents is also a term without them, so that "etudes" finds "études".
-
-The language ``auto`` is that of each passage; see `retriever.documents.languages`. The division
-``plain`` is that of earlier releases: each CJK character is a word, without steps 2, 3 and 8.
+docs/ranking.md says what a word is. In order: words, scripts without spaces, identifiers, form,
+possessives (a final 's in English), stop words, stems, and words without their accents. The
+division ``plain`` is that of earlier releases: each CJK character is a word, and words have no
+parts and keep their accents.
 """
 
 from __future__ import annotations
@@ -57,7 +37,8 @@ NO_LANGUAGE = "none"
 AUTO = "auto"
 # What the settings of an index of an earlier release do not name.
 PLAIN: dict[str, Any] = {"division": "plain"}
-# Lucene's EnglishAnalyzer.ENGLISH_STOP_WORDS_SET.
+# Lucene's EnglishAnalyzer.ENGLISH_STOP_WORDS_SET: the 1,333 of the package `stop-words` ("able",
+# "act", "affected", ...) cost retrieval quality.
 _ENGLISH = """
     a an and are as at be but by for if in into is it no not of on or such that the their then
     there these they this to was will with

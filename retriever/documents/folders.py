@@ -63,13 +63,7 @@ class Entry(NamedTuple):
 
 
 def files_below(folder: Path, rules: FolderRules, left_out: Counter[str]) -> Iterator[Entry]:
-    """The files below `folder` that are read, sorted by relative path, and what cannot be read.
-
-    What is left out is counted in `left_out` by its suffix, or by another reason: hidden, ignored
-    (by .gitignore, .ignore or .retrieverignore), excluded, too large, a link to a folder
-    of the source (which may form a cycle). A folder counts as one. Links that lead out of the
-    folder are not followed.
-    """
+    """The files that are read, by relative path, and what cannot be; `left_out` counts the rest."""
     walk = _Walk(folder, rules, left_out)
     # No recursion, since folders may be deeper than Python's calls.
     levels = [walk.listed("", ())]

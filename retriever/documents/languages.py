@@ -123,10 +123,7 @@ def possible_languages(word: str, held: Iterable[str]) -> set[str]:
 def _evidence(
     words: Sequence[str], ascii_only: bool, known: Mapping[str, Iterable[str]]
 ) -> tuple[Counter[str], dict[str, int]]:
-    """Of the first words of a text, the function words of each language and words of each script.
-
-    `known` has the languages of each function word.
-    """
+    """Of the first words of a text, the function words of each language, and all of each script."""
     first = words[:_FIRST]
     counts = Counter(chain.from_iterable(filter(None, map(known.get, first))))
     if ascii_only:

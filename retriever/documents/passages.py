@@ -233,18 +233,7 @@ def split_passages(
     covered: int = 0,
     structure: _Structure | None = None,
 ) -> list[tuple[int, int]]:
-    """Cut a text into passages of at most `budget` pieces; all begin and end after the one before.
-
-    A passage ends at the last sentence end that fits, else at a word, else at a piece. The next one
-    begins with the whole sentences found in the last `overlap` pieces, or, where a sentence was
-    cut, about `overlap` pieces back at a word. An earlier passage holds the first `covered`
-    characters.
-
-    With a structure, a passage ends at the last section that begins in the last three quarters of
-    what fits, else at the last paragraph or block in its last half, else at a sentence in its last
-    three quarters, a line, a word or a piece; never at the end of a heading. The next one begins
-    with no sentence of an earlier section.
-    """
+    """Cut a text into passages of at most `budget` pieces, of which `covered` are cut already."""
     if len(offsets) <= budget:
         return [(0, len(text))]
     starts = [start for start, _ in offsets]
@@ -263,6 +252,7 @@ def split_passages(
         if limit >= len(offsets):
             spans.append((starts[first] if spans else 0, len(text)))
             return spans
+        # A sentence (by structure rather a section, paragraph or block), else a word, else a piece.
         # An end within the overlap would make a passage with nothing new.
         end, choices = None, words
         for choices, share in ends:

@@ -327,10 +327,7 @@ def decode_fault(error: UnicodeDecodeError) -> str:
 
 
 class TextLines:
-    """Iterates over lines that end with a line feed; `take_fault` says what is wrong with the last.
-
-    Bytes that are not UTF-8 are surrogates, a line that is too long is empty.
-    """
+    """Iterates over lines; bytes that are not UTF-8 are surrogates, and too long lines are empty."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream

@@ -229,10 +229,7 @@ def _number(cell: str) -> int | float | None:
 
 
 def iso_date(cell: str) -> str | None:
-    """A date of ISO 8601 in the one form whose order as a string is that of time; else None.
-
-    A time with an offset from UTC becomes the time in UTC.
-    """
+    """A date of ISO 8601 in the form whose order as a string is that of time, in UTC; else None."""
     if _YEAR_OR_MONTH.fullmatch(cell):
         return cell
     try:

@@ -70,10 +70,7 @@ def remembered_sources(store: Store) -> list[Source]:
 def remembered(
     store: Store, reader: CorpusReader, indexer: Indexer, *, on_long: str | None, prune: bool
 ) -> Iterator[Iterator[Document]]:
-    """The documents of a reader, whose sources are remembered if the block does not raise.
-
-    With `prune`, the index holds nothing else after the block. The caller has the writer lock.
-    """
+    """The documents of a reader, whose sources are remembered if the block does not raise."""
     with SourceMemory(store) as memory:
         entered = memory.enter(reader, on_long)
         changes = [memory.changes(one, every=True) for one in entered]

@@ -241,11 +241,7 @@ class SourceMemory:
                 yield [id_ for (id_,) in batch]
 
     def finish(self, changes: Sequence[Changes], *, removed: bool) -> bool:
-        """Note that files were read to their end; `removed`: and that the index has no stale id.
-
-        Returns whether files are to be read again: those that gave an id that another has lost,
-        whose document the index may have had.
-        """
+        """Note what was read or is gone (`removed`); returns whether files are to be read again."""
         unsettled = "SELECT source, path FROM origins WHERE stale"
         if removed:
             unsettled = (

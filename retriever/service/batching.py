@@ -30,10 +30,7 @@ class _Waiting(Generic[J, R]):
 
 
 class Batcher(Generic[J, R]):
-    """Collects jobs and runs them in threads, in batches of weight `size` at most or of one job.
-
-    `run` returns for each job of a batch its result, or the exception that it failed with.
-    """
+    """Collects jobs and runs them in threads, in batches of weight `size` at most or of one job."""
 
     def __init__(
         self,
