@@ -327,7 +327,7 @@ def decode_fault(error: UnicodeDecodeError) -> str:
 
 
 class TextLines:
-    """Iterates over lines; bytes that are not UTF-8 are surrogates, and too long lines are empty."""
+    """Iterates over lines; bytes that are not UTF-8 are surrogates, too long lines are empty."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream

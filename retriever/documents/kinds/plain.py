@@ -1,4 +1,4 @@
-"""Plain text, source code, Markdown, reStructuredText and notebooks: what needs no library."""
+"""Plain text, source code, Markdown and notebooks: what needs no library."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import date, time
-from itertools import pairwise
 from typing import Any
 
 from retriever.documents import Json
@@ -19,7 +18,6 @@ from retriever.errors import SourceError
 
 # Characters of the longest front matter: more is no front matter.
 _LONGEST_FRONT = 1 << 16
-_ADORNMENTS = frozenset("=-`:'\"~^_*+#<>.!$%&,;?@|")
 
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d")
 
@@ -44,24 +42,6 @@ def read_markdown(text: str) -> Parsed:
         lines = 2 if body[start:].partition("\n")[0].strip() == title else 1
         body = "".join(body[start:].split("\n", lines)[lines:])
     return _lines(text, body, title, metadata, markdown_headings)
-
-
-def read_rst(text: str) -> Parsed:
-    """reStructuredText; the heading that it begins with is its title."""
-    title, body, headings = None, text, rst_headings
-    if (first := next(rst_headings(text), None)) is not None:
-        before = text[: first.offset].splitlines()
-        if all(line.startswith(".. ") for line in before if line.strip()):
-            title = first.label
-            lines = text[first.offset :].split("\n")
-            # The heading has a line below it and perhaps one above it.
-            body = "\n".join(lines[2 if lines[0].strip() == title else 3 :])
-            headings = _below_a_title
-    return _lines(text, body, title, None, headings)
-
-
-def _below_a_title(text: str) -> Iterator[Mark]:
-    return (one._replace(level=min(6, one.level + 1)) for one in rst_headings(text))
 
 
 def _lines(
@@ -108,28 +88,6 @@ def markdown_headings(text: str) -> Iterator[Mark]:
         elif is_block and not body.startswith(("- ", "* ", "+ ", ">", "|")):
             paragraph = line if body else ""
         before = paragraph
-        offset += len(line) + 1
-
-
-def rst_headings(text: str) -> Iterator[Mark]:
-    """Titles with a line of one mark below or also above; levels by the first use of a style."""
-    offset, styles = 0, list[str]()
-    lines = text.split("\n")
-    for place, (line, below) in enumerate(pairwise(lines)):
-        title, mark = line.strip(), below.rstrip()
-        above = lines[place - 1].rstrip() if place else ""
-        if (
-            title
-            and len(set(mark)) == 1
-            and mark[0] in _ADORNMENTS
-            and len(mark) >= max(3, len(line.rstrip()))
-            and not (len(set(title)) == 1 and title[0] in _ADORNMENTS)
-        ) and (above == mark or (not above and line[0] not in " \t")):
-            style = mark[0] * (2 if above == mark else 1)
-            if style not in styles:
-                styles.append(style)
-            start = offset - (len(lines[place - 1]) + 1 if above == mark else 0)
-            yield Mark(start, "heading", title, min(6, styles.index(style) + 1))
         offset += len(line) + 1
 
 

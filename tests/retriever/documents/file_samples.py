@@ -30,10 +30,6 @@ MARKDOWN = (
     "---\ntitle: On bees\ntags: [a, b]\ndate: 2024-03-01\nyear: 2024\n---\n\n# On bees\n\n"
     "Bees make honey.\n\n## Food\n\n```\n# no heading\n```\n\nNectar\n------\n\nSweet.\n"
 )
-RST = (
-    ".. _bees:\n\n=======\nOn bees\n=======\n\nBees make honey.\n\nFood\n----\n\nNectar.\n\n"
-    "Sweet\n~~~~~\n\nYes.\n\nHome\n----\n\nHives.\n"
-)
 
 
 def pdf(pages: list[str], *, objects: str = "", root: str = "", trailer: str = "") -> bytes:
