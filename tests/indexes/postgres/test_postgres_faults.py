@@ -6,9 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -320,37 +319,3 @@ def test_a_read_replica(tmp_path_factory):
         if replica is not None:
             replica.remove()
         primary.remove()
-
-
-@pytest.mark.soak
-def test_readers_beside_writers_see_whole_commits(store):
-    """Every view has both passages of every document, and counts that agree with them."""
-    stop = threading.Event()
-    problems: list[str] = []
-
-    def read() -> None:
-        reader = store.reader()
-        while not stop.is_set():
-            with reader.view() as view:
-                documents_seen = list(view.documents())
-                frequency = view.document_frequencies(["apple"])["apple"]
-                if not frequency == view.passage_count == 2 * len(documents_seen):
-                    problems.append(f"{frequency} {view.passage_count} {len(documents_seen)}")
-        reader.close()
-
-    threads = [threading.Thread(target=read) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    with ExitStack() as stack, store.writer() as writer:
-        stack.callback(stop.set)
-        for number in range(300):
-            ids = [f"shared{number % 17}", f"{number}"]
-            writer.commit(*documents(ids, seed=number % 250))
-            writer.delete([f"{number - 5}"])
-            writer.merge()
-            if number % 100 == 99:
-                writer.compact()
-    for thread in threads:
-        thread.join()
-    assert problems == []
-    assert store.verify() == []

@@ -14,7 +14,7 @@ from indexes import NewDocument, Query, StructureSettings, compile_where, open_s
 from indexes.bm25.formulas import BM25Settings
 from indexes.errors import ConfigError
 from indexes.postgres import ranking as ranking_module
-from indexes.postgres.ranking import check_structures, vector_text, wants_graph
+from indexes.postgres.ranking import check_structures, wants_graph
 from indexes.postgres.view import PostgresView
 
 COUNT, WIDTH, TOP = 2000, 32, 10
@@ -121,17 +121,6 @@ def test_the_graph_gives_k_hits_while_k_exist(view, vectors, where):
         (found,) = view.ranking(where=chosen).candidates(queries(vectors, 1), "dense", depth)
         assert len(set(found.passages.tolist())) == min(depth, exist)
         assert found.complete == (exist < depth)
-
-
-def test_the_plan_uses_the_graph(view, vectors):
-    text = vector_text(vectors[0])
-    with view.tables.connection.transaction():
-        view.tables.connection.execute(
-            "SET LOCAL enable_sort = off; SET LOCAL enable_seqscan = off"
-        )
-        chosen = "SELECT passage FROM {passages} ORDER BY embedding <#> %s::vector LIMIT 5"
-        plan = view.rows(f"EXPLAIN {chosen}", text)
-    assert "hnsw" in str(plan)
 
 
 @pytest.mark.parametrize("where", [None, "n < 900", "n < 5"])

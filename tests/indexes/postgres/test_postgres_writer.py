@@ -102,16 +102,6 @@ def test_the_scores_of_passages_are_sums_in_the_order_of_terms(span):
     assert scores.tolist() == [expected[one] for one in sorted(expected)]
 
 
-def test_blocks_count_terms():
-    tokens = [["b", "a", "b"], [], ["a"]]
-    found = dict(postings_module.blocks_of(tokens, np.array([4, 6, 9])))
-    assert {term: one.tolist() for term, one in found.items()} == {
-        b"a": [(4, 1, 3), (9, 1, 1)],
-        b"b": [(4, 2, 3)],
-    }
-    assert dict(postings_module.blocks_of([[], []], np.array([1, 2]))) == {}
-
-
 def test_several_writers_of_a_new_database_lose_nothing(postgres_server):
     rounds, names = 8, "abcd"
     errors: list[BaseException] = []

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-import sqlite3
-from contextlib import closing
 
 import numpy as np
 import pytest
 
 from indexes.folder.verify import verify
 from retriever import CorpusReader, Document, Fields, Index
-from retriever.errors import ConfigError, DamagedIndexError, SourceError, StorageError
+from retriever.errors import ConfigError, SourceError, StorageError
 from retriever.index.export import encode_to_file, export_jsonl, export_npy
 from tests.retriever.index.moving_samples import stored
 
@@ -150,17 +148,6 @@ def test_an_export_is_of_one_commit_while_a_writer_goes_on(tmp_path, fake_encode
     for id_, vectors in found.items():
         np.testing.assert_array_equal(np.array(vectors, np.float32), np.float32(before[id_][4]))
     assert verify(tmp_path / "my.index") == []
-
-
-def test_an_altered_document_is_not_exported(folder, tmp_path):
-    with closing(sqlite3.connect(folder / "index.sqlite")) as database, database:
-        database.execute("UPDATE documents SET text = 'other' WHERE id = '9'")
-    for vectors in (False, True):
-        with pytest.raises(DamagedIndexError, match="'9' was altered"):
-            export_jsonl(folder, tmp_path / "out.jsonl", vectors=vectors)
-    with pytest.raises(DamagedIndexError, match="'9' was altered"):
-        export_npy(folder, tmp_path / "out.npy")
-    assert names(tmp_path) == ["my.index"]
 
 
 class Told:

@@ -19,9 +19,9 @@ def database(tmp_path):
     return lancedb.connect(tmp_path / "lance")
 
 
-def rows(made, scale=1.0):
+def rows(made):
     return [
-        {"id": one.id, "text": one.text, **one.metadata, "vector": (vector * scale).tolist()}
+        {"id": one.id, "text": one.text, **one.metadata, "vector": vector.tolist()}
         for one, vector in zip(made.documents, made.vectors, strict=True)
     ]
 
@@ -63,12 +63,6 @@ def test_texts_and_metadata_are_kept_and_columns_can_have_other_names(database, 
             expected = [replace(one, title=one.metadata.pop("name")) for one in expected]
         with Index.open(tmp_path / table) as index:
             assert sorted(index, key=lambda one: int(one.id[1:])) == expected
-
-
-def test_another_ranking_is_noted(database, made, tmp_path):
-    database.create_table("notes", rows(made, scale=2))
-    with pytest.warns(UserWarning, match="vectors are not of length 1: .* by the cosine"):
-        import_documents(tmp_path / "index", f"lancedb:{tmp_path / 'lance'}", made.model)
 
 
 def test_one_of_several_tables_is_named(database, made, tmp_path):

@@ -11,7 +11,6 @@ pytest.importorskip("langchain_core")
 pytest.importorskip("langchain_tests")
 
 from langchain_core.embeddings import Embeddings
-from langchain_core.runnables import RunnableLambda
 from langchain_tests.integration_tests import (
     RetrieversIntegrationTests,
     VectorStoreIntegrationTests,
@@ -45,11 +44,6 @@ def test_documents_are_the_hits_with_their_scores(retriever, expected):
 def test_an_unknown_field_is_refused(index):
     with pytest.raises(TypeError, match="'filter'; did you mean 'where'"):
         IndexRetriever(index=index, filter={"year": 2021})
-
-
-def test_it_is_a_link_of_a_chain(retriever):
-    chain = retriever | RunnableLambda(lambda documents: [one.id for one in documents])
-    assert chain.invoke("pears") == ["b", "a"]
 
 
 class TestStandardRetriever(RetrieversIntegrationTests):

@@ -12,7 +12,7 @@ from mteb.abstasks.retrieval import AbsTaskRetrieval
 from mteb.abstasks.task_metadata import TaskMetadata
 from mteb.models.models_protocols import SearchProtocol
 
-from retriever import ConfigError, Index, SearchSettings
+from retriever import ConfigError, SearchSettings
 from retriever.integrations.mteb import IndexSearch
 
 CORPUS = [
@@ -82,14 +82,6 @@ def test_a_task_is_scored_as_its_rankings_deserve(model):
     # 1 / (1 + 1 / log2(3)).
     assert scores["ndcg_at_10"] == pytest.approx((1 + 1 / 1.63093) / 2, abs=1e-4)
     assert result.model_name == "layer-retriever/default-bm25"
-
-
-def test_scores_are_those_of_the_index(indexed, tmp_path):
-    found = indexed.search(Dataset.from_list(QUERIES), top_k=2)
-    with Index.open(tmp_path / "indexes/LocalFruit-default-test") as index:
-        for query in QUERIES:
-            hits = index.search(query["text"], k=2, mode="bm25")
-            assert found[query["id"]] == {hit.id: hit.score for hit in hits}
 
 
 def test_only_the_given_documents_are_ranked_in_a_reranking_task(indexed):
