@@ -144,9 +144,8 @@ class PostgresRanking:
         self._bm25 = bm25
         self._where = where
         self._condition = EVERYTHING if where is None else condition(where.expression)
-        # The graph's recall is not known. Earlier releases built one of halves for more dimensions.
-        is_followed = (self._row.dimensions or 0) <= _MOST_DIMENSIONS and recall is None
-        self._has_graph = self._row.has_graph and is_followed
+        # The graph's recall is not known.
+        self._has_graph = self._row.has_graph and recall is None
 
     def candidates(self, queries: Sequence[Query], mode: Mode, depth: int) -> list[Candidates]:
         with database_errors(self._view.location):

@@ -174,10 +174,7 @@ def _ignored_by(files: Sequence[os.DirEntry[str]]) -> _Match | None:
 
 
 def _matcher(lines: Sequence[str], below: bool = False) -> _Match | None:
-    """What patterns match, of which the last one decides; None if none of them is sound.
-
-    `below` matches what is below a matching folder too; else the walk decides about each folder.
-    """
+    """What patterns match, of which the last sound one decides, also `below` a matching folder."""
     from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
     patterns = []

@@ -156,14 +156,8 @@ class IndexDocumentStore:
         if written:
             # An index keeps the vectors of texts that it knows, but an embedding may be another.
             self.index.delete([one.id for one in written.values() if one.embedding is not None])
-            self.index.add([self._with_vector(one) for one in written.values()])
+            self.index.add(map(_with_vector, written.values()))
         return len(written)
-
-    def _with_vector(self, one: Document) -> stored.Document | ReadyDocument:
-        document = stored.Document(one.id, one.content, None, one.meta)
-        if one.embedding is None:
-            return document
-        return ReadyDocument.whole(document, one.embedding)
 
     def delete_documents(self, document_ids: list[str]) -> None:
         """Delete documents by id, those that there are."""
@@ -198,6 +192,11 @@ class IndexDocumentStore:
             document = Document(id=one.id, content=one.text, meta=one.metadata)
             if not filters or document_matches_filter(filters, document):
                 yield document
+
+
+def _with_vector(one: Document) -> stored.Document | ReadyDocument:
+    document = stored.Document(one.id, one.content, None, one.meta)
+    return document if one.embedding is None else ReadyDocument.whole(document, one.embedding)
 
 
 class _StoreRetriever:
