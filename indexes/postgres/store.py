@@ -132,11 +132,6 @@ class PostgresWriter(Writer):
         """Add or replace documents in one transaction; the same call may be made again."""
         terms = list(tokens)
         passages = sum(len(document.spans) for document in documents)
-        if len(vectors) != passages or len(terms) != passages:
-            raise ValueError(
-                f"expected vectors and terms of {passages} passages, found {len(vectors)} and "
-                f"{len(terms)}"
-            )
         for document in documents:
             if "\0" in document.text:
                 raise SourceError(

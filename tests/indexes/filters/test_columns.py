@@ -195,12 +195,6 @@ def test_bits_positions_and_count_are_those_of_the_mask(stretches, size, rng):
         assert some.at(np.array(places, kind)).tolist() == mask[places].tolist()
 
 
-@pytest.mark.parametrize("position", [-1, 8, 2**40])
-def test_a_position_beyond_the_bits_is_refused(position):
-    with pytest.raises((ValueError, IndexError)):
-        Allowed(np.ones(8, np.bool_)).at(np.array([position, 8 * 8192 + position]))
-
-
 @pytest.mark.parametrize("count", [40, 300, 70_000])
 def test_passages_having_values_are_those_of_their_bitmaps(connection, count):
     chance = np.random.default_rng(count)
