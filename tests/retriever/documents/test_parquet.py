@@ -81,11 +81,6 @@ def test_what_makes_the_whole_file_unusable_is_raised_even_when_skipping(tmp_pat
     refuses(write(tmp_path, {"text": pa.array([], pa.string())}), "holds no records")
 
 
-ROWS = {
-    "text null": ({"text": ["x", None]}, "'text' is None"),
-    "id null": ({"id": ["a", None], "text": ["x", "y"]}, "id is None"),
-    "id again": ({"id": [1, 1], "text": ["x", "y"]}, r"'1' was given before, at .*: row 1;"),
-}
 LEFT_OUT = {
     "bytes": (pa.array([None, b"y"]), "holds a value of type bytes"),
     "bytes in a list": (pa.array([["x"], None, [b"y"]], pa.list_(pa.binary())), "of type bytes"),
@@ -107,9 +102,11 @@ def test_a_cell_that_no_index_can_store_is_left_out_and_its_document_kept(tmp_pa
     assert reader.skipped == 0
 
 
-@pytest.mark.parametrize(("columns", "message"), ROWS.values(), ids=ROWS.keys())
-def test_a_bad_row_is_named_with_its_number_or_skipped(tmp_path, columns, message):
-    names_or_skips(write(tmp_path, columns), ": row 2", message, ["x"])
+def test_a_bad_row_is_named_with_its_number_or_skipped(tmp_path):
+    path = write(tmp_path, {"text": ["x", None]})
+    names_or_skips(path, ": row 2", "'text' is None", ["x"])
+    path = write(tmp_path, {"id": ["a", None], "text": ["x", "y"]})
+    names_or_skips(path, ": row 2", "id is None", ["x"])
 
 
 @pytest.mark.parametrize("damage", ["magic only", "cut", "pages", "not parquet", "flipped"])
