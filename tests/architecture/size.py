@@ -21,22 +21,20 @@ import click
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
-    "product modules": 236,
-    "product lines": 58_122,
-    "test lines": 43_147,
-    "documentation lines": 4_987,
+    "product modules": 234,
+    "product lines": 55_999,
+    "test lines": 41_905,
+    "documentation lines": 4_923,
     "benchmark files": 15,
     "benchmark lines": 2_997,
-    "option spellings": 115,
-    "options of all commands": 399,
-    "own modules that a BM25 query loads": 58,
-    "files that a hybrid query enters": 46,
-    "functions that a hybrid query enters": 329,
+    "option spellings": 110,
+    "options of all commands": 366,
+    "own modules that a BM25 query loads": 57,
+    "files that a hybrid query enters": 44,
+    "functions that a hybrid query enters": 228,
 }
 # Where the limits should go: what is above these is too much.
 AIMS = LIMITS | {
-    "product lines": 56_000,
-    "test lines": 43_147,
     "files that a hybrid query enters": 40,
     "functions that a hybrid query enters": 200,
 }
