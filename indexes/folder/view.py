@@ -53,8 +53,9 @@ if TYPE_CHECKING:
     from indexes.filters.grammar import Where
 
 
-# Of all readers: held while this process forks.
-_LOCK = threading.Lock()
+# Of all readers: held while this process forks. A thread that is interrupted as it leaves a block
+# may still hold it, and must be able to close its reader.
+_LOCK = threading.RLock()
 _READERS: WeakSet[FolderReader] = WeakSet()
 
 
