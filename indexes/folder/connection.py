@@ -419,11 +419,6 @@ def read_settings(connection: sqlite3.Connection, key: str | None = None) -> dic
     return dict(connection.execute(query + ("WHERE key = ?" if only else "ORDER BY key"), only))
 
 
-def setting_in(settings: Mapping[str, str], key: str, default: Any = None) -> Any:
-    """The value of one of `read_settings`; KeyError if there is none and no default but None."""
-    return default if default is not None and key not in settings else json.loads(settings[key])
-
-
 def write_setting(connection: sqlite3.Connection, key: str, value: Any) -> None:
     """Store one JSON value, inside a transaction, and update the checksum of all."""
     store = (

@@ -10,6 +10,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from json.encoder import encode_basestring_ascii as _quoted
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -137,10 +138,12 @@ def document_checksum(
     outline: str,
 ) -> bytes:
     """16 bytes over everything that SQLite holds of a document, see `document_columns`."""
-    # JSON keeps the parts separate, so that nothing can move from one into another unseen.
-    sealed = json.dumps(
-        [id_, title, text, metadata, content_hash.hex(), passages, *([outline] if outline else [])]
-    )
+    # The JSON text of a list of them keeps the parts separate, so that nothing can move from one
+    # into another unseen; json.dumps takes three times as long.
+    parts = ["null" if one is None else _quoted(one) for one in (id_, title, text, metadata)]
+    spans = ", ".join([f"[{number}, {start}, {stop}]" for number, start, stop in passages])
+    parts += [f'"{content_hash.hex()}"', f"[{spans}]", *([_quoted(outline)] if outline else [])]
+    sealed = f"[{', '.join(parts)}]"
     return hashlib.blake2b(sealed.encode(), digest_size=16).digest()
 
 

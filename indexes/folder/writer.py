@@ -31,7 +31,6 @@ from indexes.folder.connection import (
     is_index,
     open_writer,
     read_settings,
-    setting_in,
     transaction,
     write_setting,
 )
@@ -100,7 +99,8 @@ class FolderWriter:
         self._stack.close()
 
     def setting(self, key: str, default: Any = None) -> Any:
-        return setting_in(read_settings(self._connection, key), key, default)
+        held = read_settings(self._connection, key)
+        return default if default is not None and not held else json.loads(held[key])
 
     def record(self, key: str, value: Any) -> None:
         with storage_errors(self.folder), transaction(self._connection):

@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
     "product modules": 234,
-    "product lines": 55_999,
-    "test lines": 41_905,
+    "product lines": 55_998,
+    "test lines": 41_917,
     "documentation lines": 4_923,
     "benchmark files": 15,
     "benchmark lines": 2_997,

@@ -23,6 +23,7 @@ from indexes.folder.checksums import (
     count_blocks,
     file_sums,
 )
+from indexes.folder.documents import document_checksum
 from indexes.folder.segment import open_segment, segment_folder, write_segment
 from indexes.folder.verify import verify
 from indexes.folder.writer import FolderWriter
@@ -360,3 +361,16 @@ def test_only_the_lists_that_are_read_are_checked(index):
     assert 0 < failed < 40
     with pytest.raises(DamagedIndexError, match=STRUCTURE_FILE):
         structure.searcher.search(vectors, vectors, 1, None, 1)
+
+
+@given(
+    st.lists(st.tuples(*[st.integers(0, 2**60)] * 3), max_size=3),
+    *(st.text(), st.none() | st.text(), st.text(), st.text(), st.binary(), st.text()),
+)
+def test_the_checksum_of_a_document_is_that_of_its_json(
+    passages, id_, title, text, metadata, content_hash, outline
+):
+    parts = [id_, title, text, metadata, content_hash.hex(), passages, *filter(None, [outline])]
+    expected = hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).digest()
+    rest = (id_, title, text, metadata, content_hash, outline)
+    assert document_checksum(passages, *rest) == expected
