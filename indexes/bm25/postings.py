@@ -176,12 +176,12 @@ class Postings:
         self, first: int, last: int
     ) -> tuple[NDArray[np.uint32], NDArray[np.unsignedinteger], NDArray[np.int64]]:
         """The postings of the terms `first` to `last` - 1, in the order of `vocabulary`."""
-        self._guards[OFFSETS].check_range(first, last + 1)
+        self._guards[OFFSETS].check(first, last + 1)
         starts = self._offsets[first : last + 1, 1]
         if not 0 <= starts[0] <= starts[-1] <= len(self._positions) or (np.diff(starts) < 1).any():
             raise self._damaged(OFFSETS, "postings offsets do not ascend")
-        self._guards[POSITIONS].check_range(int(starts[0]), int(starts[-1]))
-        self._guards[FREQUENCIES].check_range(int(starts[0]), int(starts[-1]))
+        self._guards[POSITIONS].check(int(starts[0]), int(starts[-1]))
+        self._guards[FREQUENCIES].check(int(starts[0]), int(starts[-1]))
         positions = self._positions[starts[0] : starts[-1]]
         if len(positions) and int(positions.max()) >= len(self):
             raise self._damaged(POSITIONS, f"a position of {len(self)} or more")
@@ -207,8 +207,8 @@ class Postings:
                 start, stop = self._steps[2 * place + 1], self._steps[2 * place + 3]
                 if not 0 <= start < stop <= len(self._positions):
                     raise self._damaged(OFFSETS, f"term {place} has postings {start} to {stop}")
-                self._guards[POSITIONS].check_range(start, stop)
-                self._guards[FREQUENCIES].check_range(start, stop)
+                self._guards[POSITIONS].check(start, stop)
+                self._guards[FREQUENCIES].check(start, stop)
             ranges.append((start, stop))
         placed = np.array(ranges, np.int64).reshape(-1, 2)
         return Read(self._positions, self._frequencies, placed, placed[:, 1] - placed[:, 0])
@@ -245,7 +245,7 @@ class Postings:
         if guard.complete:
             return
         if positions is None:
-            guard.check_all()
+            guard.check()
             return
         if isinstance(positions, Read):
             positions = positions.joined().positions
@@ -255,19 +255,19 @@ class Postings:
 
     def vocabulary(self) -> Iterator[bytes]:
         """Every term as UTF-8, ascending."""
-        self._guards[OFFSETS].check_all()
-        self._guards[TERMS].check_all()
+        self._guards[OFFSETS].check()
+        self._guards[TERMS].check()
         return map(self._spelling, range(len(self._offsets) - 1))
 
     def document_frequencies(self, live: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
         """(t,) the number of passages that hold each term, in the order of `vocabulary`."""
-        self._guards[OFFSETS].check_all()
+        self._guards[OFFSETS].check()
         starts = self._offsets[:, 1]
         if any(low >= high for low, high in pairwise(starts.tolist())):
             raise self._damaged(OFFSETS, "postings offsets do not ascend")
         if live is None or not len(self._positions):
             return np.diff(starts)
-        self._guards[POSITIONS].check_all()
+        self._guards[POSITIONS].check()
         if int(self._positions.max()) >= len(self):
             raise self._damaged(POSITIONS, f"a position of {len(self)} or more")
         counted = live[self._positions].astype(np.int64)
@@ -280,14 +280,14 @@ class Postings:
         low, high = 0, len(self._offsets) - 1
         while high - low > _TOGETHER and not (offsets.complete and terms.complete):
             middle = (low + high) // 2
-            offsets.check_range(middle, middle + 2)
-            terms.check_range(self._steps[2 * middle], self._steps[2 * middle + 2])
+            offsets.check(middle, middle + 2)
+            terms.check(self._steps[2 * middle], self._steps[2 * middle + 2])
             low, high = (middle, high) if self._spelling(middle) <= wanted else (low, middle)
-        offsets.check_range(low, high + 1)
+        offsets.check(low, high + 1)
         begin, end = self._steps[2 * low], self._steps[2 * high]
         if not 0 <= begin <= end <= len(self._terms):
             raise self._damaged(OFFSETS, f"impossible bytes of term {low}")
-        terms.check_range(begin, end)
+        terms.check(begin, end)
         place: int = find_term(self._terms, self._offsets, low, high, wanted)
         if place < _UNKNOWN:
             raise self._damaged(OFFSETS, f"impossible bytes of term {_UNKNOWN - 1 - place}")

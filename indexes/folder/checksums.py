@@ -84,13 +84,9 @@ class BlockGuard:
         self._counting = threading.Lock()
         self.complete = self._left == 0
 
-    def check_all(self) -> None:
-        """Compare all that is left."""
-        self.check_range(0, self._rows)
-
-    def check_range(self, start: int, stop: int) -> None:
-        """Compare the blocks of the rows from `start` to before `stop`, if there are such."""
-        start, stop = max(start, 0), min(stop, self._rows)
+    def check(self, start: int = 0, stop: int | None = None) -> None:
+        """Compare the blocks of the rows from `start` to before `stop`, by default of all."""
+        start, stop = max(start, 0), self._rows if stop is None else min(stop, self._rows)
         if self.complete or start >= stop:
             return
         first = start * self._row_bytes // BLOCK
@@ -105,7 +101,7 @@ class BlockGuard:
         if self.complete or not len(rows):
             return
         if _SCAN_PER_BLOCK * len(rows) * self._span >= len(self._sums):
-            self.check_all()
+            self.check()
             return
         begin = rows.astype(np.int64) * self._row_bytes
         blocks = begin // BLOCK

@@ -61,7 +61,7 @@ class Segment(NamedTuple):
 
     def all_ids(self) -> NDArray[np.int64]:
         """`ids`, checked."""
-        self.ids_guard.check_all()
+        self.ids_guard.check()
         return self.ids
 
     def ids_at(self, positions: NDArray[np.integer]) -> NDArray[np.int64]:
@@ -385,7 +385,7 @@ def merge_segments(
             for one in live:
                 for start in range(0, len(one.segment.ids), _ROWS):
                     rows = slice(start, start + _ROWS)
-                    one.segment.vectors_guard.check_range(rows.start, rows.stop)
+                    one.segment.vectors_guard.check(rows.start, rows.stop)
                     part = one.segment.vectors[rows]
                     vectors.append(part if one.live is None else part[one.live[rows]])
         merge_postings(live, new)

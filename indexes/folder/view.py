@@ -120,7 +120,7 @@ class FolderReader:
 
     def _close_idle(self) -> None:
         for session in self._idle:
-            session.close()
+            session.connection.close()
         self._idle = []
 
     @staticmethod

@@ -80,7 +80,7 @@ def search_flat(
         guard.check_rows(few)
     else:
         set_read_ahead(vectors, True)
-        guard.check_all()
+        guard.check()
     are_coded = codes is not None and len(queries) <= _ALONE and vectors.size <= _MOST_CODED
     if len(queries) == 1 or (few is None and are_coded) or not has_faiss():
         near = [_search_one(vectors, query, k, allowed, codes) for query in queries]

@@ -176,13 +176,13 @@ class ListGuard:
             return
         wanted = lists[lists >= 0]
         for number in unique(wanted[~self._seen[wanted]]).tolist():
-            self._guard.check_range(int(self._starts[number]), int(self._starts[number + 1]))
+            self._guard.check(int(self._starts[number]), int(self._starts[number + 1]))
             self._seen[number] = True
 
     def check_ids(self) -> None:
         """Check the ids of all lists."""
         for start, stop in zip(self._ids.tolist(), self._starts[1:].tolist(), strict=True):
-            self._guard.check_range(start, stop)
+            self._guard.check(start, stop)
 
 
 _QUERY_BLOCK = 32

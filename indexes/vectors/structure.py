@@ -110,7 +110,7 @@ class Structure:
             lists = ListGuard(guard, sizes_of(core), code_bytes(core), start)
             if lists.end == end:
                 return lists
-        guard.check_range(start, end)
+        guard.check(start, end)
         return None
 
 

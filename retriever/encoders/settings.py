@@ -321,7 +321,7 @@ class EncoderSettings:
             (
                 self.dtype not in (None, "auto", *_FORMATS[backend]),
                 ("dtype",),
-                f"the backend {backend} computes in {alternatives(_FORMATS[backend])}, found "
+                f"the backend {backend} computes in {', '.join(_FORMATS[backend])}, found "
                 f"{self.dtype}; leave backend out, or choose another dtype",
             ),
         ):

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
         StoredDocument,
         StructureSettings,
         View,
-        Where,
     )
     from retriever.documents.analyzer import Analyzer
     from retriever.documents.passages import PassageSettings
@@ -286,7 +285,8 @@ class ReadableIndex:
             from retriever.search.reranking import check_reranker
 
             check_reranker(reranker)
-        return search_texts(self._opened, texts, wanted, _compiled(where), reranker, ready)
+        compiled = None if where is None else compile_where(where)
+        return search_texts(self._opened, texts, wanted, compiled, reranker, ready)
 
     def more_like(
         self,
@@ -309,7 +309,7 @@ class ReadableIndex:
             What `search_many` raises.
         """
         wanted = search_settings(settings, keywords, ("start", "where"))
-        compiled = _compiled(where)
+        compiled = None if where is None else compile_where(where)
         with self._opened.view() as view:
             stored = _stored(view, id_)
             # Passages overlap: the last one that has begun there.
@@ -350,7 +350,7 @@ class ReadableIndex:
         """
         if k < 1:
             raise ConfigError(f"k: expected 1 or more, found {k}")
-        compiled = _compiled(where)
+        compiled = None if where is None else compile_where(where)
         with self._opened.view() as view:
             warn_doubtful(self._opened, view, compiled)
             first = [one.passages[0][0] for one in islice(view.documents(compiled), k)]
@@ -418,7 +418,7 @@ class ReadableIndex:
         require_several("fields", fields)
         if limit < 1:
             raise ConfigError(f"limit: expected 1 or more, found {limit}")
-        names, compiled = list(fields), _compiled(where)
+        names, compiled = list(fields), None if where is None else compile_where(where)
         top = [parse_field(name)[0] for name in names]
         if text is not None:
             check_query(text)
@@ -604,7 +604,3 @@ def _stored(view: View, id_: str) -> StoredDocument:
     if stored is None:
         raise KeyError(id_)
     return stored
-
-
-def _compiled(where: str | None) -> Where | None:
-    return None if where is None else compile_where(where)

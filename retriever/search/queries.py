@@ -221,12 +221,13 @@ def _ranked(
     strange = settings
     if weight is not None:
         strange = replace(settings, fusion=settings.fusion.completed(weight))
-    if strange == settings and all(one.is_plain for one in asked):
+    if strange == settings and not any(one.phrases or one.excluded for one in asked):
         return ranked_hits(view, settings, queries, where)
     state, found = index.state_of(view), []
     analyzer = state.analyzer
     for one, query in zip(asked, queries, strict=True):
-        own, demands = settings, None if one.is_plain else Demands(one, view, analyzer)
+        is_plain = not (one.phrases or one.excluded)
+        own, demands = settings, None if is_plain else Demands(one, view, analyzer)
         if strange != settings:
             from retriever.index.fit import is_strange
 

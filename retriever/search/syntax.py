@@ -40,11 +40,6 @@ class ParsedQuery(NamedTuple):
     phrases: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether every document may be a hit."""
-        return not (self.phrases or self.excluded)
-
 
 def parse_query(text: str) -> ParsedQuery:
     """Read ``"an exact phrase"``, ``-word`` and ``-"a phrase"`` in a query.

@@ -69,7 +69,7 @@ def test_any_changed_byte_changes_the_sum_of_its_block_and_no_other(size, data, 
     assert np.flatnonzero(sums_of(content) != before).tolist() == [place // BLOCK]
     guard = guard_of(content, before)
     with pytest.raises(DamagedIndexError, match=r"array\.npy: .*its content was altered"):
-        guard.check_all()
+        guard.check()
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -121,7 +121,7 @@ def test_a_changed_byte_is_found_by_who_reads_its_row(form, blocks, altered, dat
                 if way == "rows":
                     guard.check_rows(np.array([*others, row], np.uint32))
                 else:
-                    guard.check_range(before, after)
+                    guard.check(before, after)
             except DamagedIndexError:
                 assert altered, way
             else:
@@ -141,25 +141,25 @@ def test_each_block_is_compared_once(monkeypatch):
     array = noise(20 * BLOCK + 5).view(np.uint8)
     guard = guard_of(array)
     monkeypatch.setattr(block_sums, "block_sums", counted)
-    guard.check_range(BLOCK, 3 * BLOCK)
+    guard.check(BLOCK, 3 * BLOCK)
     assert (summed, guard.complete) == (2, False)
-    guard.check_range(BLOCK + 1, 3 * BLOCK - 1)
+    guard.check(BLOCK + 1, 3 * BLOCK - 1)
     guard.check_rows(np.array([BLOCK, 2 * BLOCK]))
     assert summed == 2
-    guard.check_all()
+    guard.check()
     assert guard.complete
     summed = 0
-    guard.check_all()
+    guard.check()
     guard.check_rows(np.arange(len(array)))
     assert summed == 0
 
 
 def test_rows_that_do_not_exist_are_passed_over():
     guard = guard_of(noise(3 * BLOCK))
-    guard.check_range(-5, 0)
-    guard.check_range(3 * BLOCK, 4 * BLOCK)
+    guard.check(-5, 0)
+    guard.check(3 * BLOCK, 4 * BLOCK)
     assert not guard.complete
-    guard.check_range(-5, 4 * BLOCK)
+    guard.check(-5, 4 * BLOCK)
     assert guard.complete
 
 
@@ -167,10 +167,10 @@ def test_rows_that_do_not_exist_are_passed_over():
 def test_an_empty_array_has_nothing_to_compare(shape):
     guard = guard_of(np.empty(shape, np.float32))
     assert guard.complete
-    guard.check_all()
+    guard.check()
     assert UNGUARDED.complete
     UNGUARDED.check_rows(np.array([10**12]))
-    UNGUARDED.check_range(0, 10**12)
+    UNGUARDED.check(0, 10**12)
 
 
 N, D = 20_000, 8
