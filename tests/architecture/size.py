@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
     "product modules": 234,
-    "product lines": 55_998,
+    "product lines": 55_986,
     "test lines": 41_917,
     "documentation lines": 4_923,
     "benchmark files": 15,
@@ -31,7 +31,7 @@ LIMITS = {
     "options of all commands": 366,
     "own modules that a BM25 query loads": 57,
     "files that a hybrid query enters": 44,
-    "functions that a hybrid query enters": 228,
+    "functions that a hybrid query enters": 223,
 }
 # Where the limits should go: what is above these is too much.
 AIMS = LIMITS | {
