@@ -78,7 +78,8 @@ class Session:
                 with storage_errors(self.folder):
                     refuse_links(self.folder, *OWN_FILES)
                     # Beside a database of another program, SQLite would make the files of a log.
-                    if not (self.folder / f"{DATABASE_FILE}-shm").exists():
+                    known = (self.folder / name for name in (DATABASE_FILE, f"{DATABASE_FILE}-shm"))
+                    if not all(path.is_file() for path in known):
                         _require_index(self.folder)
                     connection, locked = _connect_reader(self.folder)
             except (DamagedIndexError, StorageError):

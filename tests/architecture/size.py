@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
     "product modules": 234,
-    "product lines": 55_986,
+    "product lines": 55_987,
     "test lines": 41_917,
     "documentation lines": 4_923,
     "benchmark files": 15,
