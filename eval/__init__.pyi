@@ -73,7 +73,7 @@ from eval.settings import STSSettings as STSSettings
 from eval.settings import TransferProtocol as TransferProtocol
 from eval.settings import TransferSettings as TransferSettings
 from eval.settings import TuneSettings as TuneSettings
-from eval.training.corpus_pairs import CorpusPairs as CorpusPairs
+from eval.training.data import CorpusPairs as CorpusPairs
 from eval.training.data import EncoderFitSettings as EncoderFitSettings
 from eval.training.encoder import FittedEncoder as FittedEncoder
 from eval.training.encoder import fit_encoder as fit_encoder

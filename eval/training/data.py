@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from eval.datasets.pairs import (
 from eval.datasets.question_forms import detect_form
 from eval.datasets.question_set import QuestionSet
 from eval.metrics.correlation import RANKED_DECIMALS, cosines, pair_correlation
-from eval.progress import Notify, Progress
+from eval.progress import Done, Notify, Progress, ignore
 from eval.qa.pools import (
     DEV_MEASURE,
     HARD,
@@ -38,8 +38,8 @@ from eval.qa.pools import (
 from eval.qa.resources import Questions, corpus_texts, open_resources, split_reader
 from eval.qa.systems import QASettings
 from eval.settings import Loading, QuestionSettings
-from eval.training.corpus_pairs import CorpusPairs, TextPair
 from eval.vectors import distinct
+from retriever.documents import Document
 from retriever.documents.analyzer import Analyzer
 from retriever.encoders.training.model import TrainableEncoder
 from retriever.encoders.training.trainer import (
@@ -49,7 +49,8 @@ from retriever.encoders.training.trainer import (
     paired_texts,
 )
 from retriever.errors import BadInputError, ConfigError, SourceError
-from retriever.training.sampling import JudgedPools, TrainingSet
+from retriever.settings import Checked, setting
+from retriever.training.sampling import JudgedPools, Reservoir, TrainingSet
 from retriever.training.settings import EncoderTrainingSettings, Objective
 
 # The share of data without a dev split that is held out, and the most pairs unless one is named.
@@ -58,6 +59,44 @@ _MOST_DEV = 1000
 _ANCHORED = ("anchor", "positive")
 _LABELED = ("label", "sentence1", "sentence2")
 _ROWS_AT_ONCE = 512
+
+PairKind = Literal["title"]
+
+
+class TextPair(NamedTuple):
+    """Two texts, and what is known of them."""
+
+    left: str
+    right: str
+    # A score, a label, or a text that does not belong to the left one, unlike the right one.
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusPairs(Checked):
+    """Titles and texts of a corpus, drawn uniformly; its documents are read once as a stream."""
+
+    documents: Iterable[Document]
+    kind: PairKind = setting("title", "Pairs to make of a document.")
+    sample: int = setting(10_000, "Maximum number of pairs; all are in memory.", low=2)
+    seed: int = setting(0, "Random seed of what is drawn.", low=0)
+
+    def draw(self, done: Done = ignore) -> list[TextPair]:
+        """The sample, in random order; BadInputError if the corpus has fewer than two pairs."""
+        drawn = Reservoir[TextPair](self.sample, self.seed)
+        for document in self.documents:
+            title, text = (document.title or "").strip(), document.text.strip()
+            if title and text and title != text:
+                drawn.add(TextPair(title, text))
+            done(1)
+        if drawn.seen < 2:
+            raise BadInputError(
+                "pairs: expected documents with both title and text, found "
+                f"{drawn.seen} in the corpus; name another, or files of pairs"
+            )
+        order = np.random.default_rng(self.seed).permutation(len(drawn.items))
+        return [drawn.items[place] for place in order]
+
 
 EncoderData = Questions | Sequence[Path] | CorpusPairs
 

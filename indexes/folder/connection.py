@@ -139,7 +139,6 @@ class Session:
 
     def _begin(self, read: Callable[[Session], T]) -> T:
         while True:
-            seen = None
             try:
                 begin_reading(self.connection)
                 found = read(self)
@@ -147,10 +146,12 @@ class Session:
                 if self.is_current():
                     return found
             except Exception:
-                seen = self.state() if self.is_current() else None
-                self._end()
-                if seen is not None and self.state() == seen:
-                    raise
+                # A commit that was made meanwhile may be readable.
+                if self.is_current():
+                    seen = self.state()
+                    self._end()
+                    if self.state() == seen:
+                        raise
             self._end()
             self.follow()
 

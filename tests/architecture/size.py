@@ -21,9 +21,9 @@ import click
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
-    "product modules": 234,
-    "product lines": 55_987,
-    "test lines": 41_917,
+    "product modules": 233,
+    "product lines": 55_975,
+    "test lines": 41_916,
     "documentation lines": 4_923,
     "benchmark files": 15,
     "benchmark lines": 2_997,

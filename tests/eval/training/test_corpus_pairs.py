@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from eval.training.corpus_pairs import CorpusPairs
+from eval.training.data import CorpusPairs
 from retriever.documents import Document
 from retriever.errors import BadInputError
 

@@ -9,8 +9,7 @@ from scipy.stats import spearmanr
 
 from eval import Loading, QASettings, QuestionSettings, rank_systems
 from eval.progress import ignore, silent
-from eval.training.corpus_pairs import CorpusPairs
-from eval.training.data import EncoderFitSettings, _held_out_ranking, read_examples
+from eval.training.data import CorpusPairs, EncoderFitSettings, _held_out_ranking, read_examples
 from retriever.documents import Document
 from retriever.encoders.training.model import TrainableEncoder
 from retriever.encoders.training.trainer import LabeledExamples, ScoredExamples, paired_texts
