@@ -178,8 +178,7 @@ class Checked:
 
     __slots__ = ()
 
-    def __post_init__(self) -> None:
-        check_settings(self)
+    __post_init__ = check_settings
 
 
 def format_value(value: Any) -> str:

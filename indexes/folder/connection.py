@@ -9,7 +9,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -122,20 +122,22 @@ class Session:
 
         If it fails, and a writer has changed the index since, it reads a later commit.
         """
-        with storage_errors(self.folder), ExitStack() as stack:
-            stack.callback(self._end)
-            with readable(self.folder):
-                found = self._begin(read)
+        with storage_errors(self.folder):
             try:
-                yield found
+                with readable(self.folder):
+                    found = self._begin(read)
+                try:
+                    yield found
+                finally:
+                    # An error of the block does not hold either.
+                    if not self.locked and not self.is_current():
+                        raise StorageError(
+                            f"{self.folder}: the index changed while it was read without locks, "
+                            f"since {DATABASE_FILE}-shm was missing and could not be made; run the "
+                            "same command again"
+                        )
             finally:
-                # An error of the block does not hold either.
-                if not self.locked and not self.is_current():
-                    raise StorageError(
-                        f"{self.folder}: the index changed while it was read without locks, since "
-                        f"{DATABASE_FILE}-shm was missing and could not be made; run the same "
-                        "command again"
-                    )
+                self.connection.commit()
 
     def _begin(self, read: Callable[[Session], T]) -> T:
         while True:
@@ -149,15 +151,11 @@ class Session:
                 # A commit that was made meanwhile may be readable.
                 if self.is_current():
                     seen = self.state()
-                    self._end()
+                    self.connection.commit()
                     if self.state() == seen:
                         raise
-            self._end()
+            self.connection.commit()
             self.follow()
-
-    def _end(self) -> None:
-        if self.connection.in_transaction:
-            self.connection.execute("COMMIT")
 
 
 def require_vacant(folder: Path) -> None:

@@ -235,11 +235,7 @@ class FolderView:
         self._connection = connection
         self.commit = commit
         self.identity, self.generation = commit.identity, commit.generation
-        self.segments = commit.segments
-
-    @property
-    def passage_count(self) -> int:
-        return self.commit.statistics.passages
+        self.segments, self.passage_count = commit.segments, commit.statistics.passages
 
     def ranking(
         self,
@@ -247,8 +243,9 @@ class FolderView:
         where: Where | None = None,
         recall: float | None = None,
     ) -> FolderRanking:
+        scored = BM25(self.segments, bm25, self.commit.statistics)
         allowed = None if where is None else self.allowed(where)
-        return FolderRanking(self.commit, allowed, bm25, recall)
+        return FolderRanking(self.commit, scored, allowed, recall)
 
     def document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
         bm25 = BM25(self.segments, statistics=self.commit.statistics)
@@ -442,26 +439,17 @@ def size_on_disk(folder: Path) -> int:
     return total
 
 
+@dataclass(eq=False)
 class FolderRanking:
-    """A `Ranking` of the live passages of one commit."""
+    """A `Ranking` of the live passages of one commit, by segment those that a filter allows."""
 
-    def __init__(
-        self,
-        commit: Commit,
-        allowed: list[Allowed] | None,
-        bm25: BM25Settings | None,
-        recall: float | None,
-    ) -> None:
-        self._segments = commit.segments
-        self._bm25 = BM25(commit.segments, bm25, commit.statistics)
-        self._filter = allowed
-        # A filter never allows a deleted passage.
-        self._allowed: Sequence[Allowed | None] = commit.live if allowed is None else allowed
-        self._recall = recall
-        self._commit = commit
+    commit: Commit
+    bm25: BM25
+    allowed: list[Allowed] | None
+    recall: float | None
 
     def candidates(self, queries: Sequence[Query], mode: Mode, depth: int) -> list[Candidates]:
-        if not self._segments:
+        if not self.commit.segments:
             return [NO_CANDIDATES] * len(queries)
         if mode == "bm25":
             return [self._by_bm25(query, depth) for query in queries]
@@ -473,13 +461,15 @@ class FolderRanking:
     def _nearest(self, queries: Sequence[Query], depth: int) -> list[list[NDArray[np.int64]]]:
         """For each query and segment, the positions of the `depth` nearest passages of all."""
         vectors = np.stack([query.vector for query in queries if query.vector is not None])
+        # A filter never allows a deleted passage.
+        permitted = self.commit.live if self.allowed is None else self.allowed
         found = []
-        for live, allowed in zip(self._segments, self._allowed, strict=True):
+        for live, allowed in zip(self.commit.segments, permitted, strict=True):
             own, guard = live.segment.vectors, live.segment.vectors_guard
             how = live.segment.structure
-            found.append(how.search(own, vectors, depth, allowed, self._recall, guard))
+            found.append(how.search(own, vectors, depth, allowed, self.recall, guard))
         # Places ascend as passage ids do.
-        firsts, nearest = self._commit.firsts, []
+        firsts, nearest = self.commit.firsts, []
         for parts in zip(*found, strict=True):
             placed = [first + part[0] for first, part in zip(firsts[:-1], parts, strict=True)]
             places, scores = np.concatenate(placed), np.concatenate([part[1] for part in parts])
@@ -494,11 +484,11 @@ class FolderRanking:
         self, query: Query, nearest: Sequence[NDArray[np.int64]], mode: Mode, depth: int
     ) -> Candidates:
         """The nearest passages and, in the mode ``hybrid``, BM25's best, scored."""
-        terms = self._bm25.query(query.terms if mode == "hybrid" else ())
-        matches = terms.search(depth, self._filter)
+        terms = self.bm25.query(query.terms if mode == "hybrid" else ())
+        matches = terms.search(depth, self.allowed)
         vector = np.asarray(query.vector)
         columns: list[tuple[NDArray[Any], ...]] = []
-        for index, live in enumerate(self._segments):
+        for index, live in enumerate(self.commit.segments):
             matched = matches.positions[matches.segments == index]
             positions = unique(np.concatenate([nearest[index], matched]))
             live.segment.vectors_guard.check_rows(positions)
@@ -509,9 +499,9 @@ class FolderRanking:
         return Candidates(ids, rounded(dense), bm25, match, complete)
 
     def _by_bm25(self, query: Query, depth: int) -> Candidates:
-        matches = self._bm25.query(query.terms).search(depth, self._filter)
+        matches = self.bm25.query(query.terms).search(depth, self.allowed)
         ids = np.empty(len(matches.scores), np.int64)
-        for index, live in enumerate(self._segments):
+        for index, live in enumerate(self.commit.segments):
             here = matches.segments == index
             ids[here] = live.segment.ids_at(matches.positions[here])
         everyone, none = np.ones(len(ids), np.bool_), np.zeros(len(ids))

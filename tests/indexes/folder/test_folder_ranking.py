@@ -57,7 +57,7 @@ def test_candidates_are_those_of_sorting_by_score_and_number(case):
         alive = None if case["alive"][part].all() else case["alive"][part]
         segments.append(LiveSegment(postings=segment.postings, live=alive, segment=segment))
     parts = None if allowed is None else [Allowed(allowed[part]) for part in parts]
-    ranking = FolderRanking(Commit(segments=tuple(segments)), parts, None, None)
+    ranking = FolderRanking(Commit(segments=tuple(segments)), BM25(segments), parts, None)
     counted = case["alive"] if allowed is None else allowed
 
     def best(scores, counted):
