@@ -62,6 +62,25 @@ class ModelSettings:
     passage_prompt: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """Where a model of one kind keeps its layers; ALBERT calls the same one again and again."""
+
+    layers: str = "encoder.layer"
+    depth: str = "num_hidden_layers"
+    pieces_first: bool = False
+
+
+_ARCHITECTURES: Mapping[str, Architecture] = {
+    **dict.fromkeys(
+        ("bert", "roberta", "xlm-roberta", "camembert", "electra", "mpnet"), Architecture()
+    ),
+    "albert": Architecture("encoder.albert_layer_groups"),
+    "distilbert": Architecture("transformer.layer", "n_layers"),
+    "xlnet": Architecture("layer", "n_layer", pieces_first=True),
+}
+
+
 def read_model_settings(path: Path) -> ModelSettings:
     """Read the sentence settings in a model's folder, if it has some."""
     pooling: Pooling = "mean"
@@ -245,6 +264,7 @@ class ModelFolder:
     weights: str  # SHA-256 over weights, tokenizer and projections.
     settings: ModelSettings
     config: Mapping[str, Any]
+    architecture: Architecture | None  # None if its layers cannot be read.
 
 
 def find_model(name: str, *, download: bool = False) -> ModelFolder:
@@ -285,7 +305,9 @@ def find_model(name: str, *, download: bool = False) -> ModelFolder:
     for dense in settings.projections:
         facts += [_sha256(dense.folder / "model.safetensors"), dense.activation]
     identity = hashlib.sha256("\n".join(facts).encode()).hexdigest()
-    return ModelFolder(name, path, identity, settings, config)
+    # An ALBERT can have layers that have layers.
+    kind = "" if config.get("inner_group_num", 1) != 1 else str(config.get("model_type"))
+    return ModelFolder(name, path, identity, settings, config, _ARCHITECTURES.get(kind))
 
 
 def find_path(name: str, *, download: bool = False) -> Path:

@@ -26,7 +26,7 @@ from retriever.settings import (
     check_settings,
     declared_settings,
     format_value,
-    setting,
+    open_setting,
 )
 
 _ITEM = re.compile(
@@ -120,11 +120,6 @@ def format_layers(layers: Sequence[int], depth: int) -> str:
             parts += map(str, layers[start:end])
         start = end
     return ",".join(parts)
-
-
-def open_setting(description: str, **known: Any) -> Any:
-    """A setting that is None by default."""
-    return setting(None, description, **known)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from retriever.encoders.fusion.pooling import SpecialTokens
 from retriever.encoders.model_folders import ModelFolder
 from retriever.encoders.settings import Dtype
-from retriever.encoders.transformer.resolution import architecture_of
 from retriever.encoders.transformer.word_pieces import PairReader
 from retriever.errors import ConfigError, ModelError, require_torch
 
@@ -134,7 +133,7 @@ class Backbone(PairReader):
             model.config.use_mems_eval = False
         if not training:
             pack_linear(self.model)
-        self._architecture = architecture_of(model.config.to_dict())
+        self._architecture = folder.architecture
         # Whether there is one that the file has weights for.
         self._has_pooler = getattr(model, "pooler", None) is not None and not any(
             str(name).startswith("pooler.") for name in report["missing_keys"]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ _DENOMINATOR = (
     0.0012163607170805335,
     3.748093877220526e-05,
 )
-_ENDS = 4.0
+_ENDS = np.float32(4)
 _BUSY = threading.Lock()
 
 
@@ -270,6 +271,25 @@ def _distance_bias(distances: Floats, pieces: int) -> Floats:
     return np.ascontiguousarray(table[away].transpose(2, 0, 1)[None])
 
 
+def gelu(values: Floats) -> Floats:
+    """The exact GELU of each value, x / 2 * (1 + erf(x / √2)), in its place."""
+    erf = values * np.float32(math.sqrt(0.5))
+    erf = np.clip(erf, -_ENDS, _ENDS, out=erf)
+    squares = erf * erf
+    polynomial = np.empty_like(squares)
+    for coefficients, operate in ((_NUMERATOR, np.multiply), (_DENOMINATOR, np.divide)):
+        np.multiply(squares, np.float32(coefficients[-1]), out=polynomial)
+        for one in coefficients[-2:0:-1]:
+            polynomial += np.float32(one)
+            polynomial *= squares
+        polynomial += np.float32(coefficients[0])
+        operate(erf, polynomial, out=erf)
+    erf += 1
+    values *= erf
+    values *= np.float32(0.5)
+    return values
+
+
 Watch = Callable[[Affine, Floats], None]
 
 
@@ -294,6 +314,10 @@ class NumPyEngine:
     layers: Sequence[int]
     watch: Watch | None = None
 
+    # Rows of a table.
+    rows = staticmethod(getitem)
+    gelu = staticmethod(gelu)
+
     def run(
         self, ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None = None
     ) -> Iterator[States]:
@@ -312,10 +336,6 @@ class NumPyEngine:
             chosen = [found[layer] for layer in self.layers]
             yield States(np.array([row]), np.array([len(pieces)]), chosen)
 
-    def rows(self, table: Floats, places: Integers) -> Floats:
-        """Rows of a table."""
-        return table[places]
-
     def linear(self, value: Floats, layer: Affine) -> Floats:
         """A linear layer."""
         if self.watch is not None:
@@ -331,12 +351,6 @@ class NumPyEngine:
         value /= np.sqrt(variance + np.float32(epsilon))
         value *= layer.weight
         value += layer.bias
-        return value
-
-    def gelu(self, value: Floats) -> Floats:
-        """The exact GELU."""
-        value *= 1 + erf(value * np.float32(math.sqrt(0.5)))
-        value *= np.float32(0.5)
         return value
 
     def attention(
@@ -357,22 +371,3 @@ class NumPyEngine:
         scores /= scores.sum(axis=-1, keepdims=True)
         mixed = (scores @ value).transpose(0, 2, 1, 3)
         return np.ascontiguousarray(mixed, np.float32).reshape(texts, pieces, width)
-
-
-def erf(values: Floats) -> Floats:
-    """The error function of each value, float32, within 5e-7."""
-    ends = np.float32(_ENDS)
-    values = np.clip(values, -ends, ends)
-    squares = values * values
-    values *= _polynomial(_NUMERATOR, squares)
-    values /= _polynomial(_DENOMINATOR, squares)
-    return values
-
-
-def _polynomial(coefficients: Sequence[float], values: Floats) -> Floats:
-    result = values * np.float32(coefficients[-1])
-    for one in coefficients[-2:0:-1]:
-        result += np.float32(one)
-        result *= values
-    result += np.float32(coefficients[0])
-    return result

@@ -21,6 +21,8 @@ from retriever.encoders.computing import (
     runs_on_cpu,
     way,
 )
+from retriever.encoders.fusion.pooling import Fuser
+from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
 from retriever.encoders.model_folders import ModelFolder, find_model, read_projections
 from retriever.encoders.registry import Batches, EncoderModel, Kind, LoadContext
 from retriever.encoders.settings import (
@@ -28,13 +30,15 @@ from retriever.encoders.settings import (
     SHORTEST_WINDOW,
     Dtype,
     EncoderSettings,
+    format_layers,
+    resolve_layers,
 )
 from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.transformer.bert import (
     NumPyEngine,
     States,
     UnsupportedModelError,
-    erf,
+    gelu,
     read_pooler,
     read_weights,
 )
@@ -43,12 +47,10 @@ from retriever.encoders.transformer.openvino_engine import (
     calibrated,
     least_cosine,
 )
-from retriever.encoders.transformer.resolution import resolve
 from retriever.encoders.transformer.word_pieces import PieceModel, WordPieces
 from retriever.errors import ConfigError, MissingExtraError, ModelError
 
 if TYPE_CHECKING:
-    from retriever.encoders.fusion.pooling import Fuser
     from retriever.encoders.registry import MakeBackbone
     from retriever.encoders.transformer.model import TransformerModel
 
@@ -61,11 +63,6 @@ _FAITHFUL = 0.9995
 _USUAL_WINDOW = 512
 
 
-def _gelu(values: Floats) -> Floats:
-    half = np.float32(0.5)
-    return half * values * (1 + erf(values * np.sqrt(half)))
-
-
 def _sigmoid(values: Floats) -> Floats:
     # In double precision, where the exponential of a float32 does not overflow unnoticed.
     with np.errstate(over="ignore"):
@@ -76,7 +73,7 @@ ACTIVATION_FUNCTIONS: Mapping[str, Layer] = {
     "Identity": lambda values: values,
     "Tanh": np.tanh,
     "ReLU": lambda values: np.maximum(values, 0),
-    "GELU": _gelu,
+    "GELU": gelu,
     "Sigmoid": _sigmoid,
 }
 
@@ -223,6 +220,57 @@ class LightModel(PieceModel):
             stacklevel=2,
         )
         return "float32"
+
+
+def resolve(asked: EncoderSettings, folder: ModelFolder) -> Fuser:
+    """What is read of one transformer, with the settings that decide its vectors.
+
+    A setting is named only if it differs from the plain meaning that `retriever.encoders.settings`
+    fixes forever, or from what the model would do if it were not named; so pasted anywhere, it is
+    the same encoder. The window is named only if it is given. Of an unknown architecture only the
+    last layer is read.
+    """
+    own, architecture = folder.settings, folder.architecture
+    depth = None if architecture is None else folder.config.get(architecture.depth)
+    head = bool(own.projections) if asked.head is None else asked.head
+    chosen: dict[str, Any] = {
+        "model": folder.name,
+        "special_tokens": None if asked.special_tokens == "keep" else asked.special_tokens,
+        "head": head if head or own.projections else None,
+        "normalize": False if asked.normalize is False else None,
+        "backend": None if asked.backend == "auto" else asked.backend,
+    }
+    for name in ("query_prompt", "passage_prompt"):
+        usual = getattr(own, name)
+        prompt = usual if getattr(asked, name) is None else getattr(asked, name)
+        # None if there is no prompt, and would be none if none were named.
+        chosen[name] = prompt if prompt or usual else None
+    sbert_wk = None
+    if not isinstance(depth, int) or depth <= 0:
+        if asked.layers not in (None, "last", "-1") or asked.fusion not in (None, "mean"):
+            raise ConfigError(
+                f"layers: the layers of a {folder.config.get('model_type')} model cannot be read "
+                "one by one; leave layers and fusion out, or name another model"
+            )
+        fused: tuple[int, ...] = (1,)
+        chosen["layers"] = None
+    elif asked.fusion == "sbert-wk":
+        sbert_wk = SBERTWKSettings.of(asked, depth)
+        fused = tuple(range(sbert_wk.first_state, depth + 1))
+        chosen |= sbert_wk.named()
+    elif asked.layers is None:
+        fused = (depth,)
+    else:
+        fused = resolve_layers(asked.layers, depth)
+        fused = fused if asked.fusion == "concat" else tuple(sorted(fused))
+        canonical = format_layers(fused, depth)
+        chosen["layers"] = None if canonical == "last" else canonical
+    if sbert_wk is None:
+        pooling = asked.pooling or own.pooling
+        chosen["pooling"] = None if pooling == own.pooling == "mean" else pooling
+    if asked.fusion == "mean" or len(fused) == 1:
+        chosen["fusion"] = None
+    return Fuser(replace(asked, **chosen), fused, tuple(sorted(fused)), sbert_wk)
 
 
 def _load(asked: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpec, EncoderModel]:

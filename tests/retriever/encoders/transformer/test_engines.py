@@ -19,7 +19,7 @@ from retriever.encoders.transformer.bert import (
     NumPyEngine,
     UnsupportedModelError,
     distance_buckets,
-    erf,
+    gelu,
     read_weights,
 )
 from retriever.encoders.transformer.model import TransformerModel
@@ -146,10 +146,10 @@ def test_token_types_are_read(load, folders):
     np.testing.assert_allclose(found.states[0], expected, **CLOSE)
 
 
-def test_the_error_function_is_exact_to_single_precision():
-    values = np.linspace(-9, 9, 20_001).astype(np.float32)
-    expected = [math.erf(value) for value in values.tolist()]
-    np.testing.assert_allclose(erf(values), expected, rtol=0, atol=6e-7)
+def test_the_gelu_is_exact_to_single_precision():
+    values = np.linspace(-13, 13, 20_000).astype(np.float32)
+    expected = [(1 + math.erf(value / math.sqrt(2))) / 2 for value in values.tolist()]
+    np.testing.assert_allclose(gelu(values.copy()) / values, expected, rtol=0, atol=3e-7)
 
 
 def test_the_buckets_of_distances_are_those_of_mpnet():

@@ -16,7 +16,7 @@ from retriever.encoders.encoder import Encoder
 from retriever.encoders.model_folders import find_model
 from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.encoders.spec import EncoderSpec
-from retriever.encoders.transformer.resolution import resolve
+from retriever.encoders.transformer.loading import resolve
 from retriever.errors import ConfigError
 from tests.retriever.encoders.architectures import TEXTS, WIDTH
 from tests.retriever.encoders.sentence_models import (
