@@ -45,6 +45,18 @@ def require_several(name: str, values: object) -> None:
         )
 
 
+def string_fault(value: str) -> str | None:
+    """What keeps `value` from being stored as UTF-8, or None."""
+    if value.isascii():
+        return None
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        code = ord(value[error.start])
+        return f"holds the lone surrogate \\u{code:04x}, which no text may hold"
+    return None
+
+
 def unknown_name(owner: object, name: str, right: Mapping[str, str]) -> AttributeError:
     """The error of an attribute that does not exist; `right` has what other libraries call it."""
     kind = type(owner).__name__

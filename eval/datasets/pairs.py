@@ -31,9 +31,8 @@ from eval.datasets.files import (
     shown,
     table,
 )
-from retriever.documents import string_fault
 from retriever.documents.sources import base_name
-from retriever.errors import SourceError
+from retriever.errors import SourceError, string_fault
 
 _FIELDS = ("score", "sentence1", "sentence2")
 SICK_HEADER = ("pair_ID", "sentence_A", "sentence_B", "relatedness_score", "entailment_judgment")

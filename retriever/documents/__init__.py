@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeGuard, get_args
 
 from retriever.documents.outline import Outline, outline_fault, parsed_outline, read_outline
-from retriever.errors import ConfigError, SourceError
+from retriever.errors import ConfigError, SourceError, string_fault
 
 if TYPE_CHECKING:
     from indexes import StoredDocument
@@ -66,18 +66,6 @@ AnyDocument = str | Mapping[str, Any] | Document
 def content_id(title: str | None, text: str) -> str:
     """16 hex digits that depend on title and text alone, so that they survive a reordering."""
     return blake2b(f"{title or ''}\x1f{text}".encode()).hexdigest()[:_ID_DIGITS]
-
-
-def string_fault(value: str) -> str | None:
-    """What keeps `value` from being stored as UTF-8, or None."""
-    if value.isascii():
-        return None
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        code = ord(value[error.start])
-        return f"holds the lone surrogate \\u{code:04x}, which no text may hold"
-    return None
 
 
 def _id_fault(value: str) -> str | None:

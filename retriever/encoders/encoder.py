@@ -37,6 +37,7 @@ from retriever.errors import (
     EncoderMismatchError,
     RetrieverError,
     require_several,
+    string_fault,
     unknown_name,
 )
 
@@ -154,8 +155,6 @@ class Encoder:
         Of a transformer they are word-piece ids with prompt and special tokens, of a static encoder
         ids of words; of a meta-embedding an object whose length is the number of pieces.
         """
-        from retriever.documents import string_fault
-
         require_several("texts", texts)
         texts = list(texts)
         for number, text in enumerate(texts, start=1):

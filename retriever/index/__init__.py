@@ -69,17 +69,16 @@ class Index(ReadableIndex):
     last commit left it. `str(index.store)` is the folder, or the URL without a password.
     """
 
-    def __new__(cls, *arguments: object, **keywords: object) -> Self:
-        """Refuse a direct call, whose arguments would be those of `open` or `create`."""
-        if not arguments or not isinstance(arguments[0], OpenedIndex):
-            folder = f"{arguments[0]!r:.60}" if arguments else "folder"
+    def __init__(
+        self, opened: object = None, lock_timeout: float = 0.0, *_: object, **__: object
+    ) -> None:
+        if not isinstance(opened, OpenedIndex):
+            # The arguments of a direct call would be those of `open` or `create`.
+            folder = "folder" if opened is None else f"{opened!r:.60}"
             raise TypeError(
                 f"Index: expected Index.open({folder}) or Index.create({folder}), found a call of "
                 "the class itself"
             )
-        return super().__new__(cls)
-
-    def __init__(self, opened: OpenedIndex, lock_timeout: float) -> None:
         self.store, self._opened, self._lock_timeout = opened.store, opened, lock_timeout
         # The lock of this process, and the thread that has it.
         self._writing, self._changer = threading.Lock(), (os.getpid(), 0)

@@ -21,7 +21,7 @@ from retriever.search import SearchSettings
 from retriever.search.fusion import DEFAULT_WEIGHT, FIT, fuse, ranks
 
 if TYPE_CHECKING:
-    from indexes import Candidates, Mode, Passage, Query, View, Where
+    from indexes import Candidates, Passage, Query, View, Where
 
 
 _IN_JSON = (
@@ -171,8 +171,29 @@ def ranked_hits(
 
     `demands` says whether a passage of a document may be a hit.
     """
-    ranked = _ranked(view, settings, queries, where, demands)
-    return [_hits(view, settings.mode, one) for one in ranked]
+    hits = []
+    for found, scores, places in _ranked(view, settings, queries, where, demands):
+        chosen = np.array(places, np.intp)
+        numbers = found.passages[chosen].tolist()
+        dense, dense_ranks, bm25, bm25_ranks = ([None] * len(numbers),) * 4
+        if settings.mode != "bm25":
+            dense = found.dense[chosen].tolist()
+            dense_ranks = ranks(found.dense)[chosen].tolist()
+        if settings.mode != "dense":
+            bm25 = found.bm25[chosen].tolist()
+            # The rank of what is not ranked is 0.
+            own = ranks(found.bm25, found.matches)[chosen].tolist()
+            bm25_ranks = [rank or None for rank in own]
+        stored = view.passages(numbers)
+        components = zip(dense, dense_ranks, bm25, bm25_ranks, strict=True)
+        rows = zip(numbers, scores[chosen].tolist(), components, strict=True)
+        hits.append(
+            [
+                hit_of(stored[number], rank, score, parts)
+                for rank, (number, score, parts) in enumerate(rows, start=1)
+            ]
+        )
+    return hits
 
 
 def scored_passages(
@@ -247,25 +268,3 @@ def _chosen(
                 best.setdefault(document, i)
         start = stop
     return list(best.values())[:k]
-
-
-def _hits(view: View, mode: Mode, ranked: _Ranked) -> list[Hit]:
-    found, chosen = ranked.candidates, np.array(ranked.chosen, np.intp)
-    numbers = found.passages[chosen].tolist()
-    dense, dense_ranks, bm25, bm25_ranks = ([None] * len(numbers),) * 4
-    if mode != "bm25":
-        dense = found.dense[chosen].tolist()
-        dense_ranks = ranks(found.dense)[chosen].tolist()
-    if mode != "dense":
-        bm25 = found.bm25[chosen].tolist()
-        # The rank of what is not ranked is 0.
-        own = ranks(found.bm25, found.matches)[chosen].tolist()
-        bm25_ranks = [rank or None for rank in own]
-    stored, scores = view.passages(numbers), ranked.scores[chosen].tolist()
-    components = zip(dense, dense_ranks, bm25, bm25_ranks, strict=True)
-    return [
-        hit_of(stored[number], rank, score, own)
-        for rank, (number, score, own) in enumerate(
-            zip(numbers, scores, components, strict=True), start=1
-        )
-    ]

@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes import Query
-from retriever.documents import string_fault
 from retriever.encoders.spec import EncoderSpec
-from retriever.errors import BadInputError, ConfigError, EncoderMismatchError
+from retriever.errors import BadInputError, ConfigError, EncoderMismatchError, string_fault
 from retriever.search import CALIBRATION, SearchSettings
 from retriever.search.engine import Hit, ranked_hits
 from retriever.search.fusion import FIT
