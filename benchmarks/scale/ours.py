@@ -106,13 +106,13 @@ def search(folder: Path, count: int) -> dict[str, Any]:
     reader = index._opened
     found: dict[str, Any] = {"open_ms": 1000 * opened}
     with reader.view() as view:
-        first = partial(BM25, view.segments, None, view.commit.statistics)
+        first = partial(BM25, view.segments, None, view.commit.bm25.statistics)
         found["first_bm25_ms"] = (
             1000 * timed(lambda: first().query(asked[0].terms).search(DEPTH))[0]
         )
         found["memory_open"] = memory()
         found["structure"] = [live.segment.structure.name for live in view.segments]
-        bm25 = BM25(view.segments, None, view.commit.statistics)
+        bm25 = BM25(view.segments, None, view.commit.bm25.statistics)
         found |= _rankings("bm25", asked, lambda query: bm25.query(query.terms).search(DEPTH))
         whole = len(view.segments) == 1
         if whole:

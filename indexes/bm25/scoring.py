@@ -118,20 +118,6 @@ class CorpusStatistics(NamedTuple):
     passages: int  # live ones
     mean_length: float  # terms of each of them; 0 if there are none
 
-    @classmethod
-    def of(cls, segments: Iterable[SearchableSegment]) -> CorpusStatistics:
-        """Count live passages; reads lengths only of segments with deletions."""
-        passages = total_length = 0
-        for segment in segments:
-            lengths = segment.postings.lengths
-            passages += len(lengths)
-            total_length += segment.postings.total_length
-            if segment.live is not None:
-                dead = lengths[~segment.live]
-                passages -= len(dead)
-                total_length -= int(dead.sum(dtype=np.int64))
-        return cls(passages, total_length / passages if passages else 0.0)
-
 
 class BM25:
     """Scores and searches a fixed set of segments, which can be part of a larger corpus.
@@ -148,7 +134,18 @@ class BM25:
     ) -> None:
         self.segments = tuple(segments)
         self.settings = settings or _USUAL
-        self.statistics = statistics or CorpusStatistics.of(self.segments)
+        if statistics is None:
+            passages = total_length = 0
+            for segment in self.segments:
+                lengths = segment.postings.lengths
+                passages += len(lengths)
+                total_length += segment.postings.total_length
+                if segment.live is not None:
+                    dead = lengths[~segment.live]
+                    passages -= len(dead)
+                    total_length -= int(dead.sum(dtype=np.int64))
+            statistics = CorpusStatistics(passages, total_length / passages if passages else 0.0)
+        self.statistics = statistics
 
     def query(self, query_terms: Iterable[str]) -> BM25Query:
         """Find the postings of a query's terms, in their order, once for all later calls."""

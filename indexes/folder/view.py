@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.bm25.formulas import BM25Settings
-from indexes.bm25.scoring import BM25, CorpusStatistics
+from indexes.bm25.scoring import BM25
 from indexes.errors import ClosedIndexError, IndexLockedError, StorageError
 from indexes.files import damaged_database, readable, set_read_ahead, storage_errors, unique
 from indexes.folder.connection import (
@@ -201,8 +201,8 @@ class Commit:
 
     def __post_init__(self) -> None:
         self.generation = int(self.settings["generation"])
-        # Counts over live passages, for BM25.
-        self.statistics = CorpusStatistics.of(self.segments)
+        # With the usual settings, and the statistics of live passages for others.
+        self.bm25 = BM25(self.segments)
         # The place of each segment's first passage among those of all, and their number.
         self.firsts = np.cumsum([0, *(len(live.segment.ids) for live in self.segments)])
         # For each segment the passages that are not deleted; None if none was.
@@ -235,7 +235,9 @@ class FolderView:
         self._connection = connection
         self.commit = commit
         self.identity, self.generation = commit.identity, commit.generation
-        self.segments, self.passage_count = commit.segments, commit.statistics.passages
+        self.segments = commit.segments
+        self.passage_count = commit.bm25.statistics.passages
+        self.document_frequencies = commit.bm25.document_frequencies
 
     def ranking(
         self,
@@ -243,13 +245,9 @@ class FolderView:
         where: Where | None = None,
         recall: float | None = None,
     ) -> FolderRanking:
-        scored = BM25(self.segments, bm25, self.commit.statistics)
+        scored = BM25(self.segments, bm25, self.commit.bm25.statistics)
         allowed = None if where is None else self.allowed(where)
         return FolderRanking(self.commit, scored, allowed, recall)
-
-    def document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
-        bm25 = BM25(self.segments, statistics=self.commit.statistics)
-        return bm25.document_frequencies(terms)
 
     def allowed(self, where: Where) -> list[Allowed]:
         """For each segment: the live passages that belong to documents that match; remembered."""
@@ -282,7 +280,7 @@ class FolderView:
 
         commit, matching, fields = self.commit, None, {}
         if terms is not None:
-            matching = BM25(self.segments, statistics=commit.statistics).query(terms).matching()
+            matching = commit.bm25.query(terms).matching()
         queried = matching is not None
         allowed = commit.live if where is None else self.allowed(where)
         with readable(self._folder):
@@ -415,7 +413,7 @@ class FolderView:
                 for one in self.segments
                 if not one.is_pending
             ],
-            "mean_passage_terms": round(self.commit.statistics.mean_length, 3),
+            "mean_passage_terms": round(self.commit.bm25.statistics.mean_length, 3),
             "bytes": size_on_disk(self._folder),
             "remains": {str(path): what for path, what in remains(self._folder).items()},
         }

@@ -21,8 +21,8 @@ import click
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
-    "product modules": 233,
-    "product lines": 55_975,
+    "product modules": 232,
+    "product lines": 55_919,
     "test lines": 41_916,
     "documentation lines": 4_923,
     "benchmark files": 15,
@@ -30,8 +30,8 @@ LIMITS = {
     "option spellings": 110,
     "options of all commands": 366,
     "own modules that a BM25 query loads": 57,
-    "files that a hybrid query enters": 44,
-    "functions that a hybrid query enters": 223,
+    "files that a hybrid query enters": 42,
+    "functions that a hybrid query enters": 210,
 }
 # Where the limits should go: what is above these is too much.
 AIMS = LIMITS | {

@@ -112,7 +112,7 @@ def metadata(folder):
 
 def found_by(view, term):
     """Ids of the documents that BM25 finds for a term."""
-    matches = BM25(view.segments, None, view.commit.statistics).query([term]).search(1000)
+    matches = BM25(view.segments, None, view.commit.bm25.statistics).query([term]).search(1000)
     passages = [
         int(view.segments[segment].segment.ids[position])
         for segment, position in zip(matches.segments, matches.positions, strict=True)
