@@ -1,11 +1,12 @@
 """Measures the power of the tests: the share of small faults, put into the product, that they find.
 
-    python tests/mutants.py --count 200 --output mutants.jsonl
+    pip install pytest-cov
+    python tests/mutants.py --count 200 --tree /tmp/tree --output mutants.jsonl
 
 A mutant is the product with one fault: another operator, another constant, a condition turned
-around, a statement left out. Each runs against the tests that `make check` selects for its file. A
-fault is known by its function and its text rather than by its line, so that most mutants of a seed
-stay the same when code moves.
+around, a statement left out. Each runs against the tests that ran its lines, those that ran the
+fewest lines first, within half a minute. A fault is known by its function and its text rather than
+by its line, so that most mutants of a seed stay the same when code moves.
 """
 
 from __future__ import annotations
@@ -16,16 +17,17 @@ import copy
 import hashlib
 import json
 import os
-import runpy
 import shutil
+import sqlite3
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
+from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
 PRODUCT = ("indexes", "retriever", "eval", "cli")
@@ -39,7 +41,9 @@ OTHER_OPERATOR = {
 }  # fmt: skip
 # What is no computation, or has positions that Python 3.11 does not know.
 LEFT_ALONE = (ast.JoinedStr, ast.arg, ast.AnnAssign)
-TEST_SECONDS = 900
+# What the tests of one mutant may take by the record, and how long is waited for them.
+TEST_SECONDS, LIMIT_SECONDS = 30, 400
+PYTEST = [sys.executable, "-m", "pytest", "-q", "-m", "not soak and not milvus"]
 
 
 class Mutant(NamedTuple):
@@ -127,59 +131,138 @@ def chosen(root: Path, seed: int, count: int) -> list[Mutant]:
     return pool[:count]
 
 
-def outcome(mutant: Mutant, copied: Path, selection: list[str]) -> str:
+class Record:
+    """Which tests ran which lines of a tree, and how long they took."""
+
+    def __init__(self, tree: Path) -> None:
+        self._seconds: dict[str, float] = {}
+        for case in ElementTree.parse(tree / "tests.xml").iter("testcase"):
+            # Tests that fail or skip find nothing.
+            if not {"failure", "error", "skipped"} & {child.tag for child in case}:
+                name = f"{case.get('classname')}.{case.get('name')}"
+                self._seconds[name] = float(case.get("time") or 0)
+        self._lines: dict[str, dict[int, set[str]]] = {}
+        self._size: Counter[str] = Counter()
+        with sqlite3.connect(tree / ".coverage") as database:
+            found = database.execute(
+                "SELECT path, context, numbits FROM line_bits JOIN file ON file.id = file_id"
+                " JOIN context ON context.id = context_id"
+            )
+            for path, context, bits in found:
+                test = context.rpartition("|")[0]
+                if not test or test.startswith("tests/architecture"):
+                    continue
+                if self._name(test) not in self._seconds:
+                    continue
+                lines = self._lines.setdefault(str(Path(path).relative_to(tree)), {})
+                for index, byte in enumerate(bits):
+                    for bit in range(8):
+                        if byte >> bit & 1:
+                            lines.setdefault(index * 8 + bit, set()).add(test)
+                            self._size[test] += 1
+
+    def tests(self, path: str, first: int, last: int) -> list[str]:
+        """Tests that ran any of some lines, or of the file where only its import does."""
+        lines = self._lines.get(path, {})
+        found = set().union(*(lines.get(line, set()) for line in range(first, last + 1)))
+        chosen, left = [], float(TEST_SECONDS)
+        for test in sorted(
+            found or set().union(*lines.values()), key=lambda one: (self._size[one], one)
+        ):
+            if left > self._seconds[self._name(test)] or not chosen:
+                chosen.append(test)
+                left -= self._seconds[self._name(test)]
+        return chosen
+
+    @staticmethod
+    def _name(test: str) -> str:
+        path, _, name = test.partition("::")
+        return f"{path.removesuffix('.py').replace('/', '.')}.{name.replace('::', '.', 1)}"
+
+
+def copied(tree: Path) -> None:
+    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".git", ".venv*", ".*_cache"))
+
+
+def environment(tree: Path) -> dict[str, str]:
+    path = os.pathsep.join([str(tree), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+
+
+def outcome(mutant: Mutant, tree: Path, tests: list[str]) -> str:
     """`killed`, `survived` or `timeout` (which counts as killed)."""
-    file = copied / mutant.path
+    if not tests:
+        return "survived"
+    file, names = tree / mutant.path, tree / "tests.txt"
     before = file.read_bytes()
     after = before[: mutant.start] + mutant.replacement.encode() + before[mutant.end :]
     compile(after, mutant.path, "exec")
     file.write_bytes(after)
-    environment = {**os.environ, "PYTHONPATH": str(copied), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+    names.write_text("\n".join(tests))
     try:
         done = subprocess.run(
-            [*command, "-m", "not soak and not milvus", *selection],
-            cwd=copied, env=environment, capture_output=True, timeout=TEST_SECONDS, check=False,
+            [*PYTEST, "-x", "-p", "no:cacheprovider", f"@{names}"],
+            cwd=tree, env=environment(tree), capture_output=True, timeout=LIMIT_SECONDS,
+            check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return "timeout"
     finally:
         file.write_bytes(before)
-    # 5: no test was selected.
-    return "survived" if done.returncode in (0, 5) else "killed"
+    return "killed" if done.returncode else "survived"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument(
+        "--tree", type=Path, required=True, help="A copy to work in, made with its record."
+    )
     parser.add_argument(
         "--output", type=Path, required=True, help="One JSON line per mutant; resumed."
     )
     given = parser.parse_args()
-    selection = runpy.run_path(str(ROOT / "tests/changed.py"))["selection"]
+    if not given.tree.exists():
+        copied(given.tree)
+        measured = [f"--cov={package}" for package in PRODUCT]
+        # What fails in a copy is left out.
+        subprocess.run(
+            [*PYTEST, "-n", str(given.jobs), "--dist", "loadscope", *measured,
+             "--cov-context=test", "--cov-report=", "--junitxml=tests.xml"],
+            cwd=given.tree, env=environment(given.tree), check=False,
+        )  # fmt: skip
+    record = Record(given.tree)
     done = {}
     if given.output.exists():
         done = {(row := json.loads(line))["key"]: row for line in given.output.open()}
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        copied = Path(folder) / "tree"
-        shutil.copytree(ROOT, copied, ignore=shutil.ignore_patterns(".git", ".venv*", ".*_cache"))
-        for number, mutant in enumerate(chosen(ROOT, given.seed, given.count), 1):
-            if mutant.key not in done:
-                tests = [one for one in selection([mutant.path], ROOT) if "architecture" not in one]
-                start = time.monotonic()
-                result = outcome(mutant, copied, tests)
-                row = {
-                    **mutant._asdict(), "outcome": result, "tests": tests,
-                    "seconds": round(time.monotonic() - start, 1),
-                }  # fmt: skip
-                done[mutant.key] = row
-                with given.output.open("a") as lines:
-                    lines.write(json.dumps(row) + "\n")
-            row = done[mutant.key]
+    left = [one for one in chosen(ROOT, given.seed, given.count) if one.key not in done]
+
+    def work(job: int) -> None:
+        tree = given.tree.with_name(f"{given.tree.name}-{job}")
+        if not tree.exists():
+            copied(tree)
+        while left:
+            mutant = left.pop(0)
+            source = (tree / mutant.path).read_bytes()
+            last = mutant.line + source[mutant.start : mutant.end].count(b"\n")
+            tests = record.tests(mutant.path, mutant.line, last)
+            start = time.monotonic()
+            row = {
+                **mutant._asdict(), "outcome": outcome(mutant, tree, tests), "tests": len(tests),
+                "seconds": round(time.monotonic() - start, 1),
+            }  # fmt: skip
+            done[mutant.key] = row
+            with given.output.open("a") as lines:
+                lines.write(json.dumps(row) + "\n")
             place = f"{mutant.path}:{mutant.line}"
-            sys.stdout.write(f"{number} {row['outcome']} {place} {mutant.kind}\n")
+            sys.stdout.write(f"{len(done)} {row['outcome']} {place} {mutant.kind}\n")
             sys.stdout.flush()
+
+    with ThreadPoolExecutor(given.jobs) as pool:
+        for result in [pool.submit(work, job) for job in range(given.jobs)]:
+            result.result()
     survived = sum(row["outcome"] == "survived" for row in done.values())
     sys.stdout.write(f"{len(done)} mutants, {len(done) - survived} found by the tests\n")
 

@@ -170,10 +170,8 @@ class CorpusSearch:
     def ranked(self, questions: QuestionSet, mode: Mode) -> Ranked:
         """The first `depth` hits of each question by one component."""
         texts = [one.text for one in questions.questions]
-        found = self.index.search_many(texts, replace(self._settings, mode=mode))
-        return ranked(
-            questions.questions, [[(hit.id, hit.score) for hit in hits] for hits in found]
-        )
+        found = self.index.rank(texts, replace(self._settings, mode=mode))
+        return ranked(questions.questions, list(found))
 
     def fused(self, questions: QuestionSet, fusion: FusionSettings) -> Ranked:
         """The first hits by both components; the corpus is searched once for all fusions."""

@@ -288,6 +288,28 @@ class ReadableIndex:
         compiled = None if where is None else compile_where(where)
         return search_texts(self._opened, texts, wanted, compiled, reranker, ready)
 
+    def rank(
+        self,
+        texts: Iterable[str],
+        settings: SearchSettings | None = None,
+        *,
+        where: str | None = None,
+        ready: QueryVectors | None = None,
+        **keywords: Unpack[SearchKeywords],
+    ) -> Iterator[list[tuple[str, float]]]:
+        """The id and the score of each hit of `search_many`, which reads no text for them.
+
+        Raises:
+            ConfigError: `settings` has `collapse`, which compares texts.
+            What `search_many` raises.
+        """
+        require_several("texts", texts)
+        wanted = search_settings(settings, keywords, ("where", "ready"))
+        if wanted.collapse:
+            raise ConfigError("collapse: it compares texts; use search_many")
+        compiled = None if where is None else compile_where(where)
+        return search_texts(self._opened, texts, wanted, compiled, None, ready, brief=True)
+
     def more_like(
         self,
         id_: str,

@@ -84,15 +84,16 @@ class IndexSearch:
             raise ConfigError("search: no corpus was indexed yet: call index first")
         ids, texts = list(queries["id"]), [_text(query) for query in queries]
         if top_ranked is None:
-            found = self._index.search_many(texts, self._settings, k=top_k)
+            found = self._index.rank(texts, self._settings, k=top_k)
             hits = dict(zip(ids, found, strict=True))
         else:
             hits = {}
             for id_, text in zip(ids, texts, strict=True):
                 if of_task := ", ".join(map(written_value, top_ranked.get(id_, ()))):
                     where = f"id in ({of_task})"
-                    hits[id_] = self._index.search(text, self._settings, k=top_k, where=where)
-        return {id_: {hit.id: hit.score for hit in hits.get(id_, ())} for id_ in ids}
+                    found = self._index.rank([text], self._settings, k=top_k, where=where)
+                    hits[id_] = next(found)
+        return {id_: dict(hits.get(id_, ())) for id_ in ids}
 
     def close(self) -> None:
         """Close the index that was made last."""

@@ -8,8 +8,10 @@ everywhere; documents with equal ones are ordered by id.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -156,8 +158,8 @@ class _Ranked(NamedTuple):
     candidates: Candidates
     # (n,) float64, what they are ranked by.
     scores: NDArray[np.float64]
-    # Places of the hits among the candidates, best first.
-    chosen: list[int]
+    # By id of a document, best first, the place of its hit among the candidates.
+    chosen: dict[str, int]
 
 
 def ranked_hits(
@@ -173,7 +175,7 @@ def ranked_hits(
     """
     hits = []
     for found, scores, places in _ranked(view, settings, queries, where, demands):
-        chosen = np.array(places, np.intp)
+        chosen = np.array([*places.values()], np.intp)
         numbers = found.passages[chosen].tolist()
         dense, dense_ranks, bm25, bm25_ranks = ([None] * len(numbers),) * 4
         if settings.mode != "bm25":
@@ -194,6 +196,20 @@ def ranked_hits(
             ]
         )
     return hits
+
+
+def ranked_ids(
+    view: View,
+    settings: SearchSettings,
+    queries: Sequence[Query],
+    where: Where | None = None,
+    demands: Callable[[str, int], bool] | None = None,
+) -> list[list[tuple[str, float]]]:
+    """Ids and scores alone of what `ranked_hits` finds."""
+    return [
+        list(zip(places, scores[[*places.values()]].tolist(), strict=True))
+        for _, scores, places in _ranked(view, settings, queries, where, demands)
+    ]
 
 
 def scored_passages(
@@ -249,22 +265,23 @@ def _chosen(
     scores: NDArray[np.float64],
     k: int,
     demands: Callable[[str, int], bool] | None,
-) -> list[int]:
-    """The places of the best candidates of `k` documents; equal scores by id, then passage."""
+) -> dict[str, int]:
+    """The best candidates' places by document, of `k`; equal scores by id, then passage."""
     best = dict[str, int]()
     order = np.argsort(-scores)
-    negated = -scores[order]
+    # Lists, since there are few.
+    negated, passages = (-scores[order]).tolist(), found.passages[order].tolist()
+    places = order.tolist()
     start = 0
     # A few at a time, since most candidates are no hits; equal scores together.
-    while len(best) < k and start < len(order):
-        last = negated[min(start + k, len(order)) - 1]
-        stop = int(np.searchsorted(negated, last, "right"))
-        part = order[start:stop].tolist()
-        passages = found.passages[part].tolist()
-        documents = view.documents_of(passages)
-        keys = [(-scores[i], documents[n], n, i) for i, n in zip(part, passages, strict=True)]
-        for _, document, passage, i in sorted(keys):
+    while len(best) < k and start < len(places):
+        stop = bisect_right(negated, negated[min(start + k, len(places)) - 1])
+        part = passages[start:stop]
+        documents = view.documents_of(part)
+        ids = [documents[passage] for passage in part]
+        rows = zip(negated[start:stop], ids, part, places[start:stop], strict=True)
+        for _, document, passage, i in sorted(rows):
             if demands is None or demands(document, passage):
                 best.setdefault(document, i)
         start = stop
-    return list(best.values())[:k]
+    return dict(islice(best.items(), k))

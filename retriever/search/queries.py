@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from indexes import Query
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import BadInputError, ConfigError, EncoderMismatchError, string_fault
 from retriever.search import CALIBRATION, SearchSettings
-from retriever.search.engine import Hit, ranked_hits
+from retriever.search.engine import ranked_hits, ranked_ids
 from retriever.search.fusion import FIT
 from retriever.search.syntax import Demands, ParsedQuery, parse_query, within
 
@@ -70,8 +70,10 @@ def search_texts(
     where: Where | None,
     reranker: Reranker | None,
     ready: QueryVectors | None = None,
-) -> Iterator[list[Hit]]:
-    """The hits of each query."""
+    *,
+    brief: bool = False,
+) -> Iterator[list[Any]]:
+    """The hits of each query, or if `brief` their ids and scores."""
     stream, answered = iter(texts), 0
     while batch := list(islice(stream, _BATCH)):
         for number, text in enumerate(batch, start=answered + 1):
@@ -84,7 +86,7 @@ def search_texts(
                     f"vectors: expected one for each query, found {len(ready.vectors)} for more "
                     "queries"
                 )
-        yield from _search(index, batch, settings, where, reranker, part)
+        yield from _search(index, batch, settings, where, reranker, part, brief)
         answered += len(batch)
 
 
@@ -156,7 +158,8 @@ def _search(
     where: Where | None,
     reranker: Reranker | None,
     ready: QueryVectors | None,
-) -> list[list[Hit]]:
+    brief: bool,
+) -> list[list[Any]]:
     wide, encoded = settings, settings.mode != "bm25"
     asked = [ParsedQuery(text) if settings.raw else parse_query(text) for text in texts]
     texts = [one.text for one in asked]
@@ -169,7 +172,9 @@ def _search(
         query_map = index.query_map
         searched = queries if query_map is None else mapped(query_map, queries)
         while True:
-            found = _ranked(index, view, asked, searched, wide, where)
+            found = _ranked(index, view, asked, searched, wide, where, brief)
+            if brief:
+                return found
             if reranker is not None:
                 from retriever.search.reranking import rerank
 
@@ -214,15 +219,18 @@ def _ranked(
     queries: Sequence[Query],
     settings: SearchSettings,
     where: Where | None,
-) -> list[list[Hit]]:
+    brief: bool = False,
+) -> list[list[Any]]:
     """Hits of queries, only of documents with their phrases and without their excluded words."""
+    rank = ranked_ids if brief else ranked_hits
     weight = view.setting(FIT, {}).get("strange_weight") if settings.mode == "hybrid" else None
     strange = settings
     if weight is not None:
         strange = replace(settings, fusion=settings.fusion.completed(weight))
     if strange == settings and not any(one.phrases or one.excluded for one in asked):
-        return ranked_hits(view, settings, queries, where)
-    state, found = index.state_of(view), []
+        return rank(view, settings, queries, where)
+    found: list[list[Any]] = []
+    state = index.state_of(view)
     analyzer = state.analyzer
     for one, query in zip(asked, queries, strict=True):
         is_plain = not (one.phrases or one.excluded)
@@ -233,7 +241,7 @@ def _ranked(
             if is_strange(index.encoder(state, query=True), analyzer, one.text):
                 own = strange
         chosen = within(one, view, analyzer, where)
-        found += ranked_hits(view, own, [query], chosen, demands)
+        found += rank(view, own, [query], chosen, demands)
     return found
 
 

@@ -22,9 +22,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
     "product modules": 232,
-    "product lines": 55_919,
-    "test lines": 41_916,
-    "documentation lines": 4_923,
+    "product lines": 55_965,
+    "test lines": 42_007,
+    "documentation lines": 4_924,
     "benchmark files": 15,
     "benchmark lines": 2_997,
     "option spellings": 110,

@@ -108,6 +108,7 @@ def search(folder: Path) -> Iterator[list[retriever.Hit]]:
     with retriever.Index.open(folder, encoder=loaded, lock_timeout=5.0) as index:
         index.search("a text", settings, reranker=retriever.load_reranker("reranker"))
         yield from index.search_many(["one", "two"], settings, k=3)
+        assert_type(next(index.rank(["one"])), list[tuple[str, float]])
         index.query_map = retriever.load_query_map("reranker")
         assert_type(index.query_map, retriever.QueryMap)
         ready = retriever.QueryVectors(loaded.encode(["one"], query=True), loaded.spec)

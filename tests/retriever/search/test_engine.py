@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from retriever import Document, FusionSettings, Hit, Index, SearchSettings
+from retriever import ConfigError, Document, FusionSettings, Hit, Index, SearchSettings
 from retriever.documents.analyzer import Analyzer
 from retriever.search.fusion import fuse
 
@@ -257,6 +257,10 @@ def test_many_queries_at_once_are_answered_as_one_at_a_time(index, mode):
     together = list(index.search_many(queries, settings, where="share < 0.7"))
     alone = [index.search(query, settings, where="share < 0.7") for query in queries]
     assert together == alone
+    brief = index.rank(queries, settings, where="share < 0.7")
+    assert list(brief) == [[(hit.id, hit.score) for hit in hits] for hits in alone]
+    with pytest.raises(ConfigError, match="collapse: it compares texts; use search_many"):
+        index.rank(queries, collapse=True)
 
 
 def test_every_field_of_a_hit_says_what_it_promises(tmp_path, fake_encoder):

@@ -54,6 +54,8 @@ def test_hits_are_those_of_vectors_that_are_mapped_by_hand(index, folder, fake_e
     plain = list(index.search_many(QUERIES, mode=mode, k=7))
     index.query_map = load_query_map(folder)
     hits = list(index.search_many(QUERIES, mode=mode, k=7))
+    brief = list(index.rank(QUERIES, mode=mode, k=7))
+    assert brief == [[(hit.id, hit.score) for hit in one] for one in hits]
     assert [[hit.id for hit in one] for one in hits] == [[h.id for h in one] for one in expected]
     assert hits != plain
     for one, other in zip(hits, expected, strict=True):

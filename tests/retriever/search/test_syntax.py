@@ -96,9 +96,10 @@ def test_no_hit_has_what_is_left_out_and_nothing_else_is_missing(
     index, corpus, mode, text, left_out
 ):
     for k in (3, 200):
-        found = [
-            hit.id for hit in index.search(text, mode=mode, k=k, raw=False, where="even = true")
-        ]
+        hits = index.search(text, mode=mode, k=k, raw=False, where="even = true")
+        brief = index.rank([text], mode=mode, k=k, raw=False, where="even = true")
+        assert next(brief) == [(hit.id, hit.score) for hit in hits]
+        found = [hit.id for hit in hits]
         kept = {id_ for id_, one in corpus.items() if id_ < "d060" and not re.search(left_out, one)}
         if mode == "bm25":
             kept = {one for one in kept if re.search(r"\block\b", corpus[one])}
