@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import json
 import os
@@ -11,6 +12,7 @@ import shutil
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -23,6 +25,7 @@ import pytest
 from filelock import FileLock
 from numpy.typing import NDArray
 
+import retriever.documents.analyzer
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError
@@ -45,6 +48,14 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.basetemp = tempfile.mkdtemp(prefix="retriever-tests-", dir=_MEMORY)
         config.add_cleanup(lambda: shutil.rmtree(config.option.basetemp, ignore_errors=True))
 
+
+def pytest_collection_finish() -> None:
+    """What is imported is not looked through again for cycles, by forked processes least of all."""
+    gc.freeze()
+
+
+# Thousands of indexes are made, each of which folds these lists.
+retriever.documents.analyzer._stop_words = cache(retriever.documents.analyzer._stop_words)
 
 _CLS, _SEP = 1, 2
 _WORD = re.compile(r"\S+")
