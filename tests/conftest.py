@@ -43,6 +43,7 @@ _NUMBERS = count(1)
 
 def pytest_configure(config: pytest.Config) -> None:
     """Keep temporary files in memory: neither a killed process nor a patched fsync needs a disk."""
+    gc.disable()
     is_worker = hasattr(config, "workerinput")
     if config.option.basetemp is None and not is_worker and os.access(_MEMORY, os.W_OK):
         config.option.basetemp = tempfile.mkdtemp(prefix="retriever-tests-", dir=_MEMORY)
@@ -52,6 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish() -> None:
     """What is imported is not looked through again for cycles, by forked processes least of all."""
     gc.freeze()
+    gc.enable()
 
 
 # Thousands of indexes are made, each of which folds these lists.

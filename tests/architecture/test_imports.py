@@ -4,6 +4,8 @@ import ast
 import graphlib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 LAYERS = ["indexes", "retriever", "eval", "cli"]
 HEAVY = {"torch", "transformers", "faiss", "sentence_transformers", "pyarrow", "matplotlib", "ray"}
@@ -11,11 +13,12 @@ HEAVY = {"torch", "transformers", "faiss", "sentence_transformers", "pyarrow", "
 TORCH_CLASSES = {
     "retriever.rerankers.scorers",
 }
-TREES = {
-    path: ast.parse(path.read_text())
-    for layer in LAYERS
-    for path in sorted((ROOT / layer).rglob("*.py"))
-}
+
+
+@pytest.fixture(scope="module")
+def trees():
+    paths = [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))]
+    return {path: ast.parse(path.read_text()) for path in paths}
 
 
 def _imports(nodes):
@@ -27,27 +30,27 @@ def _imports(nodes):
             yield node, node.module
 
 
-def test_a_module_imports_from_its_own_layer_and_those_below_it():
-    for path, tree in TREES.items():
+def test_a_module_imports_from_its_own_layer_and_those_below_it(trees):
+    for path, tree in trees.items():
         layer = LAYERS.index(path.relative_to(ROOT).parts[0])
         packages = {name.split(".")[0] for _, name in _imports(ast.walk(tree))}
         assert not packages & set(LAYERS[layer + 1 :]), path
 
 
-def test_heavy_libraries_are_imported_where_they_are_used():
-    for path, tree in TREES.items():
+def test_heavy_libraries_are_imported_where_they_are_used(trees):
+    for path, tree in trees.items():
         at_top = {name.split(".")[0] for _, name in _imports(tree.body)}
         assert not at_top & HEAVY - ({"torch"} if _module(path) in TORCH_CLASSES else set()), path
 
 
-def test_modules_that_are_torch_are_imported_where_they_are_used():
-    for path, tree in TREES.items():
+def test_modules_that_are_torch_are_imported_where_they_are_used(trees):
+    for path, tree in trees.items():
         assert not {name for _, name in _imports(tree.body)} & TORCH_CLASSES, path
 
 
-def test_no_modules_import_each_other():
+def test_no_modules_import_each_other(trees):
     """Within functions either; names for types alone do not count."""
-    names = {_module(path).removesuffix(".__init__"): path for path in TREES}
+    names = {_module(path).removesuffix(".__init__"): path for path in trees}
     graph = {name: _imported_modules(path, names) - {name} for name, path in names.items()}
     # `Index.reindex` is another name of it.
     graph["retriever.index"].discard("retriever.index.recreation")
@@ -70,8 +73,8 @@ def _imported_modules(path, names):
     return found & names.keys()
 
 
-def test_only_retriever_enters_indexes_and_through_its_facade():
-    for path, tree in TREES.items():
+def test_only_retriever_enters_indexes_and_through_its_facade(trees):
+    for path, tree in trees.items():
         package = path.relative_to(ROOT).parts[0]
         entered = {name for _, name in _imports(ast.walk(tree)) if name.split(".")[0] == "indexes"}
         if package != "indexes":
@@ -82,9 +85,9 @@ def _module(path):
     return ".".join(path.relative_to(ROOT).with_suffix("").parts)
 
 
-def test_messages_are_printed_by_the_function_that_cleans_them():
+def test_messages_are_printed_by_the_function_that_cleans_them(trees):
     """`click.echo` is for JSON, tables and hits, which functions of `cli.output` make."""
-    for path, tree in TREES.items():
+    for path, tree in trees.items():
         if path.relative_to(ROOT).parts[0] != "cli":
             continue
         for node in ast.walk(tree):

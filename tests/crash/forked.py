@@ -1,15 +1,28 @@
 """Work in forked processes, which may be killed, and its result.
 
 They exit without cleanup. FAISS runs on one thread there: threads that it started before are not
-forked with it.
+forked with it. What most of them use is imported here, once.
 """
 
+import gc
 import json
+import multiprocessing.synchronize
 import os
 import traceback
 import warnings
 
+import numpy.random
+import Stemmer
+
+import cli.commands.index
+import cli.commands.manage
+import cli.commands.moving
+import cli.commands.refresh
+import retriever.index.export
+import indexes.filters.facets
 from indexes.vectors.library import load_faiss
+
+FAISS = load_faiss()
 
 
 def in_child(action):
@@ -26,7 +39,8 @@ def in_child(action):
     if child == 0:
         status, told = 1, ""
         try:
-            load_faiss().omp_set_num_threads(1)
+            gc.disable()
+            FAISS.omp_set_num_threads(1)
             told = json.dumps(action())
             status = 0
         except BaseException:
