@@ -30,19 +30,26 @@ def build(path, vectors, name):
 
 def best(vectors, query, k, allowed=None):
     """The positions of the k allowed vectors of largest inner product, by brute force."""
-    scores = vectors.astype(np.float64) @ query.astype(np.float64)
-    if allowed is not None:
-        scores[~allowed] = -np.inf
-    order = np.argsort(-scores, kind="stable")
-    return order[: k if allowed is None else min(k, int(allowed.sum()))]
+    kept = np.arange(len(vectors)) if allowed is None else np.flatnonzero(allowed)
+    scores = vectors[kept].astype(np.float64) @ query.astype(np.float64)
+    return kept[largest(scores, k)]
+
+
+def largest(scores, k):
+    """Where the k largest are, the first of equal ones first."""
+    least = np.partition(scores, -k)[-k] if 0 < k < len(scores) else -np.inf
+    among = np.flatnonzero(scores >= least)
+    return among[np.argsort(-scores[among], kind="stable")[:k]]
 
 
 def recall_of(found, vectors, queries, k, allowed=None):
     """The recall@k of results that are otherwise right: allowed, complete, and scored exactly."""
     hits = wanted = 0
+    kept = np.arange(len(vectors)) if allowed is None else np.flatnonzero(allowed)
+    exact = vectors[kept].astype(np.float64) @ queries.T.astype(np.float64)
     assert len(found) == len(queries)
-    for query, (positions, scores) in zip(queries, found, strict=True):
-        expected = best(vectors, query, k, allowed)
+    for query, all_scores, (positions, scores) in zip(queries, exact.T, found, strict=True):
+        expected = kept[largest(all_scores, k)]
         assert positions.dtype == np.int64
         assert scores.dtype == np.float64
         assert len(positions) == len(scores) == len(set(positions.tolist())) == len(expected)
