@@ -54,6 +54,7 @@ def pytest_collection_finish() -> None:
     """What is imported is not looked through again for cycles, by forked processes least of all."""
     gc.freeze()
     gc.enable()
+    gc.set_threshold(50_000)
 
 
 # Thousands of indexes are made, each of which folds these lists.

@@ -51,25 +51,26 @@ def test_modules_that_are_torch_are_imported_where_they_are_used(trees):
 def test_no_modules_import_each_other(trees):
     """Within functions either; names for types alone do not count."""
     names = {_module(path).removesuffix(".__init__"): path for path in trees}
-    graph = {name: _imported_modules(path, names) - {name} for name, path in names.items()}
+    graph = {name: _imported(trees[path], names) - {name} for name, path in names.items()}
     # `Index.reindex` is another name of it.
     graph["retriever.index"].discard("retriever.index.recreation")
     # Raises CycleError, which names the modules.
     graphlib.TopologicalSorter(graph).prepare()
 
 
-def _imported_modules(path, names):
-    tree = ast.parse(path.read_text())
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-            node.body = []
-    found = set()
-    for node in ast.walk(tree):
+def _imported(tree, names):
+    """The modules that its code imports when it runs."""
+    nodes, found = [tree], set()
+    for node in nodes:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             inner = {f"{node.module}.{alias.name}" for alias in node.names} & names.keys()
             found |= inner or {node.module}
+        elif not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)):
+            nodes += [one for one in ast.iter_child_nodes(node) if isinstance(one, ast.stmt)]
+        else:
+            nodes += node.orelse
     return found & names.keys()
 
 

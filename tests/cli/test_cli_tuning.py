@@ -23,7 +23,7 @@ def test_settings_are_chosen_written_and_used(data, retriever, tiny_models):
     corpus, queries, qrels = data
     done = retriever(
         *("tune", corpus, "--queries", queries, "--qrels", qrels, "-o", "out"),
-        *("--encoder", tiny_models["bert"], "--set", "folds=2", "--minutes", "0.1"),
+        *("--encoder", tiny_models["bert"], "--set", "folds=2", "--minutes", "0.02"),
     )
     assert done.code == 0, done.err
     assert "nDCG@10 on 24 questions that no choice has seen" in done.out

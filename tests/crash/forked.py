@@ -6,22 +6,19 @@ forked with it. What most of them use is imported here, once.
 
 import gc
 import json
-import multiprocessing.synchronize
 import os
 import traceback
 import warnings
+from importlib import import_module
 
-import numpy.random
-import Stemmer
-
-import cli.commands.index
-import cli.commands.manage
-import cli.commands.moving
-import cli.commands.refresh
-import retriever.index.export
-import indexes.filters.facets
 from indexes.vectors.library import load_faiss
 
+for name in (
+    *("Stemmer", "multiprocessing.synchronize", "numpy.random", "indexes.filters.facets"),
+    *("cli.commands.index", "cli.commands.manage", "cli.commands.moving", "cli.commands.refresh"),
+    "retriever.index.export",
+):
+    import_module(name)
 FAISS = load_faiss()
 
 

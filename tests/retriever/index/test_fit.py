@@ -113,20 +113,20 @@ def test_a_sample_of_passages_does_not_depend_on_their_order():
 
 
 def test_documents_that_are_added_one_at_a_time_are_looked_at_together(tmp_path):
-    texts = russian(80)
+    texts = russian(38)
     with Index.create(tmp_path / "index") as index, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for text in texts:
             index.add([text])
         found = index.info()["fit"]
         assert (found["strange"] > 0.25, found["questions"]) == (True, found["passages"])
-        assert 80 / 1.5 < found["passages"] <= 80
+        assert 38 / 1.5 < found["passages"] <= 38
         index.add(["one more"])
         assert index.info()["fit"] == found
     with Index.create(tmp_path / "whole") as index:
         with pytest.warns(UserWarning, match="does not know the language"):
-            index.add(texts)
-        assert index.info()["fit"]["weight"] == found["weight"]
+            index.add(texts[: found["passages"]])
+        assert index.info()["fit"] == found
 
 
 def test_ready_vectors_are_looked_at_where_their_encoder_is_at_hand(tmp_path, tiny_models):
