@@ -22,7 +22,6 @@ from weakref import WeakValueDictionary
 import hypothesis
 import numpy as np
 import pytest
-from filelock import FileLock
 from numpy.typing import NDArray
 
 import retriever.documents.analyzer
@@ -180,37 +179,13 @@ def minilm() -> Any:
     return Encoder.load(device="cpu")
 
 
-class EncodedPairs(NamedTuple):
-    """A file of scored pairs, and a cache that holds the vectors of its texts."""
-
-    path: Path
-    cache: Path
-
-
-@pytest.fixture(scope="session")
-def stsb(minilm: Any, tmp_path_factory: pytest.TempPathFactory) -> EncodedPairs:
-    """The test of STS-B under encoders of the bundled model, in one pass of its texts: the last
-    layer, all layers as a layer search reads them, and SBERT-WK with window 2 and start layer 4.
-    """
+@pytest.fixture
+def stsb() -> Path:
+    """The test of STS-B, to score with the bundled model."""
+    pytest.importorskip("layer_retriever_minilm")
     if "RETRIEVER_DATA" not in os.environ:
         pytest.skip("RETRIEVER_DATA is not set: no STS-B to read")
-    from eval import read_pairs
-    from eval.vectors import Loading, embed_all, layer_form
-
-    path = Path(os.environ["RETRIEVER_DATA"]) / "stsb/test.tsv"
-    # The workers of pytest-xdist share the folder above their own.
-    own = tmp_path_factory.getbasetemp()
-    cache = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "stsb"
-    with FileLock(cache.with_suffix(".lock")):
-        if not cache.exists():
-            pairs = read_pairs([path])
-            model = minilm.spec.model
-            wk = f"{model}::sbert-wk::window=2::start-layer=4"
-            forms = [model, layer_form(model, "mean"), wk, f"{wk}::wk-preset=released"]
-            encoders = Loading(device="cpu").load_together(forms)
-            for _ in embed_all(encoders, [*pairs.left, *pairs.right], cache):
-                pass
-    return EncodedPairs(path, cache)
+    return Path(os.environ["RETRIEVER_DATA"]) / "stsb/test.tsv"
 
 
 @pytest.fixture(scope="session")

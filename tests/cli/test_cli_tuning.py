@@ -115,9 +115,8 @@ def test_the_papers_protocol_merges_files_and_repeats_itself(tune, pairs):
 
 
 @pytest.mark.soak
-def test_the_search_finds_the_known_layers_of_minilm_on_stsb(retriever, stsb, monkeypatch):
-    monkeypatch.setenv("RETRIEVER_CACHE", str(stsb.cache))
-    told = found(retriever("eval", "layers", stsb.path, "--json", "--device", "cpu"))
+def test_the_search_finds_the_known_layers_of_minilm_on_stsb(retriever, stsb):
+    told = found(retriever("eval", "layers", stsb, "--json", "--device", "cpu"))
     assert told["baseline"]["search"] == pytest.approx(0.8203, abs=5e-5)
     assert told["best"]["layers"] == [0, 6]
     assert told["best"]["search"] == pytest.approx(0.8238, abs=5e-5)

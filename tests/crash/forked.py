@@ -1,7 +1,7 @@
 """Work in forked processes, which may be killed, and its result.
 
 They exit without cleanup. FAISS runs on one thread there: threads that it started before are not
-forked with it. What most of them use is imported here, once.
+forked with it. What most of them use is loaded here, once.
 """
 
 import gc
@@ -12,14 +12,18 @@ import warnings
 from importlib import import_module
 
 from indexes.vectors.library import load_faiss
+from retriever.documents.analyzer import Analyzer
 
 for name in (
     *("Stemmer", "multiprocessing.synchronize", "numpy.random", "indexes.filters.facets"),
     *("cli.commands.index", "cli.commands.manage", "cli.commands.moving", "cli.commands.refresh"),
-    "retriever.index.export",
+    *("retriever.index.export", "retriever.documents.reader", "retriever.documents.kinds.mail"),
+    *("filelock", "pyroaring"),
 ):
     import_module(name)
 FAISS = load_faiss()
+# Folds the lists of stop words.
+Analyzer()
 
 
 def in_child(action):

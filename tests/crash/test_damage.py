@@ -157,12 +157,14 @@ def test_a_flipped_byte_in_every_file_of_a_segment_of_large_files(tmp_path, stru
     assert found == {path.name for path in sums.parent.iterdir()}
 
 
-def test_a_flipped_byte_in_the_database(index):
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.soak)])
+def test_a_flipped_byte_in_the_database(index, every):
     """Bytes of free pages have no meaning; any other is found by `verify`, or on opening."""
     whole, path = examined(index), index / DATABASE_FILE
     size, found = path.stat().st_size, 0
-    # The mark of an index, and what every page begins with.
-    chosen = [68, 71, *(page * 4096 for page in range(1, size // 4096)), *positions(size, 8)]
+    pages = range(1, size // 4096, every)
+    # The mark of an index, and what a page begins with.
+    chosen = [68, 71, *(page * 4096 for page in pages), *positions(size, 8)]
     for position in chosen:
         content = flipped(path, position)
         code, said, *asking = examined(index)
@@ -175,7 +177,7 @@ def test_a_flipped_byte_in_the_database(index):
         path.write_bytes(content)
         for left in index.glob("index.sqlite-*"):
             left.unlink()
-    assert found > size // 4096
+    assert found > len(pages)
     assert examined(index) == whole
 
 

@@ -109,12 +109,13 @@ def test_no_byte_is_left(folder):
         assert index.delete_where("group = 2", erase=True) == 30
 
 
-def test_an_erasure_that_is_killed_is_ended_by_the_next(folder, tmp_path):
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.soak)])
+def test_an_erasure_that_is_killed_is_ended_by_the_next(folder, tmp_path, every):
     wanted = canaries(folder)
     whole = shutil.copytree(folder, tmp_path / "whole")
     status, told = in_child(lambda: told_of_steps(partial(erased, whole)))
     assert (status, len(told) > 20) == (0, True), told
-    for number in range(0, len(told), 3):
+    for number in range(0, len(told), every):
         copy = shutil.copytree(folder, tmp_path / f"killed{number}")
         killed = partial(killed_before_step, partial(erased, copy), number)
         assert in_child(killed)[0] == -signal.SIGKILL

@@ -52,7 +52,7 @@ def expected(texts, records):
 
 
 @pytest.mark.parametrize("action", ["refresh", "index"])
-@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.soak)])
 def test_killed_before_each_step(tmp_path, action, every, monkeypatch):
     template = tmp_path / "template"
     lay(tmp_path, *BEFORE)

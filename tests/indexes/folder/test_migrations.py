@@ -110,12 +110,13 @@ def test_a_reader_that_has_it_open_sees_the_format_of_its_commit(old_folder):
             assert [some.positions.tolist() for some in view.allowed(other)] == before
 
 
-def test_an_upgrade_cut_short_at_any_statement_leaves_the_format(old_folder, tmp_path):
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.soak)])
+def test_an_upgrade_cut_short_at_any_statement_leaves_the_format(old_folder, tmp_path, every):
     older = version(old_folder)
     before = [allowed(old_folder, text) for text in FILTERS]
     versions = []
     # Statements between those are of the same transaction.
-    for statement in range(0, 600, 4 if older < VALUES_SINCE else 1):
+    for statement in range(0, 600, every * (2 if older < VALUES_SINCE else 1)):
         copy = sample(older, tmp_path / str(statement))
         status = dying_at(statement, lambda place=copy: FolderWriter(place).__enter__())
         versions.append(version(copy))

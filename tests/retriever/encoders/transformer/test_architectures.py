@@ -163,7 +163,7 @@ def test_a_model_whose_depth_is_not_named_as_in_bert_gives_its_last_layer(tmp_pa
         np.testing.assert_allclose(vector, states.mean(0).numpy(), **CLOSE)
 
 
-@pytest.mark.parametrize("name", DEPTHS)
+@architectures
 def test_fewer_bits_are_close_to_float32(name, load):
     full = load(name).encode(TEXTS)
     for dtype in ("bfloat16", "float16") if name in ("bert", "xlnet") else ("bfloat16",):

@@ -52,9 +52,16 @@ pytestmark = [
 ]
 
 
+# What MPNet has of its own is below what forms make of its layers.
 @engines
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", ["bert", "mpnet"])
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        *(("bert", form) for form in FORMS),
+        *(("mpnet", form) for form in ("", "layers=all::fusion=concat", "fusion=sbert-wk")),
+        *(pytest.param("mpnet", form, marks=pytest.mark.soak) for form in FORMS),
+    ],
+)
 def test_vectors_are_those_of_torch(name, form, backend, load):
     reference = load(name, f"backend=torch::{form}".removesuffix("::"))
     found = load(name, f"backend={backend}::{form}".removesuffix("::"))
