@@ -14,12 +14,12 @@ from importlib import import_module
 from indexes.vectors.library import load_faiss
 from retriever.documents.analyzer import Analyzer
 
-for name in (
-    *("Stemmer", "multiprocessing.synchronize", "numpy.random", "indexes.filters.facets"),
-    *("cli.commands.index", "cli.commands.manage", "cli.commands.moving", "cli.commands.refresh"),
-    *("retriever.index.export", "retriever.documents.reader", "retriever.documents.kinds.mail"),
-    *("filelock", "pyroaring"),
-):
+USED = """
+    Stemmer filelock multiprocessing.synchronize numpy.random pyroaring indexes.filters.facets
+    retriever.documents.kinds.mail retriever.documents.reader retriever.index.export
+    cli.commands.index cli.commands.manage cli.commands.moving cli.commands.refresh
+"""
+for name in USED.split():
     import_module(name)
 FAISS = load_faiss()
 # Folds the lists of stop words.

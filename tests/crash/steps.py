@@ -1,10 +1,14 @@
 """The steps by which an operation changes the disk, as moments to die or to fail at."""
 
 import os
+import shutil
 import signal
 import sqlite3
 import sys
 from collections.abc import Callable
+from functools import partial
+
+from forked import in_child
 
 Step = Callable[[str, str], None]
 
@@ -72,3 +76,20 @@ def killed_before_step(perform, number):
     watch(step)
     perform()
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed_copies(template, place, perform, every=1):
+    """Copies of a folder: as `perform` leaves it, then as it does if killed before each step.
+
+    Only `every` so many steps are taken, and the last.
+    """
+    whole = shutil.copytree(template, place / "whole")
+    status, told = in_child(lambda: told_of_steps(lambda: perform(whole)))
+    assert (status, len(told) > 20) == (0, True), told
+    yield whole
+    for number in [*range(0, len(told), every), len(told)]:
+        folder = shutil.copytree(template, place / f"killed{number}")
+        status, said = in_child(partial(killed_before_step, partial(perform, folder), number))
+        assert status == -signal.SIGKILL, said
+        yield folder
+        shutil.rmtree(folder)

@@ -1,16 +1,12 @@
 """After an erasure no file of an index holds a byte of a document, whatever interrupted it."""
 
 import json
-import shutil
-import signal
 import sqlite3
 from contextlib import closing
-from functools import partial
 
 import numpy as np
 import pytest
-from forked import in_child
-from steps import killed_before_step, told_of_steps
+from steps import killed_copies
 
 from indexes import SOURCES_FILE, StructureSettings
 from indexes.folder.verify import verify
@@ -112,17 +108,12 @@ def test_no_byte_is_left(folder):
 @pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.soak)])
 def test_an_erasure_that_is_killed_is_ended_by_the_next(folder, tmp_path, every):
     wanted = canaries(folder)
-    whole = shutil.copytree(folder, tmp_path / "whole")
-    status, told = in_child(lambda: told_of_steps(partial(erased, whole)))
-    assert (status, len(told) > 20) == (0, True), told
-    for number in range(0, len(told), every):
-        copy = shutil.copytree(folder, tmp_path / f"killed{number}")
-        killed = partial(killed_before_step, partial(erased, copy), number)
-        assert in_child(killed)[0] == -signal.SIGKILL
+    copies = killed_copies(folder, tmp_path, erased, every)
+    next(copies)
+    for copy in copies:
         erased(copy)
-        assert held(copy, wanted) == set(), number
+        assert held(copy, wanted) == set(), copy
         assert verify(copy) == []
-        shutil.rmtree(copy)
 
 
 def test_what_the_index_remembers_of_sources_is_erased_and_nothing_comes_back(tmp_path):

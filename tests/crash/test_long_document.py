@@ -1,13 +1,11 @@
 """Killed while it keeps the vectors of a long document, an index is intact and the run resumes."""
 
-import shutil
-import signal
 import sqlite3
 from contextlib import closing
 
 import pytest
 from forked import in_child
-from steps import killed_before_step, told_of_steps
+from steps import killed_copies
 
 from indexes.folder.verify import verify
 from retriever.documents import Document
@@ -51,10 +49,8 @@ def test_killed_before_each_step(tmp_path, every):
     template = tmp_path / "template"
     with Index.create(template, encoder=FakeEncoder()) as index:
         index.add(SHORT[:1])
-    whole = tmp_path / "whole"
-    shutil.copytree(template, whole)
-    status, told = in_child(lambda: told_of_steps(lambda: add(whole)))
-    assert status == 0, told
+    copies = killed_copies(template, tmp_path, add, every)
+    whole = next(copies)
     expected_answers = answers(whole)
     with Index.open(whole) as index:
         documents, spans = list(index), index.spans("long")
@@ -63,13 +59,7 @@ def test_killed_before_each_step(tmp_path, every):
     assert len(documents) == 4
     assert expected > 8
     most = 0
-    for number in [*range(0, len(told), every), len(told)]:
-        folder = tmp_path / str(number)
-        shutil.copytree(template, folder)
-        status, said = in_child(
-            lambda at=number, do=folder: killed_before_step(lambda: add(do), at)
-        )
-        assert status == -signal.SIGKILL, said
+    for folder in copies:
         assert verify(folder) == []
         with Index.open(folder) as index:
             held = [document.id for document in index]
@@ -87,5 +77,4 @@ def test_killed_before_each_step(tmp_path, every):
         with Index.open(folder) as index:
             assert (list(index), index.spans("long")) == (documents, spans)
         assert answers(folder) == expected_answers
-        shutil.rmtree(folder)
     assert most > expected / 2

@@ -2,12 +2,9 @@
 
 import json
 import shutil
-import signal
-from functools import partial
 
 import pytest
-from forked import in_child
-from steps import killed_before_step, told_of_steps
+from steps import killed_copies
 
 from indexes.folder.verify import verify
 from retriever import CorpusReader, Index
@@ -53,7 +50,7 @@ def expected(texts, records):
 
 @pytest.mark.parametrize("action", ["refresh", "index"])
 @pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.soak)])
-def test_killed_before_each_step(tmp_path, action, every, monkeypatch):
+def test_killed_before_each_step(tmp_path, action, every):
     template = tmp_path / "template"
     lay(tmp_path, *BEFORE)
 
@@ -69,18 +66,11 @@ def test_killed_before_each_step(tmp_path, action, every, monkeypatch):
         if action == "refresh":
             index.add(CorpusReader(sources(tmp_path), on_empty="yield"), remember=True)
     lay(tmp_path, *CHANGED)
-    whole = tmp_path / "whole"
-    shutil.copytree(template, whole)
-    status, told = in_child(lambda: told_of_steps(lambda: perform(whole)))
-    assert status == 0, told
-    assert held(whole) == expected(*CHANGED)
-    for number in range(0, len(told), every):
-        folder = shutil.copytree(template, tmp_path / f"killed{number}")
-        killed = partial(killed_before_step, partial(perform, folder), number)
-        status, said = in_child(killed)
-        assert status == -signal.SIGKILL, said
+    copies = killed_copies(template, tmp_path, perform, every)
+    assert held(next(copies)) == expected(*CHANGED)
+    for folder in copies:
         assert verify(folder) == []
-        resumed = shutil.copytree(folder, tmp_path / f"resumed{number}")
+        resumed = shutil.copytree(folder, folder.with_suffix(".resumed"))
         perform(resumed)
         assert held(resumed) == expected(*CHANGED)
         lay(tmp_path, *LATER)

@@ -18,6 +18,7 @@ from retriever.index.refreshing import RefreshReport
 from tests.retriever.documents.source_samples import write
 
 WORDS = [f"w{number}" for number in range(30)]
+SEEDS = [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(3, 12))]
 
 
 @pytest.fixture
@@ -95,7 +96,7 @@ def test_vectors_of_the_same_text_are_taken_over(tmp_path, index, fake_encoder):
     assert np.allclose(vectors, fake_encoder.encode(texts))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_random_changes_of_files_give_the_index_of_a_new_run(tmp_path, fake_encoder, seed):
     chance = random.Random(seed)
     given = [tmp_path / "one", tmp_path / "two", tmp_path / "c.jsonl", tmp_path / "lines.txt"]

@@ -74,7 +74,7 @@ def search_along(index: Index, serial: list[list[Answer]], done: threading.Event
     return searches
 
 
-@pytest.mark.parametrize("seconds", [0.75, pytest.param(SOAK_SECONDS, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("seconds", [0.4, pytest.param(SOAK_SECONDS, marks=pytest.mark.soak)])
 def test_threads_search_while_one_writes_as_in_a_serial_run(
     folder: Path, tmp_path: Path, seconds: float
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -92,10 +93,12 @@ def rerankers(tmp_path, folders, fake_encoder):
     matrix = load_file(head / "head.safetensors")["matrix"]
     model = load_cross_encoder(folders / "cross", device="cpu", backend="torch")
 
+    @cache
     def bilinear(query, text):
         u, v = fake_encoder.encode([query, text])
         return float(u @ matrix @ v)
 
+    @cache
     def pair(query, text):
         return float(model.score([query], [text])[0])
 

@@ -46,22 +46,18 @@ FORMS = [
     "fusion=sbert-wk::wk-layers=last::wk-words=uniform",
 ]
 
+# What MPNet has of its own is below what forms make of its layers.
+CASES = [("bert", form) for form in FORMS] + [("mpnet", "layers=all::fusion=concat")]
+CASES += [pytest.param("mpnet", form, marks=pytest.mark.soak) for form in FORMS]
+
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
     pytest.mark.filterwarnings("ignore:.* longer than the window"),
 ]
 
 
-# What MPNet has of its own is below what forms make of its layers.
 @engines
-@pytest.mark.parametrize(
-    ("name", "form"),
-    [
-        *(("bert", form) for form in FORMS),
-        *(("mpnet", form) for form in ("", "layers=all::fusion=concat", "fusion=sbert-wk")),
-        *(pytest.param("mpnet", form, marks=pytest.mark.soak) for form in FORMS),
-    ],
-)
+@pytest.mark.parametrize(("name", "form"), CASES)
 def test_vectors_are_those_of_torch(name, form, backend, load):
     reference = load(name, f"backend=torch::{form}".removesuffix("::"))
     found = load(name, f"backend={backend}::{form}".removesuffix("::"))
