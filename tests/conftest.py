@@ -179,13 +179,19 @@ def minilm() -> Any:
     return Encoder.load(device="cpu")
 
 
+@pytest.fixture(scope="session")
+def published() -> Path:
+    """The folder of real data sets."""
+    if "RETRIEVER_DATA" not in os.environ:
+        pytest.skip("RETRIEVER_DATA is not set: no real data sets to read")
+    return Path(os.environ["RETRIEVER_DATA"])
+
+
 @pytest.fixture
-def stsb() -> Path:
+def stsb(published: Path) -> Path:
     """The test of STS-B, to score with the bundled model."""
     pytest.importorskip("layer_retriever_minilm")
-    if "RETRIEVER_DATA" not in os.environ:
-        pytest.skip("RETRIEVER_DATA is not set: no STS-B to read")
-    return Path(os.environ["RETRIEVER_DATA"]) / "stsb/test.tsv"
+    return published / "stsb/test.tsv"
 
 
 @pytest.fixture(scope="session")

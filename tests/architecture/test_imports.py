@@ -10,9 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LAYERS = ["indexes", "retriever", "eval", "cli"]
 HEAVY = {"torch", "transformers", "faiss", "sentence_transformers", "pyarrow", "matplotlib", "ray"}
 # Their classes are torch's own kind; others import these modules where they are used.
-TORCH_CLASSES = {
-    "retriever.rerankers.scorers",
-}
+TORCH_CLASSES = {"retriever.rerankers.scorers"}
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import csv
 import json
 
 import pytest
-from transformers.utils import logging
 
 from eval.vectors import LISTS
 from tests.cli.conftest import found
@@ -34,9 +33,7 @@ def first(told, measure):
 
 
 def test_the_list_of_the_paper_is_scored_over_a_model_of_ones_own(evaluate, sts, tmp_path):
-    logging.disable_progress_bar()
     folder = save("bert", tmp_path / "bert")
-    logging.enable_progress_bar()
     values = first(evaluate("sts", sts, "--encoders", "paper", "--model", folder), "spearman")
     assert [form.removeprefix(f"{folder}::") for form in values] == list(LISTS["paper"])
 
@@ -73,20 +70,16 @@ def test_the_report_is_written_and_json_is_the_same(retriever, sts, tiny_models,
 
 
 # Of 200 pairs by transformers, `sbert_wk_reference` and scipy.
-@pytest.mark.parametrize(
-    ("pairs", "known"),
-    [
-        (200, [0.9309, 0.7961, 0.8350]),
-        pytest.param(1379, [0.8203, 0.712, 0.659], marks=pytest.mark.soak),
-    ],
-)
+KNOWN = {200: [0.9309, 0.7961, 0.8350], 1379: [0.8203, 0.712, 0.659]}
+
+
+@pytest.mark.parametrize("pairs", [200, pytest.param(1379, marks=pytest.mark.soak)])
 def test_sbert_wk_and_the_last_layer_of_minilm_have_their_known_correlations_on_sts_b(
-    evaluate, stsb, tmp_path, pairs, known
+    evaluate, stsb, tmp_path, pairs
 ):
     lines = stsb.read_text().splitlines(keepends=True)[: pairs + 1]
     (tmp_path / "pairs.tsv").write_text("".join(lines))
     wk = "::sbert-wk::window=2::start-layer=4"
-    forms = ("::last", wk, f"{wk}::wk-preset=released")
-    asked = [part for form in forms for part in ("-e", form)]
-    told = evaluate("sts", tmp_path / "pairs.tsv", *asked, "--device", "cpu")
-    assert list(first(told, "spearman").values()) == pytest.approx(known, abs=5.1e-4)
+    forms = ("-e", "::last", "-e", wk, "-e", f"{wk}::wk-preset=released")
+    told = evaluate("sts", tmp_path / "pairs.tsv", *forms, "--device", "cpu")
+    assert list(first(told, "spearman").values()) == pytest.approx(KNOWN[pairs], abs=5.1e-4)

@@ -44,6 +44,7 @@ def folder(tmp_path_factory):
     with Index.create(folder / ".retriever", "::max-length=40", device="cpu") as index:
         index.add([Document("a", "w1 w2 w3 apples"), Document("b", "w4 w5 pears", "Title")])
         index.add([Document(f"c{i}", f"w{i} stones") for i in range(100)])
+        index.add([Document("ключ", "Съешь же ещё 狐 🦊", "Füße")])
     return folder
 
 
@@ -280,12 +281,10 @@ def test_standard_input_is_a_source_and_a_file_of_queries(folder):
     assert "give TEXT or --queries FILE" in nothing.stderr
 
 
-def test_text_of_any_script_is_printed_in_any_locale(tmp_path):
-    with Index.create(tmp_path / ".retriever", device="cpu") as index:
-        index.add([Document("ключ", "Съешь же ещё 狐 🦊", "Füße")])
+def test_text_of_any_script_is_printed_in_any_locale(folder):
     for locale in ("C", "C.UTF-8"):
         environment = {**os.environ, "LC_ALL": locale}
-        done = run(tmp_path, "query", "съешь", "--mode", "bm25", env=environment, encoding="utf-8")
+        done = run(folder, "query", "съешь", "--mode", "bm25", env=environment, encoding="utf-8")
         assert (done.returncode, done.stderr) == (0, "")
         assert "ключ  Füße" in done.stdout
         assert "     Съешь же ещё 狐 🦊\n" in done.stdout

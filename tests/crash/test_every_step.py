@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -49,8 +50,7 @@ def check(folder, allowed, other, *, is_new):
     return held, None if is_new else (len(facts["segments"]), wanted)
 
 
-# A change of few documents dies before every step, a new index before a fourth of them and around
-# each commit.
+# At every commit, and before every step or so many of them.
 @pytest.mark.parametrize(
     ("kind", "exchange", "every"),
     [
@@ -79,7 +79,7 @@ def test_killed_before_each_step(template, tmp_path, monkeypatch, kind, exchange
         return folder
 
     whole = copied("whole")
-    status, told = in_child(lambda: told_of_steps(lambda: operation.perform(whole)))
+    status, told = in_child(partial(told_of_steps, partial(operation.perform, whole)))
     assert status == 0, told
     kinds = Counter(step.split()[0] for step in told)
     assert kinds["sql"] > 2, told
@@ -87,15 +87,11 @@ def test_killed_before_each_step(template, tmp_path, monkeypatch, kind, exchange
     final = check(whole, allowed[-1:], everything, is_new=is_new)
     seen = []
     for number in range(len(told) + 1):
-        near = "sql COMMIT" in told[max(number - 1, 0) : number + 1]
-        if number % every and number < len(told) and not near:
+        if number % every and "sql COMMIT" not in (*told, "sql COMMIT")[number - 1 : number + 1]:
             continue
         folder = copied(number)
-
-        def perform(folder=folder):
-            operation.perform(folder)
-
-        status, said = in_child(lambda at=number, do=perform: killed_before_step(do, at))
+        perform = partial(operation.perform, folder)
+        status, said = in_child(partial(killed_before_step, perform, number))
         assert status == -signal.SIGKILL, said
         recover_replacement(folder)
         seen.append(check(folder, allowed, everything, is_new=is_new))

@@ -1,21 +1,11 @@
 """What tests of evaluations share."""
 
-import os
 from collections import Counter
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from retriever.encoders.transformer.backbone import Backbone
-
-
-@pytest.fixture
-def published():
-    """The folder of real data sets."""
-    if "RETRIEVER_DATA" not in os.environ:
-        pytest.skip("RETRIEVER_DATA is not set: no real data sets to read")
-    return Path(os.environ["RETRIEVER_DATA"])
 
 
 def texts_of(path):

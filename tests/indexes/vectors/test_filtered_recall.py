@@ -6,7 +6,6 @@ passages may be deleted as well. Where k allowed vectors exist, k come back.
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from structure_samples import best, clustered, recall_of
 
 from indexes.filters.columns import Allowed
@@ -32,7 +31,6 @@ TYPES = [
 ]
 SHARES = [0.5, 0.05, 0.001]
 
-Mask = NDArray[np.bool_]
 _ORDER = np.random.default_rng(3).permutation(N)
 _DEAD = np.random.default_rng(4).random(N) < 0.2
 

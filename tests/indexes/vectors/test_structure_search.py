@@ -53,9 +53,7 @@ def test_recall_is_high_and_never_fewer_than_k_are_found_while_k_exist(structure
     assert recall(structure, k, drawn(0.5)) >= 0.9
 
 
-@pytest.mark.parametrize("name", ["ivf", "ivf-sq8"])
-def test_a_filter_used_before_changes_no_answer(tmp_path, name):
-    structure = build(tmp_path / "lists", VECTORS, name)
+def test_a_filter_used_before_changes_no_answer(structure):
     mask = drawn(0.3)
     known = Allowed(mask)
     for start in (5, 0, 7):

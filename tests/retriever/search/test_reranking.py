@@ -93,18 +93,16 @@ def rerankers(tmp_path, folders, fake_encoder):
     matrix = load_file(head / "head.safetensors")["matrix"]
     model = load_cross_encoder(folders / "cross", device="cpu", backend="torch")
 
-    @cache
     def bilinear(query, text):
         u, v = fake_encoder.encode([query, text])
         return float(u @ matrix @ v)
 
-    @cache
     def pair(query, text):
         return float(model.score([query], [text])[0])
 
     return {
-        "head": (load_reranker(head), bilinear),
-        "cross-encoder": (load_reranker(folders / "cross", device="cpu"), pair),
+        "head": (load_reranker(head), cache(bilinear)),
+        "cross-encoder": (load_reranker(folders / "cross", device="cpu"), cache(pair)),
     }
 
 

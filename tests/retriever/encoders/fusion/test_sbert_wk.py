@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 from contextlib import suppress
+from functools import cache
 from itertools import product
-from pathlib import Path
 
 import hypothesis
 import numpy as np
@@ -266,10 +265,9 @@ def test_a_start_layer_that_leaves_too_few_is_refused_with_the_range(
 
 
 @pytest.fixture(scope="module")
-def goldens():
-    data = os.environ.get("RETRIEVER_DATA")
-    folder = Path(data).parent / "goldens" if data else None
-    if folder is None or not folder.is_dir():
+def goldens(published):
+    folder = published.parent / "goldens"
+    if not folder.is_dir():
         pytest.skip("RETRIEVER_DATA names no folder with goldens beside it")
     return folder
 
@@ -307,7 +305,8 @@ def hidden_states():
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModel.from_pretrained(folder).eval()
 
-    def run(text, *, cut_ids=False):
+    @cache
+    def run(text, cut_ids):
         if cut_ids:
             ids = tokenizer(text, truncation=False, verbose=False)["input_ids"][:128]
         else:
@@ -335,7 +334,7 @@ def test_the_sixteen_golden_sentences_come_out(goldens, hidden_states, name, pre
     expected = np.load(goldens / "minilm_16_sentences.npz")[name].astype(np.float64)
     assert len(texts) == len(expected) == 16
     for text, vector in zip(texts, expected, strict=True):
-        hidden = hidden_states(text, cut_ids=preset == "released")
+        hidden = hidden_states(text, preset == "released")
         kept = [True] * hidden.shape[1]
         kept[-1] = preset == "paper"
         if name.endswith("no_special"):
