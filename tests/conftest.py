@@ -12,7 +12,6 @@ import shutil
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -24,7 +23,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import retriever.documents.analyzer
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError
@@ -55,9 +53,6 @@ def pytest_collection_finish() -> None:
     gc.enable()
     gc.set_threshold(50_000)
 
-
-# Thousands of indexes are made, each of which folds these lists.
-retriever.documents.analyzer._stop_words = cache(retriever.documents.analyzer._stop_words)
 
 _CLS, _SEP = 1, 2
 _WORD = re.compile(r"\S+")

@@ -14,7 +14,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, lru_cache, partial
+from functools import cache, cached_property, lru_cache, partial
 from importlib.util import find_spec
 from itertools import chain
 from typing import Any, Literal, NamedTuple
@@ -374,6 +374,7 @@ def _languages() -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(Stemmer.algorithms()), lists
 
 
+@cache
 def _stop_words(language: str, is_plain: bool) -> frozenset[str]:
     """The stop words of a language in folded form."""
     turkish, splits = language == "turkish", language in _APOSTROPHE_SEPARATES

@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
     "product modules": 232,
-    "product lines": 55_965,
-    "test lines": 42_007,
+    "product lines": 55_966,
+    "test lines": 42_000,
     "documentation lines": 4_924,
     "benchmark files": 15,
     "benchmark lines": 2_997,
