@@ -47,9 +47,10 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# A process more than there are cores: some tests wait for others.
 test: lint
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --max-worker-restart 0 --dist loadscope \
-	  -m "not soak and not milvus"
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --max-worker-restart 0 --dist loadscope \
+	  -n $$($(BIN)/python -c 'import os; print(1 + os.cpu_count())') -m "not soak and not milvus"
 
 check: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -x $$($(BIN)/python tests/changed.py)
