@@ -51,7 +51,10 @@ def test_pooling_window_and_prompts_are_kept(tmp_path, folders, mode):
     assert encoder.spec.fingerprint == own.spec.fingerprint
     model = sentence_transformer(output)
     assert model.max_seq_length == 12
+    trainable = TrainableEncoder.load(f"{output}{settings_text}", device="cpu")
     for query, name in ((True, "query"), (False, "document")):
+        pieces = trainable.tokenize(TEXTS[:3], 12, query=query)
+        assert pieces == own.truncate(TEXTS[:3], query=query)
         expected = model.encode(list(TEXTS[:3]), prompt_name=name, normalize_embeddings=True)
         found = encoder.encode(TEXTS[:3], query=query)
         assert (found * expected).sum(axis=1) == pytest.approx(1, abs=1e-5)
