@@ -22,9 +22,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
     "product modules": 232,
-    "product lines": 55_966,
-    "test lines": 42_000,
-    "documentation lines": 4_924,
+    "product lines": 55_970,
+    "test lines": 42_002,
+    "documentation lines": 4_926,
     "benchmark files": 15,
     "benchmark lines": 2_997,
     "option spellings": 110,

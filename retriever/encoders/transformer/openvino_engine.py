@@ -66,6 +66,8 @@ BATCH_PIECES = 1024
 # more than a core's share, that there is no batch more than cores in spite of padding.
 _FEWEST = 64
 _SLACK = 1.25
+# A lone text is filled up to so many pieces: the same shape again saves a sixth of the time.
+_FILLED = 16
 # What attention adds at padding: its exponential is 0 in every precision.
 _PADDED = -1e4
 
@@ -233,6 +235,8 @@ class OpenVINOEngine:
 
         lengths = np.array([len(row) for row in ids], np.int64)
         shape = len(ids), int(lengths.max())
+        if len(ids) == 1 and self.dtype != "float32":
+            shape = 1, max(shape[1], _FILLED)
         real = np.arange(shape[1]) < lengths[:, None]
         padded = np.zeros(shape, np.int64)
         padded[real] = np.concatenate(ids)
