@@ -297,7 +297,7 @@ class ReadableIndex:
         ready: QueryVectors | None = None,
         **keywords: Unpack[SearchKeywords],
     ) -> Iterator[list[tuple[str, float]]]:
-        """The id and the score of each hit of `search_many`, which reads no text for them.
+        """The id and the score of each hit of `search_many`, in its order; no text is read.
 
         Raises:
             ConfigError: `settings` has `collapse`, which compares texts.

@@ -23,7 +23,7 @@ PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
     "product modules": 232,
     "product lines": 55_970,
-    "test lines": 42_002,
+    "test lines": 42_004,
     "documentation lines": 4_926,
     "benchmark files": 15,
     "benchmark lines": 2_997,

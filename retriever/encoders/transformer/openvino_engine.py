@@ -236,7 +236,7 @@ class OpenVINOEngine:
         lengths = np.array([len(row) for row in ids], np.int64)
         shape = len(ids), int(lengths.max())
         if len(ids) == 1 and self.dtype != "float32":
-            shape = 1, max(shape[1], _FILLED)
+            shape = 1, max(shape[1], min(_FILLED, self._weights.longest))
         real = np.arange(shape[1]) < lengths[:, None]
         padded = np.zeros(shape, np.int64)
         padded[real] = np.concatenate(ids)

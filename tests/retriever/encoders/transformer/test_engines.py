@@ -93,8 +93,10 @@ def test_layers_above_the_highest_one_read_are_not_computed(backend, load, folde
 @needs_openvino
 def test_bfloat16_is_close_to_float32(minilm):
     texts = ["cat", "The mitochondrion is the powerhouse of the cell. " * 8, "It boils at 100 °C"]
-    found = Encoder.load("::backend=openvino::dtype=bfloat16", device="cpu").encode(texts)
-    assert np.sum(found * minilm.encode(texts), axis=1).min() > 0.9995
+    encoder = Encoder.load("::backend=openvino::dtype=bfloat16", device="cpu")
+    # A lone short text is filled up.
+    for found in (encoder.encode(texts), np.stack([encoder.encode(text) for text in texts])):
+        assert np.sum(found * minilm.encode(texts), axis=1).min() > 0.9995
 
 
 @needs_openvino
