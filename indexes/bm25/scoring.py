@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -31,6 +31,8 @@ class Matches(NamedTuple):
 
 
 _USUAL = BM25Settings()
+# Queries whose postings are remembered.
+_QUERIES = 256
 
 
 class BM25Query(NamedTuple):
@@ -146,11 +148,16 @@ class BM25:
                     total_length -= int(dead.sum(dtype=np.int64))
             statistics = CorpusStatistics(passages, total_length / passages if passages else 0.0)
         self.statistics = statistics
+        # A search asks for the same terms several times.
+        self._remembered = lru_cache(_QUERIES)(self._query)
 
     def query(self, query_terms: Iterable[str]) -> BM25Query:
         """Find the postings of a query's terms, in their order, once for all later calls."""
+        return self._remembered(tuple(query_terms))
+
+    def _query(self, query_terms: tuple[str, ...]) -> BM25Query:
         repetitions = Counter(query_terms)
-        passages, mean_length = self.statistics
+        passages = self.statistics.passages
         found = [segment.postings.read(repetitions) for segment in self.segments]
         df = np.zeros(len(repetitions), np.int64)
         for segment, read in zip(self.segments, found, strict=True):
@@ -164,13 +171,16 @@ class BM25:
         for times, held in zip(repetitions.values(), df.tolist(), strict=True):
             value = idf(self.settings.variant, held, passages) if held else 0.0
             factors.append(times * (self._floor if value < 0 else value))
-        formula = formula_of(self.settings, mean_length)
-        return BM25Query(self.segments, found, df, np.array(factors, np.float64), formula)
+        return BM25Query(self.segments, found, df, np.array(factors, np.float64), self._formula)
 
     def document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
         """How many live passages hold each of the terms, in the order of the terms."""
         distinct = dict.fromkeys(terms)
         return dict(zip(distinct, self.query([*distinct]).frequencies.tolist(), strict=True))
+
+    @cached_property
+    def _formula(self) -> Formula:
+        return formula_of(self.settings, self.statistics.mean_length)
 
     @cached_property
     def _floor(self) -> float:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -63,11 +64,13 @@ class Session:
     """A connection that reads an index; works in a folder that cannot be written.
 
     `locked` says whether SQLite's locks keep a writer from changing what a transaction reads. They
-    are in `index.sqlite-shm`: where that is missing and cannot be made, there are none.
+    are in `index.sqlite-shm`: where that is missing and cannot be made, there are none. `state` is
+    what differs between any two commits: the seal of all settings, of which one counts.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.state = ""
         self._connect()
 
     def _connect(self) -> None:
@@ -110,11 +113,11 @@ class Session:
         """Close the connection."""
         self.connection.close()
 
-    def state(self) -> str:
-        """What differs between any two commits: the seal of all settings, of which one counts."""
-        found = read_settings(self.connection, _SEAL)
+    def _state(self) -> str:
+        query = "SELECT value FROM settings WHERE key = ?"
+        found = self.connection.execute(query, (_SEAL,)).fetchone()
         # A release that did not seal them changed the generation alone.
-        return str(found or read_settings(self.connection, "generation"))
+        return str(found or self.connection.execute(query, ("generation",)).fetchone())
 
     @contextmanager
     def commit(self, read: Callable[[Session], T]) -> Iterator[T]:
@@ -142,7 +145,7 @@ class Session:
     def _begin(self, read: Callable[[Session], T]) -> T:
         while True:
             try:
-                begin_reading(self.connection)
+                self.state = begin_reading(self.connection, self._state)
                 found = read(self)
                 # Files of a folder that was replaced meanwhile belong to another database.
                 if self.is_current():
@@ -150,9 +153,9 @@ class Session:
             except Exception:
                 # A commit that was made meanwhile may be readable.
                 if self.is_current():
-                    seen = self.state()
+                    seen = self._state()
                     self.connection.commit()
-                    if self.state() == seen:
+                    if self._state() == seen:
                         raise
             self.connection.commit()
             self.follow()
@@ -246,13 +249,13 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def begin_reading(connection: sqlite3.Connection) -> int:
-    """Begin a transaction that sees the index as it is now; returns its format version."""
+def begin_reading(connection: sqlite3.Connection, look: Callable[[], T]) -> T:
+    """Begin a transaction that sees the index as it is now; returns what its first read returns."""
     give_up = time.monotonic() + _TRANSITION_SECONDS
     connection.execute("BEGIN")
     while True:
         try:
-            return format_version(connection)
+            return look()
         except sqlite3.OperationalError as error:
             # Another process has made the shared memory and not filled it yet, nor can this one.
             transient = primary_code(error) == sqlite3.SQLITE_READONLY
@@ -331,7 +334,7 @@ def _checked(folder: Path, mode: str) -> sqlite3.Connection:
     try:
         if mode != "rw":
             connection.execute("PRAGMA query_only=ON")
-        version = begin_reading(connection)
+        version = begin_reading(connection, partial(format_version, connection))
         (ours,) = connection.execute("PRAGMA application_id").fetchone()
         if ours != APPLICATION_ID:
             raise damaged_database(folder, "the file is not the database of an index")

@@ -139,7 +139,7 @@ class FolderReader:
         _LOCK.release()
 
     def _current(self, session: Session) -> Commit:
-        state, known = session.state(), self._commit
+        state, known = session.state, self._commit
         if known.identity != session.identity:
             known = Commit(session.identity)
         if known.state == state:
@@ -177,7 +177,7 @@ if hasattr(os, "register_at_fork"):
 
 # Filters whose passages are kept in memory, a few bits a passage each.
 _FILTERS = 8
-# Passages remembered whose documents were found unaltered.
+# Passages remembered with the ids of their documents, and those whose documents were unaltered.
 _REMEMBERED = 65_536
 
 
@@ -186,7 +186,7 @@ class Commit:
     """What all views of one commit share; threads may read it side by side."""
 
     identity: Identity = ()
-    # See `Session.state`.
+    # See `Session`.
     state: str = ""
     # The JSON text of each.
     settings: dict[str, str] = field(default_factory=lambda: {"generation": "-1"})
@@ -195,6 +195,8 @@ class Commit:
     segments: tuple[LiveSegment, ...] = ()
     # Which passages of a segment belong to one document, where that was asked for.
     owners: Owners = field(default_factory=dict)
+    # Of passages that were ranked, the ids of their documents.
+    documents: dict[int, str] = field(default_factory=dict)
     # Ids of passages whose documents were found unaltered.
     verified: set[int] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -245,7 +247,9 @@ class FolderView:
         where: Where | None = None,
         recall: float | None = None,
     ) -> FolderRanking:
-        scored = BM25(self.segments, bm25, self.commit.bm25.statistics)
+        scored = self.commit.bm25
+        if bm25 is not None and bm25 != scored.settings:
+            scored = BM25(self.segments, bm25, scored.statistics)
         allowed = None if where is None else self.allowed(where)
         return FolderRanking(self.commit, scored, allowed, recall)
 
@@ -303,7 +307,16 @@ class FolderView:
         return field_summaries(self._connection, self._folder, self.segments)
 
     def documents_of(self, passages: Sequence[int]) -> dict[int, str]:
-        return dict(self._rows("passage, id", passages))
+        # Not locked: what other threads add or clear is read again.
+        known = self.commit.documents
+        found = {one: id_ for one in passages if (id_ := known.get(one)) is not None}
+        if missing := [one for one in passages if one not in found]:
+            new = dict(self._rows("passage, id", missing))
+            if len(known) + len(new) > _REMEMBERED:
+                known.clear()
+            known |= new
+            found |= new
+        return found
 
     def passages(self, passages: Sequence[int]) -> dict[int, Passage]:
         rows = self._rows(f"passage, start, stop, {self.commit.columns}", passages)

@@ -217,7 +217,9 @@ class Analyzer:
             choices = query_choices(whole, ascii_only, self._known, held)
         for languages in choices:
             splits = not _APOSTROPHE_SEPARATES.isdisjoint(languages)
-            units = word_pattern(ascii_only, splits, self._is_plain).findall(text)
+            units = whole
+            if splits or not whole:
+                units = word_pattern(ascii_only, splits, self._is_plain).findall(text)
             new = chain.from_iterable(map(self._words(languages).__getitem__, units))
             found = frozenset(terms)
             terms += [term for term in new if term not in found]

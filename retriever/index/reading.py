@@ -547,13 +547,13 @@ class ReadableIndex:
             ConfigError: `least` is given, and nothing was learned for the mode.
         """
         wanted = search_settings(settings, keywords, ("least",))
-        judged = not hits or hits[0].answer_probability is not None
-        with self._opened.view() as view:
-            if judged and view.setting(CALIBRATION, {}):
-                from retriever.search.calibration import Calibration
+        if not hits or hits[0].answer_probability is not None:
+            with self._opened.view() as view:
+                if view.setting(CALIBRATION, {}):
+                    from retriever.search.calibration import Calibration
 
-                if (learned := Calibration.read(view, wanted.mode)) is not None:
-                    return learned.answer(hits, view, wanted, least)
+                    if (learned := Calibration.read(view, wanted.mode)) is not None:
+                        return learned.answer(hits, view, wanted, least)
         if least is not None:
             raise ConfigError(
                 f"{self.store}: no probabilities were learned for the mode {wanted.mode}; learn "

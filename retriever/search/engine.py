@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -30,6 +31,7 @@ _IN_JSON = (
     *("rank", "score", "id", "title", "passage", "start", "stop"),
     *("dense", "dense_rank", "bm25", "bm25_rank"),
 )
+_VALUES = attrgetter(*_IN_JSON)
 
 
 # What other libraries call the names of `Hit`.
@@ -103,15 +105,17 @@ class Hit:
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values, without `passage_number`; the last four only where there are any."""
-        found = {name: getattr(self, name) for name in _IN_JSON}
-        more = {
-            "first_rank": self.first_rank,
-            "copies": list(self.copies) or None,
-            "place": None if self.place is None else self.place.to_json(),
-            "probability": self.probability,
-        }
-        found |= {name: value for name, value in more.items() if value is not None}
-        return {**found, "metadata": self.metadata}
+        found = dict(zip(_IN_JSON, _VALUES(self), strict=True))
+        if self.first_rank is not None:
+            found["first_rank"] = self.first_rank
+        if self.copies:
+            found["copies"] = list(self.copies)
+        if self.place is not None:
+            found["place"] = self.place.to_json()
+        if self.probability is not None:
+            found["probability"] = self.probability
+        found["metadata"] = self.metadata
+        return found
 
 
 def hit_of(

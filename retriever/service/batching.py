@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -22,7 +23,7 @@ J = TypeVar("J")
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Waiting(Generic[J, R]):
     job: J
     weight: int
@@ -71,19 +72,24 @@ class Batcher(Generic[J, R]):
 
     async def result(self, request: Request, job: J, weight: int = 1) -> R:
         """The result of a job, given up if the client goes away; the request's body was read."""
-        task = asyncio.ensure_future(self.submit(job, weight))
         gone = asyncio.ensure_future(_disconnected(request))
         try:
-            await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                raise ServiceError(499, "the client has gone")
-            return await task
+            with self._queued(job, weight) as future:
+                await asyncio.wait((future, gone), return_when=asyncio.FIRST_COMPLETED)
+                if not future.done():
+                    raise ServiceError(499, "the client has gone")
+                return future.result()
         finally:
-            task.cancel()
             gone.cancel()
 
     async def submit(self, job: J, weight: int = 1) -> R:
         """As `result`, for no request; cancelling the call takes a waiting job out of the queue."""
+        with self._queued(job, weight) as future:
+            return await future
+
+    @contextmanager
+    def _queued(self, job: J, weight: int) -> Iterator[asyncio.Future[R]]:
+        """The result that a job will have; at the end of the block it waits no longer."""
         if self.waiting and self.waiting + weight > self._queue:
             raise ServiceError(
                 503, f"{self.waiting} queries or texts are waiting already; try again in a second"
@@ -94,8 +100,9 @@ class Batcher(Generic[J, R]):
         self.waiting += weight
         self._arrived.set()
         try:
-            return await future
+            yield future
         finally:
+            future.cancel()
             if one in self._jobs:
                 self._jobs.remove(one)
                 self.waiting -= weight

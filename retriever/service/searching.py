@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import JSONResponse
+from fastapi.responses import Response
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import to_json
 
 from indexes import BM25Settings, BM25Variant, Mode, compile_where
 from retriever.errors import BadInputError, EncoderMismatchError
@@ -179,7 +181,8 @@ def router(catalog: Catalog, searches: Batcher[SearchJob, Answer]) -> APIRouter:
         components, and `facets` if fields were named. Offsets count Unicode characters.
         """
         job = _job(catalog, asked)
-        return JSONResponse(await searches.result(request, job, max(1, len(job.texts))))
+        answer = await searches.result(request, job, max(1, len(job.texts)))
+        return Response(to_json(answer), media_type="application/json")
 
     @routes.get("/search", summary="Search by address")
     async def search_by_address(
@@ -217,8 +220,8 @@ def _job(catalog: Catalog, request: SearchRequest) -> SearchJob:
         catalog.check_text(f"query {number}", text)
         check_query(text, number, request.raw)
     given = {name: getattr(request, name) for name in _SETTINGS}
-    settings = search_settings(
-        limits.search, {name: one for name, one in given.items() if one is not None}
+    settings = _settings(
+        limits.search, tuple(item for item in given.items() if item[1] is not None)
     )
     check_number("k", settings.k, limits.max_k)
     if request.depth is not None:
@@ -236,6 +239,11 @@ def _job(catalog: Catalog, request: SearchRequest) -> SearchJob:
     if least is not None:
         index.answer([], settings, least=least)
     return SearchJob(request, index, texts, settings, _checked_filter(catalog, request.where))
+
+
+@lru_cache
+def _settings(usual: SearchSettings, given: tuple[tuple[str, Any], ...]) -> SearchSettings:
+    return search_settings(usual, dict(given))
 
 
 def _checked_filter(catalog: Catalog, given: str | Filters | None) -> str | None:
