@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -93,6 +93,8 @@ class BM25Query(NamedTuple):
         ]
         if not found:
             return Matches(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+        if len(found) == 1:
+            return Matches(np.zeros(len(found[0].scores), np.int64), *found[0])
         segments = np.repeat(np.arange(len(found)), [len(best.scores) for best in found])
         positions = np.concatenate([best.positions for best in found])
         scores = np.concatenate([best.scores for best in found])
@@ -148,15 +150,17 @@ class BM25:
                     total_length -= int(dead.sum(dtype=np.int64))
             statistics = CorpusStatistics(passages, total_length / passages if passages else 0.0)
         self.statistics = statistics
+        self._formula = formula_of(self.settings, statistics.mean_length)
         # A search asks for the same terms several times.
-        self._remembered = lru_cache(_QUERIES)(self._query)
+        self._known: dict[tuple[str, ...], BM25Query] = {}
 
     def query(self, query_terms: Iterable[str]) -> BM25Query:
         """Find the postings of a query's terms, in their order, once for all later calls."""
-        return self._remembered(tuple(query_terms))
-
-    def _query(self, query_terms: tuple[str, ...]) -> BM25Query:
-        repetitions = Counter(query_terms)
+        terms = tuple(query_terms)
+        # In one step: another thread may clear them.
+        if (known := self._known.get(terms)) is not None:
+            return known
+        repetitions = Counter(terms)
         passages = self.statistics.passages
         found = [segment.postings.read(repetitions) for segment in self.segments]
         df = np.zeros(len(repetitions), np.int64)
@@ -171,16 +175,16 @@ class BM25:
         for times, held in zip(repetitions.values(), df.tolist(), strict=True):
             value = idf(self.settings.variant, held, passages) if held else 0.0
             factors.append(times * (self._floor if value < 0 else value))
-        return BM25Query(self.segments, found, df, np.array(factors, np.float64), self._formula)
+        if len(self._known) >= _QUERIES:
+            self._known.clear()
+        made = BM25Query(self.segments, found, df, np.array(factors, np.float64), self._formula)
+        self._known[terms] = made
+        return made
 
     def document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
         """How many live passages hold each of the terms, in the order of the terms."""
         distinct = dict.fromkeys(terms)
         return dict(zip(distinct, self.query([*distinct]).frequencies.tolist(), strict=True))
-
-    @cached_property
-    def _formula(self) -> Formula:
-        return formula_of(self.settings, self.statistics.mean_length)
 
     @cached_property
     def _floor(self) -> float:

@@ -307,16 +307,14 @@ class FolderView:
         return field_summaries(self._connection, self._folder, self.segments)
 
     def documents_of(self, passages: Sequence[int]) -> dict[int, str]:
-        # Not locked: what other threads add or clear is read again.
         known = self.commit.documents
-        found = {one: id_ for one in passages if (id_ := known.get(one)) is not None}
-        if missing := [one for one in passages if one not in found]:
-            new = dict(self._rows("passage, id", missing))
-            if len(known) + len(new) > _REMEMBERED:
-                known.clear()
-            known |= new
-            found |= new
-        return found
+        if missing := [one for one in passages if one not in known]:
+            if len(known) >= _REMEMBERED:
+                # Another dictionary, since other threads read this one.
+                known = {one: known[one] for one in passages if one in known}
+                self.commit.documents = known
+            known.update(self._rows("passage, id", missing))
+        return {one: known[one] for one in passages}
 
     def passages(self, passages: Sequence[int]) -> dict[int, Passage]:
         rows = self._rows(f"passage, start, stop, {self.commit.columns}", passages)
