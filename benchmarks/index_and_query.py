@@ -164,11 +164,13 @@ def _txtai_opened(folder: Path, _: Path) -> Search:
     return lambda query: embeddings.search(query, TOP)
 
 
-def _opened(folder: Path, mode: str) -> Search:
+def _opened(folder: Path, mode: str, brief: bool = False) -> Search:
     from retriever import Index, SearchSettings
 
     opened = Index.open(folder)
     settings = SearchSettings(mode=mode, k=TOP)  # type: ignore[arg-type]
+    if brief:
+        return lambda query: next(opened.rank([query], settings))
     return lambda query: opened.search(query, settings)
 
 
@@ -227,6 +229,7 @@ def _tantivy(work: Path) -> Search:
 
 BM25: dict[str, Callable[[Path], Search]] = {
     "retriever, BM25": lambda work: _opened(work / "retriever", "bm25"),
+    "retriever, ids and scores": lambda work: _opened(work / "retriever", "bm25", True),
     "tantivy": _tantivy,
     "bm25s": _bm25s,
 }

@@ -134,7 +134,7 @@ cli = click.version_option(package_name="layer-retriever", prog_name="retriever"
 
 def main() -> None:
     """Run the command line and exit."""
-    warnings.formatwarning = _one_line
+    warnings.formatwarning = lambda one, *_, **__: f"warning: {on_one_line(str(one))}\n"
     # OpenBLAS computes with what lies past the end of a short row and drops it; NumPy reports it.
     warnings.filterwarnings("ignore", ".* encountered in matmul", RuntimeWarning)
     _reopen_closed_streams()
@@ -259,10 +259,6 @@ def _discard_output() -> None:
     """Keep Python from complaining at exit about output that cannot be written."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _one_line(message: Warning | str, *_: object, **__: object) -> str:
-    return f"warning: {on_one_line(str(message))}\n"
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import time
 import warnings
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
+from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from eval.datasets.question_set import Question
@@ -137,22 +138,14 @@ class _Candidates(NamedTuple):
     pools: list[Question]  # the questions with these documents
 
 
-class _Recent:
-    """The last `most` things that were made, by key."""
+class _Recent(LRUCache[Hashable, Any]):
+    """The last things that were made, by key."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
-
-    def get(self, key: Hashable, make: Callable[[], _T]) -> _T:
+    def made(self, key: Hashable, make: Callable[[], _T]) -> _T:
         """What was made for a key, or is made now."""
-        if key not in self._kept:
-            made = make()
-            while len(self._kept) >= self._most:
-                self._kept.popitem(last=False)
-            self._kept[key] = made
-        self._kept.move_to_end(key)
-        found: _T = self._kept[key]
+        if key not in self:
+            self[key] = make()
+        found: _T = self[key]
         return found
 
 
@@ -233,7 +226,7 @@ class Evaluator:
         name, passages = str(pipeline.rerank), self.passages(pipeline)
         sizes = [len(one.candidates) for one in found.pools]
         done = self._timed(self._progress(f"reranking with {name}", len(sizes)))
-        known = self._kept.get(
+        known = self._kept.made(
             ("pairs", name, self._division(pipeline)), dict[tuple[int, int], float]
         )
         for number, stop in enumerate(np.cumsum(sizes).tolist()):
@@ -272,7 +265,7 @@ class Evaluator:
     def reranker(self, name: str) -> Reranker:
         """A cross-encoder by its folder or hub id; a head on vectors is refused."""
         loading = self.loading
-        found = self._encoders.get(
+        found = self._encoders.made(
             ("reranker", name),
             lambda: load_reranker(name, device=loading.device, download=loading.download),
         )
@@ -301,7 +294,7 @@ class Evaluator:
         if not pooled:
             key = ("nearest", str(pipeline.encoder), pipeline.passages, depth)
             of_map = pipeline.query_map and training.tobytes()
-            nearest = self._kept.get((*key, of_map), lambda: nearest_rows(vectors, queries, depth))
+            nearest = self._kept.made((*key, of_map), lambda: nearest_rows(vectors, queries, depth))
         rows, sizes, dense, bm25, matches = [], [], [], [], []
         search = BM25([segment], pipeline.search.bm25)
         for number, terms in enumerate(asked):
@@ -367,7 +360,7 @@ class Evaluator:
                     places += spans
             return _Passages(texts, np.array(numbers, np.int64), places)
 
-        return self._kept.get(self._division(pipeline), cut)
+        return self._kept.made(self._division(pipeline), cut)
 
     def _division(self, pipeline: Pipeline) -> Hashable:
         """What passages depend on."""
@@ -393,7 +386,7 @@ class Evaluator:
             count = BM25([segment]).document_frequencies
             return segment, [analyzer.query_tokens(one, held, count) for one in self._texts]
 
-        return self._kept.get(("terms", pipeline.analyzer, self._division(pipeline)), build)
+        return self._kept.made(("terms", pipeline.analyzer, self._division(pipeline)), build)
 
     def vectors(self, pipeline: Pipeline) -> tuple[Vectors, Vectors]:
         """(n, d) of passages, and (q, d) of questions."""
@@ -405,7 +398,7 @@ class Evaluator:
             passages, questions = self._states(pipeline)
             return fused_layers(passages, asked), fused_layers(questions, asked)
 
-        return self._dense.get((str(asked), pipeline.passages), compute)
+        return self._dense.made((str(asked), pipeline.passages), compute)
 
     def _mapped(self, pipeline: Pipeline, training: Part) -> Vectors:
         """(q, d) vectors of questions, each by a map that was not trained on it: for those in
@@ -429,7 +422,7 @@ class Evaluator:
                     found[asked] = QueryMap(matrix)(queries[asked])
             return found
 
-        return self._dense.get(
+        return self._dense.made(
             ("mapped", str(plain.encoder), plain.passages, training.tobytes()), learn
         )
 
@@ -442,7 +435,7 @@ class Evaluator:
         place = {one.id: number for number, one in enumerate(self.collection.documents)}
         nearest: list[Rows] | None = None
         if not self.collection.pooled:
-            nearest = self._kept.get(
+            nearest = self._kept.made(
                 ("negatives", str(pipeline.encoder), pipeline.passages),
                 lambda: nearest_rows(vectors, queries, HARD),
             )
@@ -490,7 +483,7 @@ class Evaluator:
         """(n, layers, width) pooled hidden states of passages, and (q, layers, width)."""
         layered = self.layered(pipeline.encoder)
         assert layered is not None
-        passages, questions = self._layers.get(
+        passages, questions = self._layers.made(
             (str(layered), pipeline.passages), lambda: self._embedded(pipeline, layered)
         )
         depth = self.depth(pipeline.encoder)
@@ -515,7 +508,7 @@ class Evaluator:
                 return None
             return parse_encoder(found)
 
-        return self._facts.get(("layered", str(plain)), find)
+        return self._facts.made(("layered", str(plain)), find)
 
     def depth(self, asked: EncoderSettings) -> int:
         """Transformer layers of a model with hidden states."""
@@ -544,10 +537,10 @@ class Evaluator:
         return count
 
     def _encoder(self, form: str) -> Encoder:
-        return self._encoders.get(form, lambda: self.loading.load(form))
+        return self._encoders.made(form, lambda: self.loading.load(form))
 
     def _key(self, pipeline: Pipeline, training: Part | None = None) -> str:
-        weights = self._facts.get(
+        weights = self._facts.made(
             ("weights", pipeline.encoder.model),
             lambda: ModelChoice(str(pipeline.encoder)).weights(),
         )
@@ -555,7 +548,7 @@ class Evaluator:
         if pipeline.query_map and training is not None:
             key += hashlib.sha256(training.tobytes()).hexdigest()
         if (name := pipeline.rerank) is not None:
-            key += self._facts.get(("weights", name), lambda: _digest(name))
+            key += self._facts.made(("weights", name), lambda: _digest(name))
         return key
 
     def default_weight(self, pipeline: Pipeline) -> float:
@@ -601,7 +594,7 @@ class Evaluator:
                 share = max(*resolve_layers(form.layers or "last", depth), 0.5) / depth
                 form = replace(form, layers=None, fusion=None)
             encoder = self._encoder(str(replace(form, passage_prompt=None)))
-            total += share * self._facts.get(
+            total += share * self._facts.made(
                 ("encode", str(form)),
                 lambda: _median_ms(lambda one: encoder.encode([one], query=True), asked),
             )
@@ -615,11 +608,11 @@ class Evaluator:
                 BM25([segment], pipeline.search.bm25).query(queries[number]).search(depth)
 
         key = ("search", vectors.shape, pipeline.analyzer, depth, mode, pipeline.passages)
-        total += self._facts.get(key, lambda: _median_ms(search, range(len(asked))))
+        total += self._facts.made(key, lambda: _median_ms(search, range(len(asked))))
         if (name := pipeline.rerank) is not None:
             passages = self.passages(pipeline)
             rows = range(min(depth, len(passages.texts)))
-            total += self._facts.get(
+            total += self._facts.made(
                 ("rerank", name, depth, self._division(pipeline)),
                 lambda: _median_ms(
                     lambda number: self._pair_scores(name, number, passages, rows), range(3)
@@ -635,7 +628,7 @@ class Evaluator:
             return ()
         depth = self.depth(pipeline.encoder)
         key = ("sets", str(self.layered(pipeline.encoder)), pipeline.passages)
-        asked, values = self._facts.get(key, lambda: self._layer_values(pipeline, training))
+        asked, values = self._facts.made(key, lambda: self._layer_values(pipeline, training))
         subsets = layer_subsets(depth + 1, None if depth < _ALL_SETS else _FEW_LAYERS)
         means = np.round(values[:, training[asked]].mean(axis=1), 12)
         order = np.argsort(-means, kind="stable")[:best].tolist()

@@ -12,7 +12,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
-from itertools import count, groupby, pairwise
+from itertools import count, groupby, pairwise, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -389,7 +389,8 @@ def _blocks(
     sources: Sequence[Postings],
 ) -> Iterator[tuple[list[bytes], list[list[tuple[int, int]]]]]:
     """The terms of all sources, ascending, in blocks of a limited number of postings."""
-    streams = [_numbered(source, number) for number, source in enumerate(sources)]
+    # Each term with the number of its source and its place there.
+    streams = [zip(one.vocabulary(), repeat(number), count()) for number, one in enumerate(sources)]
     terms: list[bytes] = []
     held: list[list[tuple[int, int]]] = [[] for _ in sources]
     size = 0
@@ -403,12 +404,6 @@ def _blocks(
             terms, held, size = [], [[] for _ in sources], 0
     if terms:
         yield terms, held
-
-
-def _numbered(source: Postings, number: int) -> Iterator[tuple[bytes, int, int]]:
-    """Each term with the number of its source and its place there."""
-    for index, term in enumerate(source.vocabulary()):
-        yield term, number, index
 
 
 def _merged_block(

@@ -82,7 +82,8 @@ class IndexSearch:
         """Rank the corpus that was indexed last, or of it only `top_ranked` by query."""
         if self._index is None:
             raise ConfigError("search: no corpus was indexed yet: call index first")
-        ids, texts = list(queries["id"]), [_text(query) for query in queries]
+        ids = list(queries["id"])
+        texts = [" ".join(filter(None, (one["text"], one.get("instruction")))) for one in queries]
         if top_ranked is None:
             found = self._index.rank(texts, self._settings, k=top_k)
             hits = dict(zip(ids, found, strict=True))
@@ -118,7 +119,3 @@ class IndexSearch:
 def _documents(corpus: CorpusDatasetType) -> Iterator[Document]:
     for row in corpus:
         yield Document(row["id"], row.get("text") or "", row.get("title") or None, {})
-
-
-def _text(query: Mapping[str, Any]) -> str:
-    return " ".join(filter(None, (query["text"], query.get("instruction"))))

@@ -110,11 +110,10 @@ def rerank(
     if not hits:
         return []
     passages = [f"{hit.title} {hit.passage}" if hit.title else hit.passage for hit in hits]
+    vectors = None
     if reranker.reads_vectors:
         vectors = view.vectors([hit.passage_number for hit in hits])
-        scores = reranker.score(query, vector, passages, vectors)
-    else:
-        scores = reranker.score(query, None, passages, None)
+    scores = reranker.score(query, None if vectors is None else vector, passages, vectors)
     order = sorted(range(len(hits)), key=lambda i: (-float(scores[i]), hits[i].id))
     return [
         replace(hits[i], rank=rank, score=float(scores[i]), first_rank=hits[i].rank)

@@ -22,11 +22,11 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
     "product modules": 232,
-    "product lines": 55_970,
-    "test lines": 42_004,
+    "product lines": 56_000,
+    "test lines": 42_012,
     "documentation lines": 4_926,
     "benchmark files": 15,
-    "benchmark lines": 2_997,
+    "benchmark lines": 3_000,
     "option spellings": 110,
     "options of all commands": 366,
     "own modules that a BM25 query loads": 57,
