@@ -8,9 +8,6 @@ turns; then each answers the same queries in a process of its own, also in turns
 the Python of an environment that holds a system whose requirements exclude ours. Systems that are
 not installed are left out with a note. The default corpus is
 `$RETRIEVER_DATA/oewn_sentences/corpus.jsonl`.
-
-A process of a peer is this script with `prepare`, `index` or `query`, the system and the folder of
-the run.
 """
 
 from __future__ import annotations
@@ -221,8 +218,8 @@ def _tantivy(work: Path) -> Search:
     def search(query: str) -> list[Any]:
         # Its query language has operators; the words stand alone.
         words = "".join(c if c.isalnum() else " " for c in query)
-        hits = searcher.search(index.parse_query(words.lower(), ["body"]), TOP).hits
-        return [searcher.doc(address) for _, address in hits]
+        found = searcher.search(index.parse_query(words.lower(), ["body"]), TOP)
+        return [searcher.doc(address) for _, address in found.hits]
 
     return search
 
@@ -252,9 +249,10 @@ def step(name: str, system: str, work: Path) -> None:
     else:
         search = _opened(work / system, "hybrid")
     opened = time.perf_counter() - started
-    # Of each query, the first included.
-    seconds = [_timed(partial(search, query)) for query in _read(work, "queries")]
-    print(json.dumps({"open": opened, "queries": seconds}))
+    asked = _read(work, "queries")
+    # Of each query, the first included, and of all of them again.
+    first, again = ([_timed(partial(search, query)) for query in asked] for _ in range(2))
+    print(json.dumps({"open": opened, "queries": first, "again": again}))
 
 
 def _read(folder: Path, name: str) -> list[str]:
@@ -444,7 +442,8 @@ def _parts(work: Path, queries: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _bm25(work: Path, pythons: dict[str, str]) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = [("", "opening or building", "first query", "p50", "p95")]
+    head = ("", "opening or building", "first query", "p50 / p95", "the same queries again")
+    rows: list[tuple[str, ...]] = [head]
     for name in BM25:
         command = _peer("query", name, work, pythons)
         done = subprocess.run(command, check=False, capture_output=True, text=True)
@@ -453,7 +452,8 @@ def _bm25(work: Path, pythons: dict[str, str]) -> list[tuple[str, ...]]:
             continue
         found = json.loads(done.stdout.splitlines()[-1])
         opening, first = f"{found['open'] * 1e3:.1f}", f"{found['queries'][0] * 1e3:.2f}"
-        rows.append((name, opening, first, *_quantiles(found["queries"])))
+        turns = found["queries"], found["again"]
+        rows.append((name, opening, first, *(" / ".join(_quantiles(one)) for one in turns)))
     return rows
 
 

@@ -24,7 +24,7 @@ LIMITS = {
     "product modules": 232,
     "product lines": 56_000,
     "test lines": 42_012,
-    "documentation lines": 4_926,
+    "documentation lines": 4_954,
     "benchmark files": 15,
     "benchmark lines": 3_000,
     "option spellings": 110,
