@@ -32,7 +32,7 @@ class Matches(NamedTuple):
 
 _USUAL = BM25Settings()
 # Queries whose postings are remembered.
-_QUERIES = 256
+_QUERIES = 64
 
 
 class BM25Query(NamedTuple):
