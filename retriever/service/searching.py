@@ -219,10 +219,8 @@ def _job(catalog: Catalog, request: SearchRequest) -> SearchJob:
     for number, text in enumerate(texts, start=1):
         catalog.check_text(f"query {number}", text)
         check_query(text, number, request.raw)
-    given = {name: getattr(request, name) for name in _SETTINGS}
-    settings = _settings(
-        limits.search, tuple(item for item in given.items() if item[1] is not None)
-    )
+    given = tuple((name, one) for name in _SETTINGS if (one := getattr(request, name)) is not None)
+    settings = _settings(limits.search, given)
     check_number("k", settings.k, limits.max_k)
     if request.depth is not None:
         check_number("depth", request.depth, limits.max_k)
@@ -242,7 +240,8 @@ def _job(catalog: Catalog, request: SearchRequest) -> SearchJob:
 
 
 @lru_cache
-def _settings(usual: SearchSettings, given: tuple[tuple[str, Any], ...]) -> SearchSettings:
+def _settings(usual: SearchSettings | None, given: tuple[tuple[str, Any], ...]) -> SearchSettings:
+    """Those of a request, of which most have the same."""
     return search_settings(usual, dict(given))
 
 

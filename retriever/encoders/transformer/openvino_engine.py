@@ -66,7 +66,7 @@ BATCH_PIECES = 1024
 # more than a core's share, that there is no batch more than cores in spite of padding.
 _FEWEST = 64
 _SLACK = 1.25
-# A lone text is filled up to so many pieces: the same shape again saves a sixth of the time.
+# A lone text is filled up to so many pieces: the same shape again is computed sooner.
 _FILLED = 16
 # What attention adds at padding: its exponential is 0 in every precision.
 _PADDED = -1e4
