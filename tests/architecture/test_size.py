@@ -1,4 +1,7 @@
-"""The project is no larger than `size.LIMITS` allows: who raises one says why in its commit."""
+"""A query loads and enters no more than `size.LIMITS` allows.
+
+Raise a limit only with a reason in the commit.
+"""
 
 import pytest
 from size import LIMITS, measured
