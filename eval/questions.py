@@ -27,7 +27,7 @@ from retriever.documents.outline import outline_json
 from retriever.documents.passages import sentence_spans, taken_out
 from retriever.errors import BadInputError
 from retriever.files import check_output, whole_files
-from retriever.search.collapse import earliest_copies
+from retriever.search.collapse import earliest_copies, identifying_text
 from retriever.training.sampling import Reservoir
 
 FEW = 100
@@ -166,7 +166,8 @@ class _Making:
         self._documents: dict[str, Document] = {}
         self._groups: dict[str, list[str]] = defaultdict(list)
         self._headings = Counter[str]()
-        earliest = earliest_copies([one.text for one in documents])
+        texts = [identifying_text(document.title, document.text) for document in documents]
+        earliest = earliest_copies(texts)
         for place, one in zip(earliest, documents, strict=True):
             if one is not documents[place]:
                 continue
@@ -231,10 +232,13 @@ class _Making:
         return choices[int(self._chance.integers(len(choices)))]
 
     def by_title(self, document: Document) -> _Draft | None:
-        """A title asks for all documents that have it."""
+        """A title asks for all documents that have it, if each has a text beside it."""
         title = _plain(document.title)
         group = self._groups[title.casefold()]
         if not 0 < len(group) <= _LARGEST_GROUP:
+            return None
+        # A document that is its title alone would have nothing left to be found by.
+        if not all(any(map(str.isalnum, self._documents[id_].text)) for id_ in group):
             return None
         return _Draft(title, tuple(replace(self._documents[one], title=None) for one in group))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 import zlib
 from collections import defaultdict
 from collections.abc import Sequence
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 # Words of a shingle, and the share of shingles that near-copies have in common.
 _WORDS = 3
 _LEAST = 0.9
+# A passage of fewer letters and digits, such as "No abstract available", is not known by itself.
+_FEWEST_LETTERS = 40
 # Multipliers of hash functions. Near-copies differ in the least hash of all with 0.1 ** 4.
 _MULTIPLIERS = np.array([[2654435761], [2246822519], [3266489917], [668265263]], np.uint32)
 
@@ -25,12 +28,12 @@ def collapsed(hits: Sequence[Hit]) -> list[Hit]:
 
     Passages are near-copies if the Jaccard similarity of their sets of three successive words, in
     lower case and without punctuation, is at least 0.9 (Broder 1997, On the resemblance and
-    containment of documents); passages of fewer words if all of them are equal. A hit is compared
-    with those that stay.
+    containment of documents); passages of fewer words if all of them are equal. A passage without
+    text, or with little, counts with its title. A hit is compared with those that stay.
     """
     kept: list[tuple[frozenset[tuple[str, ...]], Hit, list[str]]] = []
     for hit in hits:
-        shingles = _shingles(hit.passage)
+        shingles = _shingles(identifying_text(hit.title, hit.passage))
         for other, _, copies in kept:
             if _alike(shingles, other):
                 copies.append(hit.id)
@@ -41,6 +44,13 @@ def collapsed(hits: Sequence[Hit]) -> list[Hit]:
         replace(hit, rank=rank, copies=tuple(copies))
         for rank, (_, hit, copies) in enumerate(kept, start=1)
     ]
+
+
+def identifying_text(title: str | None, text: str) -> str:
+    """Return what tells a document or passage from others: a short text has its title before it."""
+    if title and sum(map(str.isalnum, text)) < _FEWEST_LETTERS:
+        return f"{title}\n{text}"
+    return text
 
 
 def earliest_copies(texts: Sequence[str]) -> list[int]:
@@ -65,10 +75,16 @@ def earliest_copies(texts: Sequence[str]) -> list[int]:
 
 
 def _shingles(text: str) -> frozenset[tuple[str, ...]]:
-    words = "".join(c if c.isalnum() else " " for c in text.lower()).split()
+    words = "".join(c if _is_in_word(c) else " " for c in text.lower()).split()
     if len(words) < _WORDS:
-        return frozenset([tuple(words)])
+        # Signs alone are compared as they are.
+        return frozenset([tuple(words or text.split())])
     return frozenset(zip(*(words[i:] for i in range(_WORDS)), strict=False))
+
+
+def _is_in_word(character: str) -> bool:
+    # Vowels of Hindi, Thai and others are combining marks.
+    return character.isalnum() or unicodedata.category(character).startswith("M")
 
 
 def _alike(one: frozenset[tuple[str, ...]], other: frozenset[tuple[str, ...]]) -> bool:

@@ -160,6 +160,21 @@ def test_earliest_copies_are_those_of_a_comparison_of_all_pairs():
     assert expected != list(range(len(texts)))
 
 
+def test_documents_of_a_title_alone_stay_in_the_corpus_and_keep_it():
+    titles = [f"Report on {word} and {word[::-1]}" for word in WORDS]
+    bare = [Document(f"bare {n}", "", title) for n, title in enumerate(titles)]
+    short = [Document(f"short {n}", "No abstract.", title) for n, title in enumerate(titles)]
+    # One title is that of a text, too.
+    shared = Document("shared", corpus(1, seed=9)[0].text, titles[0])
+    made = make_questions([*corpus(), *bare, *short, shared], MadeQuestionSettings(questions=600))
+    after = {document.id: document for document in made.documents}
+    assert all(after[document.id] == document for document in bare)
+    assert after.keys() >= {document.id for document in short}
+    assert not any("near-copies" in remark for remark in made.remarks)
+    assert after["shared"].title == titles[0]
+    assert len(made.queries) >= 60
+
+
 @pytest.mark.parametrize(
     ("documents", "said"),
     [

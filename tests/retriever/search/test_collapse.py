@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retriever import Index
-from retriever.search.collapse import _alike, _shingles
+from retriever.search.collapse import _alike, _shingles, identifying_text
 
 WORDS = [f"w{number}" for number in range(30)]
 
@@ -63,3 +63,46 @@ def test_what_is_folded_repeats_a_better_hit(index, mode):
 def test_similar_are_sets_with_nine_tenths_in_common(one, other):
     first, second = _shingles(" ".join(one)), _shingles("; ".join(other).upper())
     assert _alike(first, second) == (10 * len(first & second) >= 9 * len(first | second))
+
+
+# Pairs of title and text, no two of which say the same.
+DIFFERENT = [
+    ("Sorting of arrays by exchange", ""),
+    ("Sorting of arrays by merging", ""),
+    ("Sorting of arrays by merging", "No abstract available."),
+    ("Sorting of lists by merging", "No abstract available."),
+    ("Sorting of lists by merging", "See also"),
+    ("Sorting of trees", "See also"),
+    ("Sorting of graphs", "--"),
+    ("Sorting of heaps", "***"),
+    ("\N{WATCH} sorting", "Yes"),
+    ("กิน sorting", ""),
+    ("กีน sorting", ""),
+    (None, "\N{GREEK SMALL LETTER ALPHA} sorting"),
+]
+
+
+@pytest.mark.parametrize("mode", ["dense", "bm25", "hybrid"])
+def test_short_or_missing_texts_with_other_titles_are_no_copies(tmp_path, fake_encoder, mode):
+    documents = [
+        {"id": f"{name}{number}", "title": title, "text": text}
+        for name in ("a", "b")
+        for number, (title, text) in enumerate(DIFFERENT)
+    ]
+    with Index.create(tmp_path / "index") as index:
+        index.add(documents)
+        hits = index.search("sorting also yes available", mode=mode, k=100, collapse=True)
+        plain = index.search("sorting also yes available", mode=mode, k=100)
+    groups = [sorted([hit.id, *hit.copies]) for hit in hits]
+    found = {hit.id[1:] for hit in plain}
+    assert len(found) >= 10
+    assert sorted(groups) == sorted([f"a{number}", f"b{number}"] for number in found)
+
+
+def test_signs_alone_are_copies_of_equal_signs_alone():
+    assert _shingles("\N{WATCH} !") == _shingles(" \N{WATCH}  !\n") != _shingles("\N{HOURGLASS} !")
+
+
+def test_a_long_text_counts_without_its_title():
+    text = " ".join(WORDS)
+    assert identifying_text("A mirror", text) == identifying_text("The original", text) == text
