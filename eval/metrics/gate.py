@@ -2,8 +2,10 @@
 
 A candidate passes if by each measure a drop of the margin or more is ruled out. It fails if by some
 measure a drop is shown, and one of the margin is not ruled out. Otherwise there are too few
-questions to tell. A pass needs no correction, since all measures must pass (Berger 1982); drops
-have Holm's over the measures, since one is enough.
+questions to tell. Where both rankings are the same, hit for hit, nothing has changed: that is a
+pass with any number of questions. Equal values of a measure are not enough for that. A pass needs
+no correction, since all measures must pass (Berger 1982); drops have Holm's over the measures,
+since one is enough.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Literal
 from xml.sax.saxutils import escape, quoteattr
 
 from eval.metrics.comparison import Comparison, Qrels, Run, compare, percent, shortened
+from eval.metrics.measures import ranked_documents
 from eval.metrics.significance import detectable_drop, holm, noninferiority_test
 from eval.metrics.trec import read_qrels, read_run
 from eval.reports import Report, ReportedResult, Section, Table, environment, markdown_lines
@@ -62,7 +65,8 @@ class GatedMeasure:
 @dataclass(frozen=True, slots=True, eq=False)
 class GateResult(ReportedResult):
     """The verdict on a candidate; `sides` are names of the rankings, `queries` texts by id,
-    `longest` the numbers of hits in the longest list of each side that is a run.
+    `longest` the numbers of hits in the longest list of each side that is a run, `identical`
+    whether both rank the same documents in the same order for each question that counts.
     """
 
     sides: Mapping[str, str]
@@ -72,6 +76,7 @@ class GateResult(ReportedResult):
     queries: Mapping[str, str]
     command: str = ""
     longest: Mapping[str, int] = field(default_factory=dict)
+    identical: bool = False
 
     @property
     def verdict(self) -> Verdict:
@@ -99,6 +104,7 @@ class GateResult(ReportedResult):
                 "verdict": self.verdict,
                 **self.sides,
                 "questions": questions,
+                "identical": self.identical,
                 "missing": dict(self.comparison.missing),
                 "settings": asdict(self.settings),
                 "measures": {name: asdict(one) for name, one in self.measures.items()},
@@ -134,6 +140,12 @@ class GateResult(ReportedResult):
 
     def _remarks(self) -> Iterator[str]:
         margin, level = f"{self.settings.margin:g} points", self.settings.level
+        if self.identical:
+            questions = f"{len(self.comparison.queries):,} questions"
+            yield (
+                f"both rankings are the same, hit for hit, for all {questions}: a pass, whatever "
+                "the tests say; it shows nothing about other questions"
+            )
         yield (
             f"pass: a drop of {margin} or more is ruled out; fail: a drop is shown, and {margin} "
             f"are not ruled out; at the level {level:g}, a drop after Holm's correction"
@@ -247,7 +259,14 @@ def gate(
                 "found none; check that it names questions as the judgments do"
             )
     gated = gated_measures(found, settings)
-    return GateResult(sides, found, gated, settings, queries, command, longest)
+    identical = all(
+        ranked_documents(runs[_SIDES[0]].get(query, {}))
+        == ranked_documents(runs[_SIDES[1]].get(query, {}))
+        for query in found.queries
+    )
+    if identical:
+        gated = {measure: replace(one, verdict="pass") for measure, one in gated.items()}
+    return GateResult(sides, found, gated, settings, queries, command, longest, identical)
 
 
 def gated_measures(found: Comparison, settings: GateSettings) -> dict[str, GatedMeasure]:

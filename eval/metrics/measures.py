@@ -94,6 +94,13 @@ def run_values(
     return PoolMeasures(pools, measures)(np.array(scores, np.float64))
 
 
+def ranked_documents(scores: Scores) -> list[str]:
+    """Return the documents of one query in the order in which measures rank them."""
+    rounded = _rounded(np.fromiter(scores.values(), np.float64, len(scores))).tolist()
+    pairs = sorted(zip(rounded, scores, strict=True), reverse=True)
+    return [document for _, document in pairs]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Group:
     """Queries as rows of a matrix of gains, padded with zeros, with places `slots` of `pairs`."""

@@ -48,13 +48,47 @@ def test_the_verdict(candidate, settings, verdict):
     assert lost == tuple((one, -1.0) for one in QUESTIONS if candidate[one] is SECOND)[:5]
 
 
-def test_few_questions_are_no_pass_even_if_none_changes():
+def test_few_questions_of_equal_values_are_no_pass():
     """Each of 100 questions alike does not rule out that one in a hundred is lost."""
     few = dict(list(QRELS.items())[:100])
-    found = gate(run(), run(), few, MEASURES)
+    # Another document behind the right one, which no measure sees.
+    changed = {"right": 2.0, "other": 1.0}
+    other = dict.fromkeys(few, changed)
+    found = gate(run(), other, few, MEASURES)
     assert found.verdict == "too few questions"
+    assert not found.to_json()["identical"]
     assert "299 questions" in found.text()
-    assert gate(run(), run(), few, replace(MEASURES, margin=3.0)).verdict == "pass"
+    assert gate(run(), other, few, replace(MEASURES, margin=3.0)).verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    ("candidate", "identical"),
+    [
+        (RIGHT, True),
+        ({"wrong": 0.1, "right": 0.3}, True),
+        # Measures compare scores as 32-bit floats, and equal ones by descending id.
+        ({"right": 1.0, "wrong": 1.0 + 1e-12}, False),
+        ({"right": 2.0, "wrong": 1.0, "more": 0.5}, False),
+        ({"right": 2.0}, False),
+        (SECOND, False),
+        ({}, False),
+    ],
+)
+def test_the_same_rankings_hit_for_hit_are_a_pass_with_any_number_of_questions(
+    candidate, identical
+):
+    for count in (1, 2, 30):
+        few = dict(list(QRELS.items())[:count])
+        # What is not judged does not count.
+        more = {"unjudged": SECOND, **dict.fromkeys(few, RIGHT)}
+        changed = {**more, "unjudged": RIGHT, next(iter(few)): candidate}
+        if not candidate and count == 1:
+            continue
+        found = gate(more, changed, few, MEASURES)
+        assert found.identical == found.to_json()["identical"] == identical
+        assert (found.verdict == "pass") == identical
+        assert ("the same, hit for hit, for all" in found.text()) == identical
+    # Questions that neither side has.
     assert gate({"q001": RIGHT}, {"q001": RIGHT}, QRELS, MEASURES).verdict == "pass"
 
 
