@@ -82,7 +82,7 @@ from eval.settings import (
     "loaded", EncoderOptions, options=[device_option, download_option], defaults={"cache": True}
 )
 @Settings("resampling", Resampling)
-@result_options("tuned.toml, simplest.toml, the report and figures")
+@result_options("the report, figures, and tuned.toml and simplest.toml if they gain,")
 def tune_command(
     data: str,
     queries: str | None,
@@ -99,7 +99,9 @@ def tune_command(
 
     Every gain is measured on questions that no choice has seen. tuned.toml in the folder of
     --output has the best settings, simplest.toml those with the fewest changes that are no worse;
-    `index`, `query` and `serve` take either with --config.
+    `index`, `query` and `serve` take either with --config. A file is written only if its gain is
+    significant (p < 0.05); otherwise the report says to keep the defaults, as is normal with fewer
+    than 300 questions.
     """
     from eval import tune
     from retriever.files import check_output
@@ -121,7 +123,9 @@ def tune_command(
 
 def _not_of_tune(names: set[str]) -> str | None:
     own = "report.json report.md report.tex tuned.toml simplest.toml values.csv figures query-map"
-    return min(names - set(own.split()), default=None if "tuned.toml" in names else min(names))
+    # No other command writes these.
+    is_of_tune = not names.isdisjoint({"tuned.toml", "values.csv"})
+    return min(names - set(own.split()), default=None if is_of_tune else min(names))
 
 
 @click.command("calibrate", cls=Command)

@@ -20,7 +20,7 @@ from eval.qa.pools import Floats
 from eval.settings import QuestionSettings, TuneSettings
 from eval.tuning.evaluation import Collection, Evaluator, OutOfTimeError
 from eval.tuning.pipeline import KNOBS, Knob, Pipeline, turned_knobs
-from eval.tuning.result import TuneResult
+from eval.tuning.result import FEW_QUESTIONS, TuneResult, few_questions
 from eval.tuning.search import (
     SMALL_DOCUMENTS,
     SMALL_QUESTIONS,
@@ -86,6 +86,9 @@ def tune(
     if settings.measure is None:
         measure = "AP" if collection.pooled else "nDCG@10"
     notify(read.remarks[0])
+    tested = sum(int(chooser.test.sum()) for chooser in read.choosers)
+    if tested < FEW_QUESTIONS:
+        notify(few_questions(tested))
     full = Evaluator(collection, measure, settings.loading, progress)
     small = None
     if len(collection.documents) > 2 * SMALL_DOCUMENTS:
@@ -330,6 +333,8 @@ def _tested(search: Search, read: _Data, measure: str) -> TuneResult:
         query_map=query_map,
         evaluated=full.evaluated,
         remarks=tuple(remarks),
+        folded=len(search.choosers) > 1,
+        defaults_fit=search.fits(defaults),
     )
 
 

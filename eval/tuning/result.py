@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,6 +17,7 @@ from eval.qa.pools import Floats
 from eval.reports import Report, ReportedResult, Section, Table, csv_lines, environment
 from eval.settings import TuneSettings
 from eval.tuning.pipeline import KNOBS, QUERY_MAP, Pipeline, described, turned_knobs
+from retriever.rerankers import is_reranker
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +26,8 @@ if TYPE_CHECKING:
 
     from retriever.rerankers.head import HeadReranker
 
-BEST_FILE, SIMPLE_FILE = "tuned.toml", "simplest.toml"
+FEW_QUESTIONS = 300
+"""With fewer questions the defaults are normally kept (docs/tuning.md)."""
 # The sum of the 97.5% and the 80% points of the normal distribution.
 _POWER = 1.959964 + 0.841621
 
@@ -53,6 +57,9 @@ class TuneResult(ReportedResult):
         query_map: that of the best settings, if they have one; `query --query-map` takes it.
         evaluated: number of lists of candidates that were computed, each with all fusions.
         remarks: sentences; the first says what was chosen on.
+        folded: whether `values` are of settings that were chosen anew for each fold, not of `best`
+            and `simple` themselves.
+        defaults_fit: whether the defaults are within the limits of size and latency.
     """
 
     name: str
@@ -66,9 +73,25 @@ class TuneResult(ReportedResult):
     query_map: HeadReranker | None
     evaluated: int
     remarks: tuple[str, ...]
+    folded: bool = True
+    defaults_fit: bool = True
     seconds: float = 0.0
     settings: TuneSettings = field(default_factory=TuneSettings)
     command: str = ""
+
+    def recommended(self) -> dict[str, Pipeline]:
+        """Return what to use instead of the defaults, by the names ``tuned`` and ``simplest``.
+
+        Settings are recommended if they differ from the defaults, and either their gain on
+        questions that no choice has seen is significant or the defaults exceed a limit. An empty
+        result means: keep the defaults.
+        """
+        scores = self.scores()
+        return {
+            name: pipeline
+            for name, pipeline in (("tuned", self.best), ("simplest", self.simple))
+            if pipeline != self.defaults and (not self.defaults_fit or _is_gain(scores[name]))
+        }
 
     def scores(self) -> dict[str, Score]:
         """Defaults, tuned and simplest, compared with the defaults."""
@@ -118,10 +141,10 @@ class TuneResult(ReportedResult):
             command=self.command,
             environment=environment(self.settings.loading.device),
             files={
-                BEST_FILE: lambda: [self.best.toml(self._comment("the best settings", "tuned"))],
-                SIMPLE_FILE: lambda: [
-                    self.simple.toml(self._comment("the simplest settings no worse", "simplest"))
-                ],
+                **{
+                    f"{name}.toml": partial(self._toml, name, pipeline)
+                    for name, pipeline in self.recommended().items()
+                },
                 "values.csv": lambda: csv_lines(
                     list(self.values),
                     zip(*(one.tolist() for one in self.values.values()), strict=True),
@@ -130,15 +153,16 @@ class TuneResult(ReportedResult):
             figures={"front": self.front_figure},
         )
 
-    def _comment(self, what: str, name: str) -> str:
+    def _toml(self, name: str, pipeline: Pipeline) -> list[str]:
+        """The file of some settings; its comment says what was measured, and of what."""
         score = self.scores()[name]
-        difference = score.difference
-        assert difference is not None
-        return (
-            f"{what}: {self.measure} {score.value:.4f} on unseen questions, "
-            f"{difference.value:+.4f} from the defaults "
-            f"({difference.low:+.4f} to {difference.high:+.4f})\n{self.command}"
-        ).strip()
+        what = {"tuned": "the best settings", "simplest": "the simplest settings no worse"}[name]
+        of = "choosing settings so" if self.folded else "these settings"
+        value = f"{self.measure} {score.value:.4f} on unseen questions"
+        comment = (
+            f"{what}\n{of}: {value}, against the defaults {_described(score, 1, 4)}\n{self.command}"
+        )
+        return [pipeline.toml(comment.strip())]
 
     def _settings_table(self) -> Table:
         pipelines = self.defaults, self.best, self.simple
@@ -169,9 +193,23 @@ class TuneResult(ReportedResult):
     def _conclusions(
         self, scores: Mapping[str, Score], ablation: Mapping[str, Score]
     ) -> Iterator[str]:
-        yield from few_remark(len(self.values["tuned"]), "questions")
+        questions = len(self.values["tuned"])
+        yield from few_remark(questions, "questions")
+        recommended = self.recommended()
+        pipelines = {"tuned": self.best, "simplest": self.simple}
+        reasons = {
+            name: self._reason(pipeline, scores[name])
+            for name, pipeline in pipelines.items()
+            if name not in recommended
+        }
+        if not recommended:
+            yield f"keep the defaults: {reasons['tuned']}; no settings are written"
+        else:
+            for name, reason in reasons.items():
+                yield f"{name}.toml is not written: {reason}"
+        if not recommended and questions < FEW_QUESTIONS:
+            yield few_questions(questions)
         if self.best == self.defaults:
-            yield "no setting was found that is better than the defaults: keep them"
             return
         values = {**self.values, **self._without()}
         compared = [(name, "defaults", one.difference) for name, one in scores.items()]
@@ -186,6 +224,13 @@ class TuneResult(ReportedResult):
                 f"difference of {100 * difference.value:+.2f} needs about {needed:,}"
             )
 
+    def _reason(self, pipeline: Pipeline, score: Score) -> str:
+        """Why settings are not recommended."""
+        if pipeline == self.defaults:
+            return "no setting was found that is better"
+        gain = _described(score, 100, 2)
+        return f"no significant gain on questions that no choice has seen: {gain}"
+
     def _data(self, scores: Mapping[str, Score], ablation: Mapping[str, Score]) -> dict[str, Any]:
         def pipeline(one: Pipeline) -> dict[str, Any]:
             turned = turned_knobs(one, self.defaults)
@@ -193,6 +238,7 @@ class TuneResult(ReportedResult):
 
         return {
             "measure": self.measure,
+            "keep_defaults": not self.recommended(),
             "chosen_by": self.remarks[0],
             "questions": len(self.values["tuned"]),
             "defaults": pipeline(self.defaults),
@@ -224,12 +270,46 @@ class TuneResult(ReportedResult):
         return figure
 
     def write(self, folder: Path) -> list[Path]:
-        """Write the report, the files of settings, and the query map if there is one."""
+        """Write the report, the recommended settings, and their query map if they have one.
+
+        Settings and a query map of an earlier result in the folder are removed: they would pass
+        for those of this one.
+        """
+        recommended, query_map = self.recommended(), folder / QUERY_MAP
+        for name in {"tuned", "simplest"} - recommended.keys():
+            (folder / f"{name}.toml").unlink(missing_ok=True)
+        has_map = any(pipeline.query_map for pipeline in recommended.values())
+        if not has_map and is_reranker(query_map):
+            shutil.rmtree(query_map)
         written = ReportedResult.write(self, folder)
-        if self.query_map is not None:
-            self.query_map.save(folder / QUERY_MAP)
-            written += sorted((folder / QUERY_MAP).iterdir())
+        if has_map and self.query_map is not None:
+            self.query_map.save(query_map)
+            written += sorted(query_map.iterdir())
         return written
+
+
+def few_questions(count: int) -> str:
+    """Say what so few questions, below `FEW_QUESTIONS`, mean for tuning."""
+    return (
+        f"{count:,} questions are few to tune by: with fewer than {FEW_QUESTIONS} the defaults are "
+        "normally kept"
+    )
+
+
+def _is_gain(score: Score) -> bool:
+    difference = score.difference
+    return difference is not None and difference.value > 0 and difference.significant
+
+
+def _described(score: Score, unit: int, digits: int) -> str:
+    """A difference from the defaults with its interval and p, as a share or in points."""
+    difference = score.difference
+    assert difference is not None
+    value, low, high = (
+        f"{unit * number:+.{digits}f}"
+        for number in (difference.value, difference.low, difference.high)
+    )
+    return f"{value} ({low} to {high}, p = {difference.adjusted:.4f})"
 
 
 def needed_questions(differences: Floats) -> int | None:

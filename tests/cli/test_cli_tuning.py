@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eval import read_pipeline
+from eval import TuneResult, read_pipeline
 from tests.cli.conftest import found, lines, refused
 from tests.eval.sentences.sentence_samples import write_pairs
 from tests.eval.tuning.test_tuning import made, write_files
@@ -19,7 +19,11 @@ def data(tmp_path):
     return write_files(tmp_path, corpus, asked)
 
 
-def test_settings_are_chosen_written_and_used(data, retriever, tiny_models):
+def test_settings_are_chosen_written_and_used(data, retriever, tiny_models, monkeypatch):
+    # As if they gained: these questions are too few to tell.
+    monkeypatch.setattr(
+        TuneResult, "recommended", lambda self: {"tuned": self.best, "simplest": self.simple}
+    )
     corpus, queries, qrels = data
     done = retriever(
         *("tune", corpus, "--queries", queries, "--qrels", qrels, "-o", "out"),
@@ -27,6 +31,7 @@ def test_settings_are_chosen_written_and_used(data, retriever, tiny_models):
     )
     assert done.code == 0, done.err
     assert "nDCG@10 on 24 questions that no choice has seen" in done.out
+    assert "24 questions are few to tune by" in done.err
     tuned = read_pipeline(Path("out/tuned.toml"))
     report = json.loads(Path("out/report.json").read_text())
     assert report["tuned"]["model"] == str(tuned.encoder)
@@ -64,6 +69,22 @@ def test_options_win_over_a_file_of_settings(retriever, write_jsonl, fake_encode
     assert scores("--config", "s.toml") != scores()
     Path("s.toml").write_text("[serach]\n")
     refused(retriever("query", "w1", "--config", "s.toml"), "s.toml: expected", "'serach'")
+
+
+def test_without_a_gain_the_defaults_are_kept_and_no_settings_stay(data, retriever, tiny_models):
+    corpus, queries, qrels = data
+    asked = ("tune", corpus, "--queries", queries, "--qrels", qrels, "-o", "out")
+    asked += ("--encoder", tiny_models["bert"], "--set", "folds=2", "--minutes", "0.02")
+    Path("out").mkdir()
+    Path("out/tuned.toml").write_text("# of an earlier run\n")
+    for _ in range(2):
+        # The second run takes the folder of the first, which has no settings.
+        done = retriever(*asked)
+        assert done.code == 0, done.err
+        assert "keep the defaults: no s" in done.out
+        names = {path.name for path in Path("out").iterdir()}
+        assert names == {"figures", "report.json", "report.md", "report.tex", "values.csv"}
+        assert json.loads(Path("out/report.json").read_text())["keep_defaults"]
 
 
 @pytest.fixture

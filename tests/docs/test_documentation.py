@@ -230,6 +230,10 @@ def test_the_tutorials_run(shell, tmp_path, postgres_url):
     commands = [shlex.split(line) for block in blocks for line in block.splitlines()]
     assert len(commands) > 15
     for asked in commands:
+        if "--config" in asked and not (tmp_path / "tuned/tuned.toml").exists():
+            # `tune` said to keep the defaults.
+            place = asked.index("--config")
+            asked[place : place + 2] = []
         done = shell(asked)
         # The candidate is the baseline; there may be too few questions to tell.
         assert done.returncode in ((0, 4) if asked[1] == "gate" else (0,)), done.stderr

@@ -1,0 +1,97 @@
+"""What is recommended and written after a search: only what gains, or what the limits need."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from eval import TuneResult, read_pipeline
+from eval.settings import Resampling, TuneSettings
+from eval.tuning.pipeline import Pipeline
+from eval.tuning.result import Tried
+
+DEFAULTS = Pipeline()
+BEST = DEFAULTS.put(**{"search.bm25.k1": 0.9, "search.bm25.b": 0.4})
+SIMPLE = DEFAULTS.put(**{"search.bm25.k1": 0.9})
+
+
+def result(tuned, simplest, best=BEST, simple=SIMPLE, **changed):
+    """A result on 100 questions, by the mean gains of the settings."""
+    random = np.random.default_rng(0)
+    defaults, noise = random.uniform(0.3, 0.6, 100), random.normal(0, 0.05, 100)
+    noise -= noise.mean()
+    values = {"defaults": defaults, "tuned": defaults + tuned + noise}
+    values["simplest"] = defaults + simplest + noise
+    tried = tuple(Tried(one, 0.5, 1.0, 1.0) for one in dict.fromkeys((DEFAULTS, best, simple)))
+    settings = TuneSettings(resampling=Resampling(500, 0))
+    return TuneResult(
+        name="made",
+        measure="nDCG@10",
+        defaults=DEFAULTS,
+        best=best,
+        simple=simple,
+        values=values,
+        without={},
+        tried=tried,
+        query_map=None,
+        evaluated=1,
+        remarks=("made",),
+        settings=settings,
+        **changed,
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (result(0.05, 0.05), {"tuned", "simplest"}),
+        (result(0.05, 0.001), {"tuned"}),
+        (result(0.001, 0.001), set()),
+        # A significant loss.
+        (result(-0.05, -0.05), set()),
+        # Other folds found what gains, and all questions together found nothing.
+        (result(0.05, 0.05, DEFAULTS, DEFAULTS), set()),
+        (result(0.05, 0.05, BEST, DEFAULTS), {"tuned"}),
+        (result(-0.05, 0.001, defaults_fit=False), {"tuned", "simplest"}),
+        (result(0.05, 0.05, DEFAULTS, DEFAULTS, defaults_fit=False), set()),
+    ],
+)
+def test_settings_are_written_where_they_gain_or_the_defaults_exceed_a_limit(
+    found, expected, tmp_path
+):
+    for name in ("tuned.toml", "simplest.toml", "notes.txt"):
+        (tmp_path / name).write_text("# earlier\n")
+    assert found.recommended().keys() == expected
+    assert found.to_json()["keep_defaults"] == (not expected)
+    written = {path.name for path in found.write(tmp_path)}
+    files = {path.name for path in tmp_path.iterdir()}
+    assert {name for name in written if name.endswith(".toml")} == {f"{n}.toml" for n in expected}
+    assert files - written == {"notes.txt", "figures"}
+    for name in expected:
+        pipeline = {"tuned": found.best, "simplest": found.simple}[name]
+        assert read_pipeline(tmp_path / f"{name}.toml") == pipeline
+    said = found.text()
+    assert ("keep the defaults" in said) == (not expected)
+    if expected and len(expected) < 2:
+        assert "simplest.toml is not written: no s" in said
+
+
+def test_the_comment_says_what_was_measured(tmp_path):
+    for folded, expected in ((True, "# choosing settings so: "), (False, "# these settings: ")):
+        result(0.05, 0.05, folded=folded).write(tmp_path)
+        lines = (tmp_path / "tuned.toml").read_text().splitlines()
+        assert lines[1].startswith(f"{expected}nDCG@10 0.")
+        assert "on unseen questions, against the defaults +0.0500 (+0.04" in lines[1]
+
+
+def test_a_query_map_of_an_earlier_result_goes(tmp_path):
+    folder = tmp_path / "query-map"
+    folder.mkdir()
+    (folder / "reranker.json").write_text("{}")
+    result(0.05, 0.05).write(tmp_path)
+    assert not folder.exists()
+    # Of a name that is no reranker's.
+    folder.mkdir()
+    (folder / "mine.txt").touch()
+    result(0.05, 0.05).write(tmp_path)
+    assert (folder / "mine.txt").exists()
