@@ -52,6 +52,11 @@ _MADE = (
     "questions were 2.5%, 5.9% and 25.1% where 5% were promised. Judge a hundred questions to "
     "have a promise that holds."
 )
+_SIMULATED = (
+    "The error is measured with relevant documents left out of the ranking, for half of the "
+    "queries. Where documents were really deleted, fewer queries had an answer, and the error was "
+    "up to five times as large (docs/ranking.md)."
+)
 # Random draws of the calibration error by chance, and questions that are encoded together.
 _DRAWS, _AT_ONCE = 200, 256
 
@@ -74,6 +79,7 @@ class CalibrationResult(ReportedResult):
         """The result for a reader."""
         learned, figures = self.calibration, self.figures
         facts = {
+            "price": self._price(),
             "mode": learned.mode,
             "questions": f"{learned.questions:,}{' made from documents' if learned.made else ''}",
             "tested with a relevant document among ten hits": percent(figures["found"]) + "%",
@@ -103,6 +109,7 @@ class CalibrationResult(ReportedResult):
         remarks = (
             "All figures are of questions that were not learned from, each of them also without "
             "its relevant documents.",
+            _SIMULATED,
             *([_MADE] if learned.made else []),
         )
         return Report(
@@ -112,6 +119,18 @@ class CalibrationResult(ReportedResult):
             {"calibration": asdict(learned), **figures},
             self.command,
             environment(None),
+        )
+
+    def _price(self) -> str:
+        """Say what the promise costs: how many answers are withheld to keep it."""
+        share = self.calibration.false_answers
+        promise = self.figures["promises"][f"{share:g}"]
+        answered, limits = promise["answered"], promise["answered_interval"]
+        count = round(self.figures["found"] * self.figures["tested"])
+        answers = f"{percent(answered)}% ({interval(*limits)}) of the {count:,} questions"
+        return (
+            f"with at most {share:.1%} false answers, {answers} with a relevant hit are answered; "
+            "the others are doubted"
         )
 
 
@@ -173,6 +192,8 @@ def calibrate(
     taught, tested = taught or given, given or taught
     if taught is None or tested is None:
         raise ConfigError("queries: expected judged or made questions, found neither")
+    if not tested.relevant[0].any():
+        raise _none_found()
     random = np.random.default_rng(settings.seed)
     everyone = random.permutation(taught.relevant.shape[1])
     parts = np.array_split(everyone, settings.folds)
@@ -203,6 +224,7 @@ def calibrate(
     )
     found = tested.relevant
     figures = {
+        "tested": found.shape[1],
         "found": float(found[0].mean()),
         "promises": {
             f"{share:g}": {**_share("false_answers", no), **_share("answered", yes[found[0]])}
@@ -341,9 +363,12 @@ def _logistic(features: Floats, found: Flags, names: Sequence[str]) -> dict[str,
     from sklearn.linear_model import LogisticRegression
 
     if not found.any():
+        raise _none_found()
+    if found.all():
         raise BadInputError(
-            f"questions: expected a relevant document among the first {HITS} hits of some, found "
-            "none; check that the judgments are of the documents of the index"
+            f"questions: expected documents that are not relevant among the first {HITS} hits, "
+            "found none: such hits teach no difference; leave out questions that every document "
+            "answers, or check the grades"
         )
     mean, spread = features.mean(axis=0), features.std(axis=0)
     spread[spread == 0] = 1
@@ -351,6 +376,13 @@ def _logistic(features: Floats, found: Flags, names: Sequence[str]) -> dict[str,
     weights = model.coef_[0] / spread
     constant = float(model.intercept_[0] - weights @ mean)
     return {"constant": constant, **dict(zip(names, weights.tolist(), strict=True))}
+
+
+def _none_found() -> BadInputError:
+    return BadInputError(
+        f"questions: expected a relevant document among the first {HITS} hits of some, found none; "
+        "check that the judgments are of the documents of the index"
+    )
 
 
 def _share(name: str, flags: Flags) -> dict[str, Any]:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eval import CalibrationSettings, calibrate
+from eval import CalibrationSettings, calibrate, make_questions
 from eval.calibration import abstention_area, calibration_error, conformal_threshold
-from retriever import BadInputError, ConfigError, Index, SearchSettings
+from retriever import BadInputError, ConfigError, Document, Index, SearchSettings
 
 pytest.importorskip("sklearn")
 MODES = ("bm25", "dense", "hybrid")
@@ -156,6 +156,53 @@ def test_few_questions_and_wrong_judgments_are_refused(judged):
         calibrate(
             index, dict.fromkeys(queries, "nothing"), wrong, search=SearchSettings(mode="bm25")
         )
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_judgments_that_teach_no_difference_are_refused(judged, mode):
+    index, queries, _ = judged
+    every = {document.id: 1 for document in index}
+    with pytest.raises(BadInputError, match=r"not relevant among the first 10 hits, found none"):
+        calibrate(index, queries, dict.fromkeys(queries, every), search=SearchSettings(mode=mode))
+
+
+def test_questions_that_find_nothing_are_no_test_of_what_was_made(judged):
+    index, queries, _ = judged
+    random = np.random.default_rng(1)
+    index.add(
+        Document(
+            f"made {n}", ". ".join(f"A{n} {x} b{n} {x}" for x in random.permutation(9)), f"t {n}"
+        )
+        for n in range(120)
+    )
+    made = make_questions(index)
+    wrong = {query: {'d "239"': 1} for query in queries}
+    nothing = dict.fromkeys(queries, "nothing")
+    with pytest.raises(BadInputError, match="among the first 10 hits of some, found none"):
+        calibrate(index, nothing, wrong, made=made, search=SearchSettings(mode="bm25"))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_equal_scores_give_finite_figures(fake_encoder, tmp_path, mode):
+    queries = {f"q{n}": "the same words" for n in range(110)}
+    with Index.create(tmp_path / "index") as index:
+        index.add({"id": str(n), "text": "the same words"} for n in range(110))
+        qrels = {f"q{n}": {str(n): 1} for n in range(110)}
+        result = calibrate(index, queries, qrels, search=SearchSettings(mode=mode))
+    json.dumps(result.to_json(), allow_nan=False)
+    assert result.figures["promises"]["0.05"]["false_answers"] <= 0.05
+
+
+def test_the_price_of_the_promise_comes_first(judged):
+    index, queries, qrels = judged
+    result = calibrate(index, queries, qrels, CalibrationSettings(false_answers=0.07))
+    promise = result.figures["promises"]["0.07"]
+    found = round(result.figures["found"] * len(queries))
+    first = result.text().splitlines()[1].strip()
+    assert first.startswith(
+        f"price: with at most 7.0% false answers, {100 * promise['answered']:.2f}% ("
+    )
+    assert f"of the {found} questions with a relevant hit are answered" in first
 
 
 def test_without_answers_the_promise_holds_and_probabilities_are_right(judged):
