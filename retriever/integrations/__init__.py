@@ -6,7 +6,7 @@ Each imports its framework at the top and is imported by those who use that fram
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import wraps
@@ -15,7 +15,6 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import written_field, written_value
 from retriever.documents import Document
 from retriever.errors import ConfigError
 from retriever.index import Index
@@ -38,25 +37,6 @@ def metadata_of(hit: Hit) -> dict[str, Any]:
     """The document's metadata, and under ``hit`` the title, offsets, scores and ranks."""
     place = {} if hit.place is None else {"place": hit.place.to_json()}
     return {**hit.metadata, HIT: {name: getattr(hit, name) for name in _FACTS} | place}
-
-
-def equal_to(fields: Mapping[str, Any]) -> str:
-    """A filter for documents whose fields have these values; a list stands for one of several."""
-    conditions = []
-    for name, value in fields.items():
-        field = written_field(name.split("."))
-        if value is None:
-            conditions.append(f"{field} is null")
-            continue
-        several = isinstance(value, list | tuple | set | frozenset) and value
-        values = list(value) if several else [value]
-        if not all(isinstance(one, str | bool | int | float) for one in values):
-            raise ConfigError(
-                f"filter: {name}: expected a string, number, boolean, None or several of them, "
-                f"found {value!r:.60}; write other conditions as a text: where='year >= 2000'"
-            )
-        conditions.append(f"{field} in ({', '.join(map(written_value, values))})")
-    return " and ".join(conditions)
 
 
 def search_by_vector(

@@ -16,11 +16,11 @@ from langchain_core.vectorstores import VectorStore
 from langchain_core.vectorstores.utils import maximal_marginal_relevance
 from numpy.typing import NDArray
 
+from indexes import filter_of_fields
 from retriever import documents as stored
 from retriever.errors import ConfigError, unexpected_keyword
 from retriever.index import Index
 from retriever.integrations import (
-    equal_to,
     in_thread,
     metadata_of,
     search_by_vector,
@@ -251,4 +251,4 @@ def _where(where: _Filter, keywords: dict[str, Any], beside: str = "k") -> str |
     if others := keywords.keys() - {"filter"}:
         raise unexpected_keyword(min(others), (beside, "where", "filter"))
     given = keywords.get("filter") if where is None else where
-    return equal_to(given) or None if isinstance(given, Mapping) else given
+    return filter_of_fields(given) or None if isinstance(given, Mapping) else given

@@ -24,7 +24,7 @@ from llama_index.core.vector_stores.utils import (
     node_to_metadata_dict,
 )
 
-from indexes import written_field, written_value
+from indexes import filter_of_fields, written_field, written_value
 from retriever.documents import Document
 from retriever.errors import ConfigError
 from retriever.index import Index
@@ -32,7 +32,6 @@ from retriever.index.ready import ReadyDocument
 from retriever.integrations import (
     HIT,
     EmbedderVectors,
-    equal_to,
     in_thread,
     metadata_of,
     search_by_vector,
@@ -145,7 +144,7 @@ class IndexVectorStore(BasePydanticVectorStore):
 
     def delete(self, ref_doc_id: str, **_: Any) -> None:
         """Delete the nodes of a document."""
-        where = equal_to({"ref_doc_id": ref_doc_id})
+        where = filter_of_fields({"ref_doc_id": ref_doc_id})
         if self._index.filter_warning(where) is None:
             self._index.delete_where(where)
 
@@ -202,7 +201,7 @@ def _where(query: VectorStoreQuery) -> str | None:
     if query.node_ids:
         parts.append(f"id in ({', '.join(map(written_value, query.node_ids))})")
     if query.doc_ids:
-        parts.append(equal_to({"ref_doc_id": query.doc_ids}))
+        parts.append(filter_of_fields({"ref_doc_id": query.doc_ids}))
     if query.filters is not None and query.filters.filters:
         parts.append(where_of(query.filters))
     return " and ".join(f"({one})" for one in parts) or None
