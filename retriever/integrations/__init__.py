@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import wraps
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -61,6 +62,31 @@ def search_by_vector(
         text, settings = "-", replace(settings, mode="dense")
     ready = QueryVectors(row[np.newaxis], spec)
     return next(index.search_many([text], settings, where=where, ready=ready))
+
+
+def opened(index: Index | str | Path) -> Index:
+    """Return an index that is given, or open the one at a path."""
+    return index if isinstance(index, Index) else Index.open(index)
+
+
+def opened_for_vectors(index: Index | str | Path, dimensions: int, name: str) -> Index:
+    """Open or create an index for the vectors of a framework's embedder, called `name`.
+
+    ConfigError if `dimensions` is below 1, or is not the length of the vectors of the index.
+    """
+    if not isinstance(dimensions, int) or dimensions < 1:
+        raise ConfigError(
+            f"embedding_dimensions: expected the length of an embedding, found {dimensions!r:.60}"
+        )
+    if not isinstance(index, Index):
+        index = Index.create(index, encoder=EmbedderVectors(dimensions, name))
+    own = index.encoder_spec.dimensions
+    if own != dimensions:
+        raise ConfigError(
+            f"embedding_dimensions: {index.store} has vectors of {own} dimensions, found "
+            f"{dimensions}; give {own}, or another index"
+        )
+    return index
 
 
 def whole_documents(index: Index, hits: Iterable[Hit]) -> list[tuple[Document, Hit]]:

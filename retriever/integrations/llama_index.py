@@ -31,9 +31,10 @@ from retriever.index import Index
 from retriever.index.ready import ReadyDocument
 from retriever.integrations import (
     HIT,
-    EmbedderVectors,
     in_thread,
     metadata_of,
+    opened,
+    opened_for_vectors,
     search_by_vector,
     whole_documents,
 )
@@ -52,14 +53,14 @@ class IndexRetriever(BaseRetriever):
 
     def __init__(
         self,
-        index: Index,
+        index: Index | str | Path,
         settings: SearchSettings | None = None,
         *,
         where: str | None = None,
         reranker: Reranker | None = None,
     ) -> None:
         super().__init__()
-        self._index = index
+        self._index = opened(index)
         self._settings = settings
         self._where = where
         self._reranker = reranker
@@ -109,13 +110,10 @@ class IndexVectorStore(BasePydanticVectorStore):
 
     def __init__(self, index: Index | str | Path, embedding_dimensions: int | None = None) -> None:
         super().__init__()
-        if not isinstance(index, Index):
-            if embedding_dimensions is None:
-                index = Index.open(index)
-            else:
-                encoder = EmbedderVectors(embedding_dimensions, "llama-index-embedder")
-                index = Index.create(index, encoder=encoder)
-        self._index = index
+        if embedding_dimensions is None:
+            self._index = opened(index)
+        else:
+            self._index = opened_for_vectors(index, embedding_dimensions, "llama-index-embedder")
 
     @classmethod
     def class_name(cls) -> str:

@@ -75,6 +75,42 @@ _MULTI_GET = (
 _STATUS = "What the indexes hold: documents, encoder, metadata fields; what scores mean."
 
 
+def _output_schema(required: str, **more: str) -> dict[str, Any]:
+    """Return the JSON Schema of an answer: its fields, by type, and which are always there."""
+    fields = {"index": "string", "truncated": "boolean", "more": "string", **more}
+    return {
+        "type": "object",
+        "properties": {name: {"type": kind} for name, kind in fields.items()},
+        "required": required.split(),
+    }
+
+
+# What each tool answers with.
+_OUTPUT_SCHEMAS = {
+    "search": _output_schema(
+        "index hits truncated",
+        hits="array",
+        notes="array",
+        has_answer="boolean",
+        probability="number",
+    ),
+    "get": _output_schema(
+        "index id length start stop text truncated",
+        id="string",
+        title="string",
+        metadata="object",
+        length="integer",
+        start="integer",
+        stop="integer",
+        text="string",
+    ),
+    "multi_get": _output_schema("index documents truncated", documents="array"),
+    "status": _output_schema(
+        "indexes truncated", indexes="array", scores="string", filters="string"
+    ),
+}
+
+
 class StatusParameters(BaseModel):
     """The arguments of `status`."""
 
@@ -211,6 +247,7 @@ class _Tools:
             name=name,
             description=text,
             input_schema=schema,
+            output_schema=_OUTPUT_SCHEMAS[name],
             annotations=ToolAnnotations(
                 read_only_hint=True, idempotent_hint=True, open_world_hint=False
             ),
