@@ -21,7 +21,6 @@ from typing import Any, TypeAlias, cast
 import click
 
 from cli.output.text import counted, say
-from retriever.terminal import on_one_line
 
 Tree: TypeAlias = "Mapping[str, str | Tree]"
 
@@ -30,6 +29,9 @@ Tree: TypeAlias = "Mapping[str, str | Tree]"
 COMMANDS: Tree = {
     "index": "index",
     "query": "query",
+    "search": "query",
+    "similar": "similar",
+    "get": "get",
     "refresh": "refresh",
     "calibrate": "choosing",
     "serve": "serve",
@@ -44,6 +46,7 @@ COMMANDS: Tree = {
     "snapshot": "moving",
     "encode": "index",
     "mcp": "serve",
+    "cache": "cache",
     "eval": {
         "qa": "eval_rankings",
         "sts": "eval_sentences",
@@ -79,6 +82,7 @@ _GROUP_HELP = {
 _START = (
     "retriever index SOURCE   index files or folders, or bring the index up to date",
     'retriever query "..."    search',
+    'retriever query "..." --in FOLDER   search a folder or file without making an index first',
     "retriever doctor         what the index holds, and what is missing",
     "retriever --help         all commands",
     "",
@@ -110,12 +114,20 @@ class LazyGroup(click.Group):
         return LazyGroup(cmd_name, tree=found, help=_GROUP_HELP[cmd_name])
 
     def near(self, name: str) -> list[str]:
-        """The commands that are called nearly so, else those of that name in groups below."""
+        """Return what to type for a command that does not exist, the most likely first.
+
+        That is the command of the same meaning, else those of that name in groups below, else those
+        with a similar name.
+        """
         from difflib import get_close_matches
 
+        from cli.guesses import COMMANDS as MEANINGS
+
+        if self._tree is COMMANDS and name.lower() in MEANINGS:
+            return [f"retriever {MEANINGS[name.lower()]}"]
         groups = [one for one, below in self._tree.items() if not isinstance(below, str)]
         below = [f"{group} {name}" for group in groups if name in self._tree[group]]
-        return get_close_matches(name, self._tree) or below
+        return below or get_close_matches(name, self._tree)
 
 
 def _did_you_mean(near: Sequence[str]) -> str:
@@ -134,7 +146,7 @@ cli = click.version_option(package_name="layer-retriever", prog_name="retriever"
 
 def main() -> None:
     """Run the command line and exit."""
-    warnings.formatwarning = lambda one, *_, **__: f"warning: {on_one_line(str(one))}\n"
+    warnings.showwarning = lambda message, *_, **__: say(f"warning: {message}")
     # OpenBLAS computes with what lies past the end of a short row and drops it; NumPy reports it.
     warnings.filterwarnings("ignore", ".* encountered in matmul", RuntimeWarning)
     _reopen_closed_streams()
@@ -220,17 +232,24 @@ def _usage_message(error: click.ClickException) -> str:
 
 
 def _in_place_of(error: click.NoSuchOption) -> str:
-    """What takes the place of an option: a setting of --set or --model, or one with a near name."""
-    from cli.options import other_settings
+    """Return what takes the place of an option: a setting of --model, or an option by its meaning.
+
+    Where there is neither, it is an option with a similar name.
+    """
+    from cli.guesses import ELSEWHERE, OPTIONS
     from retriever.encoders.settings import encoder_keys
 
     if error.ctx is None:
         return ""
     command, key = error.ctx.command, error.option_name.lstrip("-")
-    if form := _as_setting(key, other_settings(command)):
-        return f": it is a setting, give it as `--set {form}`"
-    if any("--model" in one.opts for one in command.params):
-        keys = {one.key for one in encoder_keys()}
+    spellings = {spelling for parameter in command.params for spelling in parameter.opts}
+    for replacement in OPTIONS.get(error.option_name, ()):
+        if replacement.split()[0] in spellings:
+            return _did_you_mean([replacement])
+    if error.option_name in ELSEWHERE:
+        return f": use {ELSEWHERE[error.option_name]}"
+    if "--model" in spellings:
+        keys = {setting.key for setting in encoder_keys()}
         if form := "NAME" if key == "preset" else _as_setting(key, keys):
             return f": it is part of --model, give it as `--model MODEL::{form}`"
     return _did_you_mean(error.possibilities or ())

@@ -1,7 +1,7 @@
 """Options: in sections of a help page, derived from declared settings, and shared by commands.
 
-A command of the class `Command` lists its options section by section. A setting without an option
-of its own is given by its key, as in `--set rrf-k=30`:
+A command of the class `Command` lists its options section by section. A setting that the help page
+leaves out is given by its key, as in `--rrf-k 30` or `--set rrf-k=30`:
 
 >>> @dataclass(frozen=True)
 ... class Ranking:
@@ -61,6 +61,8 @@ PATIENCE = 5.0
 _GIVEN = "cli.options.given"
 _CONFIG = "cli.options.config"
 _PARTS = "__parts__"
+# The value of a flag as `--set KEY=VALUE` has it.
+_FLAG_WORDS = {True: "yes", False: "no"}
 
 
 def is_given(name: str) -> bool:
@@ -130,6 +132,12 @@ class Command(click.Command):
                 section="Other settings",
             )
             self.params.append(others)
+            spellings = {spelling for one in self.params for spelling in one.opts}
+            self.params += [
+                _unlisted_option(key, setting)
+                for key, setting in self.others.items()
+                if _spelling(key) not in spellings
+            ]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the options, and put together what the command takes as one value."""
@@ -139,7 +147,8 @@ class Command(click.Command):
         configured = ctx.default_map or {}
         names = {one.name for one in self.others.values()}
         given = {name: value for name, value in configured.items() if name in names}
-        if texts := ctx.params.pop("others", ()):
+        texts = [*ctx.params.pop("others", ()), *self._unlisted_settings(ctx)]
+        if texts:
             given |= self._read(texts, ctx)
         ctx.meta[_GIVEN] = given
         for part in self.parts:
@@ -147,6 +156,13 @@ class Command(click.Command):
             values |= {name: given[name] for name in part.others if name in given}
             ctx.params[part.name] = part.kind(**{**part.defaults, **values})
         return rest
+
+    def _unlisted_settings(self, ctx: click.Context) -> Iterator[str]:
+        """Take the unlisted options out of the parameters; yield each given one as KEY=VALUE."""
+        for key in self.others:
+            value = ctx.params.pop(_unlisted_name(key), None)
+            if value is not None:
+                yield f"{key}={_FLAG_WORDS.get(value, value)}"
 
     def _read(self, texts: Sequence[str], ctx: click.Context) -> dict[str, Any]:
         """The values of `--set`, by field."""
@@ -182,6 +198,28 @@ class Command(click.Command):
             if isinstance(parameter, click.Option) and not parameter.hidden:
                 found[getattr(parameter, "section", "Output")].append(parameter)
         return {section: options for section, options in found.items() if options}
+
+
+def _spelling(key: str) -> str:
+    return f"--{key}" if key[1:] else f"-{key}"
+
+
+def _unlisted_name(key: str) -> str:
+    """Return the name of the parameter that an unlisted option sets."""
+    return f"set_{key.replace('-', '_')}"
+
+
+def _unlisted_option(key: str, declared: Setting) -> Option:
+    """Return `--KEY VALUE` as another spelling of `--set KEY=VALUE`; help pages do not list it."""
+    is_flag = declared.kind is bool
+    return Option(
+        [f"--{key}/--no-{key}" if is_flag else _spelling(key), _unlisted_name(key)],
+        default=None,
+        type=None if is_flag else str,
+        help=declared.description,
+        hidden=True,
+        section="Other settings",
+    )
 
 
 def other_settings(command: click.Command) -> Mapping[str, Setting]:
@@ -244,7 +282,7 @@ def derived_option(one: Setting, metavar: str | None = None) -> Decorator:
     A default of None leaves the setting open; a flag that is not off by default has a negative.
     With a metavar, choices are part of the help.
     """
-    flag = f"--{one.key}" if one.key[1:] else f"-{one.key}"
+    flag = _spelling(one.key)
     section = cast("Section", one.section or "Training")
     attributes: dict[str, Any] = {"help": one.description, "default": one.default}
     if one.default is None and one.words:
@@ -316,7 +354,7 @@ class _Pipeline(click.Path):
 
 
 # Of --config, by command.
-_TABLES = {"index": ("model", "index"), "query": ("search",)}
+_TABLES = {"index": ("model", "index"), "query": ("search",), "search": ("search",)}
 config_option = option(
     "--config",
     type=_Pipeline(),

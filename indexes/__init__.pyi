@@ -29,6 +29,7 @@ from indexes.files import whole_folder as whole_folder
 from indexes.files import write_lines as write_lines
 from indexes.filters.grammar import Where as Where
 from indexes.filters.grammar import compile_where as compile_where
+from indexes.filters.grammar import filter_of_fields as filter_of_fields
 from indexes.filters.grammar import parse_field as parse_field
 from indexes.filters.grammar import point_at as point_at
 from indexes.filters.grammar import type_mismatch as type_mismatch

@@ -20,11 +20,16 @@ def open_store(location: str | Path | Store) -> Store:
         location: a folder; a URL; or a store, which is returned.
 
     Raises:
-        ConfigError: the URL is malformed, or no store has its scheme.
+        ConfigError: the URL is malformed, no store has its scheme, or it is ``:memory:``.
         MissingExtraError: the library that speaks to it is not installed.
     """
     if not isinstance(location, str | Path):
         return location
+    if str(location) == ":memory:":
+        raise ConfigError(
+            ":memory:: expected a folder, since an index is kept on disk; for one that goes away "
+            "use tempfile.TemporaryDirectory()"
+        )
     url = _URL.match(location) if isinstance(location, str) else None
     if url is None:
         return FolderStore(location)

@@ -21,20 +21,10 @@ from indexes import SourceError as SourceError
 from indexes import StorageError as StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 # Module to the package that is installed, where they have different names.
 _PACKAGES = {"sklearn": "scikit-learn"}
-# What other libraries call some of our keywords.
-_ELSEWHERE = {
-    "top_k": "k",
-    "limit": "k",
-    "n_results": "k",
-    "n": "k",
-    "filter": "where",
-    "filters": "where",
-    "rerank": "reranker",
-}
 
 
 def require_several(name: str, values: object) -> None:
@@ -57,22 +47,27 @@ def string_fault(value: str) -> str | None:
     return None
 
 
-def unknown_name(owner: object, name: str, right: Mapping[str, str]) -> AttributeError:
-    """The error of an attribute that does not exist; `right` has what other libraries call it."""
+def unknown_name(owner: object, name: str) -> AttributeError:
+    """Return the error of an attribute that does not exist, with the right word if known."""
+    from retriever.guesses import ATTRIBUTES
+
     kind = type(owner).__name__
-    hint = f": {kind} has {right[name]}" if name in right else ""
+    right_word = ATTRIBUTES.get(kind, {}).get(name)
+    hint = "" if right_word is None else f": {kind} has {right_word}"
     return AttributeError(f"{kind} has no {name}{hint}", name=name, obj=owner)
 
 
 def unexpected_keyword(name: str, known: Iterable[str]) -> TypeError:
-    """The error of a keyword that does not exist, with the nearest one that does and all others."""
-    there = sorted(known)
-    other = _ELSEWHERE.get(name)
+    """Return the error of a keyword that does not exist, with the nearest one and all others."""
     from difflib import get_close_matches
 
-    near = [other] if other in there else get_close_matches(name, there, 1)
+    from retriever.guesses import KEYWORDS
+
+    names = sorted(known)
+    right_word = KEYWORDS.get(name)
+    near = [right_word] if right_word in names else get_close_matches(name, names, 1)
     guess = f"; did you mean {near[0]!r}?" if near else ""
-    return TypeError(f"unexpected keyword {name!r}{guess} (known: {', '.join(there)})")
+    return TypeError(f"unexpected keyword {name!r}{guess} (known: {', '.join(names)})")
 
 
 def require_extra(extra: str, purpose: str, *modules: str) -> None:

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from indexes import whole_file, whole_files, write_lines
+from indexes import whole_file, whole_files, write_lines, writer_lock
 from retriever.errors import ConfigError
 
-__all__ = ["check_output", "default_cache", "whole_file", "whole_files", "write_lines"]
+__all__ = [
+    "check_output",
+    "default_cache",
+    "folder_cache",
+    "remove_index",
+    "whole_file",
+    "whole_files",
+    "write_lines",
+]
 
 
 def check_output(folder: Path, what: str, strange: Callable[[set[str]], str | None]) -> None:
@@ -42,3 +51,14 @@ def default_cache() -> Path:
         return Path(named)
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(home) / "retriever"
+
+
+def folder_cache() -> Path:
+    """Return where `retriever query --in` keeps its indexes."""
+    return default_cache() / "folders"
+
+
+def remove_index(folder: Path) -> None:
+    """Remove an index folder; IndexLockedError if a process is writing to it."""
+    with writer_lock(folder):
+        shutil.rmtree(folder)

@@ -79,7 +79,7 @@ def _texts(reader: CorpusReader) -> Iterator[str]:
         for number, document in enumerate(reader, 1):
             yield document.text
             if number % _BLOCK == 0:
-                progress.window(_BLOCK)
+                progress.window(_BLOCK, 0)
                 progress.encoded(_BLOCK, 0)
 
 

@@ -7,8 +7,9 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,7 @@ from cli.options import (
     option,
     pointing,
     query_map_option,
+    quiet_option,
     where_option,
 )
 from cli.output.text import counted, say
@@ -43,7 +45,8 @@ if TYPE_CHECKING:
     from retriever.search.calibration import Answer
     from retriever.search.engine import Hit
 
-_WIDEST = 120
+# Cells of the terminal that hits fill at most.
+WIDEST = 120
 _OF_CONVEX = ("alpha", "normalization")
 
 
@@ -165,11 +168,12 @@ class QueryOptions:
 @index_option
 @option(
     "--in",
-    "source",
+    "sources",
+    multiple=True,
     metavar="SOURCE",
     shell_complete=complete_path,
-    help="Search this folder or file: its index is in the cache, made on first use and refreshed "
-    "before each answer.",
+    help="Search this folder or file; repeatable. Its index is in the cache (`retriever cache`), "
+    "made on first use and refreshed before each answer.",
     section="Index",
 )
 @Settings("ranking", RankingOptions, "k mode alpha fusion depth", metavars={"alpha": "WEIGHT"})
@@ -187,16 +191,18 @@ class QueryOptions:
 )
 @query_map_option
 @encoder_options(OWN)
+@quiet_option
 @json_option
 def query_command(
     text: tuple[str, ...],
     folder: Location,
-    source: str | None,
+    sources: tuple[str, ...],
     ranking: RankingOptions,
     where: str | None,
     asked: QueryOptions,
     query_map: Path | None,
     encoder: EncoderOptions,
+    quiet: bool,
     as_json: bool,
 ) -> None:
     """Rank the documents of an index for TEXT.
@@ -211,7 +217,7 @@ def query_command(
     if text and queries is not None:
         raise click.UsageError("give either TEXT or --queries")
     context = click.get_current_context()
-    if source is not None and context.get_parameter_source("folder") is ParameterSource.COMMANDLINE:
+    if sources and context.get_parameter_source("folder") is ParameterSource.COMMANDLINE:
         raise click.UsageError("give either --in or --index")
     if asked.run is not None and queries is None:
         raise click.UsageError("--run needs --queries")
@@ -233,10 +239,11 @@ def query_command(
         reranker = load_reranker(rerank, device=encoder.device, download=encoder.download)
     if query_map is not None and settings.mode == "bm25":
         raise click.UsageError("--query-map: --mode bm25 has no vectors; leave one of them out")
-    if source is not None:
+    _note_paths(text, is_expanded=bool(sources))
+    if sources:
         from cli.commands.refresh import index_in
 
-        opened = index_in(source, encoder.keywords())
+        opened = index_in(sources, encoder.keywords(), quiet=quiet)
     else:
         patience = PATIENCE if asked.refresh else 0.0
         opened = Index.open(folder, **encoder.keywords(), lock_timeout=patience)
@@ -246,20 +253,42 @@ def query_command(
 
             index.query_map = load_query_map(query_map)
         search = partial(index.search_many, settings=settings, where=where, reranker=reranker)
-        session = _Session(index, search, settings, where, asked, as_json)
+        session = _Session(index, search, settings, where, asked, as_json, quiet)
         if asked.min_probability is not None:
             session.answered([])
-        if asked.refresh and source is None:
+        if asked.refresh and not sources:
             from cli.commands.refresh import refresh_for_query
 
-            refresh_for_query(index)
+            refresh_for_query(index, quiet=quiet)
         if queries is not None:
             session.answer_file(queries)
         elif text:
             one = " ".join(text)
             session.show(next(session.search([one])), one)
         else:
-            session.prompt(refreshed=asked.refresh or source is not None)
+            session.prompt(refreshed=asked.refresh or bool(sources))
+
+
+search_command = copy(query_command)
+search_command.name = "search"
+search_command.short_help = "The same as `retriever query`."
+
+
+def _note_paths(words: Sequence[str], *, is_expanded: bool) -> None:
+    """Say which words of a query are paths, which a shell may have made of a pattern.
+
+    Without `is_expanded`, a word counts as a path only if it has a slash.
+    """
+    if len(words) < 2:
+        return
+    paths = [word for word in words if (is_expanded or os.sep in word) and os.path.exists(word)]
+    if paths:
+        names = ", ".join(map(repr, paths[:3])) + (", …" if len(paths) > 3 else "")
+        say(
+            f"note: searched for as text, though there are such files: {names}; to search files, "
+            "give --in before each of them or once for their folder, and the query in quotation "
+            "marks"
+        )
 
 
 @dataclass(frozen=True)
@@ -273,6 +302,12 @@ class _Session:
     where: str | None
     asked: QueryOptions
     as_json: bool
+    quiet: bool
+
+    def note(self, line: str) -> None:
+        """Print a remark on the answer to stderr, unless `quiet`."""
+        if not self.quiet:
+            say(line)
 
     def answered(self, hits: list[Hit]) -> tuple[list[Hit], Answer | None]:
         """Hits, none of them if an answer is improbable; and what is known of it."""
@@ -308,7 +343,7 @@ class _Session:
         if query is not None:
             say(f"== {query}: {text}", err=False)
         styled = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        cells = min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
+        cells = min(shutil.get_terminal_size((100, 24)).columns, WIDEST)
         weights, analyzer = index.term_weights(text), index.analyzer
         for hit in hits:
             spans = highlights(hit.passage, analyzer, weights)
@@ -320,13 +355,13 @@ class _Session:
         if counts is not None:
             click.echo(facets_text(counts))
         if not found:
-            say(f"no hits: {self.why_nothing(text)}")
+            self.note(f"no hits: {self.why_nothing(text)}")
         elif answer is not None and not answer.has_answer:
             doubt = "note: perhaps " if hits else ""
             chance = f"probability of an answer {answer.probability:.1%}"
-            say(f"{doubt}nothing relevant was found ({chance})")
+            self.note(f"{doubt}nothing relevant was found ({chance})")
         if better is not None:
-            say(f"did you mean: {better}")
+            self.note(f"did you mean: {better}")
 
     def why_nothing(self, text: str) -> str:
         """Why there are no hits."""
@@ -360,7 +395,7 @@ class _Session:
         }
         write_run(run_file, ranked, f"retriever-{self.settings.mode}")
         number = f"{len(ranked):,} {'query' if len(ranked) == 1 else 'queries'}"
-        say(f"{run_file}: {number}, {counted(sum(map(len, ranked.values())), 'hit')}")
+        self.note(f"{run_file}: {number}, {counted(sum(map(len, ranked.values())), 'hit')}")
 
     def prompt(self, *, refreshed: bool) -> None:
         """Ask for queries until end of input; the model stays loaded between them."""
@@ -370,7 +405,7 @@ class _Session:
             import readline  # noqa: F401  (line editing and history for input())
         if self.settings.mode != "bm25":
             _ = self.index.encoder
-        say("One query per line; Ctrl-D ends.")
+        self.note("One query per line; Ctrl-D ends.")
         # input() writes its prompt to standard output, which may be a file of hits.
         shown = "> " if sys.stdout.isatty() else ""
         while True:
@@ -382,5 +417,5 @@ class _Session:
             if not text.strip():
                 continue
             if refreshed:
-                refresh_for_query(self.index)
+                refresh_for_query(self.index, quiet=self.quiet)
             self.show(next(self.search([text])), text)

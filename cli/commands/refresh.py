@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -65,41 +65,47 @@ def _warn(report: RefreshReport, *, left_out: bool = False) -> None:
     say_skipped(report.skipped, report.problems)
 
 
-def refresh_for_query(index: Index) -> None:
-    """Refresh an index before it answers, and say what has changed."""
+def refresh_for_query(index: Index, *, quiet: bool = False) -> None:
+    """Refresh an index before it answers, and say what has changed unless `quiet`."""
     report = index.refresh()
     _warn(report)
-    if report.is_change:
+    if report.is_change and not quiet:
         say(f"{index.store}: {_changes(report)}")
 
 
-def index_in(source: str, encoder: Mapping[str, Any]) -> Index:
-    """The index of a folder or file in the cache, made on first use and refreshed."""
+def index_in(sources: Sequence[str], encoder: Mapping[str, Any], *, quiet: bool = False) -> Index:
+    """Return the index of folders and files in the cache, made on first use and refreshed."""
     from cli.output.progress import EncodingProgress, Stages, warn_reader
     from retriever.documents.reader import CorpusReader
-    from retriever.files import default_cache
+    from retriever.files import folder_cache
     from retriever.index import Index
 
-    if source == "-":
+    if "-" in sources:
         raise click.UsageError("--in: expected a folder or a file, found standard input")
-    path = os.path.abspath(source)
-    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:8]
-    place = default_cache() / "folders" / f"{os.path.basename(path)}-{digest}.index"
-    # Refuses a source that cannot be read before there is an index of it.
-    reader = None if place.exists() else CorpusReader([path], on_error="skip", on_empty="yield")
+    paths = [os.path.abspath(source) for source in dict.fromkeys(sources)]
+    digest = hashlib.sha256(b"\0".join(map(os.fsencode, paths))).hexdigest()[:8]
+    place = folder_cache() / f"{os.path.basename(paths[0])}-{digest}.index"
+    reader = None
+    if not place.exists():
+        # A source that cannot be read is refused before there is an index of it.
+        for path in paths:
+            CorpusReader([path])
+        reader = CorpusReader(paths, on_error="skip", on_empty="yield")
     index = Index.create(place, **encoder, lock_timeout=PATIENCE)
     try:
         # Without a document, a fault of before is told again.
         if index.sources and len(index):
-            say(f"{source}: indexed in {place}")
-            refresh_for_query(index)
+            refresh_for_query(index, quiet=quiet)
             return index
-        reader = reader or CorpusReader([path], on_error="skip", on_empty="yield")
-        say(f"{source}: indexing in {place}")
-        with EncodingProgress(reader) as progress, Stages() as stage:
+        reader = reader or CorpusReader(paths, on_error="skip", on_empty="yield")
+        names = ", ".join(sources)
+        if not quiet:
+            say(f"{names}: indexing in {place}")
+        with EncodingProgress(reader, quiet=quiet) as progress, Stages(quiet=quiet) as stage:
             report = index.add(reader, progress=progress, stage=stage, remember=True)
         warn_reader(reader)
-        say(f"{source}: {counted(report.added, 'document')} indexed")
+        if not quiet:
+            say(f"{names}: {counted(report.added, 'document')} indexed")
     except BaseException:
         index.close()
         raise

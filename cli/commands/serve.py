@@ -66,6 +66,11 @@ class ServiceOptions:
         "Reranker for requests that ask for it, as of `retriever query`.",
         section="Ranking",
     )
+    any_model: bool = setting(
+        False,
+        "Answer requests for embeddings and reranking that name an unknown model by the first "
+        "index.",
+    )
     max_k: int = setting(1_000, "Maximum number of hits of a query.", low=1)
     max_upload: int = setting(256, "Maximum size of an upload of documents in MiB.", low=1)
     timeout: float = setting(
@@ -186,6 +191,7 @@ def serve_command(
         hosts=tuple(name.lower() for name in asked.allow_host),
         origins=asked.cors,
         search=configured_search(),
+        any_model=asked.any_model,
         max_k=asked.max_k,
         max_upload=asked.max_upload * _MEBIBYTE,
         timeout=asked.timeout,

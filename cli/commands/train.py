@@ -130,7 +130,7 @@ def static_command(
         with EncodingProgress(reader, quiet=quiet) as progress:
 
             def done(texts: int, words: int) -> None:
-                progress.window(texts)
+                progress.window(texts, 0)
                 progress.encoded(texts, words)
 
             if method == "lsa":

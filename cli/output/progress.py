@@ -82,12 +82,21 @@ class _Bars:
 
 
 class EncodingProgress(_Bars):
-    """A bar over the bytes of a corpus; it follows the encoder, which is behind the reader."""
+    """A bar over the bytes of a corpus.
+
+    It follows the encoder, which is behind the reader: bytes count once their passages are encoded.
+    """
 
     def __init__(self, reader: CorpusReader | DocumentsRead, *, quiet: bool = False) -> None:
         super().__init__(quiet=quiet)
         self._reader = reader
-        self._before = self._after = self._window = self._done = self._passages = 0
+        self._passages = 0
+        # Of the current window: where the bar stood, the bytes read by then, and the passages that
+        # these bytes still have to give.
+        self._window_start = 0
+        self._bytes_read = 0
+        self._unencoded = 0
+        self._encoded_since = 0
         total = reader.total_bytes
         self._show(
             total=total,
@@ -97,22 +106,24 @@ class EncodingProgress(_Bars):
             bar_format=None if total is None else _BAR + "{desc}, {elapsed}, {remaining} left",
         )
 
-    def window(self, passages: int) -> None:
-        """Begin a window of `passages` passages."""
-        self._before, self._after = self._after, self._reader.bytes_read
-        self._window, self._done = passages, 0
+    def window(self, passages: int, waiting: int) -> None:
+        """Begin a window of `passages` passages, after which `waiting` more are read already."""
+        self._window_start = self._bar.n
+        self._bytes_read = self._reader.bytes_read
+        self._unencoded = passages + waiting
+        self._encoded_since = 0
 
     def encoded(self, passages: int, pieces: int = 0) -> None:
         """Count `passages` more encoded passages of the window."""
         self._passages += passages
         elapsed = self._bar.format_dict["elapsed"]
         rate = self._passages / elapsed if elapsed else 0.0
-        shown = f"{self._passages:,} passages, {rate:,.0f}/s"
-        self._bar.set_description_str(shown, refresh=not self._window)
-        if self._window:
-            self._done += passages
-            read = self._after - self._before
-            self.finished(self._before + read * self._done // self._window)
+        description = f"{self._passages:,} passages, {rate:,.0f}/s"
+        self._bar.set_description_str(description, refresh=not self._unencoded)
+        if self._unencoded:
+            self._encoded_since += passages
+            ahead = self._bytes_read - self._window_start
+            self.finished(self._window_start + ahead * self._encoded_since // self._unencoded)
 
     def finished(self, reached: int) -> None:
         """The corpus was read up to `reached` bytes at the end of what is encoded."""
@@ -122,7 +133,7 @@ class EncodingProgress(_Bars):
 class ShardsProgress(EncodingProgress):
     """A bar over the bytes of a corpus in finished shards, with the rate of all workers."""
 
-    def window(self, passages: int) -> None:
+    def window(self, passages: int, waiting: int) -> None:
         """Do nothing: workers have windows of their own."""
 
 

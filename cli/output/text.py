@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,15 @@ from retriever.terminal import on_one_line, table
 def say(line: str, *, err: bool = True) -> None:
     """Print a message of one line, to stderr if `err`.
 
-    Names in it, and what a library says, can hold sequences that steer a terminal.
+    Names in it, and what a library says, can hold sequences that steer a terminal. A progress bar
+    on the terminal makes room for it.
     """
-    click.echo(on_one_line(line), err=err)
+    shown = on_one_line(line)
+    bars = sys.modules.get("tqdm")
+    if err and bars is not None:
+        bars.tqdm.write(shown, file=sys.stderr)
+    else:
+        click.echo(shown, err=err)
 
 
 def tell(

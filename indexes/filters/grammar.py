@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
-from indexes.errors import FilterError
+from indexes.errors import ConfigError, FilterError
 from indexes.protocol import FieldType
 
 Value = str | int | float
@@ -276,19 +276,47 @@ class Where:
         return {field.names[0] for field in fields if not field.own}
 
 
-def compile_where(text: str) -> Where:
-    """Parse a filter in the grammar above.
+def compile_where(where: str | Mapping[str, Any]) -> Where:
+    """Parse a filter: a text in the grammar of docs/ranking.md, or the values of fields.
+
+    Fields must all have their values: ``{"year": 2020, "lang": ["en", "de"]}`` is ``year in (2020)
+    and lang in ("en", "de")``. None stands for a field that is null or absent.
 
     Raises:
-        TypeError: it is not a text.
+        TypeError: it is neither a text nor a mapping of one or more fields.
+        ConfigError: the value of a field is of another type.
         FilterError: the filter does not parse, or is too long or too deep; the message is one line
             with the 1-based character, `position` is that character from 0.
     """
-    if not isinstance(text, str):
+    if isinstance(where, Mapping) and where:
+        where = filter_of_fields(where)
+    if not isinstance(where, str):
         raise TypeError(
-            f"filter: expected a text such as 'year >= 2000', found {text!r:.60}; write it as one"
+            f"filter: expected a text such as 'year >= 2000', found {where!r:.60}; write it as one"
         )
-    return Where(text, _Parser(text).whole_filter())
+    return Where(where, _Parser(where).whole_filter())
+
+
+def filter_of_fields(fields: Mapping[str, Any]) -> str:
+    """Return a filter for documents whose fields have these values; a list is one of several.
+
+    ConfigError if a value is no string, number, boolean, None or list of them.
+    """
+    conditions = []
+    for name, value in fields.items():
+        field = written_field(name.split("."))
+        if value is None:
+            conditions.append(f"{field} is null")
+            continue
+        is_list = isinstance(value, list | tuple | set | frozenset) and value
+        values = list(value) if is_list else [value]
+        if not all(isinstance(item, str | bool | int | float) for item in values):
+            raise ConfigError(
+                f"filter: {name}: expected a string, number, boolean, None or several of them, "
+                f"found {value!r:.60}; write other conditions as a text: where='year >= 2000'"
+            )
+        conditions.append(f"{field} in ({', '.join(map(written_value, values))})")
+    return " and ".join(conditions)
 
 
 def parse_field(text: str) -> tuple[str, ...]:

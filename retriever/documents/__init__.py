@@ -380,7 +380,10 @@ def as_document(given: AnyDocument) -> Document:
     if isinstance(given, str):
         return Document(content_id(None, given), given)
     if not isinstance(given, Mapping):
-        raise TypeError(f"expected a text, a mapping or a Document, found {type(given).__name__}")
+        raise TypeError(
+            "expected a text, a Document or a mapping such as {'id': 'a', 'text': '...'}, found "
+            f"{type(given).__name__}"
+        )
     where = f"document {given['id']!r}" if "id" in given else "a document without id"
     return Assembler(Fields()).document(Record(1, where, dict(given)))
 

@@ -133,8 +133,8 @@ def place(outline: Outline, text: str, span: tuple[int, int]) -> Place:
     last = max(start, span[0] + len(passage.rstrip()) - 1)
     begun = bisect_right(outline, start, key=_offset)
     ended = bisect_right(outline, last, begun, key=_offset)
-    page, line, message = (_last(outline, begun, kind) for kind in ("page", "line", "message"))
-    last_page, last_line = (_last(outline, ended, kind) for kind in ("page", "line"))
+    page, line, message = (last_mark(outline, begun, kind) for kind in ("page", "line", "message"))
+    last_page, last_line = (last_mark(outline, ended, kind) for kind in ("page", "line"))
     lines = None
     if line is not None and last_line is not None:
         lines = _line_at(line, text, start), _line_at(last_line, text, last)
@@ -162,6 +162,19 @@ def span_of_lines(outline: Outline, text: str, first: int, last: int) -> tuple[i
     return None if start is None else (start, len(text))
 
 
+def span_of_pages(outline: Outline, text: str, first: str, last: str) -> tuple[int, int] | None:
+    """Return the offsets from page `first` to page `last`, by label; None if one is not known."""
+    pages = [mark for mark in outline if mark.kind == "page"]
+    labels = [mark.label for mark in pages]
+    try:
+        number = labels.index(first)
+        last_number = labels.index(last, number)
+    except ValueError:
+        return None
+    following = pages[last_number + 1 :]
+    return pages[number].offset, following[0].offset if following else len(text)
+
+
 def heading_path(outline: Outline, offset: int) -> list[Mark]:
     """The headings above a character, the highest first; one that begins there is the last."""
     path: list[Mark] = []
@@ -176,8 +189,8 @@ def heading_path(outline: Outline, offset: int) -> list[Mark]:
     return path[::-1]
 
 
-def _last(outline: Outline, stop: int, kind: MarkKind) -> Mark | None:
-    """The last mark of a kind among the first `stop`."""
+def last_mark(outline: Outline, stop: int, kind: MarkKind) -> Mark | None:
+    """Return the last mark of a kind among the first `stop`; None if there is none."""
     numbers = range(stop - 1, -1, -1)
     return next((outline[number] for number in numbers if outline[number].kind == kind), None)
 

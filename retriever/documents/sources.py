@@ -52,6 +52,9 @@ _FORMATS: dict[str, Format] = {
     ".txt": "lines",
 }
 
+# A URL, as it is given or made an absolute path, which has one slash after the scheme.
+_URL = re.compile(r"(?:/.*/)?(?:https?|ftp):/")
+
 
 class UnopenedError(SourceError):
     """A source that does not exist or that this user cannot read."""
@@ -190,7 +193,8 @@ def _explained(name: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise UnopenedError(f"{name}: no such file or folder") from error
+        hint = "; web pages are not fetched: save them to a folder" if _URL.match(name) else ""
+        raise UnopenedError(f"{name}: no such file or folder{hint}") from error
     except OSError as error:
         raise UnopenedError(f"{name}: cannot be read: {error.strerror or error}") from error
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from retriever.encoders.compatible import (
+    ModelCardData,
+    check_encode_keywords,
+    is_query_prompt,
+)
 from retriever.encoders.computing import BATCH_PIECES, filled_batches, scale_to_unit, way
 from retriever.encoders.registry import (
     Batches,
@@ -46,25 +52,6 @@ if TYPE_CHECKING:
 
     from retriever.encoders.meta.model import MetaModel, MetaParts
     from retriever.encoders.transformer.model import TextStates, TransformerModel
-
-
-# What other libraries call the names of `Encoder`.
-_OTHER_NAMES = {
-    "embed": "encode",
-    "embed_documents": "encode_document",
-    "embed_query": "encode_query",
-    "encode_passage": "encode_document",
-    "encode_queries": "encode_query",
-    "encode_corpus": "encode_document",
-    "get_sentence_embedding_dimension": "dimensions",
-    "get_embedding_dimension": "dimensions",
-    "device": "no device to read: Encoder.load(device=...) chooses it",
-    "similarity_pairwise": "similarity, of all pairs",
-    "dimension": "dimensions",
-    "max_seq_length": "spec.max_length",
-    "model_name": "spec.model",
-    "tokenizer": "tokenize",
-}
 
 
 class Encoder:
@@ -179,8 +166,10 @@ class Encoder:
         with self._busy:
             return self._model.piece_offsets(text)
 
-    def __getattr__(self, name: str) -> Any:
-        raise unknown_name(self, name, _OTHER_NAMES)
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise unknown_name(self, name)
 
     @property
     def dimensions(self) -> int:
@@ -194,6 +183,9 @@ class Encoder:
         query: bool = False,
         batch_size: int | None = None,
         normalize_embeddings: bool | None = None,
+        prompt_name: str | None = None,
+        convert_to_tensor: bool = False,
+        **others: object,
     ) -> NDArray[np.float32]:
         """One vector per text; texts longer than the window are cut, and a warning counts them.
 
@@ -203,24 +195,46 @@ class Encoder:
             batch_size: at most so many texts are encoded together; None fills batches by their
                 word pieces.
             normalize_embeddings: whether to bring vectors to length 1; None follows the settings.
+            prompt_name: as in sentence-transformers: ``query`` is ``query=True``; ``document``,
+                ``passage`` and None follow `query`.
+            convert_to_tensor: whether to return a torch tensor on the CPU.
+            others: other keywords of sentence-transformers' `encode`, with values that change
+                nothing here.
 
         Returns:
-            (texts, dimensions) float32, or (dimensions,) of a single text; C-contiguous, rows in
-            the order of `texts`; of length 1 unless the settings say otherwise, except of a text
-            that has nothing to pool (no word that is known, no piece that is kept), whose vector
-            is zero.
+            (texts, dimensions) float32, or (dimensions,) of a single text: a C-contiguous NumPy
+            array, or a tensor if asked for; rows in the order of `texts`; of length 1 unless the
+            settings say otherwise, except of a text that has nothing to pool (no word that is
+            known, no piece that is kept), whose vector is zero.
             A row does not depend on the other texts by more than rounding (about 1e-6).
 
         Raises:
-            TypeError: one of the texts is no string.
+            TypeError: one of the texts is no string, or a keyword is unknown.
             BadInputError: a text holds a lone surrogate.
-            ConfigError: `batch_size` is below 1.
+            ConfigError: `batch_size` is below 1, or a keyword of sentence-transformers has a value
+                that is set elsewhere here; the message says where.
         """
-        if isinstance(texts, str):
-            (vector,) = self.encode([texts], query=query, normalize_embeddings=normalize_embeddings)
-            return np.asarray(vector, np.float32)
         if batch_size is not None and batch_size < 1:
             raise ConfigError(f"batch_size: expected 1 or more, found {batch_size}")
+        if prompt_name is not None or others:
+            query = query or is_query_prompt(prompt_name)
+            check_encode_keywords(others)
+        several = [texts] if isinstance(texts, str) else texts
+        vectors = self._encode(several, query, batch_size, normalize_embeddings)
+        vectors = vectors[0] if isinstance(texts, str) else vectors
+        if convert_to_tensor:
+            import torch
+
+            return cast("NDArray[np.float32]", torch.from_numpy(vectors))
+        return vectors
+
+    def _encode(
+        self,
+        texts: Sequence[str],
+        query: bool,
+        batch_size: int | None,
+        normalize_embeddings: bool | None,
+    ) -> NDArray[np.float32]:
         pieces = self._cut(texts, query)
         step = batch_size or max(1, len(pieces))
         parts = [
@@ -237,14 +251,24 @@ class Encoder:
         """`encode`, by the name of sentence-transformers."""
         return self.encode(texts, **keywords)
 
-    def similarity(
-        self, first: NDArray[np.float32], second: NDArray[np.float32]
-    ) -> NDArray[np.float32]:
-        """Cosines of (n, dimensions) with (m, dimensions) vectors as (n, m); 0 of a zero vector."""
-        rows, columns = (np.array(one, np.float32, ndmin=2) for one in (first, second))
+    # What evaluators of sentence-transformers read of a model.
+    similarity_fn_name = "cosine"
+    model_card_data = ModelCardData()
+
+    def similarity(self, first: ArrayLike, second: ArrayLike) -> Any:
+        """Return the cosines of (n, dimensions) with (m, dimensions) vectors; 0 of a zero vector.
+
+        They are (n, m) float32: a torch tensor if `first` is one, else a NumPy array.
+        """
+        rows = np.array(np.asarray(first), np.float32, ndmin=2)
+        columns = np.array(np.asarray(second), np.float32, ndmin=2)
         scale_to_unit(rows)
         scale_to_unit(columns)
-        return rows @ columns.T
+        cosines = rows @ columns.T
+        torch = sys.modules.get("torch")
+        if torch is not None and isinstance(first, torch.Tensor):
+            return torch.from_numpy(cosines)
+        return cosines
 
     def _cut(self, texts: Sequence[str], query: bool = False) -> list[Any]:
         pieces = self.tokenize(texts, query=query)

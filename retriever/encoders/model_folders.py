@@ -250,6 +250,8 @@ BUNDLED = {
     )
 }
 
+# The account on the hub that publishes the bundled models.
+_PUBLISHER = "sentence-transformers/"
 _TOKENIZER_FILES = ("vocab.txt", "vocab.json", "merges.txt")
 _TOKENIZER_MODELS = ("*.model", "*.spm")
 _WANTED = ("*.json", "*.safetensors", "*.txt", *_TOKENIZER_MODELS)
@@ -267,12 +269,19 @@ class ModelFolder:
     architecture: Architecture | None  # None if its layers cannot be read.
 
 
+def bundled_name(name: str) -> str | None:
+    """Return the name of the bundled model that a name or hub id means; None if it means none."""
+    own_name = name.removeprefix(_PUBLISHER)
+    return own_name if own_name in BUNDLED and not os.path.isdir(name) else None
+
+
 def find_model(name: str, *, download: bool = False) -> ModelFolder:
     """Find and check a model by folder, bundled name or hub id, which `download` may fetch."""
     path = find_path(name, download=download)
     digests: dict[Path, str] = {}
-    if name in BUNDLED and not os.path.isdir(name):
-        file, expected = path / "model.safetensors", BUNDLED[name].weights
+    if (bundled := bundled_name(name)) is not None:
+        file = path / "model.safetensors"
+        expected = BUNDLED[bundled].weights
         digests[file] = _sha256(file) if file.is_file() else "no weights"
         if digests[file] != expected:
             raise ModelError(
@@ -315,9 +324,9 @@ def find_path(name: str, *, download: bool = False) -> Path:
     # Unlike Path.is_dir this is no error where the current folder may not be searched.
     if os.path.isdir(name):
         return Path(name)
-    if name not in BUNDLED:
+    if (own_name := bundled_name(name)) is None:
         return _from_hub(name, download)
-    bundled = BUNDLED[name]
+    bundled = BUNDLED[own_name]
     found = next(filter(None, map(importlib.util.find_spec, bundled.packages)), None)
     if found is None or found.origin is None:
         raise MissingExtraError(

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 import numpy as np
 
 from indexes import compile_where, no_progress, open_store
-from retriever.documents import AnyDocument, Document, is_id, metadata_fault, plain_metadata
+from retriever.documents import (
+    AnyDocument,
+    Document,
+    content_id,
+    is_id,
+    metadata_fault,
+    plain_metadata,
+)
 from retriever.encoders.encoder import Encoder, ModelChoice, adopt
 from retriever.errors import (
     BadInputError,
@@ -189,12 +196,34 @@ class Index(ReadableIndex):
 
     open_or_create = create
 
+    @classmethod
+    def load(cls, folder: str | Path | Store, **keywords: Any) -> Self:
+        """Open an existing index, as `open`."""
+        return cls.open(folder, **keywords)
+
+    @classmethod
+    def from_documents(
+        cls,
+        documents: Iterable[AnyDocument | ReadyDocument] | Path,
+        folder: str | Path | Store,
+        **settings: Any,
+    ) -> Self:
+        """Open or create the index in `folder` as `create` does, and add documents to it."""
+        index = cls.create(folder, **settings)
+        try:
+            index.add(documents)
+        except BaseException:
+            index.close()
+            raise
+        return index
+
     def add(
         self,
-        documents: Iterable[AnyDocument | ReadyDocument],
+        documents: Iterable[AnyDocument | ReadyDocument] | Path,
         vectors: ArrayLike | Iterable[ArrayLike] | None = None,
         *,
         ids: Iterable[str] | None = None,
+        metadatas: Iterable[Mapping[str, Any] | None] | None = None,
         made_by: EncoderSpec | None = None,
         on_long: OnLong | None = None,
         commit: CommitSettings | None = None,
@@ -216,11 +245,13 @@ class Index(ReadableIndex):
                 metadata); or a text, whose id is made from its content. The rows of a table of
                 pandas, polars or Arrow are such mappings; this needs pyarrow. Of equal ids the last
                 stands. A document without text and title is counted and not stored, with a
-                warning; the document that the index has with its id is deleted.
+                warning; the document that the index has with its id is deleted. A `Path` is read
+                as ``retriever index PATH`` reads it.
             vectors: (documents, dimensions) numbers, one vector per document as a whole; None
                 encodes. If the encoder normalizes, they are brought to length 1. A document with
                 the text and title that it had keeps the vectors that it had.
             ids: one for each of `documents`, which are then texts alone.
+            metadatas: metadata for each of `documents`, likewise; None for a text without.
             made_by: the encoder that made the vectors; None trusts that it is the index's own.
             on_long: ``error`` refuses texts longer than the window; None follows the index's
                 settings.
@@ -253,10 +284,16 @@ class Index(ReadableIndex):
                 f"documents: expected several documents, found one {type(documents).__name__}; "
                 "put it into a list"
             )
+        if isinstance(documents, Path):
+            documents = CorpusReader([documents])
         if is_table(documents):
             documents = table_documents(documents)
-        if ids is not None:
-            documents = _with_ids(documents, ids)
+        columns = {"ids": ids, "metadatas": metadatas}
+        given = {name: values for name, values in columns.items() if values is not None}
+        if given:
+            for name, values in given.items():
+                require_several(name, values)
+            documents = _documents_of_texts(documents, given)
         with self._writer() as writer, ExitStack() as stack:
             state = self._opened.state()
             if made_by is not None and made_by.fingerprint != state.encoder.fingerprint:
@@ -369,7 +406,7 @@ class Index(ReadableIndex):
         self,
         ids: Iterable[str] | None = None,
         *,
-        where: str | None = None,
+        where: str | Mapping[str, Any] | None = None,
         erase: bool = False,
         stage: Stage = no_progress,
     ) -> int:
@@ -421,7 +458,13 @@ class Index(ReadableIndex):
                     memory.erase(writer.heads)
             return deleted
 
-    def delete_where(self, where: str, *, erase: bool = False, stage: Stage = no_progress) -> int:
+    def delete_where(
+        self,
+        where: str | Mapping[str, Any],
+        *,
+        erase: bool = False,
+        stage: Stage = no_progress,
+    ) -> int:
         """Delete the documents that match a filter, otherwise as `delete`; returns their number.
 
         Raises:
@@ -518,15 +561,29 @@ class Index(ReadableIndex):
                 self._changer = process, 0
 
 
-def _with_ids(texts: Iterable[Any], ids: Iterable[str]) -> Iterator[Document]:
-    require_several("ids", ids)
-    for number, (text, id_) in enumerate(zip_longest(texts, ids, fillvalue=...), start=1):
-        if text is ... or id_ is ...:
-            found = "more" if text is ... else f"only {number - 1:,}"
-            raise ValueError(f"ids: expected one for each document, found {found}")
+def _documents_of_texts(
+    texts: Iterable[Any], columns: Mapping[str, Iterable[Any]]
+) -> Iterator[Document]:
+    """Yield the documents of texts, each with its id and metadata from `columns`.
+
+    An id that is not given is made of the text. ValueError if a column is longer or shorter than
+    `texts`; TypeError if one of them is no text.
+    """
+    names = tuple(columns)
+    rows = zip_longest(texts, *columns.values(), fillvalue=...)
+    for number, (text, *values) in enumerate(rows, start=1):
+        if text is ...:
+            raise ValueError(f"{names[0]}: expected one for each document, found more")
+        for name, value in zip(names, values, strict=True):
+            if value is ...:
+                raise ValueError(
+                    f"{name}: expected one for each document, found only {number - 1:,}"
+                )
         if not isinstance(text, str):
             raise TypeError(
-                f"document {number}: expected a text, since ids are given, found "
+                f"document {number}: expected a text, since {names[0]} are given, found "
                 f"{type(text).__name__}"
             )
-        yield Document(id_, text)
+        fields = dict(zip(names, values, strict=True))
+        id_ = fields["ids"] if "ids" in fields else content_id(None, text)
+        yield Document(id_, text, metadata=dict(fields.get("metadatas") or {}))

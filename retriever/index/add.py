@@ -116,8 +116,8 @@ class IndexingReport:
 class Progress(Protocol):
     """Receives the progress of encoding."""
 
-    def window(self, passages: int) -> None:
-        """A window of so many passages is about to be encoded."""
+    def window(self, passages: int, waiting: int) -> None:
+        """Begin a window of `passages` passages; `waiting` more are read and come after it."""
         return
 
     def encoded(self, passages: int, pieces: int) -> None:
@@ -525,7 +525,7 @@ class Indexer:
         """Encode word pieces by digest, and remember the vectors until the next commit."""
         if not rows:
             return np.empty((0, 0), np.float32)
-        self._progress.window(len(rows))
+        self._progress.window(len(rows), len(self._waiting))
         encoder, started = self._encoder(), time.monotonic()
         vectors = encoder.encode_pieces(list(rows.values()), self._progress.encoded)
         # Encoders that a program passes do not say.

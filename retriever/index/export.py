@@ -158,7 +158,7 @@ def encode_to_file(
             cut = encoder.truncate([texts[i] for i in long], query=queries)
             for i, row in zip(long, cut, strict=True):
                 pieces[i] = row
-            progress.window(len(window))
+            progress.window(len(window), 0)
             vectors.append(encoder.encode_pieces(pieces, progress.encoded))
             ids.writelines(
                 json.dumps(document.id, ensure_ascii=False) + "\n" for document in window

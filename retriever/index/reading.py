@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
@@ -55,27 +55,6 @@ if TYPE_CHECKING:
 
 # Documents whose stored state is looked up together.
 _CHUNK = 512
-# What other libraries call the names of `Index`.
-_OTHER_NAMES = {
-    "upsert": "add, which replaces documents of equal ids",
-    "insert": "add",
-    "add_documents": "add",
-    "add_texts": "add",
-    "similar": "more_like",
-    "similarity_search": "search",
-    "query": "search",
-    "batch_search": "search_many",
-    "batchsearch": "search_many",
-    "peek": "browse",
-    "ids": "no list of ids: [document.id for document in index]",
-    "optimize": "compact",
-    "embed": "encoder.encode",
-    "to_pandas": "no table of its documents: pandas.DataFrame(index)",
-    "reset": "clear",
-    "save": "no need of saving: a change is durable when its call returns",
-    "persist": "no need of saving: a change is durable when its call returns",
-    "sync": "refresh",
-}
 
 
 class CorpusDifference(NamedTuple):
@@ -173,8 +152,10 @@ class ReadableIndex:
         with self._opened.view() as view:
             return view.count_documents()
 
-    def __getattr__(self, name: str) -> Any:
-        raise unknown_name(self, name, _OTHER_NAMES)
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise unknown_name(self, name)
 
     def count(self) -> int:
         """The number of documents, as `len`."""
@@ -222,7 +203,7 @@ class ReadableIndex:
         text: str,
         settings: SearchSettings | None = None,
         *,
-        where: str | None = None,
+        where: str | Mapping[str, Any] | None = None,
         reranker: Reranker | None = None,
         **keywords: Unpack[SearchKeywords],
     ) -> Hits:
@@ -231,7 +212,8 @@ class ReadableIndex:
         Args:
             text: the query.
             settings: how to rank; None takes the defaults.
-            where: rank only documents that match this filter; docs/ranking.md has the grammar.
+            where: rank only documents that match this filter: a text in the grammar of
+                docs/ranking.md, or the values of fields, ``{"year": 2020, "lang": ["en", "de"]}``.
             reranker: scores the best `settings.depth` hits again; see `load_reranker`.
             keywords: single fields of `SearchSettings`, `FusionSettings` and `BM25Settings`:
                 ``k=5, alpha=0.7, k1=0.9``.
@@ -259,7 +241,7 @@ class ReadableIndex:
         texts: Iterable[str],
         settings: SearchSettings | None = None,
         *,
-        where: str | None = None,
+        where: str | Mapping[str, Any] | None = None,
         reranker: Reranker | None = None,
         ready: QueryVectors | None = None,
         **keywords: Unpack[SearchKeywords],
@@ -293,7 +275,7 @@ class ReadableIndex:
         texts: Iterable[str],
         settings: SearchSettings | None = None,
         *,
-        where: str | None = None,
+        where: str | Mapping[str, Any] | None = None,
         ready: QueryVectors | None = None,
         **keywords: Unpack[SearchKeywords],
     ) -> Iterator[list[tuple[str, float]]]:
@@ -316,7 +298,7 @@ class ReadableIndex:
         settings: SearchSettings | None = None,
         *,
         start: int = 0,
-        where: str | None = None,
+        where: str | Mapping[str, Any] | None = None,
         **keywords: Unpack[SearchKeywords],
     ) -> Hits:
         """Find the documents that are most like one of the index; nothing is encoded.
@@ -360,7 +342,7 @@ class ReadableIndex:
             searched = queries if query_map is None else mapped(query_map, queries)
             return scored_passages(view, wanted, searched)
 
-    def browse(self, where: str | None = None, *, k: int = 10) -> Hits:
+    def browse(self, where: str | Mapping[str, Any] | None = None, *, k: int = 10) -> Hits:
         """The first `k` documents that match a filter, without a query.
 
         They come in ascending order of ids (by code point) as hits of their first passages, with
@@ -415,7 +397,7 @@ class ReadableIndex:
         fields: Iterable[str],
         text: str | None = None,
         *,
-        where: str | None = None,
+        where: str | Mapping[str, Any] | None = None,
         limit: int = 10,
     ) -> Facets:
         """Count the documents that have each value of metadata fields.

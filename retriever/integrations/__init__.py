@@ -6,16 +6,16 @@ Each imports its framework at the top and is imported by those who use that fram
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import wraps
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import written_field, written_value
 from retriever.documents import Document
 from retriever.errors import ConfigError
 from retriever.index import Index
@@ -40,25 +40,6 @@ def metadata_of(hit: Hit) -> dict[str, Any]:
     return {**hit.metadata, HIT: {name: getattr(hit, name) for name in _FACTS} | place}
 
 
-def equal_to(fields: Mapping[str, Any]) -> str:
-    """A filter for documents whose fields have these values; a list stands for one of several."""
-    conditions = []
-    for name, value in fields.items():
-        field = written_field(name.split("."))
-        if value is None:
-            conditions.append(f"{field} is null")
-            continue
-        several = isinstance(value, list | tuple | set | frozenset) and value
-        values = list(value) if several else [value]
-        if not all(isinstance(one, str | bool | int | float) for one in values):
-            raise ConfigError(
-                f"filter: {name}: expected a string, number, boolean, None or several of them, "
-                f"found {value!r:.60}; write other conditions as a text: where='year >= 2000'"
-            )
-        conditions.append(f"{field} in ({', '.join(map(written_value, values))})")
-    return " and ".join(conditions)
-
-
 def search_by_vector(
     index: Index,
     vector: Sequence[float] | NDArray[np.floating[Any]],
@@ -81,6 +62,31 @@ def search_by_vector(
         text, settings = "-", replace(settings, mode="dense")
     ready = QueryVectors(row[np.newaxis], spec)
     return next(index.search_many([text], settings, where=where, ready=ready))
+
+
+def opened(index: Index | str | Path) -> Index:
+    """Return an index that is given, or open the one at a path."""
+    return index if isinstance(index, Index) else Index.open(index)
+
+
+def opened_for_vectors(index: Index | str | Path, dimensions: int, name: str) -> Index:
+    """Open or create an index for the vectors of a framework's embedder, called `name`.
+
+    ConfigError if `dimensions` is below 1, or is not the length of the vectors of the index.
+    """
+    if not isinstance(dimensions, int) or dimensions < 1:
+        raise ConfigError(
+            f"embedding_dimensions: expected the length of an embedding, found {dimensions!r:.60}"
+        )
+    if not isinstance(index, Index):
+        index = Index.create(index, encoder=EmbedderVectors(dimensions, name))
+    own = index.encoder_spec.dimensions
+    if own != dimensions:
+        raise ConfigError(
+            f"embedding_dimensions: {index.store} has vectors of {own} dimensions, found "
+            f"{dimensions}; give {own}, or another index"
+        )
+    return index
 
 
 def whole_documents(index: Index, hits: Iterable[Hit]) -> list[tuple[Document, Hit]]:

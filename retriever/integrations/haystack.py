@@ -19,9 +19,10 @@ from retriever import documents as stored
 from retriever.index import Index
 from retriever.index.ready import ReadyDocument
 from retriever.integrations import (
-    EmbedderVectors,
     in_thread,
     metadata_of,
+    opened,
+    opened_for_vectors,
     search_by_vector,
     whole_documents,
 )
@@ -48,7 +49,7 @@ class IndexRetriever:
         settings: SearchSettings | None = None,
         where: str | None = None,
     ) -> None:
-        self.index = index if isinstance(index, Index) else Index.open(index)
+        self.index = opened(index)
         self.settings = settings or SearchSettings()
         self.where = where
 
@@ -96,13 +97,12 @@ class IndexDocumentStore:
     """
 
     def __init__(self, index: Index | str | Path, embedding_dimensions: int | None = None) -> None:
-        encoder = (
-            None
-            if embedding_dimensions is None
-            else EmbedderVectors(embedding_dimensions, "haystack-embedder")
-        )
         self.embedding_dimensions = embedding_dimensions
-        self.index = index if isinstance(index, Index) else Index.create(index, encoder=encoder)
+        if embedding_dimensions is not None:
+            index = opened_for_vectors(index, embedding_dimensions, "haystack-embedder")
+        elif not isinstance(index, Index):
+            index = Index.create(index)
+        self.index = index
 
     def to_dict(self) -> dict[str, Any]:
         """What a saved pipeline holds: the path of the index, not its documents."""

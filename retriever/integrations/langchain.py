@@ -16,13 +16,14 @@ from langchain_core.vectorstores import VectorStore
 from langchain_core.vectorstores.utils import maximal_marginal_relevance
 from numpy.typing import NDArray
 
+from indexes import filter_of_fields
 from retriever import documents as stored
 from retriever.errors import ConfigError, unexpected_keyword
 from retriever.index import Index
 from retriever.integrations import (
-    equal_to,
     in_thread,
     metadata_of,
+    opened,
     search_by_vector,
     whole_documents,
 )
@@ -37,7 +38,9 @@ class IndexRetriever(BaseRetriever):
 
     A document has the id of the index's document, the best passage as its content, and in
     its metadata the document's own fields and ``hit``: rank, scores, title and offsets.
-    `k` is in place of that of the settings; ``invoke(query, k=3)`` is in place of both.
+    `index` is an index or its path. `k` is in place of that of the settings. In
+    ``invoke(query, k=3, filter={"year": 2021})``, `k` and `filter` (or `where`) are in place of
+    both.
     """
 
     index: Index
@@ -49,14 +52,28 @@ class IndexRetriever(BaseRetriever):
     def __init__(self, **fields: Any) -> None:
         if others := fields.keys() - (known := type(self).model_fields).keys():
             raise unexpected_keyword(min(others), known)
+        if "index" in fields:
+            fields["index"] = opened(fields["index"])
         super().__init__(**fields)
 
     def _get_relevant_documents(
-        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None
+        self,
+        query: str,
+        *,
+        run_manager: CallbackManagerForRetrieverRun,
+        k: int | None = None,
+        where: _Filter = None,
+        **keywords: Any,
     ) -> list[Document]:
-        wanted = self.k if k is None else k
-        settings = search_settings(self.settings, {} if wanted is None else {"k": wanted})
-        hits = self.index.search(query, settings, where=self.where, reranker=self.reranker)
+        number = self.k if k is None else k
+        settings = search_settings(self.settings, {} if number is None else {"k": number})
+        own_filter = _where(where, keywords)
+        hits = self.index.search(
+            query,
+            settings,
+            where=self.where if own_filter is None else own_filter,
+            reranker=self.reranker,
+        )
         return [
             Document(id=hit.id, page_content=hit.passage, metadata=metadata_of(hit)) for hit in hits
         ]
@@ -85,6 +102,23 @@ class EmbeddingsEncoder:
     def encode_query(self, texts: list[str]) -> list[list[float]]:
         """(texts, dimensions) numbers, of queries."""
         return [self._embeddings.embed_query(text) for text in texts]
+
+
+class EncoderEmbeddings(Embeddings):
+    """The encoder of an index as LangChain's embeddings."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        """Return (texts, dimensions) numbers, of documents."""
+        vectors: list[list[float]] = self._index.encoder.encode(texts).tolist()
+        return vectors
+
+    def embed_query(self, text: str) -> list[float]:
+        """Return the vector of a query."""
+        vector: list[float] = self._index.query_encoder.encode(text, query=True).tolist()
+        return vector
 
 
 class IndexVectorStore(VectorStore):
@@ -126,9 +160,9 @@ class IndexVectorStore(VectorStore):
         return made
 
     @property
-    def embeddings(self) -> Embeddings | None:
-        """The embeddings that were given."""
-        return self._embeddings
+    def embeddings(self) -> Embeddings:
+        """The embeddings that were given, or the encoder of the index."""
+        return self._embeddings or EncoderEmbeddings(self.index)
 
     def add_texts(
         self,
@@ -251,4 +285,4 @@ def _where(where: _Filter, keywords: dict[str, Any], beside: str = "k") -> str |
     if others := keywords.keys() - {"filter"}:
         raise unexpected_keyword(min(others), (beside, "where", "filter"))
     given = keywords.get("filter") if where is None else where
-    return equal_to(given) or None if isinstance(given, Mapping) else given
+    return filter_of_fields(given) or None if isinstance(given, Mapping) else given

@@ -24,17 +24,17 @@ from llama_index.core.vector_stores.utils import (
     node_to_metadata_dict,
 )
 
-from indexes import written_field, written_value
+from indexes import filter_of_fields, written_field, written_value
 from retriever.documents import Document
 from retriever.errors import ConfigError
 from retriever.index import Index
 from retriever.index.ready import ReadyDocument
 from retriever.integrations import (
     HIT,
-    EmbedderVectors,
-    equal_to,
     in_thread,
     metadata_of,
+    opened,
+    opened_for_vectors,
     search_by_vector,
     whole_documents,
 )
@@ -53,14 +53,14 @@ class IndexRetriever(BaseRetriever):
 
     def __init__(
         self,
-        index: Index,
+        index: Index | str | Path,
         settings: SearchSettings | None = None,
         *,
         where: str | None = None,
         reranker: Reranker | None = None,
     ) -> None:
         super().__init__()
-        self._index = index
+        self._index = opened(index)
         self._settings = settings
         self._where = where
         self._reranker = reranker
@@ -110,13 +110,10 @@ class IndexVectorStore(BasePydanticVectorStore):
 
     def __init__(self, index: Index | str | Path, embedding_dimensions: int | None = None) -> None:
         super().__init__()
-        if not isinstance(index, Index):
-            if embedding_dimensions is None:
-                index = Index.open(index)
-            else:
-                encoder = EmbedderVectors(embedding_dimensions, "llama-index-embedder")
-                index = Index.create(index, encoder=encoder)
-        self._index = index
+        if embedding_dimensions is None:
+            self._index = opened(index)
+        else:
+            self._index = opened_for_vectors(index, embedding_dimensions, "llama-index-embedder")
 
     @classmethod
     def class_name(cls) -> str:
@@ -145,7 +142,7 @@ class IndexVectorStore(BasePydanticVectorStore):
 
     def delete(self, ref_doc_id: str, **_: Any) -> None:
         """Delete the nodes of a document."""
-        where = equal_to({"ref_doc_id": ref_doc_id})
+        where = filter_of_fields({"ref_doc_id": ref_doc_id})
         if self._index.filter_warning(where) is None:
             self._index.delete_where(where)
 
@@ -202,7 +199,7 @@ def _where(query: VectorStoreQuery) -> str | None:
     if query.node_ids:
         parts.append(f"id in ({', '.join(map(written_value, query.node_ids))})")
     if query.doc_ids:
-        parts.append(equal_to({"ref_doc_id": query.doc_ids}))
+        parts.append(filter_of_fields({"ref_doc_id": query.doc_ids}))
     if query.filters is not None and query.filters.filters:
         parts.append(where_of(query.filters))
     return " and ".join(f"({one})" for one in parts) or None

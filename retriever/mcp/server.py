@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 import logging
-import re
 import socket
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -27,8 +26,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from indexes import FieldSummary
-from retriever.documents import Document
-from retriever.documents.outline import span_of_lines
+from retriever.documents.places import Part, find_part
 from retriever.errors import BadInputError, ConfigError, RetrieverError, StorageError
 from retriever.index import Index
 from retriever.mcp.budget import fit_document, fit_documents, fit_hits, fit_state, to_json
@@ -75,10 +73,42 @@ _MULTI_GET = (
     "several calls of `get`, and to reading whole files."
 )
 _STATUS = "What the indexes hold: documents, encoder, metadata fields; what scores mean."
-# What a text names beside a document as a whole: ID:LINE, ID:FIRST-LAST or ID[START:STOP].
-_PART = re.compile(
-    r"(.+)(?::([0-9]{1,9})(?:-([0-9]{1,9}))?|\[([0-9]{0,9}):([0-9]{0,9})\])", re.DOTALL
-)
+
+
+def _output_schema(required: str, **more: str) -> dict[str, Any]:
+    """Return the JSON Schema of an answer: its fields, by type, and which are always there."""
+    fields = {"index": "string", "truncated": "boolean", "more": "string", **more}
+    return {
+        "type": "object",
+        "properties": {name: {"type": kind} for name, kind in fields.items()},
+        "required": required.split(),
+    }
+
+
+# What each tool answers with.
+_OUTPUT_SCHEMAS = {
+    "search": _output_schema(
+        "index hits truncated",
+        hits="array",
+        notes="array",
+        has_answer="boolean",
+        probability="number",
+    ),
+    "get": _output_schema(
+        "index id length start stop text truncated",
+        id="string",
+        title="string",
+        metadata="object",
+        length="integer",
+        start="integer",
+        stop="integer",
+        text="string",
+    ),
+    "multi_get": _output_schema("index documents truncated", documents="array"),
+    "status": _output_schema(
+        "indexes truncated", indexes="array", scores="string", filters="string"
+    ),
+}
 
 
 class StatusParameters(BaseModel):
@@ -134,7 +164,7 @@ class MultiGetParameters(StatusParameters):
     ids: list[str] = Field(
         min_length=1,
         max_length=_MOST_HITS,
-        description="Each ID, ID:120-141 (lines) or ID[start:stop] (characters).",
+        description="Each ID, the place of a hit, ID:120-141 (lines) or ID[start:stop].",
     )
 
 
@@ -217,6 +247,7 @@ class _Tools:
             name=name,
             description=text,
             input_schema=schema,
+            output_schema=_OUTPUT_SCHEMAS[name],
             annotations=ToolAnnotations(
                 read_only_hint=True, idempotent_hint=True, open_world_hint=False
             ),
@@ -286,19 +317,12 @@ def _excerpt(index: Index, hit: Hit, context: int) -> Excerpt:
         return Excerpt(hit.id, hit.start, hit.stop, hit.passage, hit.stop)
 
 
-def _part(index: Index, name: str) -> tuple[Document, int, int | None] | str:
-    """A document and from where to where a text names it, or why that cannot be read."""
-    document, named = index.get(name), _PART.fullmatch(name)
-    if document is not None:
-        return document, 0, None
-    if named is None or (document := index.get(named[1])) is None:
-        return "no document has this id: take one from `search`"
-    _, first, last, start, stop = named.groups()
-    if first is None:
-        return document, int(start or 0), int(stop) if stop else None
-    ends = sorted((int(first), int(last or first)))
-    span = span_of_lines(document.outline, document.text, ends[0], ends[1])
-    return "no such lines are known: use ID[start:stop]" if span is None else (document, *span)
+def _part(index: Index, name: str) -> Part | str:
+    """Return the part of a document that a text names, or why it cannot be read."""
+    try:
+        return find_part(name, index.get)
+    except BadInputError as error:
+        return str(error)
 
 
 def _state(name: str, index: Index) -> dict[str, Any]:

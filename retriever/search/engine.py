@@ -9,7 +9,7 @@ everywhere; documents with equal ones are ordered by id.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import attrgetter
@@ -32,17 +32,6 @@ _IN_JSON = (
     *("dense", "dense_rank", "bm25", "bm25_rank"),
 )
 _VALUES = attrgetter(*_IN_JSON)
-
-
-# What other libraries call the names of `Hit`.
-_OTHER_NAMES = {
-    "content": "passage, also as text",
-    "page_content": "passage, also as text",
-    "document": "passage, and the index the whole document: index[hit.id]",
-    "distance": "score; higher is better",
-    "similarity": "score",
-    "doc_id": "id",
-}
 
 
 @dataclass(slots=True)
@@ -95,8 +84,18 @@ class Hit:
     probability: float | None = None
     answer_probability: float | None = None
 
-    def __getattr__(self, name: str) -> Any:
-        raise unknown_name(self, name, _OTHER_NAMES)
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise unknown_name(self, name)
+
+    def keys(self) -> Iterable[str]:
+        """Return the names that `hit[name]` takes, so that `dict(hit)` is `to_json()`."""
+        return self.to_json().keys()
+
+    def __getitem__(self, name: str) -> Any:
+        """Return a value of `to_json()`, or the passage as ``text``; KeyError for another name."""
+        return self.passage if name == "text" else self.to_json()[name]
 
     @property
     def text(self) -> str:
@@ -134,6 +133,10 @@ def hit_of(
 
 class Hits(list[Hit]):
     """The hits of one query, a list."""
+
+    def to_list(self) -> list[dict[str, Any]]:
+        """Return the hits as JSON values, each as `Hit.to_json`."""
+        return [hit.to_json() for hit in self]
 
     def to_pandas(self) -> Any:
         """A DataFrame with a row per hit and the columns of `Hit.to_json`; needs pandas."""

@@ -57,6 +57,7 @@ class ServiceSettings:
         origins: origins of other web pages that may call the service, such as
             ``https://example.org``.
         search: what a search that leaves settings out has; None for the defaults of Python.
+        any_model: whether an unknown name of a model means the first index.
 
     Raises:
         ConfigError: a limit is out of range, or a host or origin is malformed.
@@ -67,6 +68,7 @@ class ServiceSettings:
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     search: SearchSettings | None = None
+    any_model: bool = False
     max_k: int = setting(1_000, "Maximum number of hits of a query, and of `depth`.", low=1)
     max_queries: int = setting(256, "Maximum number of queries in one call.", low=1)
     max_text: int = setting(10_000, "Maximum number of characters of a query or filter.", low=1)
@@ -142,12 +144,17 @@ class Catalog:
         return index
 
     def of_model(self, name: str) -> Index:
-        """The index of that name, or the first one with that encoder; empty for the first."""
+        """Return the index of a name, or the first one with an encoder of that name.
+
+        An empty name means the first index. So does an unknown one if the settings say so.
+        """
         if not name or name in self.indexes:
             return self.index(name or None)
         for index in self.indexes.values():
             if name in (str(index.encoder_spec), index.encoder_spec.model):
                 return index
+        if self.settings.any_model:
+            return self.index(None)
         known = [*self.indexes, *(str(one.encoder_spec) for one in self.indexes.values())]
         raise ServiceError(404, f"there is no model {name!r:.80} (models: {', '.join(known)})")
 

@@ -83,7 +83,7 @@ def test_one_command_from_a_folder_to_an_answer(notes, retriever, tmp_path):
     write(notes / "bad.txt", "Apples are red.")
     again = retriever("query", "apples", "--in", f"{notes}/", "--mode", "bm25", "--json")
     assert [hit["id"] for hit in lines(again)] == ["bad.txt"]
-    assert again.err == f"{notes}/: indexed in {place}\n{place}: 1 added, 1 changed, 0 removed\n"
+    assert again.err == f"{place}: 1 added, 1 changed, 0 removed\n"
     refused(retriever(*asked, "-i", "my.index"), "give either --in or --index")
     refused(retriever("query", "x", "--in", "-"), "found standard input")
     refused(retriever("query", "x", "--in", "nowhere"), "nowhere: no such file or folder")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import unicodedata
 from dataclasses import replace
 
@@ -11,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.output.hits import explanation, hit_text
+from cli.output.progress import DocumentsRead, EncodingProgress
+from cli.output.text import say
 from retriever.documents.outline import Place
 from retriever.search import SearchSettings, search_settings
 from retriever.search.engine import Hit
@@ -101,3 +104,54 @@ def test_a_hit_shows_lines_behind_its_id_and_the_rest_of_its_place_behind_its_ti
     one = replace(place, pages=None, headings=(), lines=(7, 7))
     shown = hit_text(hit("Text.", place=one), [], cells=60, styled=False, full=False)
     assert shown.splitlines()[0] == "  1  0.5000  文書:7"
+
+
+class TestProgress:
+    """The bar of a long command on a terminal."""
+
+    @pytest.fixture
+    def terminal(self, monkeypatch):
+        class Terminal(io.StringIO):
+            def isatty(self):
+                return True
+
+        stderr = Terminal()
+        monkeypatch.setattr("sys.stderr", stderr)
+        return stderr
+
+    def test_read_but_not_encoded_passages_keep_the_bar_back(self, terminal):
+        reader = DocumentsRead(1000)
+        with EncodingProgress(reader) as progress:
+            # The whole corpus is read before the first of its 400 passages is encoded.
+            reader.count(1000)
+            positions = []
+            for window in range(10):
+                progress.window(40, 400 - 40 * (window + 1))
+                for _ in range(4):
+                    progress.encoded(10)
+                    positions.append(progress._bar.n)
+            assert positions == [25 * number for number in range(1, 41)]
+
+    def test_bytes_without_passages_count_with_the_next_window(self, terminal):
+        reader = DocumentsRead(1000)
+        with EncodingProgress(reader) as progress:
+            reader.count(500)
+            progress.window(10, 0)
+            progress.encoded(10)
+            assert progress._bar.n == 500
+            reader.count(500)
+            progress.window(10, 10)
+            progress.encoded(10)
+            assert progress._bar.n == 750
+
+    def test_a_message_begins_a_line_of_its_own(self, terminal):
+        reader = DocumentsRead(10)
+        with EncodingProgress(reader) as progress:
+            reader.count(5)
+            progress.window(1, 0)
+            progress.encoded(1)
+            say("warning: something")
+        before = terminal.getvalue().partition("warning: something\n")[0]
+        # The bar was overwritten with spaces before.
+        assert before.rpartition("\r")[2] == ""
+        assert before.rstrip("\r").rpartition("\r")[2].strip() == ""

@@ -1,5 +1,6 @@
 """What users of other libraries try first works, or the error names the right word."""
 
+import re
 from datetime import UTC, date, datetime
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from retriever import Document, Encoder, Index
 from retriever.errors import ConfigError
+from retriever.guesses import ATTRIBUTES, KEYWORDS
 
 TEXTS = ["bees make honey", "cats sleep all day", "rain falls"]
 
@@ -31,7 +33,57 @@ def encoder(index):
     return index.encoder
 
 
+QUESTIONS = {"q": "honey"}
+RELEVANT = {"q": {"a"}}
+
+
+def evaluated(encoder):
+    """The result of sentence-transformers' evaluator of retrieval."""
+    pytest.importorskip("sentence_transformers")
+    from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
+
+    corpus = dict(zip("abc", TEXTS, strict=True))
+    return InformationRetrievalEvaluator(QUESTIONS, corpus, RELEVANT, write_csv=False)(encoder)
+
+
+def as_tensor(encoder):
+    """Vectors as sentence-transformers gives them to torch."""
+    torch = pytest.importorskip("torch")
+    vectors = encoder.encode(TEXTS, convert_to_tensor=True, show_progress_bar=False)
+    return isinstance(vectors, torch.Tensor) and isinstance(
+        encoder.similarity(vectors, vectors), torch.Tensor
+    )
+
+
 WORKS = {
+    "Index.load": lambda index, encoder: Index.load(index.folder, encoder=Letters()).count() == 3,
+    "Index.from_documents": lambda index, encoder: (
+        Index.from_documents(TEXTS, index.folder / "../other", encoder=Letters()).count() == 3
+    ),
+    "Chroma's add": lambda index, encoder: (
+        index.add(documents=["snow"], ids=["d"], metadatas=[{"year": 1}]).added
+        == len(index.search("snow", where={"year": 1}))
+    ),
+    "metadata without ids": lambda index, encoder: (
+        index.add(["ice", "fog"], metadatas=[{"year": 7}, None]).added == 2
+        and index.browse({"year": [7, 8]})[0].text == "ice"
+    ),
+    "add(Path)": lambda index, encoder: index.add(notes_of(index)).added == 2,
+    "to_list": lambda index, encoder: index.search("honey").to_list()[0]["id"] == "a",
+    "hit[...]": lambda index, encoder: index.search("honey")[0]["text"] == TEXTS[0],
+    "dict(hit)": lambda index, encoder: (
+        dict(index.search("honey")[0]) == index.search("honey")[0].to_json()
+    ),
+    "keywords of encode": lambda index, encoder: np.array_equal(
+        encoder.encode(
+            TEXTS, convert_to_numpy=True, show_progress_bar=True, prompt_name="query", device=None
+        ),
+        encoder.encode(TEXTS, query=True),
+    ),
+    "tensors": lambda index, encoder: as_tensor(encoder),
+    "InformationRetrievalEvaluator": lambda index, encoder: (
+        evaluated(encoder)["cosine_accuracy@1"] == 1
+    ),
     "one text": lambda index, encoder: encoder.encode("bees").shape == (encoder.dimensions,),
     "batch_size": lambda index, encoder: np.array_equal(
         encoder.encode(TEXTS, batch_size=1), encoder.encode(TEXTS)
@@ -54,8 +106,17 @@ WORKS = {
 }
 
 
+def notes_of(index):
+    """A folder of two files."""
+    folder = index.folder / "../notes"
+    folder.mkdir()
+    (folder / "one.txt").write_text("One.")
+    (folder / "two.md").write_text("Two.")
+    return folder
+
+
 @pytest.mark.parametrize("guess", WORKS.values(), ids=WORKS)
-def test_what_works(index, encoder, guess):
+def test_a_guess_works(index, encoder, guess):
     assert guess(index, encoder)
 
 
@@ -63,6 +124,17 @@ def test_what_works(index, encoder, guess):
     ("guess", "error", "message"),
     [
         (lambda index: index.upsert(TEXTS), AttributeError, "Index has add, which replaces"),
+        (lambda index: index.add([("a", "text", None)]), TypeError, "mapping such as"),
+        (lambda index: index.add(["a"], metadatas=[]), ValueError, "metadatas: expected one"),
+        (lambda index: index.search("a", where={}), TypeError, "expected a text such as"),
+        (lambda index: index.search("a", where={"n": object()}), ConfigError, "filter: n: "),
+        (lambda index: index.search("a")[0]["nothing"], KeyError, "nothing"),
+        (lambda index: Index.create(":memory:"), ConfigError, "tempfile"),
+        (lambda index: index.encoder.encode("a", prompt_name="qa"), ConfigError, "query-prompt="),
+        (lambda index: index.encoder.encode("a", prompt="x"), ConfigError, "passage-prompt="),
+        (lambda index: index.encoder.encode("a", device="cuda"), ConfigError, "Encoder.load"),
+        (lambda index: index.encoder.encode("a", truncate_dim=3), ConfigError, "::dimensions="),
+        (lambda index: index.encoder.encode("a", batch=3), TypeError, "did you mean 'batch_size'"),
         (lambda index: index.similar("a"), AttributeError, "Index has more_like"),
         (lambda index: index.nothing, AttributeError, "Index has no nothing$"),
         (
@@ -97,7 +169,7 @@ def test_what_works(index, encoder, guess):
         ),
     ],
 )
-def test_what_names_the_right_word(index, guess, error, message):
+def test_a_guess_names_the_right_word(index, guess, error, message):
     with pytest.raises(error, match=message):
         guess(index)
 
@@ -142,6 +214,27 @@ def test_numpy_numbers_and_dates_are_metadata(index, as_given):
     assert index["n"].metadata == stored
     index.update("n", metadata={"int": np.int64(4)})
     assert index["n"].metadata == {"int": 4}
+
+
+def test_every_name_of_the_tables_is_refused_and_names_the_right_word(index, encoder):
+    objects = {"Index": index, "Encoder": encoder, "Hit": index.search("honey")[0]}
+    assert objects.keys() == ATTRIBUTES.keys()
+    for kind, names in ATTRIBUTES.items():
+        for name, right_word in names.items():
+            with pytest.raises(AttributeError, match=f"{kind} has {re.escape(right_word)}"):
+                getattr(objects[kind], name)
+            word = re.match(r"\w+", right_word)[0]
+            assert word == "no" or hasattr(objects[kind], word), name
+    for name, keyword in KEYWORDS.items():
+        call = index.add if keyword == "vectors" else index.search
+        with pytest.raises(TypeError, match=f"{name}|{keyword}"):
+            call("a", **{name: 1})
+
+
+def test_the_hub_id_of_the_bundled_model_is_the_bundled_model():
+    pytest.importorskip("layer_retriever_minilm")
+    by_id = Encoder.load("sentence-transformers/all-MiniLM-L6-v2", device="cpu")
+    assert by_id.spec.fingerprint == Encoder.load(device="cpu").spec.fingerprint
 
 
 def test_the_bundled_model_encodes_one_text():

@@ -156,7 +156,7 @@ class Told:
     def __init__(self):
         self.windows, self.texts = [], 0
 
-    def window(self, passages):
+    def window(self, passages, waiting):
         self.windows.append(passages)
 
     def encoded(self, passages, pieces):

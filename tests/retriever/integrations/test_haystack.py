@@ -17,7 +17,13 @@ from haystack.testing import document_store as suite
 from haystack.testing import document_store_async as async_suite
 from haystack.utils.filters import document_matches_filter
 
-from retriever import BM25Settings, ConfigError, FusionSettings, SearchSettings
+from retriever import (
+    BM25Settings,
+    ConfigError,
+    EncoderMismatchError,
+    FusionSettings,
+    SearchSettings,
+)
 from retriever.integrations.haystack import (
     IndexBM25Retriever,
     IndexDocumentStore,
@@ -208,3 +214,13 @@ def test_what_a_store_cannot_do_is_said(filled):
         IndexHybridRetriever(filled).run("east")
     with pytest.raises(ValueError, match="expected text"):
         filled.write_documents([Document(content=" ")])
+
+
+@pytest.mark.parametrize("dimensions", [0, 3, "two"])
+def test_wrong_embedding_dimensions_are_refused_at_once(index, tmp_path, dimensions):
+    with pytest.raises(ConfigError, match="embedding_dimensions: "):
+        IndexDocumentStore(index, embedding_dimensions=dimensions)
+    IndexDocumentStore(tmp_path / "new", embedding_dimensions=2)
+    if dimensions == 3:
+        with pytest.raises(EncoderMismatchError, match="2 dimensions"):
+            IndexDocumentStore(tmp_path / "new", embedding_dimensions=dimensions)

@@ -41,6 +41,28 @@ def test_documents_are_the_hits_with_their_scores(retriever, expected):
     assert [len(found) for found in retriever.batch(["pears", "plums"])] == [2, 2]
 
 
+@pytest.mark.parametrize(
+    "keywords",
+    [{"filter": {"year": 2022}}, {"where": "year = 2022"}, {"filter": "year > 2021", "k": 9}],
+)
+def test_a_call_has_a_filter_of_its_own(retriever, keywords):
+    assert [document.id for document in retriever.invoke("pears", **keywords)] == ["c"]
+    with pytest.raises(TypeError, match="did you mean 'where'"):
+        retriever.invoke("pears", filters={"year": 2022})
+
+
+def test_an_index_is_given_by_its_path(index):
+    found = IndexRetriever(index=str(index.folder), k=1).invoke("plums")
+    assert found == IndexRetriever(index=index, k=1).invoke("plums")
+
+
+def test_a_store_without_embeddings_has_the_encoder_of_its_index(index):
+    embeddings = IndexVectorStore(index).embeddings
+    assert embeddings.embed_documents(["plums"]) == index.encoder.encode(["plums"]).tolist()
+    query = index.query_encoder.encode("plums", query=True)
+    assert embeddings.embed_query("plums") == query.tolist()
+
+
 def test_an_unknown_field_is_refused(index):
     with pytest.raises(TypeError, match="'filter'; did you mean 'where'"):
         IndexRetriever(index=index, filter={"year": 2021})

@@ -82,6 +82,33 @@ def test_search_gives_the_hits_of_the_index_with_their_scores(index):
     assert rest == found["hits"][1:]
 
 
+def test_multi_get_takes_the_places_that_hits_show(index, tmp_path):
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes/a.md").write_text("# Kiwis\n\nKiwis grow in spring.\n")
+    index.add(CorpusReader([tmp_path / "notes"]))
+    (hit,) = answer(index, "search", query="kiwis", mode="bm25", k=1)["hits"]
+    (document,) = answer(index, "multi_get", ids=[hit["place"]])["documents"]
+    assert (document["id"], document["text"]) == ("a.md", "Kiwis grow in spring.")
+
+
+@pytest.mark.parametrize("max_tokens", [200, 400, 4000])
+def test_answers_are_as_the_output_schemas_say(index, max_tokens):
+    jsonschema = pytest.importorskip("jsonschema")
+    schemas = {tool.name: tool.output_schema for tool in ask({"fruit": index})}
+    calls = {
+        "search": {"query": "apples"},
+        "get": {"id": "long"},
+        "multi_get": {"ids": ["long", "nothing"]},
+        "status": {},
+    }
+    assert schemas.keys() == calls.keys()
+    for name, arguments in calls.items():
+        found = answer(index, name, max_tokens=max_tokens, **arguments)
+        jsonschema.validate(found, schemas[name])
+        known = schemas[name]["properties"].keys() | {"left_out"}
+        assert found.keys() <= known, name
+
+
 @pytest.mark.parametrize("context", [0, 1, 5])
 def test_every_text_is_the_document_between_its_offsets(index, context):
     for hit in answer(index, "search", query="apples 🍏", context=context)["hits"]:

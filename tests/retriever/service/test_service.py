@@ -220,6 +220,19 @@ def test_an_error_in_one_of_several_filters_is_that_of_the_filter_alone(client, 
     assert "')'" not in error_of(search(client, query="a", where="x = 1 y"), 400)
 
 
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/v2/rerank"])
+def test_any_name_of_a_model_means_the_first_index_if_the_service_says_so(index, path):
+    asked = {"input": "wind", "query": "wind", "documents": ["wind"], "model": "rerank-v3.5"}
+    with client_of(index) as client:
+        error_of(client.post(path, json=asked), 404)
+    with client_of(index, any_model=True) as client:
+        own = client.post(path, json={**asked, "model": ""}).json()
+        answer = client.post(path, json=asked).json()
+        assert answer.pop("model") == "rerank-v3.5"
+        del own["model"]
+        assert answer == own
+
+
 @pytest.mark.parametrize(
     ("asked", "status", "says"),
     [

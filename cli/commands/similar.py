@@ -1,0 +1,61 @@
+"""`retriever similar`: the documents that are most like one of the index."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+
+import click
+
+from cli.commands.query import WIDEST, RankingOptions
+from cli.options import (
+    Command,
+    Location,
+    Settings,
+    index_option,
+    json_option,
+    option,
+    pointing,
+    where_option,
+)
+from cli.output.text import say
+
+
+@click.command("similar", cls=Command)
+@click.argument("place", metavar="ID")
+@index_option
+@Settings("ranking", RankingOptions, "k mode", leave_out=("recall",))
+@where_option
+@option("--full", is_flag=True, help="Print whole passages.", section="Output")
+@json_option
+def similar_command(
+    place: str,
+    folder: Location,
+    ranking: RankingOptions,
+    where: str | None,
+    full: bool,
+    as_json: bool,
+) -> None:
+    """Rank the documents that are most like one of the index.
+
+    ID is the id of a hit, or its place as `retriever query` shows it, such as `notes.md:120-141`:
+    the passage that begins there is compared. Nothing is encoded.
+    """
+    from cli.output.hits import hit_text
+    from retriever.documents.places import find_part
+    from retriever.index import Index
+
+    with Index.open(folder) as index, pointing(where):
+        part = find_part(place, index.get)
+        hits = index.more_like(part.document.id, ranking.settings(), start=part.start, where=where)
+    cells = min(shutil.get_terminal_size((100, 24)).columns, WIDEST)
+    is_styled = sys.stdout.isatty()
+    for hit in hits:
+        if as_json:
+            click.echo(json.dumps(hit.to_json(), ensure_ascii=False))
+        else:
+            text = hit_text(hit, (), cells=cells, styled=is_styled, full=full)
+            click.echo(text, color=is_styled)
+    if not hits:
+        say("no hits: no other document of the index is like it")

@@ -1,0 +1,78 @@
+"""Names that users of other libraries try first, and the right word: data for error messages.
+
+`tests/retriever/test_guesses.py` types each of them.
+"""
+
+from __future__ import annotations
+
+# What other libraries call the methods and attributes of our classes, by class.
+ATTRIBUTES = {
+    "Index": {
+        "upsert": "add, which replaces documents of equal ids",
+        "insert": "add",
+        "add_documents": "add",
+        "add_texts": "add",
+        "similar": "more_like",
+        "similarity_search": "search",
+        "query": "search",
+        "batch_search": "search_many",
+        "batchsearch": "search_many",
+        "peek": "browse",
+        "ids": "no list of ids: [document.id for document in index]",
+        "optimize": "compact",
+        "embed": "encoder.encode",
+        "to_pandas": "no table of its documents: pandas.DataFrame(index)",
+        "reset": "clear",
+        "save": "no need of saving: a change is durable when its call returns",
+        "persist": "no need of saving: a change is durable when its call returns",
+        "sync": "refresh",
+    },
+    "Encoder": {
+        "embed": "encode",
+        "embed_documents": "encode_document",
+        "embed_query": "encode_query",
+        "encode_passage": "encode_document",
+        "encode_queries": "encode_query",
+        "encode_corpus": "encode_document",
+        "get_sentence_embedding_dimension": "dimensions",
+        "get_embedding_dimension": "dimensions",
+        "device": "no device to read: Encoder.load(device=...) chooses it",
+        "similarity_pairwise": "similarity, of all pairs",
+        "dimension": "dimensions",
+        "max_seq_length": "spec.max_length",
+        "model_name": "spec.model",
+        "tokenizer": "tokenize",
+    },
+    "Hit": {
+        "content": "passage, also as text",
+        "page_content": "passage, also as text",
+        "document": "passage, and the index the whole document: index[hit.id]",
+        "distance": "score; higher is better",
+        "similarity": "score",
+        "doc_id": "id",
+    },
+}
+# What other libraries call our keywords.
+KEYWORDS = {
+    "top_k": "k",
+    "limit": "k",
+    "n_results": "k",
+    "n": "k",
+    "filter": "where",
+    "filters": "where",
+    "rerank": "reranker",
+    "embeddings": "vectors",
+}
+# Keywords of sentence-transformers' `encode` that change nothing with these values, and what to do
+# for others.
+ENCODE_KEYWORDS: dict[str, tuple[tuple[object, ...], str]] = {
+    "convert_to_numpy": ((None, True, False), ""),
+    "show_progress_bar": ((None, True, False), ""),
+    "precision": ((None, "float32"), "an index chooses its format with index_type='ivf-sq8'"),
+    "output_value": ((None, "sentence_embedding"), "use Encoder.hidden_states"),
+    "device": ((None,), "use Encoder.load(device=...)"),
+    "pool": ((None,), "use `retriever encode --shards DIR --workers N`"),
+    "chunk_size": ((None,), "use batch_size"),
+    "prompt": ((None,), "use Encoder.load('MODEL::passage-prompt=TEXT') or query-prompt"),
+    "truncate_dim": ((None,), "use Encoder.load('MODEL::dimensions=N')"),
+}

@@ -1,0 +1,182 @@
+"""What people type who come from other programs works, or the message names the right word."""
+
+from __future__ import annotations
+
+import json
+
+import click
+import pytest
+
+from cli.guesses import COMMANDS, ELSEWHERE, OPTIONS
+from cli.main import cli
+from tests.cli.conftest import GOOD, found, lines, refused
+from tests.cli.test_cli_help import LEAVES
+
+
+@pytest.fixture
+def notes(tmp_path, fake_encoder):
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes/a.md").write_text("# Fruit\n\nApples are red.\n\n## Green\n\nPears.\n")
+    (tmp_path / "notes/b.md").write_text("Pears are green.\n")
+    return tmp_path / "notes"
+
+
+@pytest.mark.parametrize("guess", COMMANDS)
+def test_a_guessed_command_is_none_and_names_one_that_exists(guess):
+    assert cli.get_command(click.Context(cli), guess) is None
+    replacement = COMMANDS[guess]
+    known = [name for name in LEAVES if f"{replacement} ".startswith(f"{name} ")]
+    assert known or replacement in ("--help", "--version")
+    for word in replacement.split():
+        if known and word.startswith("--"):
+            assert word in {spelling for one in LEAVES[known[0]].params for spelling in one.opts}
+
+
+def test_a_guessed_option_is_of_no_command_and_names_one_that_exists():
+    spellings = {opt for command in LEAVES.values() for one in command.params for opt in one.opts}
+    for guess, replacements in OPTIONS.items():
+        for replacement in replacements:
+            assert replacement.split()[0] in spellings, guess
+    query = {opt for one in LEAVES["query"].params for opt in one.opts}
+    assert not query & {*OPTIONS, *ELSEWHERE}
+
+
+@pytest.mark.parametrize(
+    ("line", "advice"),
+    [
+        ("find apples", "did you mean `retriever query`?"),
+        ("status", "did you mean `retriever info`?"),
+        ("version", "did you mean `retriever --version`?"),
+        ("query x --top-k 3", "did you mean `-k`?"),
+        ("query x --limit 3", "did you mean `-k`?"),
+        ("query x -n 3", "did you mean `-k`?"),
+        ("search x --format json", "did you mean `--json`?"),
+        ("query x --semantic", "did you mean `--mode dense`?"),
+        ("query x --open", "use `retriever serve --open-files`"),
+        ("query x --ext md", "use `retriever index FOLDER --include '*.md'`"),
+        ("index x --ext md", "did you mean `--include '*.md'`?"),
+    ],
+)
+def test_a_hint_goes_by_meaning(retriever, line, advice):
+    refused(retriever(*line.split()), advice)
+
+
+def test_search_is_query(notes, retriever):
+    retriever("index", "notes", "-q")
+    arguments = ("apples", "--mode", "bm25", "--json")
+    assert retriever("search", *arguments) == retriever("query", *arguments)
+    assert "search " in retriever("--help").out
+
+
+def test_get_prints_a_document_or_the_part_that_a_place_names(notes, retriever):
+    retriever("index", "notes", "-q")
+    text = "Apples are red.\n\n## Green\n\nPears."
+    assert retriever("get", "a.md") == (0, f"{text}\n", "")
+    assert retriever("get", "a.md", "--lines", "5-7").out == "## Green\n\nPears.\n"
+    assert retriever("get", "a.md", "--lines", "7").out == "Pears.\n"
+    assert retriever("get", "a.md:5-").code == 2
+    assert retriever("get", "a.md:3").out.strip() == "Apples are red."
+    assert retriever("get", "a.md[0:6]").out == "Apples\n"
+    assert retriever("get", "a.md, Green").out == "## Green\n\nPears.\n"
+    told = found(retriever("get", "a.md[0:6]", "--json"))
+    assert told == {
+        "id": "a.md",
+        "title": "Fruit",
+        "text": "Apples",
+        "metadata": {},
+        "start": 0,
+        "stop": 6,
+        "length": len(text),
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere.md"], "no document has the id 'nowhere.md'"),
+        (["a.md:99"], "a.md: line 99: no such lines are known"),
+        (["a.md, Blue"], "no page or heading is called 'Blue'"),
+        (["a.md", "--lines", "9-8"], "in ascending order, found '9-8'"),
+        (["a.md", "--lines", "all"], "expected FIRST-LAST, such as 10-20, found 'all'"),
+    ],
+)
+def test_get_refuses_what_is_not_there(notes, retriever, arguments, message):
+    retriever("index", "notes", "-q")
+    refused(retriever("get", *arguments), message)
+
+
+def test_similar_ranks_the_other_documents(fake_encoder, retriever, write_jsonl):
+    retriever("index", write_jsonl(*GOOD), "-q")
+    assert [hit["id"] for hit in lines(retriever("similar", "a", "--json"))] == ["b"]
+    assert lines(retriever("similar", "a", "-k", "1", "--where", "n = 1", "--json")) == []
+    assert retriever("similar", "b").out.startswith("  1  ")
+    refused(retriever("similar", "nowhere"), "no document has the id 'nowhere'")
+
+
+def test_every_setting_is_an_option_too(fake_encoder, retriever, write_jsonl):
+    retriever("index", write_jsonl(*GOOD), "-q", "--no-stemming", "--language", "english")
+    assert found(retriever("info", "--json"))["analyzer"]["stemming"] is False
+    arguments = ("query", "apples", "--json", "--fusion", "rrf")
+    by_set = retriever(*arguments, "--set", "rrf-k=7")
+    assert retriever(*arguments, "--rrf-k", "7") == by_set != retriever(*arguments)
+    refused(retriever(*arguments, "--rrf-k", "7", "--set", "rrf-k=7"), "rrf-k: given twice")
+    refused(retriever("query", "x", "--rrf-k", "much"), "rrf-k", "found 'much'")
+
+
+def test_several_sources_are_searched_in_one_index_of_the_cache(notes, retriever, tmp_path):
+    arguments = ("query", "apples", "--in", "notes", "--in", "more", "--mode", "bm25", "--json")
+    refused(retriever(*arguments), "more: no such file or folder")
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more/c.md").write_text("Apples are sweet.\n")
+    ids = {hit["id"] for hit in lines(retriever(*arguments))}
+    assert ids == {"notes/a.md", "more/c.md"}
+    [facts] = lines(retriever("cache", "--json"))
+    assert facts["sources"] == [str(notes), str(tmp_path / "more")]
+    assert (facts["documents"], facts["problem"]) == (3, None)
+    assert "1 index, " in retriever("cache").out
+    assert "1 index removed" in retriever("cache", "--clear").out
+    assert retriever("cache", "--json").out == ""
+    assert list((tmp_path / "cache/folders").iterdir()) == []
+
+
+def test_the_cache_lists_what_cannot_be_opened(retriever, tmp_path):
+    (tmp_path / "cache/folders/old.index").mkdir(parents=True)
+    (tmp_path / "cache/folders/old.index/index.sqlite").write_text("damaged")
+    [facts] = lines(retriever("cache", "--json"))
+    assert facts["problem"] is not None
+    assert facts["bytes"] > 0
+    assert "old.index" in retriever("cache").out
+
+
+def test_a_word_of_the_query_that_is_a_file_is_said(notes, retriever):
+    asked = ("query", "apples", "--in", "notes/a.md", "notes/b.md", "--mode", "bm25")
+    assert "note: searched for as text, though there are such files: 'notes/b.md'" in (
+        retriever(*asked).err
+    )
+    assert "searched for as text" not in retriever(*asked[:4], "--mode", "bm25").err
+    assert "searched for as text" in retriever("query", "apples", "notes/b.md").err
+    assert "searched for as text" not in retriever("query", "where are notes").err
+
+
+def test_web_pages_are_not_fetched(fake_encoder, retriever):
+    refused(retriever("query", "x", "--in", "https://example.org/a"), "web pages are not fetched")
+    refused(retriever("index", "https://example.org/a"), "web pages are not fetched")
+
+
+def test_a_quiet_query_prints_hits_alone(notes, retriever):
+    asked = ("query", "apples", "--in", "notes", "--mode", "bm25", "--json")
+    first = retriever(*asked, "--quiet")
+    assert (found(first)["id"], first.err) == (
+        "a.md",
+        "note: ids are the paths relative to the folder\n",
+    )
+    (notes / "c.md").write_text("Plums.\n")
+    assert retriever(*asked, "-q").err == ""
+    assert retriever("query", "zebra", "--in", "notes", "--mode", "bm25", "-q") == (0, "", "")
+
+
+def test_a_search_without_an_index_says_how_to_do_it_in_one_command(retriever, monkeypatch):
+    from cli.main import start_lines
+
+    assert any("--in FOLDER" in line for line in start_lines())
+    assert json.dumps(list(start_lines()))
