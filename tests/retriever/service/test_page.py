@@ -9,12 +9,15 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import threading
 import time
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from retriever import Document, Index, Mark
+from retriever import CorpusReader, Document, Index, Mark
 
 pytest.importorskip("fastapi")
 pytest.importorskip("selenium", reason="no selenium to drive a browser")
@@ -24,6 +27,7 @@ from selenium.common.exceptions import StaleElementReferenceException as Stale
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.wait import WebDriverWait as Wait
 
+from tests.retriever.documents.file_samples import pdf
 from tests.retriever.service.servers import started
 
 pytestmark = pytest.mark.soak
@@ -59,8 +63,61 @@ def address(tmp_path_factory, minilm):
         index.add([Document("long", LONG)])
         index.add([Document("bees.pdf", "Bees make nectar.", outline=(Mark(0, "page", "2"),))])
     Index.create(folder / "empty", encoder=minilm).close()
-    with started(folder / "topics", folder / "pages", folder / "empty") as (_, port):
+    for name, content in (
+        ("report.pdf", pdf(["Contents", "Honey needs bees", "Index"])),
+        ("notes.md", b"# Notes\n\nHoney is sweet."),
+        ("page.html", b"<p>Honey on the web.</p>"),
+    ):
+        (folder / "sources").mkdir(exist_ok=True)
+        (folder / "sources" / name).write_bytes(content)
+    with Index.create(folder / "files", encoder=minilm) as index:
+        index.add([{"id": "record", "text": "Honey of a record."}])
+        index.add(CorpusReader([folder / "sources"]), remember=True)
+    names = ("topics", "pages", "empty", "files")
+    with started(*(folder / name for name in names), "--open-files") as (_, port):
         yield f"http://127.0.0.1:{port}"
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["stripped", "whole"])
+def proxied(request, tmp_path_factory, minilm):
+    """The address of a page below /search/ of a proxy, which takes that off or does not."""
+    folder = tmp_path_factory.mktemp("proxied")
+    with Index.create(folder / "topics", encoder=minilm) as index:
+        index.add(documents())
+    # A proxy that takes it off needs no option.
+    options = () if request.param else ("--root-path", "/search")
+    with started(folder / "topics", *options) as (_, port):
+
+        class Proxy(BaseHTTPRequestHandler):
+            def do_GET(self):
+                if not self.path.startswith("/search/"):
+                    self.send_error(404)
+                    return
+                length = int(self.headers.get("content-length", 0))
+                connection = HTTPConnection("127.0.0.1", port)
+                path = self.path.removeprefix("/search") if request.param else self.path
+                body = self.rfile.read(length)
+                connection.request(self.command, path, body, dict(self.headers.items()))
+                answer = connection.getresponse()
+                content = answer.read()
+                connection.close()
+                self.send_response(answer.status)
+                for name, value in answer.getheaders():
+                    if name not in ("date", "transfer-encoding", "content-length"):
+                        self.send_header(name, value)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            do_POST = do_GET
+
+            def log_message(self, *_):
+                pass
+
+        with ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            yield f"http://127.0.0.1:{server.server_port}/search"
+            server.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -274,13 +331,15 @@ def test_documents_are_browsed_without_a_query(page):
 def test_numbers_and_dates_are_chosen_as_ranges(page):
     # A date has bars; numbers are parted into a few buckets.
     page.wait(lambda: len(page.all(".bars")) == 1)
-    assert [row.text.split("\n") for row in page.rows("year")] == [
-        ["under 2005", "5"],
-        ["2005 to 2009", "5"],
-        ["2010 to 2014", "5"],
-        ["2015 to 2019", "5"],
-        ["2020 and more", "4"],
+    buckets = [
+        *("under 2005", "5", "2005 to 2009", "5", "2010 to 2014", "5"),
+        *("2015 to 2019", "5", "2020 and more", "4"),
     ]
+
+    def year_rows():
+        return [text for row in page.rows("year") for text in row.text.split("\n")]
+
+    page.wait(lambda: year_rows() == buckets)
     page.value("year", "2010 to 2014").click()
     page.wait(lambda: page.status().startswith("5 documents that pass"))
     page.value("year", "2020 and more").click()
@@ -288,7 +347,7 @@ def test_numbers_and_dates_are_chosen_as_ranges(page):
     filters = [chip.text for chip in page.all("#chosen li")]
     assert filters == ["year >= 2010 and year < 2015 ×", "year >= 2020 ×"]
     # The counts of a field do not depend on its own filters.
-    assert [row.text.split("\n")[1] for row in page.rows("year")] == list("55554")
+    page.wait(lambda: year_rows() == buckets)
     page.open("/")
     years = page.one("[data-value='from year']")
     assert years.get_attribute("placeholder") == "2000"
@@ -374,6 +433,59 @@ def test_a_hit_of_a_pdf_says_its_page(page):
     page.open("/?q=nectar&mode=bm25&index=pages")
     page.wait(lambda: page.hits() == ["bees.pdf"])
     assert page.one(".hit .where").text == "page 2"
+
+
+@pytest.mark.parametrize(
+    ("id_", "label", "end"),
+    [
+        ("report.pdf", "Open file", "#page=2"),
+        ("notes.md", "Open file", "index=files"),
+        ("page.html", "Download file", "index=files"),
+    ],
+)
+def test_a_hit_opens_its_file(page, id_, label, end):
+    page.open(f"/?q=honey&index=files&open={id_}")
+    link = page.one(".opened a.button")
+    assert link.text == label
+    assert link.get_attribute("href").endswith(end)
+    if label == "Download file":
+        return
+    before = page.browser.current_window_handle
+    link.click()
+    page.wait(lambda: len(page.browser.window_handles) == 2)
+    page.browser.switch_to.window(page.browser.window_handles[-1])
+    try:
+        if id_ == "notes.md":
+            page.wait(lambda: "Honey is sweet." in page.one("body").text)
+        else:
+            # The policy lets the browser's own viewer run, and nothing of the file.
+            viewer = "chrome-extension://mhjfbmdgcfjbbpaeojofohoefgiehjai/"
+            targets = page.browser.execute_cdp_cmd
+            page.wait(lambda: viewer in str(targets("Target.getTargets", {})))
+    finally:
+        page.browser.close()
+        page.browser.switch_to.window(before)
+
+
+def test_a_hit_without_a_file_offers_none(page):
+    page.open("/?q=record&index=files&open=record")
+    page.wait(lambda: "the whole document" in page.one(".opened").text)
+    assert page.all(".opened a.button") == []
+
+
+def test_the_page_works_below_a_path_of_a_proxy(browser, proxied):
+    page = Page(browser, proxied)
+    page.open("/?mode=bm25")
+    page.wait(lambda: page.status().startswith("24 documents"))
+    page.type("steam")
+    page.wait(lambda: "8 of 24 documents contain a word" in page.status())
+    page.one("[data-hit]").click()
+    page.wait(lambda: "passage" in page.one(".opened").text or page.all(".near"))
+    assert browser.current_url.startswith(f"{proxied}/?q=steam")
+    page.one("footer a").click()
+    page.wait(lambda: "/search" in browser.page_source and '"openapi"' in browser.page_source)
+    assert browser.current_url == f"{proxied}/openapi.json"
+    browser.get_log("browser")
 
 
 def test_the_keyboard_is_enough(page):
