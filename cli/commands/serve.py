@@ -61,6 +61,18 @@ class ServiceOptions:
         "Let web pages of this origin call the service, such as https://example.org; repeatable.",
         section="Service",
     )
+    root_path: str = setting(
+        "",
+        "Path below which a proxy serves this, such as /search of https://example.org/search/; the "
+        "proxy may take it off or not.",
+        section="Service",
+    )
+    open_files: bool = setting(
+        False,
+        "Let browsers on this machine open the files of documents; needs a --host of this machine "
+        "alone.",
+        section="Service",
+    )
     rerank: Path | None = setting(
         None,
         "Reranker for requests that ask for it, as of `retriever query`.",
@@ -148,8 +160,8 @@ def _bracketed(host: str) -> str:
 @Settings(
     "asked",
     ServiceOptions,
-    "port writable allow_host cors rerank",
-    metavars={"allow_host": "NAME", "cors": "ORIGIN", "rerank": "FOLDER"},
+    "port writable allow_host cors root_path open_files rerank",
+    metavars={"allow_host": "NAME", "cors": "ORIGIN", "root_path": "PATH", "rerank": "FOLDER"},
 )
 @query_map_option
 @encoder_options("each index's own", "dtype", own="each index's own")
@@ -185,11 +197,18 @@ def serve_command(
             f"--host {host} can be reached from other machines: give --token, or set "
             "RETRIEVER_TOKEN"
         )
+    if asked.open_files and not is_loopback(host):
+        raise click.UsageError(
+            f"--open-files gives files to this machine alone, and --host {host} can be reached "
+            "from other machines: leave out one of them"
+        )
     settings = ServiceSettings(
         token=token,
         writable=asked.writable,
         hosts=tuple(name.lower() for name in asked.allow_host),
         origins=asked.cors,
+        root_path=asked.root_path,
+        open_files=asked.open_files,
         search=configured_search(),
         any_model=asked.any_model,
         max_k=asked.max_k,

@@ -129,6 +129,28 @@ class SourceMemory:
         with self._transaction() as database:
             return int(database.execute("SELECT count(*) FROM origins").fetchone()[0])
 
+    def places(self, id_: str) -> list[tuple[str, str]]:
+        """The sources that have a document as a whole file, and its path below each, a folder.
+
+        The path is empty where the source is the file. Records and parts of a file have no place.
+        """
+        places = []
+        for source in self.sources():
+            prefix = source.options["reader"]["prefix"]
+            if source.options["is_folder"]:
+                path = id_ if prefix is None else id_.removeprefix(f"{prefix}/")
+                is_file = path != "" and (prefix is None or path != id_)
+            else:
+                path, is_file = "", id_ == prefix
+            if not is_file:
+                continue
+            with self._transaction() as database:
+                row = (source.number, os.fsencode(path), id_)
+                known = "SELECT 1 FROM origins WHERE (source, path, id) = (?, ?, ?)"
+                if database.execute(known, row).fetchone() is not None:
+                    places.append((source.path, path))
+        return places
+
     def enter(self, reader: CorpusReader, on_long: str | None) -> list[Source]:
         """Remember the sources of a reader, in place of what was known of how they are read."""
         entered = []

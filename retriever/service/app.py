@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
@@ -26,7 +26,7 @@ from retriever.search.reranking import Reranker
 from retriever.service import compatible, documents, searching
 from retriever.service.batching import Batcher
 from retriever.service.guard import Guard
-from retriever.service.limits import Catalog, ServiceSettings, answer_errors
+from retriever.service.limits import SEARCH_PATH, Catalog, ServiceSettings, answer_errors
 
 _LOG = logging.getLogger("retriever.service")
 # One batch is ranked while the next one is encoded.
@@ -108,15 +108,23 @@ def create_app(
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        # The guard takes off the slash: a redirect would lose what a proxy has taken off.
+        redirect_slashes=False,
         responses=dict.fromkeys(("4XX", "5XX"), _ERROR),
     )
     answer_errors(app)
     # Set by whoever runs the application when it is about to end, so that no change runs for long.
     app.state.stopping = Event()
-    app.include_router(searching.router(catalog, batchers["search"]))
-    app.include_router(documents.router(catalog, writing, app.state.stopping))
-    app.include_router(compatible.router(catalog, batchers["embeddings"], batchers["rerank"]))
-    app.include_router(_status(catalog, registry, batchers))
+    routers = [
+        searching.router(catalog, batchers["search"]),
+        documents.router(catalog, writing, app.state.stopping),
+        compatible.router(catalog, batchers["embeddings"], batchers["rerank"]),
+        _status(catalog, registry, batchers),
+    ]
+    for router in routers:
+        app.include_router(router)
+    addresses = {getattr(route, "path", "/") for router in routers for route in router.routes}
+    _check_root_path(limits.root_path, {*addresses, *_PAGE, str(app.openapi_url)})
 
     for path, (name, kind) in _PAGE.items():
         app.add_route(path, _static(name, kind))
@@ -129,6 +137,16 @@ def create_app(
         )
     app.add_middleware(Guard, settings=limits, registry=registry)
     return app
+
+
+def _check_root_path(root_path: str, addresses: Iterable[str]) -> None:
+    """Refuse a root path below which an address could also be one without it."""
+    first = root_path[1:].partition("/")[0]
+    own = {address.split("/")[1] for address in addresses} - {SEARCH_PATH[1:]}
+    if first and first in own:
+        raise ConfigError(
+            f"root_path: /{first} is an address of the service itself; choose another one"
+        )
 
 
 def _static(name: str, kind: str) -> Callable[[Request], Response]:

@@ -163,7 +163,7 @@ def router(
             "id": "",
             "model": asked.model or catalog.default,
             "results": results,
-            "meta": {"api_version": {"version": request.url.path[2:3]}},
+            "meta": {"api_version": {"version": request.scope["route"].path[2:3]}},
             "usage": {"total_tokens": 0},
         }
 

@@ -11,6 +11,7 @@ from threading import Event
 from typing import Annotated, Any, BinaryIO, TypeVar, cast
 
 from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from retriever.documents import Fields, Json
@@ -19,7 +20,9 @@ from retriever.documents.text import read_jsonl
 from retriever.errors import SourceError
 from retriever.index import Index
 from retriever.index.add import CommitSettings, IndexingReport
-from retriever.service.limits import Catalog, ServiceError
+from retriever.service.files import file_response, offered_type, open_document_file
+from retriever.service.guard import may_open_files
+from retriever.service.limits import FILE_PATH, Catalog, ServiceError
 
 T = TypeVar("T")
 _IN_MEMORY = 2**20
@@ -102,14 +105,28 @@ def router(catalog: Catalog, writing: ThreadPoolExecutor, stopping: Event) -> AP
 
     @routes.get("/documents/{id:path}", summary="Get a document")
     @routes.get("/documents", summary="Get a document by the parameter id")
-    def get(id: Id, index: Name = None) -> dict[str, Any]:  # noqa: A002
-        """The whole document, and the character offsets of its passages."""
+    def get(request: Request, id: Id, index: Name = None) -> dict[str, Any]:  # noqa: A002
+        """The whole document, and the character offsets of its passages; `file`, the media type of
+        its file, if `/file` gives that to this client.
+        """
         chosen = catalog.index(index)
         try:
-            found = {**asdict(chosen[id]), "passages": chosen.spans(id)}
-            return {name: value for name, value in found.items() if name != "outline" or value}
+            document = {**asdict(chosen[id]), "passages": chosen.spans(id)}
         except KeyError:
             raise _missing(id) from None
+        if not document["outline"]:
+            del document["outline"]
+        if catalog.settings.open_files and may_open_files(request.scope):
+            media_type = offered_type(chosen, id)
+            document |= {} if media_type is None else {"file": media_type}
+        return document
+
+    if catalog.settings.open_files:
+
+        @routes.get(FILE_PATH, summary="Open the file of a document", response_class=Response)
+        def file(id: Id, index: Name = None) -> Response:  # noqa: A002
+            """The file that the document was read from: a PDF, plain text, or else a download."""
+            return file_response(open_document_file(catalog.index(index), id))
 
     @routes.put("/documents/{id:path}", summary="Add or replace a document")
     @routes.put("/documents", summary="Add or replace a document by the parameter id")

@@ -7,6 +7,9 @@
   image, could not read the answer, but it could time it.
 - With a token, everything but the page and /health needs it.
 - A change is refused before its body is read, unless the service is writable.
+- A file is opened for programs of this machine alone, and for no other web page.
+- Behind a proxy the service has an address such as https://example.org/search/. What stands before
+  its own addresses there, the root path, is taken off, whether or not the proxy has done so.
 """
 
 from __future__ import annotations
@@ -15,15 +18,25 @@ import asyncio
 import hmac
 import re
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from urllib.parse import unquote_to_bytes
 
 from fastapi import HTTPException
+from fastapi.responses import RedirectResponse
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from retriever.service.limits import ServiceError, ServiceSettings, error_response, is_address
+from retriever.service.limits import (
+    FILE_PATH,
+    SEARCH_PATH,
+    ServiceError,
+    ServiceSettings,
+    error_response,
+    is_address,
+    is_loopback,
+)
 
 # What can be read without a token: the page asks for it.
 _PUBLIC = frozenset({"/", "/page.css", "/page.js", "/health"})
@@ -76,28 +89,39 @@ class Guard:
             await self._app(scope, receive, send)
             return
         begun, status = time.perf_counter(), 0
+        settings = self._settings
+        path = _path_below(scope, settings.root_path)
+        lacks_slash = not path
+        path = path or "/"
+        # FastAPI's routes and description expect the whole address.
+        root = scope.get("root_path", "") or settings.root_path
+        scope = {**scope, "path": f"{root}{path}", "root_path": root}
+        is_file = path == FILE_PATH
 
         async def noted(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], *_HEADERS]
-            await send(message)
+                message["headers"] = _with_defaults(message["headers"])
+            async with asyncio.timeout(settings.timeout if is_file else None):
+                await send(message)
 
-        settings = self._settings
-        change = scope["method"] in _CHANGES and scope["path"].startswith(_DOCUMENTS)
-        upload = scope["method"] == "POST" and scope["path"] == _DOCUMENTS
+        change = scope["method"] in _CHANGES and path.startswith(_DOCUMENTS)
+        upload = scope["method"] == "POST" and path == _DOCUMENTS
         limit = settings.max_upload if upload else settings.max_body
-        # A change has no limit of time but that each part arrives.
+        # A change has no limit of time but that each part arrives, and a file that each is taken.
         body = _Body(receive, limit, settings.timeout if change else None)
         try:
-            refusal = self._refusal(scope, change=change, limit=limit)
+            refusal = self._refusal(scope, path, change=change, limit=limit)
             if refusal is not None:
                 await _refuse(refusal, scope, receive, noted)
                 return
+            if lacks_slash:
+                await _folder_redirect(settings.root_path, scope)(scope, receive, noted)
+                return
             try:
                 # A change that has begun is finished, however long it takes.
-                async with asyncio.timeout(None if change else settings.timeout):
+                async with asyncio.timeout(None if change or is_file else settings.timeout):
                     await self._app(scope, body.receive, noted)
             except (TimeoutError, asyncio.CancelledError) as error:
                 if status:
@@ -117,7 +141,7 @@ class Guard:
             self._requests.labels(route, method, str(status or 499)).inc()
             self._seconds.labels(route).observe(time.perf_counter() - begun)
 
-    def _refusal(self, scope: Scope, *, change: bool, limit: int) -> ServiceError | None:
+    def _refusal(self, scope: Scope, path: str, *, change: bool, limit: int) -> ServiceError | None:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         matched = _HOST.fullmatch(host)
@@ -131,24 +155,26 @@ class Guard:
         origin = headers.get("origin")
         # A browser leaves out the port that the scheme implies, in both headers alike.
         own = origin is not None and origin.partition("://")[2] == host
-        allowed = origin in self._settings.origins
+        allowed = origin in self._settings.origins and path != FILE_PATH
         if origin is not None and not own and not allowed:
             return ServiceError(
                 403,
                 f"pages of the origin {origin!r:.80} may not call the service: allow them with "
                 "--cors",
             )
-        if _from_elsewhere(scope, headers) and not allowed:
+        if _from_elsewhere(scope, path, headers) and not allowed:
             return ServiceError(
                 403,
                 "other web pages may not call the service: open its page at /, or allow their "
                 "origin with --cors",
             )
-        fault = _address_fault(scope)
+        if path == FILE_PATH and not may_open_files(scope):
+            return ServiceError(403, "files are opened on this machine alone, at http://127.0.0.1")
+        fault = _address_fault(scope, path)
         if fault is not None:
             return fault
         asks = scope["method"] == "OPTIONS" and allowed
-        if self._token and scope["path"] not in _PUBLIC and not asks:
+        if self._token and path not in _PUBLIC and not asks:
             scheme, _, given = headers.get("authorization", "").partition(" ")
             known = hmac.compare_digest(given.encode(), self._token)
             if not known or scheme.lower() != "bearer":
@@ -190,17 +216,57 @@ class _Body:
         return message
 
 
-def _from_elsewhere(scope: Scope, headers: Headers) -> bool:
+def _path_below(scope: Scope, root_path: str) -> str:
+    """The address below the root path; nothing for the root path without a slash at its end."""
+    path = str(scope["path"])
+    # What another application that mounts this one, or the server, says that the path begins with.
+    if (mounted := scope.get("root_path", "")) and path.startswith(f"{mounted}/"):
+        path = path.removeprefix(mounted)
+    if root_path and path == root_path:
+        # It can also be a search of which a proxy has taken off the same root path.
+        reads = scope["method"] in ("GET", "HEAD")
+        if reads and not (path == SEARCH_PATH and scope["query_string"]):
+            return ""
+    elif root_path and path.startswith(f"{root_path}/"):
+        path = path.removeprefix(root_path)
+    # An address with a slash at its end is the one without it; only ids of documents can end so.
+    if path != "/" and not path.startswith(f"{_DOCUMENTS}/"):
+        path = path.rstrip("/") or "/"
+    return path
+
+
+def _folder_redirect(root_path: str, scope: Scope) -> RedirectResponse:
+    """To the page with a slash at its end, since addresses on it are relative to a folder."""
+    query = scope["query_string"].decode("latin-1")
+    folder = root_path.rpartition("/")[2]
+    return RedirectResponse(f"{folder}/?{query}" if query else f"{folder}/")
+
+
+def may_open_files(scope: Scope) -> bool:
+    """Whether a program of this machine asks, and calls the service by a name of this machine.
+
+    A proxy on this machine that gives the service to others passes on a name that they know, or
+    the address of the client.
+    """
+    matched = _HOST.fullmatch(Headers(scope=scope).get("host", ""))
+    client = scope.get("client")
+    return (
+        matched is not None
+        and is_loopback(matched[1].lower())
+        and client is not None
+        and is_loopback(client[0])
+    )
+
+
+def _from_elsewhere(scope: Scope, path: str, headers: Headers) -> bool:
     """Whether another web page sends it, and it is no link to the page that a user followed."""
     if headers.get("sec-fetch-site") not in ("cross-site", "same-site"):
         return False
     followed = (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest"))
-    return not (
-        scope["method"] == "GET" and scope["path"] == "/" and followed == ("navigate", "document")
-    )
+    return not (scope["method"] == "GET" and path == "/" and followed == ("navigate", "document"))
 
 
-def _address_fault(scope: Scope) -> ServiceError | None:
+def _address_fault(scope: Scope, path: str) -> ServiceError | None:
     """What would make an address stand for another one, or for another document."""
     try:
         unquote_to_bytes(scope.get("raw_path", b"") + b"?" + scope["query_string"]).decode()
@@ -208,9 +274,16 @@ def _address_fault(scope: Scope) -> ServiceError | None:
         byte = error.object[error.start]
         return ServiceError(400, f"address: expected UTF-8, found the byte %{byte:02X}")
     # Starlette's paths end before a line feed at their end.
-    if scope["path"].endswith("\n"):
-        return ServiceError(404, f"{scope['path']!r:.80}: no such address; use /documents?id=")
+    if path.endswith("\n"):
+        return ServiceError(404, f"{path!r:.80}: no such address; use /documents?id=")
     return None
+
+
+def _with_defaults(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """The headers of a response, and those of every response that it does not have."""
+    own = list(headers)
+    names = {name.lower() for name, _ in own}
+    return [*own, *(header for header in _HEADERS if header[0] not in names)]
 
 
 def _too_large(limit: int) -> ServiceError:

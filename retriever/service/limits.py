@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -43,6 +44,10 @@ _STATUS: tuple[tuple[type[RetrieverError], int], ...] = (
     (BadInputError, 400),
     (RetrieverError, 500),
 )
+SEARCH_PATH = "/search"
+FILE_PATH = "/file"
+# Letters that mean the same in an address whether or not they are encoded.
+_ROOT_PATH = re.compile(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._~-]+)*")
 _RETRY = {503: {"Retry-After": "1"}, 429: {"Retry-After": "1"}}
 
 
@@ -56,17 +61,22 @@ class ServiceSettings:
         hosts: host names under which the service is reached, besides localhost and IP addresses.
         origins: origins of other web pages that may call the service, such as
             ``https://example.org``.
+        root_path: what addresses begin with where a proxy serves them below a folder, such as
+            ``/search``, whether or not the proxy takes it off.
+        open_files: whether programs of this machine can open the files of documents.
         search: what a search that leaves settings out has; None for the defaults of Python.
         any_model: whether an unknown name of a model means the first index.
 
     Raises:
-        ConfigError: a limit is out of range, or a host or origin is malformed.
+        ConfigError: a limit is out of range, or a host, origin or root path is malformed.
     """
 
     token: str = ""
     writable: bool = False
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
+    root_path: str = ""
+    open_files: bool = False
     search: SearchSettings | None = None
     any_model: bool = False
     max_k: int = setting(1_000, "Maximum number of hits of a query, and of `depth`.", low=1)
@@ -88,6 +98,11 @@ class ServiceSettings:
         check_settings(self)
         if self.token and not (self.token.isascii() and self.token.isprintable()):
             raise ConfigError("token: expected printable ASCII characters")
+        # The slash at the end of a folder says no more.
+        root_path = self.root_path.removesuffix("/")
+        if not _ROOT_PATH.fullmatch(root_path):
+            raise ConfigError(f"root_path: expected one such as /search, found {self.root_path!r}")
+        object.__setattr__(self, "root_path", root_path)
         for origin in self.origins:
             scheme, separator, host = origin.partition("://")
             if scheme not in ("http", "https") or not separator or not host or "/" in host:

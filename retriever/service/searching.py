@@ -27,7 +27,7 @@ from retriever.search.queries import QueryVectors, check_query, highlights
 from retriever.search.reranking import Reranker
 from retriever.search.syntax import parse_query
 from retriever.service.batching import Batcher, in_groups
-from retriever.service.limits import Catalog, ServiceError, check_number
+from retriever.service.limits import SEARCH_PATH, Catalog, ServiceError, check_number
 from retriever.settings import declared_settings
 
 Answer = dict[str, Any]
@@ -173,7 +173,7 @@ def router(catalog: Catalog, searches: Batcher[SearchJob, Answer]) -> APIRouter:
     """The routes; `searches` runs `answers`."""
     routes = APIRouter(tags=["search"])
 
-    @routes.post("/search", summary="Search")
+    @routes.post(SEARCH_PATH, summary="Search")
     async def search(request: Request, asked: SearchRequest) -> Any:
         """Hits of one query, of several, or of a document to find similar ones of.
 
@@ -184,7 +184,7 @@ def router(catalog: Catalog, searches: Batcher[SearchJob, Answer]) -> APIRouter:
         answer = await searches.result(request, job, max(1, len(job.texts)))
         return Response(to_json(answer), media_type="application/json")
 
-    @routes.get("/search", summary="Search by address")
+    @routes.get(SEARCH_PATH, summary="Search by address")
     async def search_by_address(
         request: Request, asked: Annotated[SearchParameters, Query()]
     ) -> Any:

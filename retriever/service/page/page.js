@@ -11,6 +11,9 @@ const VALUES = 8;
 const MANY = 1000; // Values of a field that is shown as a range, or was opened.
 const SEEK = 20; // From so many values on, an opened field has a box to search them.
 const BARS = 40;
+const DISTINCT = 3; // Numbers of more values are ranges if they are far from each other.
+const BUCKETS = 6;
+const SCORES = "retriever-scores"; // Where the browser remembers whether scores are shown.
 const FIELDS = 16;
 const TOKEN = "retriever-token";
 
@@ -22,6 +25,7 @@ let nested = new Set(); // Fields inside of objects, as hits showed them.
 let typed = -Infinity; // When the last key was struck whose query is the last history entry.
 let wide = new Set(); // Fields whose values are all shown.
 const sought = new Map(); // What is typed into the box of such a field.
+let revealed = ""; // The opened hit that was scrolled to.
 
 // --- Elements and text -------------------------------------------------------------------------
 
@@ -53,7 +57,7 @@ function marked(text, marks) {
   const parts = [];
   let last = 0;
   for (const [start, stop] of marks) {
-    parts.push(slice(last, start), element("mark", {}, slice(start, stop)));
+    parts.push(slice(last, start), element("mark", { title: "Matches a word of the query" }, slice(start, stop)));
     last = stop;
   }
   return [...parts, slice(last)];
@@ -79,6 +83,7 @@ class Refused extends Error {
   }
 }
 
+// Paths are relative to the page, since a proxy may serve it below any folder.
 async function call(path, body, signal) {
   const headers = {};
   const token = sessionStorage.getItem(TOKEN);
@@ -138,6 +143,9 @@ function change(changes, { pause = 0, replace = false } = {}) {
 
 function soon(pause) {
   $("results").setAttribute("aria-busy", "true");
+  // What was said of the last search may not be true of this one.
+  if ($("notice").contains(document.activeElement)) $("results").focus();
+  quiet();
   clearTimeout(timer);
   timer = setTimeout(search, pause);
 }
@@ -153,6 +161,9 @@ function showControls() {
   const name = state.index || (info ? info.default : "");
   $("index").value = name;
   $("name").textContent = name;
+  const active = state.f.length + (state.where ? 1 : 0);
+  $("active").textContent = active ? `(${active})` : "";
+  $("active").title = active ? plural(active, "filter in use", "filters in use") : "";
   document.title = [state.q, name, "Search"].filter(Boolean).join(" – ");
 }
 
@@ -189,13 +200,15 @@ function fieldsToCount() {
   return [...new Set([...few.map(([name]) => fieldName(name)), ...nested])].slice(0, FIELDS);
 }
 
-// Fields of numbers or dates that have more values than can be listed.
+// Fields that are ranges: of many numbers or dates, or of a few numbers far from each other, such as
+// the pages of some PDFs.
 function ranges() {
   const found = new Map();
   for (const [name, { types, values, range, distinct }] of Object.entries(held().fields)) {
-    if (distinct <= VALUES || types.length !== 1) continue;
-    if (types[0] === "number") found.set(fieldName(name), { kind: "number", least: range[0], most: range[1] });
-    else if (types[0] === "string" && values.every((one) => /^\d{4}-\d\d(-\d\d.*)?$/.test(one))) found.set(fieldName(name), { kind: "date" });
+    if (types.length !== 1) continue;
+    const far = types[0] === "number" && range[1] - range[0] > 2 * VALUES && distinct > DISTINCT;
+    if (types[0] === "number" && range[0] < range[1] && (far || distinct > VALUES)) found.set(fieldName(name), { kind: "number", least: range[0], most: range[1] });
+    else if (types[0] === "string" && distinct > VALUES && values.every((one) => /^\d{4}-\d\d(-\d\d.*)?$/.test(one))) found.set(fieldName(name), { kind: "date" });
   }
   return found;
 }
@@ -284,19 +297,17 @@ function rowsOf(facet, chosen) {
   return parts;
 }
 
-// Bars over a field's numbers or dates, and the two ends of what is chosen.
+// What a field has too many values of to list them: buckets of its numbers, or bars over its dates;
+// and the two ends of another range.
 function rangeOf(facet, range, chosen) {
   const dates = range.kind === "date";
-  const current = chosen.length ? chosen[0].split("\t")[1] : "";
+  const buckets = dates ? [] : bucketsOf(facet, range);
+  const listed = buckets.map((bucket) => chosenOf(facet.field, bucket.where));
+  const typed = chosen.filter((one) => !listed.includes(one));
+  const current = typed.length ? typed[0].split("\t")[1] : "";
   const [from, to] = dates ? (current.match(/"[^"]*"/g) || []).map((one) => one.slice(1, -1).replace(/^0001$/, ""))
-    : [/>= (\S+)/, /<= (\S+)/].map((one) => current.match(one)?.[1]);
-  const bins = facet.values.length < facet.distinct ? [] : dates ? datesOf(facet.values) : numbersOf(facet.values);
-  const most = Math.max(...bins.map((one) => one.documents));
-  const bars = bins.map(({ name, documents }) => {
-    const bar = element("span", { title: `${name}: ${plural(documents, "document", "documents")}` });
-    bar.style.blockSize = `${documents ? Math.max(4, (100 * documents) / most) : 0}%`;
-    return bar;
-  });
+    : [/>= (\S+)/, /<= (\S+)/].map((pattern) => current.match(pattern)?.[1]);
+  const bins = !dates || facet.values.length < facet.distinct ? [] : datesOf(facet.values);
   const ends = [[from, "from", range.least ?? bins[0]?.name], [to, "to", range.most ?? bins.at(-1)?.name]].map(([value, name, hint]) =>
     element("input", {
       type: "text", inputmode: dates ? "text" : "decimal", size: 6, value: value || "", placeholder: hint ?? name,
@@ -304,31 +315,66 @@ function rangeOf(facet, range, chosen) {
       "aria-label": `${facet.field} ${name}`, "data-value": `${name} ${facet.field}`, onchange: () => choose(),
     }));
   const choose = () => {
-    if (!ends.every((one) => one.reportValidity())) return;
-    const [least, greatest] = ends.map((one) => one.value.trim());
+    if (!ends.every((end) => end.reportValidity())) return;
+    const [least, greatest] = ends.map((end) => end.value.trim());
     const parts = [least && `${facet.field} >= ${least}`, greatest && `${facet.field} <= ${greatest}`].filter(Boolean);
     const where = !dates ? parts.join(" and ")
       : greatest ? `${facet.field} between "${least || "0001"}" and "${greatest}"` : least && `${facet.field} >= "${least}"`;
     const others = state.f.filter((one) => !one.startsWith(`${facet.field}\t`));
     change({ f: where ? [...others, chosenOf(facet.field, where)] : others, k: DEFAULTS.k });
   };
-  return [...(bars.length ? [element("div", { class: "bars", "aria-hidden": "true" }, ...bars)] : []),
-    element("div", { class: "ends" }, ends[0], " to ", ends[1])];
+  const rows = buckets.map((bucket, number) => [listed[number], bucket])
+    .filter(([value, { documents }]) => documents !== 0 || chosen.includes(value))
+    .map(([value, bucket]) => valueRow(value, bucket.name, bucket, chosen.includes(value)));
+  return [...rows, ...(bins.length ? [barsOf(bins)] : []), element("div", { class: "ends" }, ends[0], " to ", ends[1])];
 }
 
-function numbersOf(values) {
-  const held = values.map((one) => one.value);
-  const least = Math.min(...held);
-  const span = Math.max(...held) - least;
-  const whole = held.every(Number.isInteger);
-  const width = whole ? Math.max(1, Math.ceil((span + 1) / BARS)) : span / BARS;
-  const bins = Array.from({ length: whole ? Math.ceil((span + 1) / width) : BARS }, (_, at) => {
-    const start = least + at * width;
-    const name = whole && width === 1 ? `${start}` : whole ? `${start} to ${start + width - 1}` : `from ${start.toPrecision(3)}`;
-    return { name, documents: 0 };
+function barsOf(bins) {
+  const most = Math.max(...bins.map((bin) => bin.documents));
+  return element("div", { class: "bars", "aria-hidden": "true" }, ...bins.map(({ name, documents }) => {
+    const bar = element("span", { title: `${name}: ${plural(documents, "document", "documents")}` });
+    bar.style.blockSize = `${Math.max(4, (100 * documents) / most)}%`;
+    return bar;
+  }));
+}
+
+// A few ranges of a field's numbers. The first and the last have no other end, so that they hold
+// what is added later. Their borders depend on the index alone, so that a bucket stays one whatever
+// is searched for.
+function bucketsOf({ field, values, distinct }, { least, most }) {
+  const borders = bordersOf(least, most);
+  const whole = [least, most, ...values.map(({ value }) => value)].every(Number.isInteger) && borders.every(Number.isInteger);
+  const counted = values.length >= distinct;
+  return [-Infinity, ...borders].map((start, at) => {
+    const stop = borders[at] ?? Infinity;
+    const inside = values.filter(({ value }) => value >= start && value < stop);
+    const sum = (name) => inside.reduce((total, one) => total + one[name], 0);
+    const where = [start > -Infinity && `${field} >= ${start}`, stop < Infinity && `${field} < ${stop}`].filter(Boolean).join(" and ");
+    const name = start === -Infinity ? `under ${stop}` : stop === Infinity ? `${start} and more`
+      : !whole ? `${start} to under ${stop}` : start === stop - 1 ? `${start}` : `${start} to ${stop - 1}`;
+    const matches = values.length && values[0].matches !== null ? sum("matches") : null;
+    return { where, name, documents: counted ? sum("documents") : null, matches: counted ? matches : null };
   });
-  for (const { value, documents } of values) bins[Math.min(bins.length - 1, Math.floor((value - least) / width))].documents += documents;
-  return bins;
+}
+
+// Round numbers that part a range: in equal steps, or 1, 3, 10, 30 … where it spans powers of ten,
+// as numbers of pages or bytes do.
+function bordersOf(least, most) {
+  if (least >= 0 && most >= 30 * Math.max(1, least)) {
+    const powers = Math.log10(most / Math.max(1, least));
+    const step = powers > BUCKETS - 1 ? Math.ceil(powers / (BUCKETS - 1)) : powers > BUCKETS / 2 ? 1 : 0.5;
+    const borders = [];
+    for (let power = step * Math.floor(Math.log10(Math.max(1, least)) / step) + step; 10 ** power <= most; power += step)
+      borders.push(Number((10 ** power).toPrecision(1)));
+    return borders.slice(-BUCKETS + 1);
+  }
+  const rough = (most - least) / BUCKETS;
+  const unit = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].find((factor) => factor * unit >= rough * (1 - 1e-9)) * unit;
+  const borders = [];
+  for (let number = Math.floor(least / step) + 1; number * step <= most; number++)
+    borders.push(Number((number * step).toPrecision(12)));
+  return borders;
 }
 
 // By years; by months or days where these are few.
@@ -343,8 +389,9 @@ function datesOf(values) {
 function valueRow(value, text, counts, checked) {
   const { documents, matches } = counts;
   const words = state.mode === "bm25" || matches === null;
-  const shown = matches === null ? number(documents) : words ? number(matches) : `${number(matches)} / ${number(documents)}`;
-  const title = matches === null ? "" : `${number(matches)} share a word with the query, of ${number(documents)}`;
+  // There are too many values to count them.
+  const shown = documents === null ? "" : matches === null ? number(documents) : words ? number(matches) : `${number(matches)} / ${number(documents)}`;
+  const title = documents === null ? "" : matches === null ? plural(documents, "document", "documents") : `${number(matches)} share a word with the query, of ${number(documents)}`;
   const box = element("input", {
     type: "checkbox",
     checked,
@@ -396,7 +443,7 @@ async function answer(controller) {
   if (!browsing && state.mode === "hybrid") body.alpha = state.alpha;
   if (!browsing && state.fold === 1) body.collapse = true;
   try {
-    const [found, facets] = await countFields(browsing ? "/browse" : "/search", body, controller.signal);
+    const [found, facets] = await countFields(browsing ? "browse" : "search", body, controller.signal);
     if (controller.signal.aborted) return;
     clearTimeout(slow);
     const [result] = found.results;
@@ -421,7 +468,7 @@ async function answer(controller) {
 
 async function readInfo() {
   try {
-    info = await call("/info");
+    info = await call("info");
   } catch (error) {
     failed(error);
     return false;
@@ -435,7 +482,7 @@ async function readInfo() {
 }
 
 async function stillEmpty() {
-  info = await call("/info");
+  info = await call("info");
   return !held().documents;
 }
 
@@ -533,6 +580,7 @@ function showHits(hits, answer) {
   $("more").hidden = !answer || hits.length < state.k || state.k >= info.limits.max_k;
   const opened = hits.find((hit) => hit.id === state.open);
   if (opened) open(opened);
+  else revealed = "";
   if (focused) $("hits").querySelector(`[data-hit="${CSS.escape(focused)}"]`)?.focus();
 }
 
@@ -546,8 +594,43 @@ function hitItem(hit, most) {
   }, hit.title || hit.id);
   return element("li", { class: "hit", "data-item": hit.id },
     element("h2", { dir: "auto" }, button, ...(hit.place ? [where(hit.place)] : [])),
+    // Without a title the heading is the id.
+    ...(hit.title ? [element("p", { class: "path" }, element("span", { dir: "auto" }, hit.id), " ", copyButton(hit.id))] : []),
     element("p", { class: "excerpt", dir: "auto" }, ...excerpt(hit.passage, hit.marks || [])),
+    ...(hit.copies ? [element("p", { class: "rest" }, plural(hit.copies.length, "near-copy", "near-copies"))] : []),
     ...(hit.score || hit.dense !== null || hit.bm25 !== null ? [element("p", { class: "scores" }, ...scores(hit, most))] : []));
+}
+
+function copyButton(text) {
+  const button = element("button", {
+    type: "button",
+    class: "plain",
+    title: `Copy ${text}`,
+    "aria-label": `Copy ${text}`,
+    onclick: async () => {
+      button.textContent = (await copyText(text)) ? "Copied" : "Not copied: select it";
+      $("said").textContent = button.textContent;
+      setTimeout(() => (button.textContent = "Copy"), 2000);
+    },
+  }, "Copy");
+  return button;
+}
+
+async function copyText(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    // Browsers have a clipboard only at https and on this machine.
+    const field = element("textarea", { class: "hidden", readonly: true }, text);
+    const focused = document.activeElement;
+    document.body.append(field);
+    field.select();
+    const copied = document.execCommand("copy");
+    field.remove();
+    focused?.focus();
+    return copied;
+  }
 }
 
 // The pages, message, headings and lines of a passage.
@@ -558,17 +641,16 @@ function where(place) {
 }
 
 function scores(hit, most) {
-  const parts = [element("span", {}, `score ${hit.score.toFixed(3)}`)];
-  if (hit.dense !== null) parts.push(component("embeddings", hit.dense, hit.dense_rank, 1, ""));
-  if (hit.bm25 !== null) parts.push(component("words", hit.bm25, hit.bm25_rank, most, "words"));
-  if (hit.copies) parts.push(element("span", {}, plural(hit.copies.length, "near-copy", "near-copies")));
+  const parts = [element("span", { title: "Orders the hits; compare it only within one search" }, `score ${hit.score.toFixed(3)}`)];
+  if (hit.dense !== null) parts.push(component("embeddings", hit.dense, hit.dense_rank, 1, "", "Closeness in meaning: the cosine of query and passage, at most 1"));
+  if (hit.bm25 !== null) parts.push(component("words", hit.bm25, hit.bm25_rank, most, "words", "BM25: how rare and how frequent the query's words are in the passage; the bar compares it with the highest of these hits"));
   if (hit.first_rank) parts.push(element("span", {}, `rank ${hit.first_rank} before reranking`));
   return parts;
 }
 
-function component(name, value, rank, most, kind) {
+function component(name, value, rank, most, kind, title) {
   const label = `${name} ${value.toFixed(3)}, ${rank ? `rank ${rank}` : "no word of the query"}`;
-  return element("span", {}, label,
+  return element("span", { title }, label,
     element("meter", { class: kind, min: 0, max: most || 1, value: Math.max(0, value), "aria-label": label }));
 }
 
@@ -583,6 +665,7 @@ function toggle(hit) {
   item(before)?.classList.remove("open");
   item(before)?.querySelector("button").setAttribute("aria-expanded", "false");
   state = { ...state, open: before === hit.id ? "" : hit.id };
+  revealed = "";
   remember(false);
   if (state.open) open(hit);
 }
@@ -601,50 +684,76 @@ async function open(hit) {
         change({ like: hit.id, at: hit.start, q: "", open: "", k: DEFAULTS.k });
       },
     }, "More like this"));
-  place.append(element("div", { class: "opened" }, around, metadata(hit), buttons));
+  place.append(element("div", { class: "opened" }, around, buttons, metadata(hit)));
+  // Once: whoever has scrolled on is not taken back by the next search.
+  const reveals = revealed !== hit.id;
+  revealed = hit.id;
+  if (reveals) reveal(place);
   // Not as a path, of which browsers take `..` for the folder above.
   const parameters = new URLSearchParams({ id: hit.id, index: indexName() });
   try {
-    const found = await call(`/documents?${parameters}`);
-    around.replaceChildren(...passages(found, hit, buttons, around));
+    const found = await call(`documents?${parameters}`);
+    around.replaceChildren(...passages(found, hit, buttons));
+    // A link sends no token.
+    if (found.file && !sessionStorage.getItem(TOKEN)) buttons.prepend(fileLink(found, hit, parameters));
+    if (reveals && state.open === hit.id) reveal(place);
   } catch (error) {
     around.append(element("p", { class: "rest" }, error instanceof Refused ? error.message : "The document cannot be read; try again."));
   }
 }
 
-// The passage with its neighbors; they overlap, so each ends where the next begins.
-function passages(found, hit, buttons, around) {
+// A PDF opens at the page of the first marked word, counted from 1, whatever the page's own label is.
+function fileLink({ file, outline = [] }, hit, parameters) {
+  const at = hit.start + (hit.marks?.[0]?.[0] ?? 0);
+  const page = outline.filter(([start, kind]) => kind === "page" && start <= at).length;
+  const place = file === "application/pdf" && page ? `#page=${page}` : "";
+  return element("a", { class: "button", href: `file?${parameters}${place}`, target: "_blank", rel: "noopener noreferrer" },
+    file === "application/octet-stream" ? "Download file" : "Open file");
+}
+
+// Scrolls to an opened hit: to its heading, and to the first marked word where both do not fit.
+function reveal(place) {
+  place.scrollIntoView({ block: "start" });
+  const mark = place.querySelector(".passage.found mark") || place.querySelector(".passage.found");
+  if (mark.getBoundingClientRect().top > 0.8 * innerHeight) mark.scrollIntoView({ block: "center" });
+}
+
+// The passage between its neighbors, which are folded; they overlap, so each ends where the next begins.
+function passages(found, hit, buttons) {
   const slice = slicer(found.text);
   const at = found.passages.findIndex(([start]) => start === hit.start);
-  if (at < 0) return [...around.childNodes, element("p", { class: "rest" }, "The document has changed since the search.")];
-  const part = (text, kind, ...children) =>
-    text && element("p", { class: `passage ${kind}`, dir: "auto" }, ...(children.length ? children : [text]));
-  const before = at > 0 ? slice(found.passages[at - 1][0], hit.start) : "";
-  const after = at + 1 < found.passages.length ? slice(hit.stop, found.passages[at + 1][1]) : "";
-  const parts = [
-    element("p", { class: "rest" }, found.passages.length === 1 ? "the whole document" : `passage ${at + 1} of ${number(found.passages.length)}, between its neighbors`),
-    part(before, "near"),
-    part(hit.passage, "found", ...marked(hit.passage, hit.marks || [])),
-    part(after, "near"),
-  ].filter(Boolean);
+  const passage = element("p", { class: "passage found", dir: "auto" }, ...marked(hit.passage, hit.marks || []));
+  if (at < 0) return [passage, element("p", { class: "rest" }, "The document has changed since the search.")];
+  const near = (summary, text) => element("details", { class: "near", hidden: !text },
+    element("summary", {}, summary), element("p", { class: "passage", dir: "auto" }, text));
+  const before = near("Text before", at > 0 ? slice(found.passages[at - 1][0], hit.start) : "");
+  const after = near("Text after", at + 1 < found.passages.length ? slice(hit.stop, found.passages[at + 1][1]) : "");
+  const place = found.passages.length === 1 ? "the whole document" : `passage ${at + 1} of ${number(found.passages.length)}`;
   if (found.passages.length > 3) {
     const all = element("button", {
       type: "button",
       onclick: () => {
         all.remove();
-        parts[1].parentNode.replaceChildren(parts[0], part(slice(0, hit.start), "near") || "",
-          part(hit.passage, "found", ...marked(hit.passage, hit.marks || [])), part(slice(hit.stop), "near") || "");
+        for (const [part, text] of [[before, slice(0, hit.start)], [after, slice(hit.stop)]]) {
+          part.querySelector("p").textContent = text;
+          part.hidden = !text;
+          part.open = true;
+        }
+        // What opens above it would push it out of sight.
+        (passage.querySelector("mark") || passage).scrollIntoView({ block: "center" });
       },
     }, "Whole document");
     buttons.append(all);
   }
-  return parts;
+  return [element("p", { class: "rest" }, place), before, passage, after];
 }
 
 function metadata(hit) {
   const copies = hit.copies ? [["near-copies", hit.copies]] : [];
-  const rows = [["id", hit.id], ...Object.entries(hit.metadata), ...copies].map(([name, value]) =>
-    element("tr", {}, element("th", { scope: "row" }, name), element("td", { dir: "auto" }, shownValue(value))));
+  const row = (name, ...values) =>
+    element("tr", {}, element("th", { scope: "row" }, name), element("td", { dir: "auto" }, ...values));
+  const rows = [row("id", hit.id, " ", copyButton(hit.id)),
+    ...[...Object.entries(hit.metadata), ...copies].map(([name, value]) => row(name, shownValue(value)))];
   return element("section", {}, element("h3", {}, "Metadata"), element("table", {}, element("tbody", {}, ...rows)));
 }
 
@@ -713,6 +822,22 @@ window.addEventListener("popstate", () => {
   showControls();
   soon(0);
 });
+
+// A browser that keeps nothing for pages refuses to give what is stored, too.
+function stored(value) {
+  try {
+    return value === undefined ? localStorage.getItem(SCORES) : localStorage.setItem(SCORES, value);
+  } catch {
+    return null;
+  }
+}
+const showScores = () => $("hits").classList.toggle("numbers", $("scores").checked);
+$("scores").checked = stored() === "1";
+$("scores").addEventListener("change", () => {
+  stored($("scores").checked ? "1" : "0");
+  showScores();
+});
+showScores();
 
 const narrow = window.matchMedia("(max-width: 45rem)");
 const fold = () => ["filters", "ranking"].forEach((one) => ($(one).open = !narrow.matches));

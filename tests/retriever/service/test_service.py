@@ -9,13 +9,17 @@ import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
+from urllib.parse import urljoin
 
 import numpy as np
 import pytest
 
 pytest.importorskip("fastapi")
 from fastapi.testclient import TestClient
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from retriever import ConfigError, Index, IndexLockedError
 from retriever.service import ServiceSettings, create_app
@@ -671,3 +675,131 @@ def test_the_page_loads_nothing_from_elsewhere_and_every_address_is_described(cl
     assert {"/search", "/v1/embeddings"} < described["paths"].keys()
     depth = described["components"]["schemas"]["SearchRequest"]["properties"]["depth"]
     assert depth["description"].endswith("Expected: at least 1; 100 by default.")
+
+
+def behind_proxy(app, root_path, *, strips):
+    """An application as a proxy such as nginx gives it below a path, taken off or not."""
+
+    async def proxy(scope, receive, send):
+        if scope["type"] == "http":
+            path = scope["path"]
+            if path != root_path and not path.startswith(f"{root_path}/"):
+                await send({"type": "http.response.start", "status": 599, "headers": []})
+                await send({"type": "http.response.body", "body": b"not the service"})
+                return
+            if strips:
+                path = path.removeprefix(root_path) or "/"
+            # The proxy speaks plain HTTP to the service.
+            scope = {**scope, "path": path, "raw_path": path.encode(), "scheme": "http"}
+        await app(scope, receive, send)
+
+    return proxy
+
+
+@contextmanager
+def proxied_client(index, root_path="/search", *, strips, told=True, **settings):
+    told_path = root_path if told else ""
+    limits = ServiceSettings(hosts=("example.org",), root_path=told_path, **settings)
+    app = behind_proxy(create_app({"fruit": index}, limits), root_path, strips=strips)
+    with TestClient(app, "https://example.org", raise_server_exceptions=False) as client:
+        yield client
+
+
+# Whether the proxy takes off the path, and whether the service is told the path.
+PROXIES = [(True, True), (True, False), (False, True)]
+
+
+@pytest.mark.parametrize(("strips", "told"), PROXIES)
+@pytest.mark.parametrize("root_path", ["/search", "/a/b.c/search", "/tools"])
+def test_service_works_below_a_path_of_a_proxy(index, root_path, strips, told):
+    with proxied_client(index, root_path, strips=strips, told=told) as client:
+        page = client.get(f"{root_path}/", params={"q": "wind"})
+        links = re.findall(r'(?:href|src)="([^"#:]+)"', page.text)
+        assert {"page.css", "page.js", "openapi.json"} <= set(links)
+        for link in links:
+            answer = client.get(urljoin(str(page.url), link))
+            assert answer.status_code == 200, link
+        # Addresses in the script are relative, too.
+        script = client.get(f"{root_path}/page.js").text
+        assert "call(`documents?" in script
+        assert not re.search(r"""(call|fetch|href:|src:)\W*["`']/""", script)
+        asked = {"query": "wind", "mode": "bm25"}
+        expected = hits_of(client.post(f"{root_path}/search", json=asked))
+        assert hits_of(client.get(f"{root_path}/search", params=asked)) == expected
+        assert client.get(f"{root_path}/documents/d/e").json()["id"] == "d/e"
+        assert client.get(f"{root_path}/info/").json()["default"] == "fruit"
+        assert client.get(f"{root_path}/health").history == []
+        assert client.get(f"{root_path}/nothing").status_code == 404
+        rerank = {"query": "wind", "documents": ["wind"]}
+        versions = [
+            client.post(f"{root_path}/v{n}/rerank", json=rerank).json()["meta"] for n in (1, 2)
+        ]
+        assert [one["api_version"]["version"] for one in versions] == ["1", "2"]
+        if told:
+            described = client.get(f"{root_path}/openapi.json").json()
+            assert described["servers"] == [{"url": root_path}]
+
+
+@pytest.mark.parametrize(("strips", "told"), PROXIES)
+def test_guards_hold_below_a_path_of_a_proxy(index, strips, told):
+    settings = {"strips": strips, "told": told, "token": "s3cret", "origins": ("https://a.org",)}
+    with proxied_client(index, **settings) as client:
+        assert client.get("/search/").status_code == 200
+        error_of(client.get("/search/info"), 401)
+        client.headers["authorization"] = "Bearer s3cret"
+        for method, path in (("PUT", "/a"), ("POST", ""), ("DELETE", "/a"), ("DELETE", "?id=a")):
+            answer = client.request(method, f"/search/documents{path}", json={"text": "x"})
+            assert "--writable" in error_of(answer, 403)
+        for headers, status in (
+            ({"host": "evil.org"}, 421),
+            ({"origin": "https://evil.org"}, 403),
+            ({"origin": "https://example.org"}, 200),
+            ({"origin": "https://a.org"}, 200),
+            ({"sec-fetch-site": "cross-site"}, 403),
+        ):
+            assert client.get("/search/info", headers=headers).status_code == status
+        link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
+        link["sec-fetch-dest"] = "document"
+        assert client.get("/search/", headers=link).status_code == 200
+        assert client.get("/search/search?q=wind", headers=link).status_code == 403
+    assert index["a"].text == DOCUMENTS[0]["text"]
+
+
+def test_root_path_without_its_slash_leads_to_the_page(index):
+    for root_path in ("/search", "/tools/docs"):
+        with proxied_client(index, root_path, strips=False) as client:
+            answer = client.get(root_path, follow_redirects=False)
+            assert answer.status_code == 307
+            assert urljoin(f"https://example.org{root_path}", answer.headers["location"]) == (
+                f"https://example.org{root_path}/"
+            )
+            assert "<title>Search" in client.get(root_path).text
+    with proxied_client(index, "/tools", strips=False) as client:
+        assert client.get("/tools?q=wind&k=3").url.query == b"q=wind&k=3"
+
+
+def test_application_that_another_one_mounts_is_guarded_and_works(index):
+    app = Starlette(routes=[Mount("/inner", create_app({"fruit": index}))])
+    with TestClient(app, "http://127.0.0.1", raise_server_exceptions=False) as client:
+        assert "--writable" in error_of(client.delete("/inner/documents/a"), 403)
+        assert client.get("/inner/").status_code == 200
+        assert client.get("/inner/documents/d/e").json()["id"] == "d/e"
+        assert client.get("/inner/openapi.json").json()["servers"] == [{"url": "/inner"}]
+
+
+@pytest.mark.parametrize(
+    "root_path",
+    [
+        *("search", "//search", "/a//b", "/a b", "/a?b", "/../a", "/a/.", "/%73earch"),
+        *("/documents", "/documents/x", "/v1", "/info", "/page.js/x"),
+    ],
+)
+def test_root_path_that_is_none_or_is_ambiguous_is_refused(index, root_path):
+    with pytest.raises(ConfigError, match=r"^root_path: ") as caught:
+        create_app({"fruit": index}, ServiceSettings(root_path=root_path))
+    assert "\n" not in str(caught.value)
+
+
+def test_slash_at_the_end_of_a_root_path_says_no_more():
+    assert ServiceSettings(root_path="/search/") == ServiceSettings(root_path="/search")
+    assert ServiceSettings(root_path="/").root_path == ""
