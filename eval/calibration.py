@@ -55,7 +55,7 @@ _MADE = (
 _SIMULATED = (
     "The error is measured with relevant documents left out of the ranking, for half of the "
     "queries. Where documents were really deleted, fewer queries had an answer, and the error was "
-    "up to five times as large (docs/ranking.md)."
+    "two to five times as large (docs/ranking.md)."
 )
 # Random draws of the calibration error by chance, and questions that are encoded together.
 _DRAWS, _AT_ONCE = 200, 256
