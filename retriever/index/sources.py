@@ -146,8 +146,8 @@ class SourceMemory:
                 continue
             with self._transaction() as database:
                 row = (source.number, os.fsencode(path), id_)
-                known = "SELECT 1 FROM origins WHERE (source, path, id) = (?, ?, ?)"
-                if database.execute(known, row).fetchone() is not None:
+                origin = "SELECT 1 FROM origins WHERE (source, path, id) = (?, ?, ?)"
+                if database.execute(origin, row).fetchone() is not None:
                     places.append((source.path, path))
         return places
 

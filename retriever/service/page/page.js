@@ -303,9 +303,9 @@ function rangeOf(facet, range, chosen) {
   const dates = range.kind === "date";
   const buckets = dates ? [] : bucketsOf(facet, range);
   const listed = buckets.map((bucket) => chosenOf(facet.field, bucket.where));
-  const typed = chosen.filter((one) => !listed.includes(one));
-  const current = typed.length ? typed[0].split("\t")[1] : "";
-  const [from, to] = dates ? (current.match(/"[^"]*"/g) || []).map((one) => one.slice(1, -1).replace(/^0001$/, ""))
+  const custom = chosen.find((filter) => !listed.includes(filter));
+  const current = custom ? custom.split("\t")[1] : "";
+  const [from, to] = dates ? (current.match(/"[^"]*"/g) || []).map((date) => date.slice(1, -1).replace(/^0001$/, ""))
     : [/>= (\S+)/, /<= (\S+)/].map((pattern) => current.match(pattern)?.[1]);
   const bins = !dates || facet.values.length < facet.distinct ? [] : datesOf(facet.values);
   const ends = [[from, "from", range.least ?? bins[0]?.name], [to, "to", range.most ?? bins.at(-1)?.name]].map(([value, name, hint]) =>
@@ -348,7 +348,7 @@ function bucketsOf({ field, values, distinct }, { least, most }) {
   return [-Infinity, ...borders].map((start, at) => {
     const stop = borders[at] ?? Infinity;
     const inside = values.filter(({ value }) => value >= start && value < stop);
-    const sum = (name) => inside.reduce((total, one) => total + one[name], 0);
+    const sum = (name) => inside.reduce((total, counts) => total + counts[name], 0);
     const where = [start > -Infinity && `${field} >= ${start}`, stop < Infinity && `${field} < ${stop}`].filter(Boolean).join(" and ");
     const name = start === -Infinity ? `under ${stop}` : stop === Infinity ? `${start} and more`
       : !whole ? `${start} to under ${stop}` : start === stop - 1 ? `${start}` : `${start} to ${stop - 1}`;
@@ -692,10 +692,10 @@ async function open(hit) {
   // Not as a path, of which browsers take `..` for the folder above.
   const parameters = new URLSearchParams({ id: hit.id, index: indexName() });
   try {
-    const found = await call(`documents?${parameters}`);
-    around.replaceChildren(...passages(found, hit, buttons));
+    const stored = await call(`documents?${parameters}`);
+    around.replaceChildren(...passages(stored, hit, buttons));
     // A link sends no token.
-    if (found.file && !sessionStorage.getItem(TOKEN)) buttons.prepend(fileLink(found, hit, parameters));
+    if (stored.file && !sessionStorage.getItem(TOKEN)) buttons.prepend(fileLink(stored, hit, parameters));
     if (reveals && state.open === hit.id) reveal(place);
   } catch (error) {
     around.append(element("p", { class: "rest" }, error instanceof Refused ? error.message : "The document cannot be read; try again."));
@@ -711,25 +711,26 @@ function fileLink({ file, outline = [] }, hit, parameters) {
     file === "application/octet-stream" ? "Download file" : "Open file");
 }
 
-// Scrolls to an opened hit: to its heading, and to the first marked word where both do not fit.
+// Scrolls to an opened hit as far as needed: to its heading where not all of it fits, and to the
+// first marked word where that is too far below.
 function reveal(place) {
-  place.scrollIntoView({ block: "start" });
+  place.scrollIntoView({ block: place.offsetHeight > innerHeight ? "start" : "nearest" });
   const mark = place.querySelector(".passage.found mark") || place.querySelector(".passage.found");
   if (mark.getBoundingClientRect().top > 0.8 * innerHeight) mark.scrollIntoView({ block: "center" });
 }
 
 // The passage between its neighbors, which are folded; they overlap, so each ends where the next begins.
-function passages(found, hit, buttons) {
-  const slice = slicer(found.text);
-  const at = found.passages.findIndex(([start]) => start === hit.start);
+function passages(stored, hit, buttons) {
+  const slice = slicer(stored.text);
+  const at = stored.passages.findIndex(([start]) => start === hit.start);
   const passage = element("p", { class: "passage found", dir: "auto" }, ...marked(hit.passage, hit.marks || []));
   if (at < 0) return [passage, element("p", { class: "rest" }, "The document has changed since the search.")];
   const near = (summary, text) => element("details", { class: "near", hidden: !text },
     element("summary", {}, summary), element("p", { class: "passage", dir: "auto" }, text));
-  const before = near("Text before", at > 0 ? slice(found.passages[at - 1][0], hit.start) : "");
-  const after = near("Text after", at + 1 < found.passages.length ? slice(hit.stop, found.passages[at + 1][1]) : "");
-  const place = found.passages.length === 1 ? "the whole document" : `passage ${at + 1} of ${number(found.passages.length)}`;
-  if (found.passages.length > 3) {
+  const before = near("Text before", at > 0 ? slice(stored.passages[at - 1][0], hit.start) : "");
+  const after = near("Text after", at + 1 < stored.passages.length ? slice(hit.stop, stored.passages[at + 1][1]) : "");
+  const place = stored.passages.length === 1 ? "the whole document" : `passage ${at + 1} of ${number(stored.passages.length)}`;
+  if (stored.passages.length > 3) {
     const all = element("button", {
       type: "button",
       onclick: () => {
@@ -824,7 +825,7 @@ window.addEventListener("popstate", () => {
 });
 
 // A browser that keeps nothing for pages refuses to give what is stored, too.
-function stored(value) {
+function storedSwitch(value) {
   try {
     return value === undefined ? localStorage.getItem(SCORES) : localStorage.setItem(SCORES, value);
   } catch {
@@ -832,9 +833,9 @@ function stored(value) {
   }
 }
 const showScores = () => $("hits").classList.toggle("numbers", $("scores").checked);
-$("scores").checked = stored() === "1";
+$("scores").checked = storedSwitch() === "1";
 $("scores").addEventListener("change", () => {
-  stored($("scores").checked ? "1" : "0");
+  storedSwitch($("scores").checked ? "1" : "0");
   showScores();
 });
 showScores();
