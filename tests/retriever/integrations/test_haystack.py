@@ -20,7 +20,6 @@ from haystack.utils.filters import document_matches_filter
 from retriever import (
     BM25Settings,
     ConfigError,
-    EncoderMismatchError,
     FusionSettings,
     SearchSettings,
 )
@@ -217,10 +216,6 @@ def test_what_a_store_cannot_do_is_said(filled):
 
 
 @pytest.mark.parametrize("dimensions", [0, 3, "two"])
-def test_wrong_embedding_dimensions_are_refused_at_once(index, tmp_path, dimensions):
+def test_wrong_embedding_dimensions_are_refused_at_once(index, dimensions):
     with pytest.raises(ConfigError, match="embedding_dimensions: "):
         IndexDocumentStore(index, embedding_dimensions=dimensions)
-    IndexDocumentStore(tmp_path / "new", embedding_dimensions=2)
-    if dimensions == 3:
-        with pytest.raises(EncoderMismatchError, match="2 dimensions"):
-            IndexDocumentStore(tmp_path / "new", embedding_dimensions=dimensions)

@@ -18,7 +18,7 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQuery,
 )
 
-from retriever import ConfigError, EncoderMismatchError, SearchSettings
+from retriever import ConfigError, SearchSettings
 from retriever.integrations.llama_index import IndexRetriever, IndexVectorStore
 
 
@@ -120,10 +120,6 @@ def test_it_is_the_store_of_a_vector_store_index(tmp_path):
 
 
 @pytest.mark.parametrize("dimensions", [0, 3, "two"])
-def test_wrong_embedding_dimensions_are_refused_at_once(index, tmp_path, dimensions):
+def test_wrong_embedding_dimensions_are_refused_at_once(index, dimensions):
     with pytest.raises(ConfigError, match="embedding_dimensions: "):
         IndexVectorStore(index, embedding_dimensions=dimensions)
-    IndexVectorStore(tmp_path / "new", embedding_dimensions=2)
-    if dimensions == 3:
-        with pytest.raises(EncoderMismatchError, match="2 dimensions"):
-            IndexVectorStore(tmp_path / "new", embedding_dimensions=dimensions)
