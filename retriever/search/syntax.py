@@ -34,11 +34,22 @@ _LATIN = "abcdefghijklmnopqrstuvwxyz"
 
 
 class ParsedQuery(NamedTuple):
-    """What to search for, phrases that each hit holds, and phrases and words that none holds."""
+    """A query without what it excludes.
+
+    Attributes:
+        text: the text for BM25, with the quotation marks of phrases.
+        phrases: the phrases that each hit holds.
+        excluded: the phrases and words that no hit holds.
+    """
 
     text: str
     phrases: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
+
+    @property
+    def plain(self) -> str:
+        """The text for the encoder, without the quotation marks of phrases."""
+        return _OPERATOR.sub(r"\g<phrase>", self.text) if self.phrases else self.text
 
 
 def parse_query(text: str) -> ParsedQuery:
@@ -58,7 +69,7 @@ def parse_query(text: str) -> ParsedQuery:
         if not re.search(r"\w", phrase):
             return match[0]
         (excluded if match["not"] else phrases).append(phrase)
-        return " " if match["not"] else phrase
+        return " " if match["not"] else match[0]
 
     return ParsedQuery(_OPERATOR.sub(read, text).strip(), tuple(phrases), tuple(excluded))
 

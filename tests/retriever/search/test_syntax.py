@@ -38,11 +38,11 @@ def index(tmp_path, fake_encoder, corpus):
 
 
 @pytest.mark.parametrize(
-    ("text", "plain", "phrases", "excluded"),
+    ("text", "kept", "phrases", "excluded"),
     [
         ("plain words", "plain words", (), ()),
-        ('"a lock" of', "a lock of", ("a lock",), ()),
-        ("“a lock” of", "a lock of", ("a lock",), ()),
+        ('"a lock" of', '"a lock" of', ("a lock",), ()),
+        ("“a lock” of", "“a lock” of", ("a lock",), ()),
         ('lock -thread -"of a"', "lock", (), ("thread", "of a")),
         ("lock, -thread, please", "lock,   please", (), ("thread",)),
         ("state-of-the-art - 5 -5 --flag", "state-of-the-art - 5 -5 --flag", (), ()),
@@ -51,8 +51,20 @@ def index(tmp_path, fake_encoder, corpus):
         ("-lock", "", (), ("lock",)),
     ],
 )  # fmt: skip
-def test_what_a_query_means(text, plain, phrases, excluded):
-    assert parse_query(text) == (plain, phrases, excluded)
+def test_what_a_query_means(text, kept, phrases, excluded):
+    assert parse_query(text) == (kept, phrases, excluded)
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ('"a lock" of “5 inch” -of -"the door"', "a lock of 5 inch"),
+        ('a 5" screen', 'a 5" screen'),
+        ('"a -b" c', "a -b c"),
+    ],
+)
+def test_an_encoder_reads_a_query_without_its_operators(text, plain):
+    assert parse_query(text).plain.split() == plain.split()
 
 
 def regex(phrase):
