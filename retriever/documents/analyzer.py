@@ -249,13 +249,10 @@ class Analyzer:
         units = pattern.findall(text)
         if not self.settings.stop_words:
             return units, set()
-        folded = [_fold(unit, "turkish" in words.languages).removesuffix("'s") for unit in units]
-        listed = {one for name in words.languages for one in QUERY_FUNCTION_WORDS.get(name, ())}
+        folded = list(map(str.lower, units))
+        listed, unclear = words.function_words
         if listed.isdisjoint(folded):
             return units, set()
-        unclear = {
-            one for name in words.languages for one in AMBIGUOUS_FUNCTION_WORDS.get(name, ())
-        }
         is_listed = [False, *(word in listed for word in folded), False]
         quoted = {unit for phrase in _QUOTED.findall(text) for unit in pattern.findall(phrase)}
         has_cases = not text.isupper()
@@ -339,6 +336,16 @@ class _Words(dict[str, tuple[str, ...]]):
     languages: tuple[str, ...]
     # By the script of a word.
     rules: dict[str | None, _Rule] = field(default_factory=dict)
+
+    @cached_property
+    def function_words(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The words that are function words in queries, and those that are beside such words."""
+        listed, unclear = (
+            {word for language in self.languages for word in table.get(language, ())}
+            for table in (QUERY_FUNCTION_WORDS, AMBIGUOUS_FUNCTION_WORDS)
+        )
+        listed |= {word.replace("'", "’") for word in listed}
+        return frozenset(listed), frozenset(unclear)
 
     def __missing__(self, unit: str) -> tuple[str, ...]:
         terms = tuple([term for term, _, _ in self.placed(unit)])

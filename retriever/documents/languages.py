@@ -71,6 +71,7 @@ _QUERY_FUNCTION_WORDS = {
         we our ours ourselves they them themselves those
         am was were been did does doing had has have having
         could should would shall cannot not to just please so than very
+        how's what's when's where's who's why's it's that's there's let's
         i'm i've i'd i'll you're you've you'd you'll we're we've we'd we'll they're they've
         don't doesn't didn't can't couldn't won't wouldn't shouldn't
         isn't aren't wasn't weren't hasn't haven't hadn't
