@@ -21,7 +21,7 @@ from indexes import BM25Settings, BM25Variant, Mode, compile_where
 from retriever.errors import BadInputError, EncoderMismatchError
 from retriever.index import Index
 from retriever.search import SearchSettings, search_settings
-from retriever.search.engine import Hit
+from retriever.search.engine import Hit, check_cancelled
 from retriever.search.fusion import FusionSettings, Method
 from retriever.search.queries import QueryVectors, check_query, highlights
 from retriever.search.reranking import Reranker
@@ -342,6 +342,7 @@ def _answer(job: SearchJob, hits: list[list[Hit]]) -> Answer:
             raise ServiceError(404, f"the index holds no document {like.id!r:.80}") from None
         results.append({"like": like.id, "hits": [hit.to_json() for hit in similar]})
     for text, ranked in zip(job.texts, hits, strict=True):
+        check_cancelled()
         answer = index.answer(ranked, job.settings, least=request.min_probability)
         judged: Answer = {}
         if answer is not None:
@@ -353,6 +354,11 @@ def _answer(job: SearchJob, hits: list[list[Hit]]) -> Answer:
             weights = index.term_weights(_parsed(job, text).text)
             for record in records:
                 record["marks"] = highlights(record["passage"], index.analyzer, weights)
+        if not ranked:
+            judged["no_hits"] = index.no_hits_reason(text, job.settings, where=where)
+        elif withheld:
+            chance = f"the probability of an answer is {judged['probability']:.1%}"
+            judged["no_hits"] = f"{chance}: lower min_probability to see hits"
         results.append({"query": text, "hits": records, **judged})
         if len(hits) == 1 and (better := index.suggestion(_parsed(job, text).text)) is not None:
             results[0]["did_you_mean"] = better
