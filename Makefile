@@ -38,9 +38,9 @@ $(DEMO)/corpus.jsonl: examples/python_docs_corpus.py | $(LIGHT)
 
 demo: $(LIGHT) $(DEMO)/corpus.jsonl
 	$(BIN)/retriever index $(DEMO)/corpus.jsonl -i $(DEMO)/index
-	$(BIN)/retriever query "remove duplicates from a list but keep the order" -i $(DEMO)/index -k 3
-	$(BIN)/retriever query "how do I run another program and read its output" -i $(DEMO)/index -k 3
-	$(BIN)/retriever query "what happens when two threads change a variable" -i $(DEMO)/index -k 3
+	$(BIN)/retriever query "how do I ask for a password without showing it" -i $(DEMO)/index -k 3
+	$(BIN)/retriever query "how do I run a program and read its output" -i $(DEMO)/index -k 3
+	$(BIN)/retriever query "how can I keep a list sorted while I add to it" -i $(DEMO)/index -k 3
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -26,7 +26,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs/images"
-QUESTION = "how do I run another program and read its output"
+QUESTION = "how do I run a program and read its output"
 QUERY = f"/?q={QUESTION.replace(' ', '+')}&f=kind%09kind+%3D+%22function%22"
 # Name, address, width, height, theme.
 PAGES = (

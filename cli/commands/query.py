@@ -13,7 +13,7 @@ from copy import copy
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 from click.core import ParameterSource
@@ -326,6 +326,9 @@ class _Session:
 
         index = self.index
         hits, answer = self.answered(found)
+        reason = None
+        if not found:
+            reason = index.no_hits_reason(text, self.settings, where=self.where)
         text = text if self.settings.raw else parse_query(text).text
         better = index.suggestion(text) if query is None else None
         fields = self.asked.facets
@@ -334,11 +337,15 @@ class _Session:
             of_query = {} if query is None else {"query": query}
             records = [hit.to_json() for hit in hits]
             records += [] if counts is None else [{"facets": counts.to_json()}]
-            records += [] if better is None else [{"did_you_mean": better}]
-            if answer is not None:
-                records.append({"has_answer": answer.has_answer, "probability": answer.probability})
             for record in records:
                 click.echo(json.dumps(of_query | record, ensure_ascii=False))
+            # Remarks are no hits: a program that reads hits does not meet them.
+            remarks: list[dict[str, Any]] = [] if reason is None else [{"no_hits": reason}]
+            if answer is not None:
+                remarks.append({"has_answer": answer.has_answer, "probability": answer.probability})
+            remarks += [] if better is None else [{"did_you_mean": better}]
+            for remark in () if self.quiet else remarks:
+                click.echo(json.dumps(of_query | remark, ensure_ascii=False), err=True)
             return
         if query is not None:
             say(f"== {query}: {text}", err=False)
@@ -354,25 +361,18 @@ class _Session:
             click.echo(explanation(hits, replace(self.settings, fusion=fusion)))
         if counts is not None:
             click.echo(facets_text(counts))
-        if not found:
-            self.note(f"no hits: {self.why_nothing(text)}")
+        if reason is not None:
+            self.note(f"no hits: {reason}")
         elif answer is not None and not answer.has_answer:
-            doubt = "note: perhaps " if hits else ""
             chance = f"probability of an answer {answer.probability:.1%}"
-            self.note(f"{doubt}nothing relevant was found ({chance})")
+            if hits:
+                self.note(f"note: perhaps nothing relevant was found ({chance})")
+            else:
+                self.note(
+                    f"nothing relevant was found ({chance}): lower --min-probability to see hits"
+                )
         if better is not None:
             self.note(f"did you mean: {better}")
-
-    def why_nothing(self, text: str) -> str:
-        """Why there are no hits."""
-        if self.index.info()["documents"] == 0:
-            return "the index is empty"
-        if self.settings.mode != "bm25" and self.where is not None:
-            return "no document matches the filter"
-        if self.settings.mode == "bm25" and not self.index.analyzer.tokens(text):
-            return "the query has only stop words and punctuation"
-        matching = "" if self.where is None else " that matches the filter"
-        return f"no document{matching} contains a word of the query; try --mode hybrid"
 
     def answer_file(self, queries: str) -> None:
         """Print the hits of every query of a file, or write them as a run."""

@@ -380,11 +380,12 @@ class Evaluator:
                 found, languages = analyzer.analyzed(text)
                 terms.append(found)
                 held.update(languages)
-            if self.collection.pooled:
-                held.clear()
             segment = SearchableSegment(Postings.build(terms))
+            if self.collection.pooled:
+                # Every word of a question ranks a pool, as in `eval qa`.
+                return segment, list(map(analyzer.tokens, self._texts))
             count = BM25([segment]).document_frequencies
-            return segment, [analyzer.query_tokens(one, held, count) for one in self._texts]
+            return segment, [analyzer.query_tokens(text, held, count) for text in self._texts]
 
         return self._kept.made(("terms", pipeline.analyzer, self._division(pipeline)), build)
 

@@ -21,8 +21,10 @@ from typing import Any, Literal, NamedTuple
 
 from retriever.documents.division import ascii_digits, divide, without_accents, word_pattern
 from retriever.documents.languages import (
+    AMBIGUOUS_FUNCTION_WORDS,
     DEFAULT_LANGUAGES,
     ENGLISH_FUNCTION_WORDS,
+    QUERY_FUNCTION_WORDS,
     SCRIPT_OF,
     function_words,
     possible_languages,
@@ -59,6 +61,8 @@ _MEMO_WORD_LENGTH = 255
 _MEMOS = 64
 
 _Count = Callable[[Iterable[str]], Mapping[str, int]]
+# A phrase as `retriever.search.syntax` reads it.
+_QUOTED = re.compile(r'(?<!\S)["“”]([^"“”]*)["“”]')
 _INVISIBLE = str.maketrans("’", "'", "\u00ad\u200c\u200d")
 
 
@@ -172,15 +176,6 @@ class Analyzer:
         facts = json.dumps([asdict(self.settings), sorted(self.stop_list)])
         return hashlib.sha256(facts.encode()).hexdigest()
 
-    @cached_property
-    def function_terms(self) -> frozenset[str]:
-        """The terms of English function words; none where texts are in another language."""
-        language = "english" if self.settings.language == AUTO else self.settings.language
-        if language not in _HAS_POSSESSIVE:
-            return frozenset()
-        _, stop_words, stem = self._words((language,)).rule("latin")
-        return frozenset(map(stem, ENGLISH_FUNCTION_WORDS - stop_words))
-
     def tokens(self, text: str) -> list[str]:
         """The terms of `text` in the order of its words, repeated as often as they occur."""
         return self.analyzed(text)[0]
@@ -204,23 +199,31 @@ class Analyzer:
     ) -> list[str]:
         """The terms of a query to an index that holds so many passages of each language.
 
-        Where the query does not tell which of them it is in, it has the terms of each but rare
-        ones. By the number of passages with each term, a word of which there is no term also has
-        those that there are in any of them.
+        Function words of the query, such as "how do I", have no terms where other words remain;
+        one in quotation marks or in capitals does (docs/ranking.md). Where the query does not tell
+        which language it is in, it has the terms of each but rare ones. By the number of passages
+        with each term, a word of which there is no term also has those that there are in any of
+        them.
         """
         if self.settings.language != AUTO or not held:
-            return self.tokens(text)
+            pattern, _, words = self._read(text)
+            units, _ = self._query_units(text, pattern, words)
+            return list(chain.from_iterable(map(words.__getitem__, units)))
         ascii_only, terms = text.isascii(), list[str]()
         whole, choices = list[str](), iter([tuple(held)])
         if len(held) > 1:
             whole = word_pattern(ascii_only, False, self._is_plain).findall(text)
             choices = query_choices(whole, ascii_only, self._known, held)
+        dropped = set(whole)
         for languages in choices:
             splits = not _APOSTROPHE_SEPARATES.isdisjoint(languages)
-            units = whole
-            if splits or not whole:
-                units = word_pattern(ascii_only, splits, self._is_plain).findall(text)
-            new = chain.from_iterable(map(self._words(languages).__getitem__, units))
+            pattern, words = (
+                word_pattern(ascii_only, splits, self._is_plain),
+                self._words(languages),
+            )
+            units, function_units = self._query_units(text, pattern, words)
+            dropped &= function_units
+            new = chain.from_iterable(map(words.__getitem__, units))
             found = frozenset(terms)
             terms += [term for term in new if term not in found]
         if count is None or len(set(map(SCRIPT_OF.get, held))) == len(held):
@@ -231,11 +234,41 @@ class Analyzer:
         others = {
             term
             for unit in whole
-            if (own := self.query_tokens(unit, held)) and not any(map(frequencies.get, own))
+            if unit not in dropped
+            and (own := self.query_tokens(unit, held))
+            and not any(map(frequencies.get, own))
             for term in self.query_tokens(unit, every)
         }
         more = count(sorted(others.difference(terms)))
         return terms + [term for term in more if more[term]]
+
+    def _query_units(
+        self, text: str, pattern: re.Pattern[str], words: _Words
+    ) -> tuple[list[str], set[str]]:
+        """The units of a query that have terms, and the function words that have none."""
+        units = pattern.findall(text)
+        if not self.settings.stop_words:
+            return units, set()
+        folded = list(map(str.lower, units))
+        listed, unclear = words.function_words
+        if listed.isdisjoint(folded):
+            return units, set()
+        is_listed = [False, *(word in listed for word in folded), False]
+        quoted = {unit for phrase in _QUOTED.findall(text) for unit in pattern.findall(phrase)}
+        has_cases = not text.isupper()
+        dropped = set()
+        for place, (unit, word) in enumerate(zip(units, folded, strict=True)):
+            is_beside = is_listed[place] or is_listed[place + 2]
+            # A capital letter that begins a sentence is no emphasis, and "I" is none anywhere.
+            is_letter = len(unit) == 1 and (place == 0 or unit == "I")
+            is_emphasized = has_cases and unit.isupper() and not is_letter
+            is_function_word = word in listed or (word in unclear and is_beside)
+            if is_function_word and not is_emphasized and unit not in quoted:
+                dropped.add(unit)
+        remaining = [unit for unit in units if unit not in dropped]
+        if not any(map(words.__getitem__, remaining)):
+            return units, set()
+        return remaining, dropped
 
     def forms(self, word: str, held: Iterable[str]) -> frozenset[str]:
         """The terms of which a passage with a word has one, in the languages of an index.
@@ -244,7 +277,9 @@ class Analyzer:
         """
         auto = self.settings.language == AUTO
         languages = possible_languages(word, held) if auto else {self.settings.language}
-        first = [next(iter(self._words((one,))[word]), None) for one in sorted(languages)]
+        # Nothing is remembered of them: most are words that nobody writes.
+        placed = [self._words((language,)).placed(word) for language in sorted(languages)]
+        first = [next((term for term, _, _ in terms), None) for terms in placed]
         return frozenset() if None in first else frozenset(filter(None, first))
 
     def spans(self, text: str, wanted: Set[str] | None = None) -> Iterator[tuple[str, int, int]]:
@@ -301,6 +336,16 @@ class _Words(dict[str, tuple[str, ...]]):
     languages: tuple[str, ...]
     # By the script of a word.
     rules: dict[str | None, _Rule] = field(default_factory=dict)
+
+    @cached_property
+    def function_words(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The words that are function words in queries, and those that are beside such words."""
+        listed, unclear = (
+            {word for language in self.languages for word in table.get(language, ())}
+            for table in (QUERY_FUNCTION_WORDS, AMBIGUOUS_FUNCTION_WORDS)
+        )
+        listed |= {word.replace("'", "’") for word in listed}
+        return frozenset(listed), frozenset(unclear)
 
     def __missing__(self, unit: str) -> tuple[str, ...]:
         terms = tuple([term for term, _, _ in self.placed(unit)])

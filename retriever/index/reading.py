@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack
@@ -489,12 +490,47 @@ class ReadableIndex:
     def suggestion(self, text: str) -> str | None:
         """A text in which words that no document has are replaced by the nearest that one has.
 
-        See `retriever.search.syntax.suggested`. None if every word is known, or nothing is near.
+        See `retriever.search.syntax.suggested`. A word that the vocabulary of the encoder has whole
+        stays, since the encoder knows it. None if every word is known, or nothing is near.
         """
+        from retriever.encoders.model_folders import read_vocabulary, vocabulary_has
         from retriever.search.syntax import suggested
 
         with self._opened.view() as view:
-            return suggested(text, view, self._opened.state_of(view).analyzer)
+            state = self._opened.state_of(view)
+
+            # The file alone is read: the encoder may not be loaded, as for a BM25 query.
+            @cache
+            def vocabulary() -> bytes:
+                return b"" if state.encoder.is_given else read_vocabulary(state.encoder.model)
+
+            def is_known(word: str) -> bool:
+                return vocabulary_has(vocabulary(), word)
+
+            return suggested(text, view, state.analyzer, is_known)
+
+    def no_hits_reason(
+        self,
+        text: str,
+        settings: SearchSettings | None = None,
+        *,
+        where: str | None = None,
+        **keywords: Unpack[SearchKeywords],
+    ) -> str:
+        """Why a search has no hits, and what to change; the arguments are those of the search."""
+        from retriever.search.syntax import ParsedQuery, no_hits_reason, parse_query
+
+        wanted = search_settings(settings, keywords, ("where",))
+        compiled = None if where is None else compile_where(where)
+        query = ParsedQuery(text) if wanted.raw else parse_query(text)
+
+        def has_hits(text: str, where: str | None) -> bool:
+            single = replace(wanted, k=1, raw=False, collapse=False)
+            return bool(self.search(text, single, where=where))
+
+        with self._opened.view() as view:
+            analyzer = self._opened.state_of(view).analyzer
+            return no_hits_reason(query, wanted.mode, compiled, view, analyzer, has_hits)
 
     def hit_features(self, text: str, hits: Sequence[Hit], mode: Mode) -> NDArray[np.float64]:
         """What tells whether hits of a query are relevant; see `retriever.search.calibration`."""

@@ -268,13 +268,20 @@ class _Tools:
         hits: list[Hit] = index.search(
             given.query, k=last, mode=given.mode, where=given.where, raw=False
         )
+        has_hits = bool(hits)
         answer, judged = index.answer(hits, mode=given.mode, least=least), {}
         if answer is not None:
             judged = {"has_answer": answer.has_answer, "probability": round(answer.probability, 4)}
             notes += [answer.warning] if answer.warning else []
             if not answer.has_answer:
-                notes.append("perhaps nothing relevant was found")
+                withheld = least is not None and has_hits
+                remedy = ": lower min_probability to see hits" if withheld else ""
+                notes.append(f"perhaps nothing relevant was found{remedy}")
                 hits = hits if least is None else []
+        if not has_hits:
+            notes.append(
+                index.no_hits_reason(given.query, mode=given.mode, where=given.where, raw=False)
+            )
         if better := index.suggestion(parse_query(given.query).text):
             notes.append(f"no document has a word of the query; did you mean: {better}")
         shown = [(hit, _excerpt(index, hit, given.context)) for hit in hits[given.offset :]]

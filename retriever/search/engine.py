@@ -9,7 +9,9 @@ everywhere; documents with equal ones are ordered by id.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import islice
 from operator import attrgetter
@@ -19,13 +21,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.documents.outline import Place, place, read_outline
-from retriever.errors import MissingExtraError, unknown_name
+from retriever.errors import MissingExtraError, RetrieverError, unknown_name
 from retriever.search import SearchSettings
 from retriever.search.fusion import DEFAULT_WEIGHT, FIT, fuse, ranks
 
 if TYPE_CHECKING:
     from indexes import Candidates, Passage, Query, View, Where
 
+# Whether nobody waits any more for the search that a thread does; None where it is not said.
+_IS_CANCELLED: ContextVar[Callable[[], bool] | None] = ContextVar("is_cancelled", default=None)
 
 _IN_JSON = (
     *("rank", "score", "id", "title", "passage", "start", "stop"),
@@ -232,6 +236,23 @@ def scored_passages(
     return found
 
 
+@contextmanager
+def cancellable(is_cancelled: Callable[[], bool]) -> Iterator[None]:
+    """Searches of this thread end with a RetrieverError once `is_cancelled` returns True."""
+    token = _IS_CANCELLED.set(is_cancelled)
+    try:
+        yield
+    finally:
+        _IS_CANCELLED.reset(token)
+
+
+def check_cancelled() -> None:
+    """End the search of this thread if nobody waits for it any more."""
+    is_cancelled = _IS_CANCELLED.get()
+    if is_cancelled is not None and is_cancelled():
+        raise RetrieverError("the search was given up: nobody waits for it any more")
+
+
 def _ranked(
     view: View,
     settings: SearchSettings,
@@ -282,6 +303,7 @@ def _chosen(
     start = 0
     # A few at a time, since most candidates are no hits; equal scores together.
     while len(best) < k and start < len(places):
+        check_cancelled()
         stop = bisect_right(negated, negated[min(start + k, len(places)) - 1])
         part = passages[start:stop]
         documents = view.documents_of(part)

@@ -96,14 +96,11 @@ def highlights(
     """The words of a passage that match an important term of a query.
 
     A term is important if it weighs at least a quarter of the query's heaviest one, by
-    `Index.term_weights`, and is not an English function word, such as "how", "do" and "I" in "how
-    do I sharpen a chisel". If the query has nothing but function words, their weights decide. The
-    spans are ascending, do not overlap, and cut no letter off from its marks.
+    `Index.term_weights`. The spans are ascending, do not overlap, and cut no letter off from its
+    marks.
     """
-    # If texts are not questions, "how" and "I" are rare: idf alone would take them for important.
-    judged = {term: weights[term] for term in weights.keys() - analyzer.function_terms} or weights
-    least = _SHARE * max(judged.values(), default=0.0)
-    important = {term for term, weight in judged.items() if weight >= least}
+    least = _SHARE * max(weights.values(), default=0.0)
+    important = {term for term, weight in weights.items() if weight >= least}
     # Single characters of a script without spaces matter only beside no longer term.
     whole = "".join(term for term in important if len(term) > 1)
     important -= {
@@ -162,11 +159,13 @@ def _search(
 ) -> list[list[Any]]:
     wide, encoded = settings, settings.mode != "bm25"
     asked = [ParsedQuery(text) if settings.raw else parse_query(text) for text in texts]
-    texts = [one.text for one in asked]
+    texts = [query.plain for query in asked]
     if reranker is not None:
         wide = replace(settings, k=max(settings.k, settings.depth))
         encoded = encoded or reranker.reads_vectors
-    with prepared_queries(index, texts, encoded, ready, reranker) as (view, queries):
+    words = [query.text for query in asked]
+    prepared = prepared_queries(index, texts, encoded, ready, reranker, words)
+    with prepared as (view, queries):
         if where is not None:
             warn_doubtful(index, view, where)
         query_map = index.query_map
@@ -238,7 +237,7 @@ def _ranked(
         if strange != settings:
             from retriever.index.fit import is_strange
 
-            if is_strange(index.encoder(state, query=True), analyzer, one.text):
+            if is_strange(index.encoder(state, query=True), analyzer, one.plain):
                 own = strange
         chosen = within(one, view, analyzer, where)
         found += rank(view, own, [query], chosen, demands)
@@ -261,8 +260,12 @@ def prepared_queries(
     encoded: bool = True,
     ready: QueryVectors | None = None,
     reranker: Reranker | None = None,
+    words: Sequence[str] | None = None,
 ) -> Iterator[tuple[View, list[Query]]]:
-    """A view, and queries as the analyzer and, if they are encoded, the encoder reads them."""
+    """A view, and queries as the analyzer and, if they are encoded, the encoder reads them.
+
+    `words` are the texts for the analyzer, where they differ from those for the encoder.
+    """
     while True:
         vectors: Iterable[NDArray[np.float32] | None] = [None] * len(texts)
         made_for = None
@@ -287,6 +290,6 @@ def prepared_queries(
                     f"{index.store}: the index has the encoder {state.encoder}, but the vectors of "
                     f"the queries are of {ready.made_by}; encode them with the encoder of the index"
                 )
-            terms = [query_terms(state.analyzer, view, one) for one in texts]
+            terms = [query_terms(state.analyzer, view, text) for text in words or texts]
             yield view, [Query(own, row) for own, row in zip(terms, vectors, strict=True)]
             return

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from indexes import BM25Settings, Query, compile_where, written_value
 
 if TYPE_CHECKING:
-    from indexes import View, Where
+    from indexes import Mode, View, Where
     from retriever.documents.analyzer import Analyzer
 
 # A phrase, or a word with a letter after its hyphen; both at the beginning of the text or after
@@ -28,17 +28,33 @@ _UNSPACED = re.compile(
 _PARTS = re.compile(r"(?<![^._])[^._'’]+(?![^._])")
 # Documents that a filter can name.
 _MOST_IDS = 10_000
-# Characters of the shortest word that is corrected, and of the shortest part of a divided one.
-_SHORTEST, _SHORTEST_PART = 4, 3
+# Characters of the shortest word that is corrected, of the shortest part of a divided one, of the
+# shortest word that is corrected by two edits, and of the longest word.
+_SHORTEST, _SHORTEST_PART, _TWO_EDITS, _LONGEST = 4, 3, 6, 30
+# A query's unknown words that are looked at, edits of each, and terms of these; more are no typing.
+_MOST_UNKNOWN, _MOST_EDITS, _MOST_TERMS = 5, 10_000, 24
+# Passages with a term that are read for how it is written, and characters of each.
+_READ, _READ_CHARACTERS = 8, 10_000
 _LATIN = "abcdefghijklmnopqrstuvwxyz"
 
 
 class ParsedQuery(NamedTuple):
-    """What to search for, phrases that each hit holds, and phrases and words that none holds."""
+    """A query without what it excludes.
+
+    Attributes:
+        text: the text for BM25, with the quotation marks of phrases.
+        phrases: the phrases that each hit holds.
+        excluded: the phrases and words that no hit holds.
+    """
 
     text: str
     phrases: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
+
+    @property
+    def plain(self) -> str:
+        """The text for the encoder, without the quotation marks of phrases."""
+        return _OPERATOR.sub(r"\g<phrase>", self.text) if self.phrases else self.text
 
 
 def parse_query(text: str) -> ParsedQuery:
@@ -58,7 +74,7 @@ def parse_query(text: str) -> ParsedQuery:
         if not re.search(r"\w", phrase):
             return match[0]
         (excluded if match["not"] else phrases).append(phrase)
-        return " " if match["not"] else phrase
+        return " " if match["not"] else match[0]
 
     return ParsedQuery(_OPERATOR.sub(read, text).strip(), tuple(phrases), tuple(excluded))
 
@@ -140,6 +156,56 @@ def within(query: ParsedQuery, view: View, analyzer: Analyzer, where: Where | No
     return where
 
 
+def no_hits_reason(
+    query: ParsedQuery,
+    mode: Mode,
+    where: Where | None,
+    view: View,
+    analyzer: Analyzer,
+    has_hits: Callable[[str, str | None], bool],
+) -> str:
+    """What emptied the hits of a query, and what to change.
+
+    `has_hits` says whether a text and a filter have hits, in the same mode.
+    """
+    if not view.count_documents():
+        return "the index is empty: add documents"
+    held = view.setting("languages", {})
+    terms = analyzer.query_tokens(query.text, held, view.document_frequencies)
+    counts = view.facets([], where, terms, 1)
+    if not counts.documents:
+        return "no document passes the filter: change it or leave it out"
+    among = "" if where is None else " that passes the filter"
+    if mode == "bm25" and not counts.matches:
+        if not terms:
+            return (
+                "the query has only stop words and punctuation: add another word, or use the mode "
+                "hybrid"
+            )
+        is_elsewhere = where is not None and view.facets([], None, terms, 1).matches
+        remedy = "change the filter" if is_elsewhere else "check the spelling"
+        return f"no document{among} has a word of the query: {remedy}, or use the mode hybrid"
+    phrases = " and ".join(f'"{phrase}"' for phrase in query.phrases)
+    filter_text = None if where is None else where.text
+    if query.excluded and (not query.phrases or has_hits(query.text, filter_text)):
+        conditions = ["a word of the query"] if mode == "bm25" else []
+        conditions += [phrases] if phrases else []
+        with_these = f" with {' and '.join(conditions)}" if conditions else ""
+        excluded = ", ".join(
+            f'-"{text}"' if re.search(r"\s", text) else f"-{text}" for text in query.excluded
+        )
+        return (
+            f"every document{among}{with_these} has what the query leaves out ({excluded}): remove "
+            "a minus sign and what follows it"
+        )
+    if not phrases:
+        return f"no document{among} was ranked: search again"
+    remedy = "remove quotation marks"
+    if where is not None and has_hits(query.text, None):
+        remedy = f"change the filter, or {remedy}"
+    return f"no document{among} has {phrases} as written: {remedy}"
+
+
 def holds(text: str, phrase: str) -> bool:
     """Whether a folded text holds a folded phrase of whole words."""
     start = -1
@@ -171,25 +237,33 @@ def _folded(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
-def suggested(text: str, view: View, analyzer: Analyzer) -> str | None:
+def suggested(
+    text: str, view: View, analyzer: Analyzer, is_known: Callable[[str], bool] = lambda word: False
+) -> str | None:
     """The text with unknown words replaced by the nearest words of the index; None if none is.
 
-    Nearest are words at one edit (a letter more, less or other, or two exchanged) and divisions
-    into two words; of these the most frequent, in passages; of equal ones the first by code point.
+    The first few words that no document has are looked at, but those that `is_known` knows. A
+    replacement is a word as documents write it, or two where the word is divided: the nearest by
+    edits (a letter more, less or other, or two exchanged), of these the most frequent, in passages;
+    of equal ones the first by code point.
     """
     held = view.setting("languages", {})
     count = view.document_frequencies
     frequencies = count(analyzer.query_tokens(text, held, count))
     if all(frequencies.values()):
         return None
-    pieces, end = [], 0
+    pieces, end, unknown_words = [], 0, 0
     for start, stop in sorted({(start, stop) for _, start, stop in analyzer.spans(text)}):
         word = text[start:stop].lower()
-        if start < end or len(word) < _SHORTEST or _UNSPACED.search(word):
+        if start < end or not _SHORTEST <= len(word) <= _LONGEST or _UNSPACED.search(word):
             continue
-        if any(map(frequencies.get, analyzer.query_tokens(word, held, count))):
+        terms = frequencies.keys() & analyzer.query_tokens(word, held, count)
+        if not terms or any(map(frequencies.__getitem__, terms)):
             continue
-        better = _nearest(word, view, analyzer)
+        unknown_words += 1
+        if unknown_words > _MOST_UNKNOWN:
+            break
+        better = None if is_known(word) else _nearest(word, view, analyzer)
         if better is not None:
             pieces += [text[end:start], better]
             end = stop
@@ -198,20 +272,72 @@ def suggested(text: str, view: View, analyzer: Analyzer) -> str | None:
 
 def _nearest(word: str, view: View, analyzer: Analyzer) -> str | None:
     held = view.setting("languages", {})
-    edited = set(_edited(word)) - {word}
-    forms = {one: [analyzer.forms(part, held) for part in one.split()] for one in edited}
-    counts = view.document_frequencies(set(chain.from_iterable(chain(*forms.values()))))
-    found = {
-        one: min((sum(map(counts.__getitem__, part)) for part in own), default=0)
-        for one, own in forms.items()
-    }
-    best = min(found, key=lambda one: (-found[one], one))
-    return best if found[best] else None
+    edited = set(islice(_edited(word), _MOST_EDITS)) - {word}
+    parts = set(chain.from_iterable(map(str.split, edited)))
+    forms = {part: analyzer.forms(part, held) for part in parts}
+    counts = view.document_frequencies(set(chain.from_iterable(forms.values())))
+    # By the frequency of a word's stem.
+    frequencies = {part: sum(map(counts.__getitem__, forms[part])) for part in parts}
+    likely = sorted(
+        (one for one in edited if all(map(frequencies.__getitem__, one.split()))),
+        key=lambda one: (-min(map(frequencies.__getitem__, one.split())), one),
+    )
+    terms = dict.fromkeys(
+        term
+        for one in likely
+        for part in one.split()
+        for term in sorted(forms[part])
+        if counts[term]
+    )
+    written = _written(list(terms)[:_MOST_TERMS], view, analyzer)
+    nearest = [
+        (1, -min(map(frequencies.__getitem__, one.split())), one)
+        for one in likely
+        if written.keys() >= set(one.split())
+    ]
+    if not nearest and len(word) >= _TWO_EDITS:
+        # Another form of a word at one edit.
+        nearest = [
+            (distance, -sum(map(counts.__getitem__, terms)), one)
+            for one, terms in written.items()
+            if (distance := _distance(word, one)) <= 2
+        ]
+    return min(nearest)[-1] if nearest else None
+
+
+def _written(terms: Sequence[str], view: View, analyzer: Analyzer) -> dict[str, set[str]]:
+    """The words of a few passages with each term that have one of the terms, and these."""
+    ranking, wanted = view.ranking(BM25Settings(), None, None), frozenset(terms)
+    candidates = ranking.candidates([Query([term]) for term in terms], "bm25", _READ)
+    passages = {passage for one in candidates for passage in one.passages.tolist()[:_READ]}
+    words: dict[str, set[str]] = {}
+    for passage in view.passages(sorted(passages)).values():
+        text = f"{passage.title or ''}\n{passage.text[passage.start : passage.stop]}"
+        for term, start, stop in analyzer.spans(text[:_READ_CHARACTERS], wanted):
+            if term in wanted:
+                words.setdefault(text[start:stop].lower(), set()).add(term)
+    return words
+
+
+def _distance(word: str, other: str) -> int:
+    """The number of edits between two words, none of which changes a letter twice."""
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, letter in enumerate(word):
+        last, before, row = before, row, [i + 1]
+        for j, second in enumerate(other):
+            least = min(before[j] + (letter != second), before[j + 1] + 1, row[j] + 1)
+            if i and j and letter == other[j - 1] and word[i - 1] == second:
+                least = min(least, last[j - 1] + 1)
+            row.append(least)
+    return row[-1]
 
 
 def _edited(word: str) -> Iterator[str]:
     """All words at one edit, and all divisions."""
-    letters = set(_LATIN if word.isascii() else word)
+    letters = set(word)
+    if any(map(str.isascii, word)):
+        letters.update(_LATIN)
     for letter in list(letters):
         # The lower-case letters beside it: those of its script.
         first = ord(letter) & ~0x7F

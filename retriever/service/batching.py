@@ -1,7 +1,8 @@
 """Requests that arrive together run as one batch, in a thread.
 
 The first request of a batch waits a few milliseconds for others; while all threads are busy, more
-of them come together. A request whose client has gone is left out, and a full queue refuses more.
+of them come together. A request whose client has gone is left out, a batch for which nobody waits
+any more ends, and a full queue refuses more.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Generic, TypeVar
 
 from fastapi import Request
 
+from retriever.search.engine import cancellable
 from retriever.service.limits import ServiceError
 
 J = TypeVar("J")
@@ -119,11 +121,11 @@ class Batcher(Generic[J, R]):
             weight = sum(one.weight for one in batch)
             self._observe(weight)
             self._running += weight
-            jobs = [one.job for one in batch]
+            results: Sequence[R | Exception]
             try:
-                results = await loop.run_in_executor(self._pool, self._run, jobs)
+                results = await loop.run_in_executor(self._pool, self._run_batch, batch)
             except Exception as error:
-                results = [error] * len(jobs)
+                results = [error] * len(batch)
             self._running -= weight
             for one, result in zip(batch, results, strict=True):
                 if one.future.done():
@@ -132,6 +134,11 @@ class Batcher(Generic[J, R]):
                     one.future.set_exception(result)
                 else:
                     one.future.set_result(result)
+
+    def _run_batch(self, batch: Sequence[_Waiting[J, R]]) -> Sequence[R | Exception]:
+        """The results of jobs, computed until every client has an answer, such as a 504."""
+        with cancellable(lambda: all(waiting.future.done() for waiting in batch)):
+            return self._run([waiting.job for waiting in batch])
 
     def _take(self) -> list[_Waiting[J, R]]:
         batch: list[_Waiting[J, R]] = []

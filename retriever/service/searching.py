@@ -21,11 +21,11 @@ from indexes import BM25Settings, BM25Variant, Mode, compile_where
 from retriever.errors import BadInputError, EncoderMismatchError
 from retriever.index import Index
 from retriever.search import SearchSettings, search_settings
-from retriever.search.engine import Hit
+from retriever.search.engine import Hit, check_cancelled
 from retriever.search.fusion import FusionSettings, Method
 from retriever.search.queries import QueryVectors, check_query, highlights
 from retriever.search.reranking import Reranker
-from retriever.search.syntax import parse_query
+from retriever.search.syntax import ParsedQuery, parse_query
 from retriever.service.batching import Batcher, in_groups
 from retriever.service.limits import SEARCH_PATH, Catalog, ServiceError, check_number
 from retriever.settings import declared_settings
@@ -289,14 +289,14 @@ def _needs_vectors(job: SearchJob, reranker: Reranker | None) -> bool:
     return job.request.like is None and (job.settings.mode != "bm25" or reads_vectors)
 
 
-def _plain(job: SearchJob, text: str) -> str:
-    return text if job.settings.raw else parse_query(text).text
+def _parsed(job: SearchJob, text: str) -> ParsedQuery:
+    return ParsedQuery(text) if job.settings.raw else parse_query(text)
 
 
 def _encoded(jobs: Sequence[SearchJob], reranker: Reranker | None) -> dict[str, Any] | Exception:
     """The vectors of the queries on one index by text, and at "" the encoder's specification."""
     needed = [job for job in jobs if _needs_vectors(job, reranker)]
-    texts = list(dict.fromkeys(_plain(job, text) for job in needed for text in job.texts))
+    texts = list(dict.fromkeys(_parsed(job, text).plain for job in needed for text in job.texts))
     if not texts:
         return {}
     try:
@@ -317,7 +317,9 @@ def _hits(
     if _needs_vectors(first, reranker):
         if isinstance(vectors, Exception):
             raise vectors
-        ready = QueryVectors(np.stack([vectors[_plain(first, one)] for one in texts]), vectors[""])
+        ready = QueryVectors(
+            np.stack([vectors[_parsed(first, text).plain] for text in texts]), vectors[""]
+        )
     chosen = reranker if first.request.rerank else None
     search = first.index.search_many
     try:
@@ -340,6 +342,7 @@ def _answer(job: SearchJob, hits: list[list[Hit]]) -> Answer:
             raise ServiceError(404, f"the index holds no document {like.id!r:.80}") from None
         results.append({"like": like.id, "hits": [hit.to_json() for hit in similar]})
     for text, ranked in zip(job.texts, hits, strict=True):
+        check_cancelled()
         answer = index.answer(ranked, job.settings, least=request.min_probability)
         judged: Answer = {}
         if answer is not None:
@@ -348,13 +351,18 @@ def _answer(job: SearchJob, hits: list[list[Hit]]) -> Answer:
         withheld = request.min_probability is not None and answer and not answer.has_answer
         records = [] if withheld else [hit.to_json() for hit in ranked]
         if request.highlight:
-            weights = index.term_weights(_plain(job, text))
+            weights = index.term_weights(_parsed(job, text).text)
             for record in records:
                 record["marks"] = highlights(record["passage"], index.analyzer, weights)
+        if not ranked:
+            judged["no_hits"] = index.no_hits_reason(text, job.settings, where=where)
+        elif withheld:
+            chance = f"the probability of an answer is {judged['probability']:.1%}"
+            judged["no_hits"] = f"{chance}: lower min_probability to see hits"
         results.append({"query": text, "hits": records, **judged})
-        if len(hits) == 1 and (better := index.suggestion(_plain(job, text))) is not None:
+        if len(hits) == 1 and (better := index.suggestion(_parsed(job, text).text)) is not None:
             results[0]["did_you_mean"] = better
-    queries = [_plain(job, one["query"]) if "query" in one else None for one in results]
+    queries = [_parsed(job, one["query"]).text if "query" in one else None for one in results]
     whole = _with_facets(results, index, request, where, queries)
     whole["warnings"] += warned
     return whole

@@ -33,18 +33,21 @@ def test_a_query_without_an_answer_has_no_hits_if_a_probability_is_asked_for(
     facts = found(retriever("calibrate", *asked, "--mode", mode, "--json"))
     assert facts["calibration"]["questions"] == 110
     assert facts["promises"]["0.05"]["false_answers"] <= 0.1
-    *after, answer = lines(retriever(*query, "a7 b7 c8 common", "--json"))
+    done = retriever(*query, "a7 b7 c8 common", "--json")
+    after, answer = lines(done), json.loads(done.err)
     assert [(hit["id"], hit["score"]) for hit in after] == [(h["id"], h["score"]) for h in before]
     assert answer == {"has_answer": True, "probability": pytest.approx(1, abs=0.2)}
     assert after[0]["probability"] > 0.5 > after[1]["probability"]
     done = retriever(*query, "common a99999", "--min-probability", "0.5")
     assert (done.code, done.out) == (0, "")
     assert done.err.startswith("nothing relevant was found (probability of an answer ")
+    assert "lower --min-probability" in done.err
     done = retriever(*query, "common a99999")
     assert done.out.count("\n") >= 10
     assert done.err.startswith("note: perhaps nothing relevant was found (probability of an ans")
-    (answer,) = lines(retriever(*query, "common a99999", "--min-probability", "0.5", "--json"))
-    assert not answer["has_answer"]
+    done = retriever(*query, "common a99999", "--min-probability", "0.5", "--json")
+    assert done.out == ""
+    assert not json.loads(done.err)["has_answer"]
     assert retriever(*query, "a7 b7 c8 common", "--min-probability", "0").out
 
 
@@ -58,10 +61,10 @@ def test_a_run_lists_no_query_without_an_answer(asked, retriever, write_jsonl, t
     done = retriever("query", "--queries", both, "--run", "run", "--min-probability", "0.5")
     assert done.code == 0, done.err
     assert {line.split()[0] for line in (tmp_path / "run").read_text().splitlines()} == {"1"}
-    answered = [
-        one for one in lines(retriever("query", "--queries", both, "--json")) if "id" not in one
-    ]
-    assert [(one["query"], one["has_answer"]) for one in answered] == [("1", True), ("2", False)]
+    done = retriever("query", "--queries", both, "--json")
+    assert all("id" in hit for hit in lines(done))
+    answers = list(map(json.loads, done.err.splitlines()))
+    assert [(one["query"], one["has_answer"]) for one in answers] == [("1", True), ("2", False)]
 
 
 def test_info_shows_what_was_learned_and_a_changed_index_warns(asked, retriever, write_jsonl):

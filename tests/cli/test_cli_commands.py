@@ -119,9 +119,15 @@ def test_phrases_words_left_out_and_suggestions(retriever, indexed, queries):
     assert "query 1 has only words to leave out: expected at least one" in refused.err
     done = retriever("query", "gery appels", "--mode", "bm25")
     assert done.err.splitlines()[-1] == "did you mean: grey apples"
-    *_, last = lines(retriever("query", "gery stones", "--json"))
-    assert last == {"did_you_mean": "grey stones"}
-    assert "did_you_mean" not in retriever("query", "--queries", queries, "--json").out
+    done = retriever("query", '"gery stones" red -fruit', "--json", "--mode", "bm25")
+    assert done.out == ""
+    reason, better = map(json.loads, done.err.splitlines())
+    assert reason == {"no_hits": 'no document has "gery stones" as written: remove quotation marks'}
+    assert better == {"did_you_mean": '"grey stones" red'}
+    done = retriever("query", "gery stones", "--json")
+    assert all("id" in hit for hit in lines(done))
+    assert json.loads(done.err) == {"did_you_mean": "grey stones"}
+    assert "did_you_mean" not in retriever("query", "--queries", queries, "--json").err
 
 
 def test_facets_follow_the_hits_as_a_table_or_a_line_of_json(retriever, indexed):
@@ -140,20 +146,26 @@ def test_no_hits_is_success_and_says_why_on_stderr(retriever, indexed):
     for arguments, why in (
         (
             ["zebra", "--mode", "bm25"],
-            "no document contains a word of the query; try --mode hybrid",
+            "no document has a word of the query: check the spelling, or use the mode hybrid",
         ),
-        (["the of", "--mode", "bm25"], "the query has only stop words and punctuation"),
-        (["red", "--where", "year = 1"], "no document matches the filter"),
         (
-            ["red", "--where", "year = 1", "--mode", "bm25"],
-            "no document that matches the filter contains a word of the query; try --mode hybrid",
+            ["the of", "--mode", "bm25"],
+            "the query has only stop words and punctuation: add another word, or use the mode "
+            "hybrid",
         ),
+        (
+            ["red", "--where", "year = 1"],
+            "no document passes the filter: change it or leave it out",
+        ),
+        (['"red green"'], 'no document has "red green" as written: remove quotation marks'),
     ):
         assert retriever("query", *arguments) == (0, "", f"no hits: {why}\n")
+        done = retriever("query", *arguments, "--json")
+        assert (done.out, json.loads(done.err)) == ("", {"no_hits": why})
     with pytest.warns(UserWarning, match="no document has the field 'yeer'; did you mean 'year'"):
         assert retriever("query", "red", "--where", "yeer > 3").out == ""
     retriever("delete", "a", "b", "c", "d")
-    assert retriever("query", "red") == (0, "", "no hits: the index is empty\n")
+    assert retriever("query", "red") == (0, "", "no hits: the index is empty: add documents\n")
 
 
 def test_what_a_document_holds_cannot_steer_the_terminal(retriever, write_jsonl):

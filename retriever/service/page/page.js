@@ -457,7 +457,7 @@ async function answer(controller) {
     const said = [...found.warnings, ...meant(result), ...unanswered(result)];
     if (result.hits.length) said.length ? notice(...said) : quiet();
     else if (!held().documents && !(await stillEmpty())) search();
-    else nothing(said, body.where.length > 0);
+    else nothing(said, body.where.length > 0, result.no_hits);
   } catch (error) {
     if (error.name === "AbortError" || controller.signal.aborted) return;
     failed(error);
@@ -499,7 +499,7 @@ function showStatus({ hits, facets }, browsing, milliseconds) {
   const [documents, matches] = facets ? [facets.documents, facets.matches] : [filtered ? null : held().documents, null];
   const which = documents === null ? "the documents" : plural(documents, "document", "documents");
   const all = filtered ? `${which} that pass the filters` : which;
-  const said = !hits.length && !documents ? "No document" : browsing ? all
+  const said = !hits.length && (!documents || matches === null) ? "No document" : browsing ? all
     : matches === null ? `The nearest of ${all}`
     : `${matches ? number(matches) : "None"} of ${all} ${matches > 1 ? "contain" : "contains"} a word of the query`;
   $("status").textContent = `${said} · ${Math.round(milliseconds)}\u00a0ms`;
@@ -542,11 +542,12 @@ function unanswered({ hits, has_answer, probability }) {
   return [`Nothing relevant was found (probability of an answer ${(100 * probability).toFixed(1)}%).`, show];
 }
 
-function nothing(lines, filtered) {
+function nothing(lines, filtered, reason) {
   if (!held().documents) return emptyIndex();
-  if (filtered) lines.push("No document passes the filters and can be ranked. Remove a filter above.");
-  else lines.push("No document shares a word with the query.");
-  if (state.mode === "bm25")
+  if (reason) lines.push(`${reason[0].toUpperCase()}${reason.slice(1)}.`);
+  else if (filtered) lines.push("No document passes the filters and can be ranked. Remove a filter above.");
+  else lines.push("No other document shares a word with this one.");
+  if (state.mode === "bm25" && (!reason || reason.includes("hybrid")))
     lines.push(element("button", { type: "button", onclick: () => change({ mode: "hybrid" }) }, "Rank by both"));
   notice(...lines);
 }

@@ -188,7 +188,7 @@ def test_an_analyzer_that_nobody_needs_is_freed_at_once():
     try:
         analyzer = Analyzer()
         analyzer.tokens("running cats")
-        assert list(analyzer.spans("a cat", analyzer.function_terms)) == []
+        assert analyzer.query_tokens("what is a cat", {}) == ["cat"]
         kept = weakref.ref(analyzer), weakref.ref(analyzer._words(("english",)))
         del analyzer
         assert [one() for one in kept] == [None, None]

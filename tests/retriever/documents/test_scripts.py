@@ -142,6 +142,80 @@ def test_a_query_has_the_languages_that_the_index_holds():
     assert AUTO.query_tokens("und the Häuser", rare, count) == ["the", "haus"]
 
 
+@pytest.mark.parametrize(
+    ("text", "terms"),
+    [
+        ("how do I run another program and read its output", "run anoth program read output"),
+        ("How do I do a GET request?", "get request"),
+        ("what’s the use of a zebra, and why don't they run", "use zebra run"),
+        ("who am I", "who am i"),
+        ("how to do this", "how do"),
+        # Beside no other function word these are content.
+        ("trash can", "trash can"),
+        ("do notation", "do notat"),
+        ("in may", "may"),
+        ("what can rust", "rust"),
+        # Quotation marks and capitals keep a word.
+        ('"how do" I run', "how do run"),
+        ("“who” is a pronoun", "who pronoun"),
+        ("what does WHO say", "who say"),
+        ("WHAT DOES WHO SAY", "say"),
+        ("How can I win World War I", "win world war"),
+        ('a 5" pipe and how I cut 6" pipes', "5 pipe cut 6 pipe"),
+        ("what_is how.to", "what_is what how.to how"),
+    ],
+)
+def test_function_words_of_a_query_have_no_terms_beside_other_words(text, terms):
+    for held in ({}, {"english": 9}):
+        assert AUTO.query_tokens(text, held) == terms.split()
+    assert Analyzer(AnalyzerSettings("english")).query_tokens(text, {}) == terms.split()
+    assert set(terms.split()) <= set(AUTO.tokens(text))
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "terms"),
+    [
+        ("german", "Welche Häuser können wir kaufen", "haus kauf"),
+        ("french", "Comment est-ce que les chiens peuvent nager ?", "chien nag"),
+        ("spanish", "¿Cuándo fueron construidas las casas?", "constru cas"),
+        ("italian", "Quali case hanno comprato?", "cas compr"),
+        ("portuguese", "Quando foram feitas as casas?", "feit cas"),
+        ("dutch", "Waarom hebben huizen deuren", "huis deur"),
+        ("romanian", "Care este capitala", "capital"),
+        ("turkish", "Türkiye nerede, başkenti nedir", "türki turki başke baske"),
+    ],
+)
+def test_function_words_are_those_of_the_language_of_a_query(language, text, terms):
+    assert AUTO.query_tokens(text, {language: 9}) == terms.split()
+    named = Analyzer(AnalyzerSettings(language)).query_tokens(text, {})
+    assert set(named) <= set(terms.split())
+    # In Dutch texts "how" and "what" are no function words.
+    assert AUTO.query_tokens("how", {language: 9}) == ["how"]
+
+
+def test_all_words_are_terms_without_stop_words_and_in_the_language_none():
+    text = "how do I run"
+    for settings in (
+        AnalyzerSettings("none"),
+        AnalyzerSettings("english", stop_words=False),
+        AnalyzerSettings(stop_words=False),
+    ):
+        assert Analyzer(settings).query_tokens(text, {}) == text.lower().split()
+
+
+def test_function_words_of_no_language_that_a_query_may_be_in_have_terms():
+    both = {"german": 9, "english": 9}
+    # "war" is a German function word and English content.
+    assert AUTO.query_tokens("how old is the war", both) == ["old", "war"]
+    passages = Counter(war=1, old=1, how=5)
+
+    def count(terms):
+        return {term: passages[term] for term in terms}
+
+    # A function word is not looked for in the other languages either.
+    assert "how" not in AUTO.query_tokens("how old is the zebra", both, count)
+
+
 def test_indexes_of_earlier_releases_keep_their_terms():
     stored = AnalyzerSettings(**PLAIN | {"language": "english", "stemming": True})
     assert stored == AnalyzerSettings("english", division="plain")

@@ -429,6 +429,13 @@ def test_the_command_speaks_the_protocol_alone_on_standard_output(index):
     assert (found["index"], found["hits"][0]["id"]) == ("orchard", "note")
 
 
+def test_an_agent_learns_why_there_are_no_hits(index):
+    (note,) = answer(index, "search", query='"apples xylophone"')["notes"]
+    assert note == 'no document has "apples xylophone" as written: remove quotation marks'
+    (note,) = answer(index, "search", query="apples", where='id = "none"')["notes"]
+    assert note == "no document passes the filter: change it or leave it out"
+
+
 def test_an_agent_learns_that_nothing_relevant_was_found(index):
     assert "no probabilities were learned" in refusal(
         index, "search", query="apples", min_probability=0.5
@@ -446,5 +453,6 @@ def test_an_agent_learns_that_nothing_relevant_was_found(index):
     assert "perhaps nothing relevant was found" in bad["notes"]
     bad = answer(index, "search", query="xylophone quartet", min_probability=0.5)
     assert (bad["has_answer"], bad["hits"]) == (False, [])
+    assert "perhaps nothing relevant was found: lower min_probability to see hits" in bad["notes"]
     few = answer(index, "search", query="xylophone", max_tokens=200)
     assert tokens(few) <= 200

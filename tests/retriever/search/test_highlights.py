@@ -28,7 +28,7 @@ def test_words_that_most_passages_hold_are_not_highlighted(tmp_path, fake_encode
     with Index.create(tmp_path / "index") as index:
         index.add(Document(str(i), text) for i, text in enumerate(texts))
         weights = index.term_weights("how do I sharpen my chisels")
-        assert {"how", "do", "sharpen", "chisel"} <= set(weights)
+        assert set(weights) == {"sharpen", "chisel"}
         assert words(texts[7], weights) == ["sharpen", "chisel", "Sharpening", "chisels"]
         common = index.term_weights("the right plane, number 11")
         assert {"right", "plane", "number"} < set(common)
@@ -49,19 +49,6 @@ def test_words_that_most_passages_hold_are_not_highlighted(tmp_path, fake_encode
 )
 def test_a_quarter_of_the_heaviest_is_enough(weights, found):
     assert words("how to plane wood", weights) == found
-
-
-@pytest.mark.parametrize(
-    ("weights", "english", "no_language"),
-    [
-        ({"how": 9.0, "plane": 1.0}, ["plane"], ["How"]),
-        ({"how": 9.0, "do": 2.0}, ["How"], ["How"]),
-        ({"how": 2.0, "do": 2.0}, ["How", "do"], ["How", "do"]),
-    ],
-)
-def test_function_words_of_english_count_only_among_themselves(weights, english, no_language):
-    assert words("How do you plane?", weights) == english
-    assert words("How do you plane?", weights, PLAIN) == no_language
 
 
 def test_a_word_of_several_terms_is_one_span_and_offsets_are_of_the_text_as_given():
@@ -94,7 +81,7 @@ def test_weights_are_lucene_s_idf_of_the_live_passages_of_all_segments(tmp_path,
         found = index.term_weights("How do I sharpen a chisel, sharpen it like a zebra?")
         assert index.term_weights("the ?!") == {}
     n, live = 34, [text.split() for i, text in enumerate(texts.values()) if i % 7]
-    df = {term: sum(term in words for words in live) for term in ("how", "do", "sharpen", "chisel")}
+    df = {term: sum(term in words for words in live) for term in ("sharpen", "chisel")}
     assert len(live) == n
     expected = {term: math.log(1 + (n - one + 0.5) / (one + 0.5)) for term, one in df.items()}
     assert found == pytest.approx(expected)

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import re
 import string
+import tracemalloc
+from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retriever import BadInputError, Document, Index
-from retriever.search.syntax import _edited, _folded, holds, parse_query
+from retriever import BadInputError, Document, Index, RetrieverError
+from retriever.encoders.model_folders import read_vocabulary, vocabulary_has
+from retriever.search.engine import cancellable
+from retriever.search.syntax import (
+    _distance,
+    _edited,
+    _folded,
+    holds,
+    parse_query,
+    suggested,
+)
 
 WORDS = ["lock", "thread", "threads", "of", "a", "Python", "naïve", "C++", "don't", "x_y"]
 MODES = ["dense", "bm25", "hybrid"]
@@ -38,11 +50,11 @@ def index(tmp_path, fake_encoder, corpus):
 
 
 @pytest.mark.parametrize(
-    ("text", "plain", "phrases", "excluded"),
+    ("text", "kept", "phrases", "excluded"),
     [
         ("plain words", "plain words", (), ()),
-        ('"a lock" of', "a lock of", ("a lock",), ()),
-        ("“a lock” of", "a lock of", ("a lock",), ()),
+        ('"a lock" of', '"a lock" of', ("a lock",), ()),
+        ("“a lock” of", "“a lock” of", ("a lock",), ()),
         ('lock -thread -"of a"', "lock", (), ("thread", "of a")),
         ("lock, -thread, please", "lock,   please", (), ("thread",)),
         ("state-of-the-art - 5 -5 --flag", "state-of-the-art - 5 -5 --flag", (), ()),
@@ -51,8 +63,20 @@ def index(tmp_path, fake_encoder, corpus):
         ("-lock", "", (), ("lock",)),
     ],
 )  # fmt: skip
-def test_what_a_query_means(text, plain, phrases, excluded):
-    assert parse_query(text) == (plain, phrases, excluded)
+def test_what_a_query_means(text, kept, phrases, excluded):
+    assert parse_query(text) == (kept, phrases, excluded)
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ('"a lock" of “5 inch” -of -"the door"', "a lock of 5 inch"),
+        ('a 5" screen', 'a 5" screen'),
+        ('"a -b" c', "a -b c"),
+    ],
+)
+def test_an_encoder_reads_a_query_without_its_operators(text, plain):
+    assert parse_query(text).plain.split() == plain.split()
 
 
 def regex(phrase):
@@ -146,7 +170,8 @@ def test_the_nearest_words_are_suggested(tmp_path, fake_encoder):
         for typed, better in {
             "thraed lokc": "thread lock",
             "threadlock": "thread lock",
-            "Thredas waiting": "threads waiting",
+            # No document has "threads".
+            "Thredas waiting": "thread waiting",
             "the ock": None,
             "zock": "lock",
             "снгег": "снег",
@@ -154,6 +179,145 @@ def test_the_nearest_words_are_suggested(tmp_path, fake_encoder):
             "qqqqq": None,
         }.items():
             assert index.suggestion(typed) == better, typed
+
+
+def test_a_suggestion_is_a_word_as_documents_write_it(tmp_path, fake_encoder):
+    with Index.create(tmp_path / "index") as index:
+        index.add(f"To rebase is to move commit {i}." for i in range(3))
+        index.add(f"Read the refs of {i}." for i in range(9))
+        index.add([Document("life", "It forms and formed the animal.", title="Burry it")])
+        for typed, better in {
+            # "refse" has the stem of "refs", and no document has it.
+            "rebse": "rebase",
+            "forme rebse": "forme rebase",
+            "furry animal": "burry animal",
+            "how do I rebse": "how do I rebase",
+            '"rebse to" comit -the': '"rebase to" commit -the',
+        }.items():
+            assert index.suggestion(typed) == better, typed
+
+
+def test_a_word_that_the_vocabulary_of_the_encoder_has_is_not_corrected(tmp_path):
+    with Index.create(tmp_path / "index") as index:
+        index.add(["The burry fruit of an animal is a bur."])
+        assert index.suggestion("small furry animal") is None
+        assert index.suggestion("small animla") == "small animal"
+
+
+@pytest.mark.parametrize(
+    ("file", "pieces"),
+    [
+        ('{"model":{"vocab":{"furry":7,"##furr":8}}}', ["furry"]),
+        ('{"vocab": [\n["▁furry", -9.1], ["furr", -8.0]]}', ["furry", "furr"]),
+        ('{"vocab":{"Ġfurry":1,"urry":2},"merges":["Ġfurr y"]}', ["furry", "urry"]),
+    ],
+)
+def test_whole_words_of_a_vocabulary_are_told_from_parts(tmp_path, file, pieces):
+    (tmp_path / "tokenizer.json").write_text(file, encoding="utf-8")
+    vocabulary = read_vocabulary(str(tmp_path))
+    words = ("furry", "furr", "urry", "fur", '"', "\ud800")
+    assert [word for word in words if vocabulary_has(vocabulary, word)] == pieces
+    assert read_vocabulary(str(tmp_path / "none")) == b""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "z" * 9_000,
+        "z" * 400,
+        "б" * 30,
+        "".join(chr(0x100 + 128 * i) for i in range(30)),
+        " ".join(f"word{i}x" for i in range(1_000)),
+    ],
+)
+def test_a_suggestion_costs_little_for_any_text(index, text):
+    tracemalloc.start()
+    with index._opened.view() as view:
+        looked_up = []
+        frequencies = view.document_frequencies
+
+        def count(terms):
+            looked_up.extend(terms := list(terms))
+            return frequencies(terms)
+
+        counted = SimpleNamespace(
+            document_frequencies=count,
+            setting=view.setting,
+            ranking=view.ranking,
+            passages=view.passages,
+        )
+        assert suggested(text, counted, index.analyzer) is None
+        _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(looked_up) < 100_000
+    assert peak < 50_000_000
+
+
+@given(st.text("abcé", max_size=6), st.text("abcé", max_size=6))
+def test_distances_are_those_of_the_definition(word, other):
+    @cache
+    def distance(i, j):
+        if not (i and j):
+            return i + j
+        steps = [distance(i - 1, j) + 1, distance(i, j - 1) + 1]
+        steps.append(distance(i - 1, j - 1) + (word[i - 1] != other[j - 1]))
+        if i > 1 and j > 1 and word[i - 2 : i] == other[j - 2 : j][::-1]:
+            steps.append(distance(i - 2, j - 2) + 1)
+        return min(steps)
+
+    assert _distance(word, other) == distance(len(word), len(other))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_reason_of_no_hits_is_what_emptied_them(index, mode):
+    word = " with a word of the query" if mode == "bm25" else ""
+    beside = " and" if mode == "bm25" else " with"
+    for text, where, reason in (
+        ('"lock python of of"', None, 'no document has "lock python of of" as written: remove q'),
+        ('"don\'t" "zzz"', None, 'no document has "don\'t" and "zzz" as written: remove quotation'),
+        ('lock "lock" -lock', None, f'every document{word}{beside} "lock" has what the query lea'),
+        ('lock "lock" -"of of of" -lock', "even = true", "every document that passes the filter"),
+        ("lock", 'id like "x%"', "no document passes the filter: change it or leave it out"),
+        ('"lock"', 'id = "none"', "no document passes the filter: change it or leave it out"),
+    ):
+        assert not index.search(text, mode=mode, where=where, raw=False)
+        found = index.no_hits_reason(text, mode=mode, where=where, raw=False)
+        assert found.startswith(reason), (text, found)
+
+
+def test_the_reason_says_whether_a_document_outside_the_filter_has_the_words(
+    tmp_path, fake_encoder
+):
+    with Index.create(tmp_path / "index") as index:
+        assert index.no_hits_reason("lock") == "the index is empty: add documents"
+        index.add([{"id": "a", "text": "A red lock.", "n": 1}, {"id": "b", "text": "x", "n": 2}])
+        reason = index.no_hits_reason('"red lock"', where="n = 2", raw=False)
+        assert reason == (
+            'no document that passes the filter has "red lock" as written: change the filter, or '
+            "remove quotation marks"
+        )
+        reason = index.no_hits_reason("lock", mode="bm25", where="n = 2")
+        assert reason == (
+            "no document that passes the filter has a word of the query: change the filter, or use "
+            "the mode hybrid"
+        )
+        reason = index.no_hits_reason("zebra", mode="bm25", where="n = 2")
+        assert reason.endswith(
+            "has a word of the query: check the spelling, or use the mode hybrid"
+        )
+
+
+def test_a_search_that_nobody_waits_for_ends(index):
+    calls = []
+
+    def is_cancelled():
+        calls.append(1)
+        return len(calls) > 3
+
+    with cancellable(is_cancelled), pytest.raises(RetrieverError, match="nobody waits"):
+        index.search('"of of of of of of" lock', k=1, raw=False)
+    assert len(calls) == 4
+    assert index.search("lock")
 
 
 def test_a_word_of_a_language_of_few_passages_is_found_and_not_corrected(tmp_path, fake_encoder):

@@ -503,7 +503,7 @@ def test_an_empty_index_and_no_hits_say_what_to_do(page):
     page.open("/?index=empty")
     page.wait(lambda: "retriever index" in page.one("#notice").text)
     page.open("/?q=zebra&mode=bm25")
-    page.wait(lambda: "No document shares a word" in page.one("#notice").text)
+    page.wait(lambda: "No document has a word" in page.one("#notice").text)
     page.one("#notice button").click()
     page.wait(lambda: len(page.hits()) == 10)
     page.open("/?q=wind&index=other")

@@ -21,7 +21,9 @@ from fastapi.testclient import TestClient
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from retriever import ConfigError, Index, IndexLockedError
+from retriever import ConfigError, Index, IndexLockedError, RetrieverError
+from retriever.search import queries
+from retriever.search.syntax import Demands
 from retriever.service import ServiceSettings, create_app
 from retriever.service.batching import Batcher
 from tests.retriever.covered import by_coverage
@@ -94,6 +96,16 @@ SETTINGS = [
     {"alpha": 0.3, "normalization": "z-score", "depth": 3},
     {"fusion": "rrf", "rrf_k": 10},
 ]
+
+
+@pytest.mark.parametrize("mode", ["bm25", "hybrid"])
+def test_a_result_without_hits_says_why(client, mode):
+    (result,) = search(client, query='"green wind"', mode=mode).json()["results"]
+    assert result["no_hits"] == 'no document has "green wind" as written: remove quotation marks'
+    for result in search(client, query=["wind", "apples"], where="year = 1").json()["results"]:
+        assert result["no_hits"] == "no document passes the filter: change it or leave it out"
+    (result,) = search(client, query="wind", mode=mode).json()["results"]
+    assert "no_hits" not in result
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
@@ -556,6 +568,29 @@ def test_a_full_queue_answers_503_and_when_to_try_again(index):
 def test_a_request_that_takes_too_long_is_given_up(index):
     with client_of(index, batch_wait=0.5, timeout=0.05) as client:
         assert "0.05 seconds" in error_of(client.get("/search?query=wind"), 504)
+
+
+def test_the_work_of_a_request_that_was_given_up_ends(index, monkeypatch):
+    ended = threading.Event()
+    holds_phrase = Demands.__call__
+
+    def slow(self, document, passage):
+        time.sleep(0.2)
+        return holds_phrase(self, document, passage)
+
+    def run(*arguments):
+        try:
+            return ranked_hits(*arguments)
+        except RetrieverError:
+            ended.set()
+            raise
+
+    ranked_hits = queries.ranked_hits
+    monkeypatch.setattr(Demands, "__call__", slow)
+    monkeypatch.setattr(queries, "ranked_hits", run)
+    with client_of(index, timeout=0.1) as client:
+        error_of(client.get("/search", params={"query": '"and and"', "k": 1}), 504)
+        assert ended.wait(5)
 
 
 def test_a_change_that_takes_long_is_finished(index, monkeypatch):
