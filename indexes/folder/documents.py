@@ -298,11 +298,11 @@ def changed_counts(
     stored: Callable[[], LanguageCounts],
 ) -> Counter[str]:
     """The setting `LANGUAGES` after passages were added and deleted; `stored` counts all."""
-    gone = LanguageCounts.of(deleted)
-    if gone.uncounted and not (whole := stored()).uncounted:
+    deleted_counts = LanguageCounts.of(deleted)
+    if deleted_counts.uncounted and not (stored_counts := stored()).uncounted:
         # The last passage that an earlier release stored is gone, and with it what was too high.
-        return whole.counted
-    return Counter(before) + LanguageCounts.of(added).counted - gone.counted
+        return stored_counts.counted
+    return Counter(before) + LanguageCounts.of(added).counted - deleted_counts.counted
 
 
 def read_languages(connection: sqlite3.Connection) -> Any:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
@@ -375,8 +376,8 @@ class FolderWriter:
             doc = rows.insert_document(self._connection, document, passage)
             self._connection.execute("INSERT OR IGNORE INTO touched VALUES (?)", (doc,))
             passage += len(document.spans)
-        told = Counter(languages for document in documents for languages in document.languages)
-        rows.change_languages(self._connection, added=told.items(), deleted=deleted.languages)
+        languages = Counter(chain.from_iterable(document.languages for document in documents))
+        rows.change_languages(self._connection, added=languages.items(), deleted=deleted.languages)
         encoded = {id_: rows.metadata_json(value) for id_, value in metadata.items()}
         with readable(self.folder):
             changes = [

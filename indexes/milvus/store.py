@@ -225,8 +225,8 @@ class MilvusWriter(Writer):
         self._begin()
         languages = {
             passage: own
-            for document, told in documents
-            for (passage, _, _), own in zip(document.passages, told, strict=True)
+            for document, of_passages in documents
+            for (passage, _, _), own in zip(document.passages, of_passages, strict=True)
         }
         for batch in batches(languages, _UPSERTED):
             rows = [
@@ -259,9 +259,9 @@ class MilvusWriter(Writer):
 
     def _counted(self, added: Iterable[tuple[str, int]], deleted: Iterable[Row]) -> dict[str, Any]:
         """The settings with the languages of passages that were added and deleted."""
-        gone = [(row["head"].get("languages"), 1) for row in deleted]
+        deleted_languages = [(row["head"].get("languages"), 1) for row in deleted]
         before = self.setting(LANGUAGES, {})
-        counts = changed_counts(before, added, gone, self._view.languages)
+        counts = changed_counts(before, added, deleted_languages, self._view.languages)
         return {**self._settings, LANGUAGES: counts} if counts != before else self._settings
 
     def _alter(self, passages: int = 0, **values: Any) -> None:

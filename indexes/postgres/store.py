@@ -193,8 +193,8 @@ class PostgresWriter(Writer):
             sorted(fields),
         )
         self._touch("SELECT unnest(%s::text[])", [*names, *changed])
-        told = Counter(" ".join(document.languages) for document in documents)
-        self._change_languages(row, told.items(), languages)
+        added = Counter(" ".join(document.languages) for document in documents)
+        self._change_languages(row, added.items(), languages)
         self._count(len(documents) - gone, len(ids) - dead, int(lengths.sum()) - dead_length, dead)
 
     def delete(self, ids: Iterable[str]) -> int:
