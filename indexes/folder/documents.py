@@ -296,13 +296,13 @@ def changed_counts(
     added: Iterable[tuple[str | None, int]],
     deleted: Iterable[tuple[str | None, int]],
     stored: Callable[[], LanguageCounts],
-) -> Counter[str]:
+) -> dict[str, int]:
     """The setting `LANGUAGES` after passages were added and deleted; `stored` counts all."""
     deleted_counts = LanguageCounts.of(deleted)
     if deleted_counts.uncounted and not (stored_counts := stored()).uncounted:
         # The last passage that an earlier release stored is gone, and with it what was too high.
-        return stored_counts.counted
-    return Counter(before) + LanguageCounts.of(added).counted - deleted_counts.counted
+        return dict(stored_counts.counted)
+    return dict(Counter(before) + LanguageCounts.of(added).counted - deleted_counts.counted)
 
 
 def read_languages(connection: sqlite3.Connection) -> Any:

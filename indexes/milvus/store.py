@@ -210,7 +210,7 @@ class MilvusWriter(Writer):
         if stored.uncounted:
             # Rows of earlier releases do not say theirs: rather too many than too few.
             counts |= Counter(self.setting(LANGUAGES, {}))
-        self._alter(terms=terms, settings=self._with_all_counted({LANGUAGES: counts}))
+        self._alter(terms=terms, settings=self._with_all_counted({LANGUAGES: dict(counts)}))
 
     def end(self) -> None:
         """Note that everything was counted that this writer has changed."""
