@@ -44,6 +44,7 @@ from indexes.folder.store import Backup as Backup
 from indexes.folder.store import snapshot_index as snapshot_index
 from indexes.folder.verify import verify as verify
 from indexes.location import open_store as open_store
+from indexes.protocol import LANGUAGES as LANGUAGES
 from indexes.protocol import Candidates as Candidates
 from indexes.protocol import Committer as Committer
 from indexes.protocol import Facet as Facet

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from indexes.vectors.choice import Choice
 
 Mode = Literal["dense", "bm25", "hybrid"]
+# The setting that counts the passages of each language. A store keeps it in step with them.
+LANGUAGES = "languages"
 FieldType = Literal["string", "number", "boolean", "array", "object"]
 
 # How long work reports its progress: called with the name of a step and how many units it has;
@@ -66,6 +68,8 @@ class NewDocument(NamedTuple):
     spans: Sequence[tuple[int, int]]  # (start, stop) of each passage in `text`, at least one
     # What stands where in the text: a JSON array of arrays that begin with an offset, ascending.
     outline: str = ""
+    # The languages of each passage, separated by spaces; empty where the analyzer tells none.
+    languages: Sequence[str] = ()
 
 
 class StoredHead(NamedTuple):
@@ -297,8 +301,9 @@ class View(Protocol):
     def describe(self) -> dict[str, Any]:
         """What `info` shows of the store itself, as JSON values.
 
-        ``format_version``, ``bytes`` and ``mean_passage_terms``; ``store``: further facts by name,
-        as text; and what else a program may want to know.
+        ``format_version``, ``bytes`` and ``mean_passage_terms``; ``uncounted_passages``: how many
+        an earlier release stored, whose languages only a setting counts; ``store``: further facts
+        by name, as text; and what else a program may want to know.
         """
 
 
@@ -388,6 +393,12 @@ class Writer(Committer, Protocol):
 
     def count_touched(self) -> int:
         """How many documents `touch` and `commit` have seen since the writer opened."""
+
+    def are_languages_counted(self) -> bool:
+        """Whether the setting `LANGUAGES` is what the stored passages add up to."""
+
+    def count_languages(self, documents: Iterable[tuple[StoredDocument, Sequence[str]]]) -> None:
+        """Store the languages of all documents, as of `NewDocument`, and count them again."""
 
     def compact(self, stage: Stage = ..., *, erase: bool = False) -> int:
         """Drop what was deleted and free its space; returns the number of parts read.

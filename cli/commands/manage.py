@@ -6,6 +6,7 @@ import json
 import shlex
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -189,9 +190,15 @@ def verify_command(folder: Location, as_json: bool) -> None:
     Prints a line for each problem; the exit code is 3 if there is one.
     """
     from retriever import open_store, remains
+    from retriever.index.opened import uncounted_passages, verify_index
 
     store = open_store(folder)
-    problems = store.verify()
+    problems = verify_index(store)
+    if not problems:
+        with closing(store.reader()) as reader, reader.view() as view:
+            number = uncounted_passages(view)
+        if number:
+            say(f"note: {folder}: {_uncounted(number)}; `retriever compact` counts them again")
     for path, what in ({} if store.folder is None else remains(store.folder)).items():
         say(f"note: {path}: {what}")
     if as_json:
@@ -203,6 +210,13 @@ def verify_command(folder: Location, as_json: bool) -> None:
         say(f"{folder}: sound", err=False)
     if problems:
         click.get_current_context().exit(3)
+
+
+def _uncounted(passages: int) -> str:
+    return (
+        f"an earlier release stored {counted(passages, 'passage')} and counts the languages of "
+        "deleted ones too"
+    )
 
 
 @click.command("doctor", cls=Command)
@@ -223,6 +237,8 @@ def doctor_command(folder: Location, as_json: bool) -> None:
         facts = index.info() | {"copies": index.count_copies()}
         if not found:
             found += [*_of_queries(index, facts), *_of_sources(index)]
+            if number := facts["uncounted_passages"]:
+                found.append(("languages", _uncounted(number), "retriever compact -i {}"))
     found += [("remains", f"{path}: {what}", "") for path, what in facts.get("remains", {}).items()]
     place = shlex.quote(str(folder))
     findings = [

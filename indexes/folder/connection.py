@@ -34,7 +34,7 @@ OWN_FILES = (
     LOCK_FILE,
     *(f"{SOURCES_FILE}{suffix}" for suffix in ("", "-journal")),
 )
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 APPLICATION_ID = 0x52545256  # "RTRV"
 # The view for other programs; see `indexes.folder.documents`.
 CORPUS_VIEW = (
@@ -435,6 +435,10 @@ def check_settings(settings: Mapping[str, str], folder: Path) -> None:
     """Check that all settings are unaltered, if a release wrote them that seals them."""
     if settings.get(_SEAL, seal := _seal(settings)) != seal:
         raise damaged_database(folder, "a setting was altered (the checksum of all differs)")
+    for key in ("generation", "next_passage", "next_segment"):
+        if not settings.get(key, "").isdecimal():
+            found = settings.get(key)
+            raise damaged_database(folder, f"expected a number as setting {key!r}, found {found!r}")
 
 
 def _seal(settings: Mapping[str, str]) -> str:

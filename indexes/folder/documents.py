@@ -8,11 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from json.encoder import encode_basestring_ascii as _quoted
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,18 +26,19 @@ from indexes.folder.connection import (
     FORMAT_VERSION,
     connect,
     format_version,
+    read_settings,
     refuse_remains,
     require_vacant,
     transaction,
     write_setting,
 )
-from indexes.protocol import NewDocument, StoredHead
+from indexes.protocol import LANGUAGES, NewDocument, StoredDocument, StoredHead
 
 _METADATA = json.JSONEncoder(
     ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
 )
-# The formats from which on there are values of metadata by segment, and outlines.
-VALUES_SINCE, _OUTLINES_SINCE = 3, 4
+# The formats from which on there are values of metadata by segment, outlines, and languages.
+VALUES_SINCE, _OUTLINES_SINCE, _LANGUAGES_SINCE = 3, 4, 5
 
 
 def create_database(folder: Path, settings: Mapping[str, Any]) -> None:
@@ -102,6 +105,8 @@ _MIGRATIONS = {
         "ALTER TABLE documents ADD COLUMN outline TEXT NOT NULL DEFAULT ''",
         "CREATE INDEX documents_by_hash ON documents (hash)",
     ),
+    # NULL where an earlier release stored the passage.
+    5: ("ALTER TABLE passages ADD COLUMN languages TEXT",),
 }
 
 
@@ -165,9 +170,10 @@ def insert_document(connection: sqlite3.Connection, document: NewDocument, passa
     )
     doc = cursor.lastrowid
     assert doc is not None
+    languages = document.languages or [""] * len(passages)
     connection.executemany(
-        "INSERT INTO passages VALUES (?, ?, ?, ?)",
-        [(id_, doc, start, stop) for id_, start, stop in passages],
+        "INSERT INTO passages VALUES (?, ?, ?, ?, ?)",
+        [(id_, doc, *span, own) for (id_, *span), own in zip(passages, languages, strict=True)],
     )
     return doc
 
@@ -208,8 +214,16 @@ def document_heads(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[s
     return {row[0]: StoredHead(row[1], row[2]) for row in rows}
 
 
-def delete_documents(connection: sqlite3.Connection, ids: Iterable[str]) -> int:
-    """Delete documents by id; returns how many there were. See `delete_selected`."""
+class Deleted(NamedTuple):
+    """Documents that were deleted."""
+
+    documents: int
+    # Of their passages, as `change_languages` takes them.
+    languages: list[tuple[str | None, int]]
+
+
+def delete_documents(connection: sqlite3.Connection, ids: Iterable[str]) -> Deleted:
+    """Delete documents by id. See `delete_selected`."""
     # No id holds NUL, at which SQLite's JSON functions would end it.
     held = json.dumps([id_ for id_ in ids if "\0" not in id_])
     chosen = "SELECT doc FROM documents WHERE id IN (SELECT value FROM json_each(?))"
@@ -218,10 +232,11 @@ def delete_documents(connection: sqlite3.Connection, ids: Iterable[str]) -> int:
 
 def delete_selected(
     connection: sqlite3.Connection, chosen: str, parameters: Sequence[Any] = ()
-) -> int:
-    """Delete documents whose row numbers a query gives, in bounded memory; returns how many.
+) -> Deleted:
+    """Delete documents whose row numbers a query gives, in bounded memory.
 
     Passages that wait in `pending` go with their documents; those of segments leave tombstones.
+    `change_languages` is left to the caller.
     """
     connection.execute("CREATE TEMP TABLE IF NOT EXISTS deleting (doc INTEGER PRIMARY KEY)")
     connection.execute(f"INSERT OR IGNORE INTO temp.deleting {chosen}", parameters)
@@ -230,11 +245,105 @@ def delete_selected(
         "CROSS JOIN passages AS p ON p.doc = x.doc "
         "WHERE NOT EXISTS (SELECT 1 FROM pending AS w WHERE w.passage = p.passage)"
     )
+    languages = connection.execute(
+        "SELECT p.languages, count(*) FROM temp.deleting AS x "
+        "CROSS JOIN passages AS p ON p.doc = x.doc GROUP BY p.languages"
+    ).fetchall()
     cursor = connection.execute(
         "DELETE FROM documents WHERE doc IN (SELECT doc FROM temp.deleting)"
     )
     connection.execute("DELETE FROM temp.deleting")
-    return cursor.rowcount
+    return Deleted(cursor.rowcount, languages)
+
+
+class LanguageCounts(NamedTuple):
+    """The languages of stored passages."""
+
+    counted: Counter[str]  # number of passages of each language
+    uncounted: int  # rows of earlier releases, which do not say
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[str | None, int]]) -> Self:
+        """Add up rows: languages separated by spaces, None where unknown, and how often."""
+        counted, uncounted = Counter[str](), 0
+        for languages, number in rows:
+            if languages is None:
+                uncounted += number
+                continue
+            # Damage can make anything of a value.
+            for language in str(languages).split():
+                counted[language] += number
+        return cls(counted, uncounted)
+
+    def problem(self, setting: Any) -> str | None:
+        """Why a stored `LANGUAGES` cannot be right; None if it can be.
+
+        Earlier releases counted deleted passages too: where they stored passages, a number may be
+        too high.
+        """
+        if not isinstance(setting, dict) or not all(type(n) is int for n in setting.values()):
+            return f"expected the passages of each language, found {setting!r:.60}"
+        if self.counted == setting or (self.uncounted and self.counted <= Counter(setting)):
+            return None
+        return (
+            f"expected {dict(self.counted)} passages of each language, which is what the passages "
+            f"add up to, found {setting}; `retriever compact` counts them again"
+        )
+
+
+def changed_counts(
+    before: Mapping[str, int],
+    added: Iterable[tuple[str | None, int]],
+    deleted: Iterable[tuple[str | None, int]],
+    stored: Callable[[], LanguageCounts],
+) -> dict[str, int]:
+    """The setting `LANGUAGES` after passages were added and deleted; `stored` counts all."""
+    deleted_counts = LanguageCounts.of(deleted)
+    if deleted_counts.uncounted and not (stored_counts := stored()).uncounted:
+        # The last passage that an earlier release stored is gone, and with it what was too high.
+        return dict(stored_counts.counted)
+    return dict(Counter(before) + LanguageCounts.of(added).counted - deleted_counts.counted)
+
+
+def read_languages(connection: sqlite3.Connection) -> Any:
+    """The setting `LANGUAGES`."""
+    return json.loads(read_settings(connection, LANGUAGES).get(LANGUAGES, "{}"))
+
+
+def stored_languages(connection: sqlite3.Connection) -> LanguageCounts:
+    """The languages of all passages, of an index of any format."""
+    column = "languages" if format_version(connection) >= _LANGUAGES_SINCE else "NULL"
+    rows = connection.execute(f"SELECT {column}, count(*) FROM passages GROUP BY 1")  # noqa: S608
+    return LanguageCounts.of(rows)
+
+
+def change_languages(
+    connection: sqlite3.Connection,
+    *,
+    added: Iterable[tuple[str | None, int]] = (),
+    deleted: Iterable[tuple[str | None, int]] = (),
+) -> None:
+    """Keep the setting `LANGUAGES` in step with passages that were added and deleted."""
+    before = read_languages(connection)
+    counts = changed_counts(before, added, deleted, partial(stored_languages, connection))
+    if counts != before:
+        write_setting(connection, LANGUAGES, counts)
+
+
+def set_languages(
+    connection: sqlite3.Connection, document: StoredDocument, languages: Sequence[str]
+) -> None:
+    """Store the languages of each passage of a document."""
+    passages = [passage for passage, _, _ in document.passages]
+    connection.executemany(
+        "UPDATE passages SET languages = ? WHERE passage = ?",
+        zip(languages, passages, strict=True),
+    )
+
+
+def recount_languages(connection: sqlite3.Connection) -> None:
+    """Count the stored languages of all passages again."""
+    write_setting(connection, LANGUAGES, stored_languages(connection).counted)
 
 
 def stored_metadata(

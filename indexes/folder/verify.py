@@ -22,7 +22,14 @@ from indexes.folder.connection import (
     format_version,
     read_settings,
 )
-from indexes.folder.documents import VALUES_SINCE, checked_passages, document_columns, read_waiting
+from indexes.folder.documents import (
+    VALUES_SINCE,
+    checked_passages,
+    document_columns,
+    read_languages,
+    read_waiting,
+    stored_languages,
+)
 from indexes.folder.segment import (
     MANIFEST_FILE,
     Segment,
@@ -78,6 +85,9 @@ def _problems(folder: Path, connection: sqlite3.Connection) -> Iterator[str]:
                 yield f"{database}: {line}"
     try:
         check_settings(read_settings(connection), folder)
+        problem = stored_languages(connection).problem(read_languages(connection))
+        if problem:
+            yield f"{database}: {problem}"
     except DamagedIndexError as error:
         yield str(error)
     for row in connection.execute("PRAGMA foreign_key_check"):

@@ -29,7 +29,12 @@ from indexes.folder.connection import (
     format_version,
     read_settings,
 )
-from indexes.folder.documents import checked_passages, document_checksum, document_columns
+from indexes.folder.documents import (
+    checked_passages,
+    document_checksum,
+    document_columns,
+    stored_languages,
+)
 from indexes.folder.lock import recover_replacement, remains
 from indexes.folder.segment import PENDING, LiveSegment, contained, live_segments
 from indexes.protocol import (
@@ -413,6 +418,7 @@ class FolderView:
             "format_version": format_version(self._connection),
             "generation": self.generation,
             "deleted_passages": deleted,
+            "uncounted_passages": stored_languages(self._connection).uncounted,
             "waiting_passages": sum(len(one.postings) for one in self.segments if one.is_pending),
             "segments": [
                 {

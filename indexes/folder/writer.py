@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import logging
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
@@ -46,7 +48,14 @@ from indexes.folder.segment import (
     segment_folder,
     write_segment,
 )
-from indexes.protocol import NewDocument, Stage, StoredHead, StructureSettings, no_progress
+from indexes.protocol import (
+    NewDocument,
+    Stage,
+    StoredDocument,
+    StoredHead,
+    StructureSettings,
+    no_progress,
+)
 from indexes.vectors.choice import Choice
 from indexes.vectors.library import FLAT
 from indexes.vectors.structure import buildable_choice
@@ -151,8 +160,9 @@ class FolderWriter:
     def delete(self, ids: Iterable[str]) -> int:
         with storage_errors(self.folder), transaction(self._connection):
             deleted = rows.delete_documents(self._connection, ids)
+            rows.change_languages(self._connection, deleted=deleted.languages)
             self._bump_generation()
-        return deleted
+        return deleted.documents
 
     def delete_where(self, where: Where) -> int:
         with storage_errors(self.folder):
@@ -201,6 +211,18 @@ class FolderWriter:
         live = self.segments()
         self.replace(live, structures, stage)
         return len(live)
+
+    def are_languages_counted(self) -> bool:
+        with storage_errors(self.folder), readable(self.folder):
+            stored = rows.stored_languages(self._connection)
+            return not stored.uncounted and stored.counted == rows.read_languages(self._connection)
+
+    def count_languages(self, documents: Iterable[tuple[StoredDocument, Sequence[str]]]) -> None:
+        with storage_errors(self.folder), transaction(self._connection):
+            for document, languages in documents:
+                rows.set_languages(self._connection, document, languages)
+            rows.recount_languages(self._connection)
+            self._bump_generation()
 
     def compact(self, stage: Stage = no_progress, *, erase: bool = False) -> int:
         """Make all segments one, drop what is deleted, repair values, give space back.
@@ -349,11 +371,13 @@ class FolderWriter:
         passage: int,
     ) -> None:
         """Replace documents and metadata; passages are numbered from `passage` on."""
-        rows.delete_documents(self._connection, [document.id for document in documents])
+        deleted = rows.delete_documents(self._connection, [document.id for document in documents])
         for document in documents:
             doc = rows.insert_document(self._connection, document, passage)
             self._connection.execute("INSERT OR IGNORE INTO touched VALUES (?)", (doc,))
             passage += len(document.spans)
+        languages = Counter(chain.from_iterable(document.languages for document in documents))
+        rows.change_languages(self._connection, added=languages.items(), deleted=deleted.languages)
         encoded = {id_: rows.metadata_json(value) for id_, value in metadata.items()}
         with readable(self.folder):
             changes = [
@@ -400,8 +424,9 @@ class FolderWriter:
     def _delete(self, chosen: str, parameters: Sequence[Any] = ()) -> int:
         with storage_errors(self.folder), transaction(self._connection):
             deleted = rows.delete_selected(self._connection, chosen, parameters)
+            rows.change_languages(self._connection, deleted=deleted.languages)
             self._bump_generation()
-        return deleted
+        return deleted.documents
 
     def _name_segment(self, number: int, passages: int, manifest: str) -> None:
         self._connection.execute(

@@ -6,8 +6,8 @@ document, ordinal   a hash of the document's id, and the place
 id, metadata        of the document; the metadata as JSON
 text                the document's text from the passage on, up to the next one
 head                as JSON: title, hash and number of passages of the document; start and stop of
-                    the passage, and where `text` begins; of an outline what stands from there on up
-                    to the next passage
+                    the passage, and where `text` begins; the languages of the passage, separated by
+                    spaces; of an outline what stands from there on up to the next passage
 length              number of terms of the passage
 terms, counts       hashes of its distinct terms, and how often it holds each
 facts, values       what filters read: see below
@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 from indexes.bm25.formulas import BM25Settings, formula_of, weights
 from indexes.errors import ConfigError, FilterError, FormatVersionError, NotAnIndexError
 from indexes.filters.grammar import Expression, Joined, Not, Where, type_of
-from indexes.folder.documents import metadata_json
+from indexes.folder.documents import LanguageCounts, metadata_json
 from indexes.milvus.connection import Connection, Location, Row
 from indexes.protocol import NewDocument, StoredDocument, StructureSettings
 
@@ -55,6 +55,8 @@ _TYPES = {"auto": "HNSW", "hnsw": "HNSW", "flat": "FLAT", "diskann": "DISKANN"}
 _LITE_TYPES = {"auto": "FLAT", "flat": "FLAT"}
 _PARAMETERS = {"HNSW": {"M": 32, "efConstruction": 200}}
 _INDEX, _STATISTICS = "retriever.index", "retriever.statistics"
+# A setting while a writer changes rows. One that finds it counts terms and languages again.
+UNCOUNTED = "uncounted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +182,7 @@ def passage_rows(
         _check(document.id, "distinct terms of a passage", len(counts), _MOST_ELEMENTS)
         head: Row = {"title": document.title, "hash": document.hash.hex()}
         head |= {"passages": len(document.spans), "start": start, "stop": stop, "offset": offset}
+        head["languages"] = document.languages[ordinal] if document.languages else ""
         if marks:
             last = following[0][0] if following else math.inf
             head["outline"] = [mark for mark in marks if offset <= mark[0] < last]
@@ -231,6 +234,11 @@ def document_of(rows: Iterable[Row]) -> StoredDocument | None:
     marks = [mark for head in heads for mark in head.get("outline", ())]
     outline = json.dumps(marks, ensure_ascii=False, separators=(",", ":")) if marks else ""
     return StoredDocument(row["id"], first["title"], text, row["metadata"], passages, outline)
+
+
+def languages_of(rows: Iterable[Row]) -> LanguageCounts:
+    """The languages of passages by their rows; earlier releases stored none."""
+    return LanguageCounts.of((row["head"].get("languages"), 1) for row in rows)
 
 
 def dimension_of(term: int) -> int:

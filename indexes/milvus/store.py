@@ -7,6 +7,7 @@ the hash of its text, is written after all others and after those of its former 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -18,9 +19,10 @@ from numpy.typing import NDArray
 
 from indexes.errors import ConfigError, DamagedIndexError
 from indexes.filters.grammar import Where
-from indexes.folder.documents import metadata_json
+from indexes.folder.documents import changed_counts, metadata_json
 from indexes.milvus.collection import (
     ALL,
+    UNCOUNTED,
     create_collection,
     expression_of,
     find_collection,
@@ -33,9 +35,11 @@ from indexes.milvus.collection import (
 from indexes.milvus.connection import Connection, Location, Row, batches, parse_location
 from indexes.milvus.view import MilvusReader, MilvusView
 from indexes.protocol import (
+    LANGUAGES,
     NewDocument,
     Stage,
     Store,
+    StoredDocument,
     StoredHead,
     StructureSettings,
     Writer,
@@ -82,7 +86,13 @@ class MilvusStore(Store):
     def writer(self, lock_timeout: float = 0.0) -> Iterator[MilvusWriter]:
         """Open it for writing; nothing keeps other writers out."""
         with closing(Connection(self.location)) as connection:
-            yield MilvusWriter(MilvusView(connection, open_collection(connection, self._alias)))
+            view = MilvusView(connection, open_collection(connection, self._alias))
+            writer = MilvusWriter(view)
+            if UNCOUNTED in view.collection.settings:
+                # A run was interrupted.
+                writer.count()
+            yield writer
+            writer.end()
 
     @contextmanager
     def replacement(self, begun_with: str) -> Iterator[MilvusStore]:
@@ -121,7 +131,7 @@ class MilvusWriter(Writer):
         return self._view.setting(key, default)
 
     def record(self, key: str, value: Any) -> None:
-        self._alter(settings={**self._view.collection.settings, key: value})
+        self._alter(settings={**self._settings, key: value})
 
     def heads(self, ids: Sequence[str]) -> dict[str, StoredHead]:
         rows = [
@@ -154,7 +164,8 @@ class MilvusWriter(Writer):
             for row in view.heads_of(metadata)
         }
         numbers = [number_of(document.id) for document in documents]
-        old = {row["passage"]: row["length"] for row in view.among("document", numbers, ["length"])}
+        replaced = list(view.among("document", numbers, ["length", "head"]))
+        old = {row["passage"]: row["length"] for row in replaced}
         count = view.passage_count + len(terms) - len(old)
         total = view.collection.terms + sum(map(len, terms)) - sum(old.values())
         rows: list[Row] = []
@@ -164,12 +175,14 @@ class MilvusWriter(Writer):
         gone = old.keys() - {row["passage"] for row in rows}
         for row in view.among("document", map(number_of, described), ["*"]):
             rows.append({**row, **described[row["id"]]})
+        self._begin()
         self._delete("passage", gone)
         rows.sort(key=lambda row: row["ordinal"] == 0)
         for batch in batches(rows, _UPSERTED):
             view.connection.call("upsert", view.collection.name, batch)
         self._touched.update(numbers)
-        self._alter(count - view.passage_count, terms=total)
+        new = [(languages, 1) for document in documents for languages in document.languages]
+        self._alter(count - view.passage_count, terms=total, settings=self._counted(new, replaced))
         return True
 
     def delete(self, ids: Iterable[str]) -> int:
@@ -186,8 +199,42 @@ class MilvusWriter(Writer):
     def compact(self, stage: Stage = no_progress, *, erase: bool = False) -> int:
         """Ask Milvus to drop what was deleted, and count the terms of all passages again."""
         self._view.connection.call("compact", self._view.collection.name)
-        self._alter(terms=sum(row["length"] for row in self._view.rows(ALL, ["length"])))
+        self.count()
         return 0
+
+    def count(self) -> None:
+        """Count the terms and the languages of all passages."""
+        terms = sum(row["length"] for row in self._view.rows(ALL, ["length"]))
+        stored = self._view.languages()
+        counts = stored.counted
+        if stored.uncounted:
+            # Rows of earlier releases do not say theirs: rather too many than too few.
+            counts |= Counter(self.setting(LANGUAGES, {}))
+        self._alter(terms=terms, settings=self._with_all_counted({LANGUAGES: dict(counts)}))
+
+    def end(self) -> None:
+        """Note that everything was counted that this writer has changed."""
+        if UNCOUNTED in self._settings:
+            self._alter(settings=self._with_all_counted({}))
+
+    def are_languages_counted(self) -> bool:
+        stored = self._view.languages()
+        return not stored.uncounted and stored.counted == self.setting(LANGUAGES, {})
+
+    def count_languages(self, documents: Iterable[tuple[StoredDocument, Sequence[str]]]) -> None:
+        self._begin()
+        languages = {
+            passage: own
+            for document, of_passages in documents
+            for (passage, _, _), own in zip(document.passages, of_passages, strict=True)
+        }
+        for batch in batches(languages, _UPSERTED):
+            rows = [
+                {**row, "head": {**row["head"], "languages": languages[row["passage"]]}}
+                for row in self._view.among("passage", batch, ["*"])
+            ]
+            self._view.connection.call("upsert", self._view.collection.name, rows)
+        self.count()
 
     def rebuild(self, structures: StructureSettings, stage: Stage = no_progress) -> int:
         """Refused: Milvus builds its own structures."""
@@ -195,6 +242,27 @@ class MilvusWriter(Writer):
             f"{self._view.location}: Milvus builds its search structures itself; for another one "
             "make the index again, with `retriever index --recreate --index-type`"
         )
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        return self._view.collection.settings
+
+    def _with_all_counted(self, new: Mapping[str, Any]) -> dict[str, Any]:
+        settings = {**self._settings, **new}
+        settings.pop(UNCOUNTED, None)
+        return settings
+
+    def _begin(self) -> None:
+        """Note that rows change, for the writer after this one if it is interrupted."""
+        if UNCOUNTED not in self._settings:
+            self._alter(settings={**self._settings, UNCOUNTED: True})
+
+    def _counted(self, added: Iterable[tuple[str, int]], deleted: Iterable[Row]) -> dict[str, Any]:
+        """The settings with the languages of passages that were added and deleted."""
+        deleted_languages = [(row["head"].get("languages"), 1) for row in deleted]
+        before = self.setting(LANGUAGES, {})
+        counts = changed_counts(before, added, deleted_languages, self._view.languages)
+        return {**self._settings, LANGUAGES: counts} if counts != before else self._settings
 
     def _alter(self, passages: int = 0, **values: Any) -> None:
         """Add passages to the number of them, and change fields of the collection's description."""
@@ -212,11 +280,13 @@ class MilvusWriter(Writer):
     def _delete_documents(self, numbers: Iterable[int]) -> int:
         deleted = 0
         for batch in batches(dict.fromkeys(numbers), _TOGETHER):
-            rows = list(self._view.among("document", batch, ["document", "ordinal", "length"]))
+            fields = ["document", "ordinal", "length", "head"]
+            rows = list(self._view.among("document", batch, fields))
             if rows:
+                self._begin()
                 self._delete("document", batch)
                 terms = self._view.collection.terms - sum(row["length"] for row in rows)
-                self._alter(-len(rows), terms=terms)
+                self._alter(-len(rows), terms=terms, settings=self._counted([], rows))
             held = [row["document"] for row in rows if not row["ordinal"]]
             self._touched.difference_update(held)
             deleted += len(held)

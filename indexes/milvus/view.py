@@ -22,9 +22,11 @@ from indexes.bm25.scoring import top_places
 from indexes.errors import ConfigError, StorageError
 from indexes.filters.facets import counted_facet, summaries_of
 from indexes.filters.grammar import Where, parse_field
+from indexes.folder.documents import LanguageCounts
 from indexes.milvus.collection import (
     ALL,
     FORMAT,
+    UNCOUNTED,
     Collection,
     dimension_of,
     document_of,
@@ -32,11 +34,13 @@ from indexes.milvus.collection import (
     fact,
     has,
     index_type,
+    languages_of,
     number_of,
     open_collection,
 )
 from indexes.milvus.connection import Connection, Row, batches
 from indexes.protocol import (
+    LANGUAGES,
     Candidates,
     Facets,
     FieldSummary,
@@ -246,13 +250,21 @@ class MilvusView(View):
             "format_version": FORMAT,
             # Milvus tells neither how many rows wait to be removed, nor what it takes.
             "deleted_passages": 0,
+            "uncounted_passages": self.languages().uncounted,
             "mean_passage_terms": round(collection.terms / max(self.passage_count, 1), 3),
             "bytes": 4 * self.passage_count * collection.dimensions,
             "store": {"milvus": f"{version}, {self.kind}", "collection": collection.name},
         }
 
+    def languages(self) -> LanguageCounts:
+        """The languages of all passages."""
+        return languages_of(self.rows(ALL, ["head"]))
+
     def problems(self) -> Iterator[str]:
         """One line for each document that an interrupted run left unfinished."""
+        is_whole = UNCOUNTED not in self.collection.settings
+        if is_whole and (problem := self.languages().problem(self.setting(LANGUAGES, {}))):
+            yield f"{self.location}: {problem}"
         for rows in self._by_document(self.rows(ALL, ["ordinal", *HEAD])):
             if document_of([{**row, "text": ""} for row in rows]) is None:
                 yield str(self._unfinished(rows))

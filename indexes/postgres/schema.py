@@ -11,7 +11,8 @@ indexes         a row for each index: its name (none while it is to replace anot
 batches         for each index, the groups of passages whose postings lie together
 fields          for each index, the top-level fields of metadata
 documents_N     of index N: id, title, text, metadata, a hash of title and text, a checksum,
-                an outline, which tables of earlier releases get from their next writer
+                an outline, and the languages of its passages as one text; tables of earlier
+                releases get the last two from their next writer
 passages_N      passage id, document, characters, number of terms, vector
 postings_N      blocks of postings, see `indexes.postgres.postings`
 deleted_N       deleted passages whose postings are still there
@@ -52,6 +53,7 @@ from indexes.errors import (
     RetrieverError,
     StorageError,
 )
+from indexes.folder.documents import LanguageCounts
 from indexes.protocol import StructureSettings
 
 LEAST_SERVER = 13
@@ -224,7 +226,8 @@ _OF_INDEX = (
         exact text,
         hash bytea NOT NULL,
         checksum bytea NOT NULL,
-        outline text NOT NULL DEFAULT ''
+        outline text NOT NULL DEFAULT '',
+        languages text
     )""",
     "CREATE INDEX ON {documents} USING gin (metadata jsonb_path_ops)",
     """CREATE TABLE {passages} (
@@ -271,10 +274,16 @@ class Tables:
         """What a statement returns."""
         return self.execute(text, *values, **parts).fetchall()
 
-    def have_outlines(self) -> bool:
-        """Whether the documents have a column for outlines; they stay locked against a drop."""
+    def document_columns(self) -> set[str]:
+        """The columns of the documents, which stay locked against a drop."""
         description = self.execute("SELECT * FROM {documents} LIMIT 0").description
-        return any(column.name == "outline" for column in description or ())
+        return {column.name for column in description or ()}
+
+    def languages(self) -> LanguageCounts:
+        """The languages of all passages; those of earlier releases count by documents."""
+        column = "languages" if "languages" in self.document_columns() else "NULL::text"
+        stored = "SELECT {column}, count(*) FROM {documents} GROUP BY 1"
+        return LanguageCounts.of(self.rows(stored, column=sql.SQL(column)))
 
 
 def has_tables(connection: Connection, location: Location) -> bool:

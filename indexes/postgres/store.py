@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
@@ -22,7 +23,7 @@ from indexes.errors import (
     StorageError,
 )
 from indexes.filters.grammar import Where
-from indexes.folder.documents import document_checksum, metadata_json
+from indexes.folder.documents import changed_counts, document_checksum, metadata_json
 from indexes.postgres.filters import condition, read_metadata, stored_metadata
 from indexes.postgres.postings import join_batches, purge, write_postings
 from indexes.postgres.ranking import (
@@ -56,9 +57,11 @@ from indexes.postgres.schema import (
 )
 from indexes.postgres.view import PostgresReader, damaged, missing
 from indexes.protocol import (
+    LANGUAGES,
     NewDocument,
     Stage,
     Store,
+    StoredDocument,
     StoredHead,
     StructureSettings,
     Writer,
@@ -101,11 +104,11 @@ class PostgresWriter(Writer):
 
     def record(self, key: str, value: Any) -> None:
 
-        def change() -> None:
-            text = settings_text({**self._row(lock=True).settings, key: value})
-            self._update("settings = %s, seal = %s", text, seal_of(text))
+        self._in_transaction(lambda: self._record(self._row(lock=True), key, value))
 
-        self._in_transaction(change)
+    def _record(self, row: IndexRow, key: str, value: Any) -> None:
+        text = settings_text({**row.settings, key: value})
+        self._update("settings = %s, seal = %s", text, seal_of(text))
 
     def heads(self, ids: Sequence[str]) -> dict[str, StoredHead]:
         chosen = "SELECT id, hash, metadata::text, exact FROM {documents} WHERE id = ANY(%s)"
@@ -165,7 +168,7 @@ class PostgresWriter(Writer):
             write_postings(tables, terms, ids)
         row = self._row(lock=True)
         names = [document.id for document in documents]
-        gone, dead, dead_length = self._remove("d.id = ANY(%s)", (names,), row.generation + 1)
+        gone, dead, dead_length, languages = self._remove("d.id = ANY(%s)", (names,), row)
         with self._connection.cursor() as cursor:
             with cursor.copy(tables.statement(_COPY_DOCUMENTS)) as copy:
                 for document, own, written in zip(documents, owned, stored, strict=True):
@@ -175,7 +178,7 @@ class PostgresWriter(Writer):
                     outline = document.outline
                     checksum = document_checksum(passages, *content, "", document.hash, outline)
                     row_values = (*content, *written, document.hash, checksum, outline)
-                    copy.write_row((int(own[0]), *row_values))
+                    copy.write_row((int(own[0]), *row_values, " ".join(document.languages)))
             if changed:
                 cursor.executemany(
                     tables.statement(
@@ -190,6 +193,8 @@ class PostgresWriter(Writer):
             sorted(fields),
         )
         self._touch("SELECT unnest(%s::text[])", [*names, *changed])
+        added = Counter(" ".join(document.languages) for document in documents)
+        self._change_languages(row, added.items(), languages)
         self._count(len(documents) - gone, len(ids) - dead, int(lengths.sum()) - dead_length, dead)
 
     def delete(self, ids: Iterable[str]) -> int:
@@ -228,6 +233,24 @@ class PostgresWriter(Writer):
                 return 0
             build_graph(self._tables, stage)
             return 1
+
+    def are_languages_counted(self) -> bool:
+        with database_errors(self._location):
+            stored = self._tables.languages()
+            return not stored.uncounted and stored.counted == self.setting(LANGUAGES, {})
+
+    def count_languages(self, documents: Iterable[tuple[StoredDocument, Sequence[str]]]) -> None:
+        rows = [(" ".join(languages), document.id) for document, languages in documents]
+
+        def change() -> None:
+            row = self._row(lock=True)
+            statement = "UPDATE {documents} SET languages = %s WHERE id = %s"
+            with self._connection.cursor() as cursor:
+                cursor.executemany(self._tables.statement(statement), rows)
+            self._record(row, LANGUAGES, self._tables.languages().counted)
+            self._count(0, 0, 0, 0)
+
+        self._in_transaction(change)
 
     def compact(self, stage: Stage = no_progress, *, erase: bool = False) -> int:
         """Join all batches, drop the postings of deleted passages, and VACUUM the tables."""
@@ -279,27 +302,46 @@ class PostgresWriter(Writer):
             *(documents, passages, length, dead),
         )
 
+    def _change_languages(
+        self,
+        row: IndexRow,
+        added: Iterable[tuple[str, int]],
+        deleted: Iterable[tuple[str | None, int]],
+    ) -> None:
+        before = row.setting(LANGUAGES, {})
+        counts = changed_counts(before, added, deleted, self._tables.languages)
+        if counts != before:
+            self._record(row, LANGUAGES, counts)
+
     def _remove(
-        self, where: str, parameters: Sequence[Any], generation: int
-    ) -> tuple[int, int, int]:
-        """Delete chosen documents; their number, their passages and the terms of these."""
-        ((documents, passages, length),) = self._tables.rows(
-            "WITH gone AS (DELETE FROM {documents} AS d WHERE {where} RETURNING doc), "
+        self, where: str, parameters: Sequence[Any], row: IndexRow
+    ) -> tuple[int, int, int, list[tuple[str | None, int]]]:
+        """Delete chosen documents.
+
+        Returns:
+            Their number, their passages, the terms of these, and the languages of these as
+            `changed_counts` takes them.
+        """
+        ((documents, passages, length, languages),) = self._tables.rows(
+            "WITH gone AS (DELETE FROM {documents} AS d WHERE {where} RETURNING doc, languages), "
             "dead AS (DELETE FROM {passages} WHERE doc IN (SELECT doc FROM gone) "
             "RETURNING passage, length), "
             "noted AS (INSERT INTO {deleted} SELECT passage, %s FROM dead) "
-            "SELECT (SELECT count(*) FROM gone), count(*), coalesce(sum(length), 0)::bigint "
+            "SELECT (SELECT count(*) FROM gone), count(*), coalesce(sum(length), 0)::bigint, "
+            "(SELECT coalesce(json_agg(json_build_array(languages, number)), '[]') FROM "
+            "(SELECT languages, count(*) AS number FROM gone GROUP BY languages) AS told) "
             "FROM dead",
             *parameters,
-            generation,
+            row.generation + 1,
             where=sql.SQL(where),
         )
-        return documents, passages, length
+        return documents, passages, length, languages
 
     def _delete(self, where: str, parameters: Sequence[Any]) -> int:
         def change() -> int:
             row = self._row(lock=True)
-            gone, dead, length = self._remove(where, parameters, row.generation + 1)
+            gone, dead, length, languages = self._remove(where, parameters, row)
+            self._change_languages(row, [], languages)
             self._count(-gone, -dead, -length, dead)
             return gone
 
@@ -341,7 +383,8 @@ class PostgresWriter(Writer):
 
 
 _COPY_DOCUMENTS = (
-    "COPY {documents} (doc, id, title, text, metadata, exact, hash, checksum, outline) FROM STDIN"
+    "COPY {documents} (doc, id, title, text, metadata, exact, hash, checksum, outline, "
+    "languages) FROM STDIN"
 )
 
 
@@ -419,9 +462,12 @@ class PostgresStore(Store):
                         "command again"
                     )
             tables = Tables(connection, row.number)
-            if not tables.have_outlines():
-                column = "ADD COLUMN IF NOT EXISTS outline text NOT NULL DEFAULT ''"
-                tables.execute(f"ALTER TABLE {{documents}} {column}")
+            if not {"outline", "languages"} <= tables.document_columns():
+                tables.execute(
+                    "ALTER TABLE {documents} "
+                    "ADD COLUMN IF NOT EXISTS outline text NOT NULL DEFAULT '', "
+                    "ADD COLUMN IF NOT EXISTS languages text"
+                )
             connection.execute('CREATE TEMP TABLE touched (id text COLLATE "C" PRIMARY KEY)')
             yield PostgresWriter(self._location, tables)
 

@@ -39,7 +39,15 @@ from indexes.postgres.schema import (
     find_index,
     has_tables,
 )
-from indexes.protocol import Facets, FieldSummary, FieldType, Passage, StoredDocument, View
+from indexes.protocol import (
+    LANGUAGES,
+    Facets,
+    FieldSummary,
+    FieldType,
+    Passage,
+    StoredDocument,
+    View,
+)
 
 # By commit, filter and number, at most that many passages that pass the filter, and one more.
 Filtered = dict[tuple[Any, ...], NDArray[np.int64]]
@@ -150,7 +158,8 @@ class PostgresView(View):
         self.row = row
         self.filtered = filtered
         # From here on, whoever drops the tables waits.
-        self._outline = sql.SQL("d.outline" if tables.have_outlines() else "''::text")
+        has_outlines = "outline" in tables.document_columns()
+        self._outline = sql.SQL("d.outline" if has_outlines else "''::text")
 
     def rows(self, text: str, *values: Any, **parts: sql.Composable) -> list[tuple[Any, ...]]:
         """What a statement over the tables of the index returns."""
@@ -318,6 +327,7 @@ class PostgresView(View):
             "format_version": FORMAT_VERSION,
             "generation": self.generation,
             "deleted_passages": row.dead,
+            "uncounted_passages": self.tables.languages().uncounted,
             "mean_passage_terms": round(row.total_length / max(row.passages, 1), 3),
             "bytes": size,
             "store": {
@@ -335,6 +345,8 @@ class PostgresView(View):
         place, row, documents, owned = self.location, self.row, 0, 0
         if not row.is_sealed:
             yield f"{place}: a setting was altered (the checksum of all differs)"
+        if problem := self.tables.languages().problem(self.setting(LANGUAGES, {})):
+            yield f"{place}: {problem}"
         for one in self._streamed(_DOCUMENT):
             documents, owned = documents + 1, owned + len(one[-1])
             try:

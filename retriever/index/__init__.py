@@ -277,6 +277,7 @@ class Index(ReadableIndex):
         """
         from retriever.documents.reader import CorpusReader
         from retriever.documents.tables import is_table, table_documents
+        from retriever.index.add import measure_fit
         from retriever.index.ready import ReadyDocument, with_vectors
 
         if isinstance(documents, str | bytes | Mapping | Document | ReadyDocument):
@@ -312,9 +313,6 @@ class Index(ReadableIndex):
                     remembered(self.store, documents, indexer, on_long=on_long, prune=prune)
                 )
             indexer.add(with_vectors(read, vectors))
-            fit = indexer.measure_fit()
-            if fit is not None and fit.warning:
-                warnings.warn(fit.warning, stacklevel=2)
             if prune:
                 if not writer.count_touched() and (held := len(self)):
                     raise ConfigError(
@@ -323,6 +321,7 @@ class Index(ReadableIndex):
                     )
                 indexer.report.deleted += writer.delete_untouched()
                 writer.merge(stage)
+            measure_fit(self._opened, writer, indexer.sample, indexer.added)
             if compact:
                 indexer.settle()
             # A reader says itself which ones they are, with their places.
@@ -361,8 +360,9 @@ class Index(ReadableIndex):
         New files are added, changed ones replaced, and the documents of those that are gone are
         deleted; so are documents that a changed file no longer holds. Files are compared by size
         and time first, then by hash. If nothing has changed, no lock is taken and no model is
-        loaded. Documents that came from elsewhere stay. An interrupted refresh loses nothing, and
-        the next one resumes it.
+        loaded, unless the index itself has changed so much, as by `delete`, that the encoder's fit
+        is measured again. Documents that came from elsewhere stay. An interrupted refresh loses
+        nothing, and the next one resumes it.
 
         Args:
             prune: delete the documents of sources that are missing as a whole, and forget these.
@@ -485,9 +485,25 @@ class Index(ReadableIndex):
 
         Searches run meanwhile, and their answers stay the same. `stage` receives the progress of a
         search structure that is built. Returns the number of segments merged.
+
+        The passages of each language are counted again where earlier releases, which counted those
+        of deleted documents too, stored any.
         """
         with self._writer() as writer:
+            if not writer.are_languages_counted():
+                self._count_languages(writer)
             return writer.compact(stage)
+
+    def _count_languages(self, writer: Writer) -> None:
+        from retriever.index.add import stored_texts
+
+        with self._opened.view() as view:
+            state = self._opened.state_of(view)
+            texts = ((one, stored_texts(one, state.passages.context)) for one in view.documents())
+            tell = state.analyzer.languages
+            writer.count_languages(
+                (stored, [" ".join(tell(text)) for text in passages]) for stored, passages in texts
+            )
 
     def plan(self, structures: StructureSettings) -> Choice:
         """The structure that `rebuild` would build, why, and the memory in bytes that it takes.

@@ -9,36 +9,43 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections import Counter, deque
+import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict, dataclass, field
-from itertools import chain, groupby, islice
+from dataclasses import asdict, dataclass, field, replace
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import Committer, NewDocument, Stage, metadata_json, no_progress
+from indexes import LANGUAGES, Committer, NewDocument, Stage, metadata_json, no_progress
 from retriever.documents import Document, document_fault, document_of
 from retriever.documents.analyzer import Analyzer
 from retriever.documents.outline import outline_json
-from retriever.documents.passages import BLOCK, OnLong, PassageSettings, cut_document, passage_text
-from retriever.errors import BadInputError, DamagedIndexError, SourceError
-from retriever.index.fit import Fit, PassageSample, measured_fit
+from retriever.documents.passages import (
+    BLOCK,
+    Context,
+    OnLong,
+    PassageSettings,
+    cut_document,
+    passage_text,
+)
+from retriever.errors import DamagedIndexError, RetrieverError, SourceError
+from retriever.index.fit import Fit, PassageSample, is_due, measured_fit
 from retriever.index.ready import ReadyDocument, require_sound, unit_vectors
-from retriever.search.fusion import FIT
+from retriever.search.fusion import DEFAULT_WEIGHT, FIT
 
 if TYPE_CHECKING:
-    from indexes import View
+    from indexes import StoredDocument, View
     from retriever.encoders.encoder import Encoder
     from retriever.encoders.spec import EncoderSpec
+    from retriever.index.opened import OpenedIndex
 
 # The setting that lists how the vectors of an index were computed.
 COMPUTED = "computed"
-# The setting that counts the passages of each language, where the analyzer tells it.
-LANGUAGES = "languages"
 # Documents whose stored state is looked up together, and characters in all from which on they are
 # fewer.
 _CHUNK = 512
@@ -49,8 +56,6 @@ _WINDOW_SECONDS = 20.0
 _FIRST_WINDOW = 1 / 16
 # Characters from which on a changed document may have passages that it had before.
 _LONG = 1000
-# New passages that are no sample of the index; stored documents of which passages are then taken.
-_FEW = 2000
 # Empty documents whose ids a report keeps.
 _EMPTY_NAMED = 10
 
@@ -168,6 +173,7 @@ class _Entry:
     # Of each passage that is cut so far.
     spans: list[tuple[int, int]] = field(default_factory=list)
     terms: list[list[str]] = field(default_factory=list)
+    languages: list[str] = field(default_factory=list)
     # Vectors of its first passages, a window after the other: the digests of what was encoded, and
     # (passages, dimensions) float32.
     encoded: list[tuple[list[bytes], NDArray[np.float32]]] = field(default_factory=list)
@@ -186,9 +192,16 @@ class _Entry:
 
     def new_document(self) -> NewDocument:
         """What the writer stores of it."""
-        one, outline = self.document, outline_json(self.document.outline)
+        document = self.document
         return NewDocument(
-            one.id, one.title, one.text, one.metadata, self.hash, self.spans, outline
+            document.id,
+            document.title,
+            document.text,
+            document.metadata,
+            self.hash,
+            self.spans,
+            outline_json(document.outline),
+            self.languages,
         )
 
 
@@ -239,10 +252,11 @@ class Indexer:
         self._encoded: dict[bytes, NDArray[np.float32]] = {}
         self._metadata: dict[str, dict[str, Any]] = {}
         self._computed: set[str] = set()
-        self._languages: Counter[str] = Counter()
-        self._sample = PassageSample()
-        # Passages committed, and whether any of them became a segment.
-        self._added, self._wrote_segment = 0, False
+        # Of the passages of this run, and how many of them were committed.
+        self.sample = PassageSample()
+        self.added = 0
+        # Whether any of them became a segment.
+        self._wrote_segment = False
         self._committed_at = time.monotonic()
 
     def add(self, documents: Iterable[Document | ReadyDocument]) -> None:
@@ -289,41 +303,13 @@ class Indexer:
         """Take vectors over from these stored documents, where others have the same text."""
         self._moved |= {head.hash: id_ for id_, head in self._writer.heads(ids).items()}
 
-    def measure_fit(self) -> Fit | None:
-        """Measure and keep how encoder and texts fit; None if too few texts are new to matter."""
-        known, total = self._writer.setting(FIT, {}).get("passages", 0), self._added
-        if not self._sample.texts:
-            return None
-        if total < _FEW and self._view is not None:
-            # A few new documents are no sample of the index.
-            with self._view() as view:
-                total = view.passage_count
-                if max(total - known, self._added) < known / 2:
-                    return None
-                for stored in islice(view.documents(), _FEW) if self._added < total / 2 else ():
-                    document = document_of(stored)
-                    spans = [(start, stop) for _, start, stop in stored.passages]
-                    for text in self._texts(document, spans):
-                        self._sample.take(_digest(text), text)
-        elif total < known / 2:
-            return None
-        try:
-            encoder = self._encoder()
-        except BadInputError:
-            # Ready vectors may come without the encoder that made them.
-            return None
-        fit = measured_fit(self._sample.texts, encoder, self._analyzer, total)
-        if fit is not None:
-            self._writer.record(FIT, asdict(fit))
-        return fit
-
     def settle(self) -> None:
         """Merge segments after `add`, if it makes queries faster."""
         # A small addition that waits in the database leaves the segments alone.
-        if self._added and not self._wrote_segment:
+        if self.added and not self._wrote_segment:
             return
         started = time.monotonic()
-        merged = self._writer.settle(self._added, self._stage)
+        merged = self._writer.settle(self.added, self._stage)
         if merged:
             self.report.merged_segments += merged
             self.report.merge_seconds += time.monotonic() - started
@@ -375,9 +361,8 @@ class Indexer:
         with suppress(DamagedIndexError), self._view() as view:
             passages: dict[bytes, int] = {}
             for stored in filter(None, map(view.document, ids)):
-                document = document_of(stored)
-                for passage, start, stop in stored.passages:
-                    text = passage_text(document, (start, stop), self._passages.context)
+                texts_of = stored_texts(stored, self._passages.context)
+                for (passage, _, _), text in zip(stored.passages, texts_of, strict=True):
                     passages[_digest(text)] = passage
             if passages:
                 vectors = view.vectors(list(passages.values()))
@@ -394,15 +379,15 @@ class Indexer:
             self.report.scaled += scaled
         texts = self._texts(one.document, one.spans)
         for text in texts:
-            self._sample.take(_digest(text), text)
+            self.sample.take(_digest(text), text)
         terms = one.terms
         if terms is None or terms.analyzer != self._analyzer.identity:
-            analyzed = self._terms(texts)
+            self._analyze(entry, texts)
         else:
-            analyzed = terms.passages
-            self._languages.update(chain.from_iterable(map(self._analyzer.languages, texts)))
+            entry.terms = terms.passages
+            entry.languages = [" ".join(self._analyzer.languages(text)) for text in texts]
         self._enter(entry)
-        entry.spans, entry.terms, entry.encoded = one.spans, analyzed, [([], vectors)]
+        entry.spans, entry.encoded = one.spans, [([], vectors)]
         entry.is_whole = True
         self._encoded_passages += len(one.spans)
         self._computed.update(one.computed)
@@ -440,20 +425,20 @@ class Indexer:
     ) -> None:
         entry.spans += spans
         texts = self._texts(entry.document, spans)
-        entry.terms += self._terms(texts)
+        self._analyze(entry, texts)
         for text, row in zip(texts, pieces, strict=True):
             digest = _digest(text)
-            self._sample.take(digest, text)
+            self.sample.take(digest, text)
             self._waiting.append(_Passage(entry, digest, row))
             self._waiting_pieces += len(row)
 
     def _texts(self, document: Document, spans: Iterable[tuple[int, int]]) -> list[str]:
         return [passage_text(document, span, self._passages.context) for span in spans]
 
-    def _terms(self, texts: Iterable[str]) -> list[list[str]]:
-        found = list(map(self._analyzer.analyzed, texts))
-        self._languages.update(chain.from_iterable(languages for _, languages in found))
-        return [terms for terms, _ in found]
+    def _analyze(self, entry: _Entry, texts: Iterable[str]) -> None:
+        for terms, languages in map(self._analyzer.analyzed, texts):
+            entry.terms.append(terms)
+            entry.languages.append(" ".join(languages))
 
     def _is_due(self) -> bool:
         return (
@@ -540,8 +525,6 @@ class Indexer:
 
     def _write(self) -> None:
         """Commit what is complete; of other documents the writer keeps the vectors."""
-        # Before the commit: an index that is killed between the two may name a language too many,
-        # and none too few.
         self._record()
         wrote_segment = self._commit_ready()
         for entry in self._uncommitted.values():
@@ -558,7 +541,7 @@ class Indexer:
     def _commit_ready(self) -> bool:
         ready = [entry for entry in self._uncommitted.values() if entry.is_ready]
         wrote_segment = False
-        self._added += sum(len(entry.spans) for entry in ready)
+        self.added += sum(len(entry.spans) for entry in ready)
         if ready or self._metadata:
             vectors = [part for entry in ready for _, part in entry.encoded]
             wrote_segment = self._writer.commit(
@@ -584,21 +567,70 @@ class Indexer:
         return wrote_segment
 
     def _record(self) -> None:
-        """Keep how the vectors were computed, and the numbers of passages of each language."""
+        """Keep how the vectors were computed."""
         known = self._writer.setting(COMPUTED, [])
         new = sorted(self._computed.difference(known))
         if new:
             self._writer.record(COMPUTED, [*known, *new])
-        if self._languages:
-            held = Counter(self._writer.setting(LANGUAGES, {})) + self._languages
-            self._writer.record(LANGUAGES, dict(sorted(held.items())))
-            self._languages.clear()
 
     def _flush(self) -> None:
         self._encode_full_windows()
         while self._waiting:
             self._encode_and_write()
         self._write()
+
+
+def measure_fit(
+    index: OpenedIndex, writer: Committer, sample: PassageSample | None = None, added: int = 0
+) -> None:
+    """Measure how encoder and texts fit where that is due, and warn of what users should know.
+
+    Args:
+        index: whose passages are looked at.
+        writer: stores the result.
+        sample: of the passages that a run added, and their number, if there was a run.
+        added: see `sample`.
+    """
+    before, languages = writer.setting(FIT, {}), writer.setting(LANGUAGES, {})
+    with index.view() as view:
+        passages = view.passage_count
+        if added < passages and not is_due(before, passages, languages):
+            return
+        state = index.state_of(view)
+        try:
+            encoder = index.encoder(state)
+        except RetrieverError:
+            # Ready vectors may come without the encoder that made them.
+            return
+        if sample is None or added < passages:
+            sample = _sample_of(view, state.passages.context)
+    fit = measured_fit(sample.texts, encoder, state.analyzer, passages)
+    # An encoder that encodes no other texts says nothing.
+    fit = replace(fit or Fit(0.0, 0, passages=passages), languages=languages)
+    writer.record(FIT, asdict(fit))
+    weight, other = before.get("weight", DEFAULT_WEIGHT), before.get("strange_weight")
+    if fit.warning:
+        warnings.warn(fit.warning, stacklevel=3)
+    elif before and (fit.weight, fit.strange_weight) != (weight, other):
+        warnings.warn(
+            f"the texts have changed: unless you say --alpha, embeddings count {fit.weight:g} in "
+            f"hybrid search now, and counted {weight:g} before",
+            stacklevel=3,
+        )
+
+
+def _sample_of(view: View, context: Context) -> PassageSample:
+    """A sample of all passages."""
+    sample = PassageSample()
+    for text in chain.from_iterable(stored_texts(one, context) for one in view.documents()):
+        sample.take(_digest(text), text)
+    return sample
+
+
+def stored_texts(stored: StoredDocument, context: Context) -> list[str]:
+    """The text of each passage of a stored document, as it was encoded and analyzed."""
+    document = document_of(stored)
+    return [passage_text(document, (start, stop), context) for _, start, stop in stored.passages]
 
 
 def content_hash(document: Document, settings: PassageSettings) -> bytes:

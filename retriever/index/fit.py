@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,9 @@ _DOUBTFUL, _STRANGE = 0.1, 0.25
 # If so many passages, and this share of them, are strange and as many known, both groups have their
 # own weight, unless more lie between them, as in a corpus of one half-known language.
 _GROUP, _GROUP_SHARE = 8, 0.05
+# The fit is measured again when an index has this many times the passages, or that part of them,
+# or when the share of a language has moved by so much.
+_TIMES, _SHIFT = 2, 0.1
 # Fewer letters make no question.
 _QUESTION = 20
 # Fewer words say nothing.
@@ -68,6 +71,8 @@ class Fit:
     # The weight for queries that are strange to the encoder, where only some passages are; the
     # other figures are then of the passages that it knows.
     strange_weight: float | None = None
+    # Passages of each language, as the index counted them then.
+    languages: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def warning(self) -> str | None:
@@ -110,6 +115,27 @@ class PassageSample:
     def texts(self) -> list[str]:
         """The texts, distinct, in the order of their digests."""
         return list(dict.fromkeys(text for _, text in sorted(self._kept, reverse=True)))
+
+
+def is_due(measured: Mapping[str, Any], passages: int, languages: Mapping[str, int]) -> bool:
+    """Whether an index may have another fit than the one that was measured.
+
+    Args:
+        measured: a `Fit` as it is stored; empty if there is none.
+        passages: of the index now.
+        languages: passages of each language now.
+    """
+    before, counted = measured.get("passages", 0), measured.get("languages", {})
+    if not passages or not before or (languages and not counted):
+        # An earlier release stored no languages.
+        return passages > 0
+    if passages >= _TIMES * before or before >= _TIMES * passages:
+        return True
+    shares = (
+        (languages.get(language, 0) / passages, counted.get(language, 0) / before)
+        for language in {*languages, *counted}
+    )
+    return any(round(abs(now - then), 9) >= _SHIFT for now, then in shares)
 
 
 def measured_fit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
@@ -10,12 +11,19 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
 from weakref import WeakValueDictionary
 
-from indexes import StructureSettings, type_mismatch
+from indexes import LANGUAGES, StructureSettings, type_mismatch
 from retriever.documents.analyzer import PLAIN, Analyzer, AnalyzerSettings, as_held
 from retriever.documents.passages import EARLIER, PassageSettings
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.spec import EncoderSpec, probe_lists, same_vectors
-from retriever.errors import ConfigError, EncoderMismatchError, unexpected_keyword
+from retriever.errors import (
+    ConfigError,
+    DamagedIndexError,
+    EncoderMismatchError,
+    unexpected_keyword,
+)
+from retriever.search import CALIBRATION
+from retriever.search.fusion import FIT
 from retriever.search.queries import unknown_fields
 
 if TYPE_CHECKING:
@@ -47,7 +55,9 @@ class IndexState:
     def read(cls, view: View, store: Store) -> Self:
         """Read it; DamagedIndexError if a setting is missing or altered."""
         view.check_settings()
+        read_structures(view, store)
         try:
+            _check_facts(view)
             return cls(
                 view.identity,
                 EncoderSpec.from_json(view.setting("encoder")),
@@ -59,6 +69,92 @@ class IndexState:
             )
         except (KeyError, TypeError, ValueError, ConfigError) as error:
             raise store.damaged(f"a setting is missing or altered ({error!r})") from error
+
+
+def _check_facts(view: View) -> None:
+    """Raise ValueError if what an index says of its passages is of another type."""
+    for key, is_sound in _FACTS.items():
+        value = view.setting(key, _ABSENT)
+        if value is not _ABSENT and not is_sound(value):
+            raise ValueError(f"{key} is {value!r:.60}")
+
+
+# In place of a setting that an index lacks.
+_ABSENT = object()
+
+
+def _is_number(value: Any, least: float = -math.inf, most: float = math.inf) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and math.isfinite(value) and least <= value <= most
+
+
+def _is_counts(value: Any) -> bool:
+    return isinstance(value, dict) and all(type(n) is int and n >= 0 for n in value.values())
+
+
+def _is_fit(value: Any) -> bool:
+    if not isinstance(value, dict) or not _is_counts(value.get("languages", {})):
+        return False
+    weights = (value.get("weight", 0), value.get("strange_weight") or 0)
+    others = (one for name, one in value.items() if name != "languages" and one is not None)
+    return all(_is_number(one, 0, 1) for one in weights) and all(map(_is_number, others))
+
+
+def _is_calibration(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(learned, dict)
+        and isinstance(learned.get("mode"), str)
+        and isinstance(learned.get("ranking", {}), dict)
+        and all(_is_number(learned.get(name, 0)) for name in ("threshold", "passages"))
+        and all(_is_number(learned.get(name)) for name in ("questions", "false_answers"))
+        and all(
+            isinstance(coefficients, dict) and all(map(_is_number, coefficients.values()))
+            for coefficients in (learned.get("hit", {}), learned.get("query", {}))
+        )
+        for learned in value.values()
+    )
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
+def _is_vectors(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(vector, list) and all(map(_is_number, vector)) for vector in value
+    )
+
+
+# What an index says of its passages and how it was made, without which it is usable.
+_FACTS: dict[str, Callable[[Any], bool]] = {
+    LANGUAGES: _is_counts,
+    FIT: _is_fit,
+    CALIBRATION: _is_calibration,
+    "computed": _is_texts,
+    "created": lambda value: isinstance(value, str),
+    "probes": _is_vectors,
+    "stop_list": _is_texts,
+}
+
+
+def verify_index(store: Store) -> list[str]:
+    """Check every file, count, id and setting; one line for each problem, which names the file.
+
+    Raises DamagedIndexError if the index cannot be read at all.
+    """
+    problems = store.verify()
+    if not problems:
+        with closing(store.reader()) as reader, reader.view() as view:
+            try:
+                IndexState.read(view, store)
+            except DamagedIndexError as error:
+                problems.append(str(error))
+    return problems
+
+
+def uncounted_passages(view: View) -> int:
+    """How many passages an earlier release stored, where it counted their languages."""
+    return int(view.describe()["uncounted_passages"]) if view.setting(LANGUAGES, {}) else 0
 
 
 def read_structures(view: View, store: Store) -> StructureSettings:

@@ -10,11 +10,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack
 
-from indexes import Query, compile_where, idf, parse_field
+from indexes import LANGUAGES, Query, compile_where, idf, parse_field
 from retriever.documents import Document, document_of, is_id
 from retriever.documents.passages import passage_text
 from retriever.errors import BadInputError, ConfigError, require_several, unknown_name
-from retriever.index.opened import OpenedIndex, read_structures
+from retriever.index.opened import OpenedIndex, read_structures, uncounted_passages, verify_index
 from retriever.search import CALIBRATION, SearchKeywords, SearchSettings, search_settings
 from retriever.search.engine import Hits, hit_of, ranked_hits, scored_passages
 from retriever.search.fusion import DEFAULT_WEIGHT, FIT
@@ -604,12 +604,13 @@ class ReadableIndex:
                     **describe(encoder),
                 },
                 "analyzer": asdict(state.analyzer.settings),
-                "languages": view.setting("languages", {}),
+                "languages": view.setting(LANGUAGES, {}),
                 "fit": view.setting(FIT, {}),
                 "calibration": view.setting(CALIBRATION, {}),
                 "long_texts": asdict(state.passages),
                 "structures": asdict(read_structures(view, self.store)),
                 **view.describe(),
+                "uncounted_passages": uncounted_passages(view),
             }
 
     def verify(self) -> list[str]:
@@ -617,7 +618,7 @@ class ReadableIndex:
 
         Raises DamagedIndexError if the database cannot be read at all.
         """
-        return self.store.verify()
+        return verify_index(self.store)
 
     def export(self, output: str | Path, *, vectors: bool = False) -> Exported:
         """Write the documents as JSON Lines, or the vectors as a NumPy array (``.npy``).

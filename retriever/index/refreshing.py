@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
+from indexes import LANGUAGES
 from retriever.documents import Document
 from retriever.documents.reader import CorpusReader
 from retriever.errors import (
@@ -20,8 +21,10 @@ from retriever.errors import (
     StorageError,
     require_extra,
 )
-from retriever.index.add import Indexer, IndexingReport, Progress
+from retriever.index.add import Indexer, IndexingReport, Progress, measure_fit
+from retriever.index.fit import is_due
 from retriever.index.sources import Changes, Source, SourceMemory, memory_path
+from retriever.search.fusion import FIT
 
 if TYPE_CHECKING:
     from indexes import Stage, Store
@@ -96,6 +99,7 @@ def refreshed(
     with SourceMemory(index.store) as memory:
         changes = _changes(memory, prune=prune)
         if not any(one.read or one.gone for one in changes):
+            _measure_unchanged(index)
             if any(stamp for one in changes for stamp, _ in one.seen.values()):
                 # It only saves the next refresh some work.
                 with suppress(StorageError, IndexLockedError):
@@ -122,7 +126,19 @@ def refreshed(
             writer.merge(stage)
             is_open = memory.finish(changes, removed=True)
             memory.forget([one.source.number for one in changes if one.missing])
+        measure_fit(index._opened, writer)
         return _report(report, changes, readers, memory.count())
+
+
+def _measure_unchanged(index: Index) -> None:
+    """Measure the encoder's fit where a program has changed the index, as by `Index.delete`."""
+    with index._opened.view() as view:
+        measured, languages = view.setting(FIT, {}), view.setting(LANGUAGES, {})
+        if not measured or not is_due(measured, view.passage_count, languages):
+            return
+    # The next refresh that can write does it.
+    with suppress(StorageError, IndexLockedError), index._writer() as writer:
+        measure_fit(index._opened, writer)
 
 
 def _note_moved(indexer: Indexer, memory: SourceMemory, changes: Sequence[Changes]) -> None:

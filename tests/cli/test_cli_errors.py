@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from indexes.files import aside_of
+from indexes.folder.connection import write_setting
 from tests.cli.conftest import GOOD, found, refused
 
 NEW = b'{"id": "new", "text": "New text."}\n'
@@ -146,6 +147,35 @@ def test_a_damaged_index_exits_with_three_and_names_the_file(
         refused(retriever("query", "apples"), str(path), code=3)
     # Indexing again is the remedy that the message names.
     assert retriever("index", write_jsonl(*GOOD), "--recreate").code == 0
+    assert retriever("verify").code == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("languages", value) for value in (5, ["english"], None, {"english": "x"}, {"a": -1})),
+        *(("fit", value) for value in ("x", [], None, {"weight": "x"}, {"weight": 7})),
+        ("fit", {"strange_weight": [1]}),
+        ("fit", {"languages": ["english"]}),
+        *(("calibration", value) for value in (1.5, [1], {"hybrid": 1}, {"hybrid": {}})),
+        *(("computed", 5), ("created", {}), ("probes", "x"), ("stop_list", [1])),
+        *(("generation", "x"), ("next_passage", []), ("next_segment", None)),
+        *((key, 5) for key in ("encoder", "analyzer", "passages", "structures")),
+    ],
+)
+def test_a_setting_of_another_type_is_damage_whatever_its_checksum(
+    retriever, fake_encoder, write_jsonl, key, value
+):
+    source = write_jsonl(*GOOD)
+    retriever("index", source)
+    with contextlib.closing(sqlite3.connect(".retriever/index.sqlite")) as database, database:
+        write_setting(database, key, value)
+    commands = [["info"], ["info", "--json"], ["index", source], ["delete", "a"], ["compact"]]
+    for command in [*commands, ["query", "apples"]]:
+        refused(retriever(*command), "index.sqlite", code=3)
+    verified = retriever("verify")
+    assert (verified.code, verified.out, "index.sqlite" in verified.err) == (3, "", True)
+    assert retriever("index", source, "--recreate").code == 0
     assert retriever("verify").code == 0
 
 

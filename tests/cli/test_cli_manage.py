@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+import sqlite3
+from contextlib import closing
 
 import pytest
 
 from cli.main import start_lines
+from indexes.folder.connection import write_setting
 from retriever import Index, StructureSettings
 from tests.cli.conftest import found, refused
 
@@ -137,6 +140,31 @@ def test_a_run_ends_with_the_structure_that_its_size_deserves_and_says_so(
 
 def kinds(outcome):
     return [one["kind"] for one in json.loads(outcome.out)["findings"]]
+
+
+def test_languages_counted_by_an_earlier_release_are_no_damage(
+    retriever, fake_encoder, write_jsonl
+):
+    assert retriever("index", write_jsonl(*records(3)), "--quiet").code == 0
+    with closing(sqlite3.connect(".retriever/index.sqlite")) as database, database:
+        database.execute("UPDATE passages SET languages = NULL")
+        write_setting(database, "languages", {"english": 3, "german": 200})
+    said = "an earlier release stored 3 passages and counts the languages of deleted ones too"
+    sound = retriever("verify")
+    assert (sound.code, sound.out) == (0, ".retriever: sound\n")
+    assert sound.err == f"note: .retriever: {said}; `retriever compact` counts them again\n"
+    doctor = retriever("doctor")
+    assert doctor.code == 1
+    assert f"languages: {said}\n  mend it: retriever compact -i .retriever\n" in doctor.out
+    assert retriever("compact").code == 0
+    assert found(retriever("info", "--json"))["languages"] == {"english": 3}
+    assert (retriever("verify").err, retriever("doctor").code) == ("", 0)
+    with closing(sqlite3.connect(".retriever/index.sqlite")) as database, database:
+        write_setting(database, "languages", {"english": 2})
+    damaged = retriever("verify")
+    assert (damaged.code, "`retriever compact` counts them again" in damaged.err) == (3, True)
+    assert retriever("compact").code == 0
+    assert retriever("verify").code == 0
 
 
 def test_doctor_names_what_is_stale_and_damaged(retriever, fake_encoder, tmp_path, monkeypatch):

@@ -1,8 +1,9 @@
 """Indexes of earlier formats: read, changed, merged, rebuilt, and brought to the newest format.
 
 `data/format-N.zip` is the same index as commits 3615479 (format 1, the first to write it), 4cc8236
-(2, the last) and 248ee7b (3, the last whose segments have an order.npy) wrote it, of two additions
-and a deletion with a `FakeEncoder`; `answers.json` is what they answered, equal up to rounding.
+(2, the last), 248ee7b (3, the last whose segments have an order.npy) and c676dd9 (4, the last,
+with the language ``auto``) wrote it, of two additions and a deletion with a `FakeEncoder`;
+`answers.json` is what they answered, equal up to rounding.
 """
 
 import json
@@ -120,7 +121,7 @@ def test_an_upgrade_cut_short_at_any_statement_leaves_the_format(old_folder, tmp
         copy = sample(older, tmp_path / str(statement))
         status = dying_at(statement, lambda place=copy: FolderWriter(place).__enter__())
         versions.append(version(copy))
-        assert ("outline" in schema(copy)["documents"]) == (versions[-1] == FORMAT_VERSION)
+        assert ("languages" in schema(copy)["passages"]) == (versions[-1] == FORMAT_VERSION)
         assert [allowed(copy, text) for text in FILTERS] == before
         with FolderWriter(copy):
             pass
@@ -201,6 +202,37 @@ def test_read_changed_merged_and_rebuilt_it_answers_as_it_did(tmp_path, made_by)
     assert not list(folder.rglob("order.npy"))
     assert verify(folder) == []
     check_answers(folder)
+
+
+def test_languages_of_deleted_documents_count_until_compact(tmp_path):
+    folder = sample(4, tmp_path / "index")
+    with Index.open(folder) as index:
+        assert (index.info()["languages"], len(index)) == ({"english": 7, "german": 1}, 5)
+        # Neither number is known to be wrong: an earlier release stored the passages.
+        assert index.info()["uncounted_passages"] == 6
+        assert index.verify() == []
+        index.add([Document("new", "A harbour of today.")])
+        index.delete(["new"])
+        assert index.info()["languages"] == {"english": 7, "german": 1}
+        assert index.verify() == []
+        index.compact()
+        assert index.info()["languages"] == {"english": 6}
+        assert index.info()["uncounted_passages"] == 0
+        index.delete(["a"])
+        assert index.info()["languages"] == {"english": 5}
+        assert index.verify() == []
+
+
+def test_without_passages_of_an_earlier_release_languages_are_exact(tmp_path):
+    folder = sample(4, tmp_path / "index")
+    with Index.open(folder) as index:
+        ids = [document.id for document in index]
+        index.add([Document("new", "A harbour of today.")])
+        index.delete(ids[:-1])
+        assert index.info()["languages"] == {"english": 8, "german": 1}
+        index.add([Document(ids[-1], "Another harbour and the lights of it.")])
+        assert index.info()["languages"] == {"english": 2}
+        assert index.verify() == []
 
 
 @pytest.mark.parametrize("version", [0, -1])

@@ -103,7 +103,7 @@ def test_an_extra_file_is_found(index):
             "1 passages of segments are neither stored nor deleted",
         ),
         (
-            "INSERT INTO passages SELECT 500, doc, 0, 1 FROM documents LIMIT 1",
+            "INSERT INTO passages SELECT 500, doc, 0, 1, '' FROM documents LIMIT 1",
             "1 stored passages are in no segment",
         ),
         (

@@ -22,7 +22,7 @@ from index_samples import (
     vector_of,
     viewing,
 )
-from store_samples import check_outlines
+from store_samples import check_languages, check_outlines
 
 import indexes.folder.segment
 import indexes.folder.view
@@ -294,3 +294,12 @@ def test_an_outline_is_stored_with_its_document(tmp_path):
     check_outlines(store)
     alter(store.folder, "UPDATE documents SET outline = '[[0,\"page\",\"9\"]]' WHERE id = 'b'")
     assert [line for line in store.verify() if "'b' was altered" in line]
+
+
+def test_languages_are_counted_with_the_passages(tmp_path):
+    def forget(writer):
+        writer._connection.execute("UPDATE passages SET languages = NULL")
+
+    store = FolderStore(tmp_path / "index")
+    store.create(SETTINGS)
+    check_languages(store, forget)

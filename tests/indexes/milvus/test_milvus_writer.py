@@ -9,6 +9,7 @@ import pytest
 from store_samples import (
     DIMENSIONS,
     SETTINGS,
+    check_languages,
     check_outlines,
     check_replacement,
     documents,
@@ -20,7 +21,7 @@ from store_samples import (
 from indexes import compile_where, open_store
 from indexes.errors import ConfigError, FilterError, FormatVersionError, NotAnIndexError
 from indexes.milvus import collection as collection_module
-from indexes.milvus.collection import number_of
+from indexes.milvus.collection import ALL, number_of
 from indexes.milvus.connection import Connection
 from indexes.protocol import Query, StructureSettings
 
@@ -39,13 +40,19 @@ def contents(store):
         found = held, view.document_frequencies(["apple", "a", "b", "c"]), view.passage_count
         assert len(view.vectors(passages)) == view.passage_count
         mean = view.describe()["mean_passage_terms"]
-    return found, mean
+        languages = view.setting("languages", {})
+    return found, mean, languages
+
+
+def spoken(ids, *args, **options):
+    made, vectors, terms = documents(ids, *args, **options)
+    return [one._replace(languages=("english", "german")) for one in made], vectors, terms
 
 
 def run(store):
     """Replace "a" by a shorter text and the others, as the product does it; "e" goes."""
-    made, vectors, terms = documents(["a", "b", "c", "d"], seed=5)
-    made[0] = made[0]._replace(spans=[(0, 9)])
+    made, vectors, terms = spoken(["a", "b", "c", "d"], seed=5)
+    made[0] = made[0]._replace(spans=[(0, 9)], languages=["greek"])
     terms[0], rows = ["apple"], {"a": [0], "b": [2, 3], "c": [4, 5], "d": [6, 7]}
     with store.writer() as writer:
         heads = writer.heads(list(rows))
@@ -54,7 +61,6 @@ def run(store):
         writer.commit(new, vectors[chosen], [terms[row] for row in chosen])
         writer.commit([], vectors[:0], [], {"c": {"x": 1}})
         writer.delete(["e"])
-        writer.compact()
 
 
 def test_a_run_that_was_interrupted_anywhere_is_run_again(store, milvus_file, monkeypatch):
@@ -63,7 +69,7 @@ def test_a_run_that_was_interrupted_anywhere_is_run_again(store, milvus_file, mo
     for one in (expected, store):
         one.create(SETTINGS)
         with one.writer() as writer:
-            writer.commit(*documents(["a", "b", "c", "e"], {"x": 0}))
+            writer.commit(*spoken(["a", "b", "c", "e"], {"x": 0}))
     run(expected)
     call, torn = Connection.call, 0
     for step in range(100):
@@ -76,7 +82,7 @@ def test_a_run_that_was_interrupted_anywhere_is_run_again(store, milvus_file, mo
 
         with store.writer() as writer:
             writer.delete(["a", "b", "c", "d", "e"])
-            writer.commit(*documents(["a", "b", "c", "e"], {"x": 0}))
+            writer.commit(*spoken(["a", "b", "c", "e"], {"x": 0}))
         with monkeypatch.context() as patched, suppress(Killed):
             patched.setattr(Connection, "call", dying)
             run(store)
@@ -208,3 +214,14 @@ def test_a_file_is_not_pinged(own_file, monkeypatch):
 
 def test_an_outline_is_stored_in_parts_with_its_passages(store):
     check_outlines(store)
+
+
+def test_languages_are_counted_with_the_passages(store):
+    def forget(writer):
+        view = writer._view
+        rows = list(view.rows(ALL, ["*"]))
+        for row in rows:
+            del row["head"]["languages"]
+        view.connection.call("upsert", view.collection.name, rows)
+
+    check_languages(store, forget)

@@ -9,10 +9,13 @@ import pytest
 from store_samples import (
     DIMENSIONS,
     SETTINGS,
+    check_languages,
     check_outlines,
     check_replacement,
     documents,
     ids_of,
+    languages_of,
+    spoken,
     viewed,
 )
 
@@ -194,3 +197,21 @@ def test_tables_of_an_earlier_release_are_read_and_get_outlines_from_a_writer(st
     with store.writer() as writer:
         writer.delete(["old"])
     check_outlines(store)
+
+
+def test_languages_are_counted_with_the_passages(store):
+    def forget(writer):
+        writer._tables.execute("UPDATE {documents} SET languages = NULL")
+
+    check_languages(store, forget)
+
+
+def test_tables_of_an_earlier_release_get_languages_from_a_writer(store):
+    with store.writer() as writer:
+        writer.commit(*documents(["old"]))
+        writer._tables.execute("ALTER TABLE {documents} DROP COLUMN languages")
+    assert languages_of(store) == ({}, 1)
+    with store.writer() as writer:
+        writer.commit(*spoken(["new"], "english", ""))
+    assert languages_of(store) == ({"english": 1}, 1)
+    assert store.verify() == []

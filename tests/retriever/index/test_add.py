@@ -492,7 +492,7 @@ def test_memory_does_not_grow_with_the_number_of_long_documents(
     # No segment is written, since merging has blocks of its own; no view is opened, since it reads
     # all that waits for a segment.
     monkeypatch.setattr("indexes.folder.writer.PENDING_LIMIT", 10**6)
-    monkeypatch.setattr(retriever.index.add, "_FEW", 0)
+    monkeypatch.setattr(retriever.index.add, "measure_fit", lambda *_: None)
     commit = CommitSettings(characters=8_000, window_pieces=400)
 
     def peak(count):

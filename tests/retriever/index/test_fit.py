@@ -5,14 +5,15 @@ from __future__ import annotations
 import random
 import shutil
 import warnings
+from itertools import count
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from retriever import Document, Index, encode_shards
+from retriever import CorpusReader, Document, Index, encode_shards
 from retriever.documents.analyzer import Analyzer
-from retriever.index.fit import PassageSample, measured_fit
+from retriever.index.fit import PassageSample, is_due, measured_fit
 from retriever.index.imports import import_documents
 
 WORDS = [first + second for first in "бвгдж" for second in ("лово", "нига", "орога", "ерево")]
@@ -139,3 +140,112 @@ def test_ready_vectors_are_looked_at_where_their_encoder_is_at_hand(tmp_path, ti
     import_documents(tmp_path / "two", shards)
     with Index.open(tmp_path / "one") as one, Index.open(tmp_path / "two") as two:
         assert (one.info()["fit"]["strange"] > 0.25, two.info()["fit"]) == (True, {})
+
+
+@pytest.mark.parametrize(
+    ("passages", "languages", "due"),
+    [
+        (100, {"english": 80, "german": 20}, False),
+        (199, {"english": 160, "german": 39}, False),
+        (200, {"english": 160, "german": 40}, True),
+        (51, {"english": 41, "german": 10}, False),
+        (50, {"english": 40, "german": 10}, True),
+        (100, {"english": 71, "german": 29}, False),
+        (100, {"english": 70, "german": 30}, True),
+        (110, {"english": 80, "german": 20, "greek": 10}, False),
+        (112, {"english": 80, "german": 20, "greek": 12}, True),
+        # Of Japanese no language is counted.
+        (115, {"english": 80, "german": 20}, True),
+        (0, {}, False),
+    ],
+)
+def test_it_is_due_where_passages_or_shares_of_languages_have_changed(passages, languages, due):
+    measured = {"passages": 100, "languages": {"english": 80, "german": 20}, "weight": 0.6}
+    assert is_due(measured, passages, languages) is due
+    # Nothing was measured yet, or by a release that did not store the languages.
+    for earlier in ({}, {"passages": 100, "weight": 0.6}):
+        assert is_due(earlier, passages, languages) is (passages > 0)
+
+
+def write_notes(folder, texts):
+    folder.mkdir(exist_ok=True)
+    for number, text in enumerate(texts):
+        (folder / f"{number}.txt").write_text(text)
+
+
+def english(number):
+    return [f"w{n % 7} w{n % 5} w{n % 3} w{n % 11}" for n in range(number)]
+
+
+@pytest.fixture
+def notes(tmp_path, model):
+    """An index of a folder with English notes, and one afresh of the folder whenever called."""
+    write_notes(tmp_path / "notes", english(30))
+    made = count()
+
+    def afresh():
+        with Index.create(tmp_path / f"{next(made)}.index", model) as index:
+            index.add(CorpusReader(tmp_path / "notes"), remember=True)
+            return index.info()["fit"]
+
+    with Index.create(tmp_path / "index", model) as index:
+        index.add(CorpusReader(tmp_path / "notes"), remember=True)
+        yield SimpleNamespace(index=index, folder=tmp_path / "notes", afresh=afresh)
+
+
+def test_a_refresh_measures_again_and_tells_of_another_weight(notes):
+    index, before = notes.index, notes.index.info()["fit"]
+    assert (before["weight"], before["passages"]) == (0.6, 30)
+    write_notes(notes.folder / "ru", russian(90))
+    with pytest.warns(UserWarning, match="does not know the language of"):
+        index.refresh()
+    with pytest.warns(UserWarning, match="does not know the language of"):
+        assert index.info()["fit"] == notes.afresh()
+    assert index.info()["fit"]["strange_weight"] == 0.0
+    shutil.rmtree(notes.folder / "ru")
+    with pytest.warns(UserWarning, match="the texts have changed: .* embeddings count 0.6"):
+        index.refresh()
+    assert index.info()["fit"] == before == notes.afresh()
+
+
+def test_small_changes_measure_nothing(notes, monkeypatch):
+    monkeypatch.setattr("retriever.index.add.measured_fit", None)
+    (notes.folder / "1.txt").write_text("w5 w5 w5")
+    (notes.folder / "2.txt").unlink()
+    (notes.folder / "ru.txt").write_text(WORDS[0])
+    assert notes.index.refresh().is_change
+    assert not notes.index.refresh().is_change
+
+
+@pytest.mark.parametrize("how", ["refresh", "add", "prune"])
+def test_what_a_program_deletes_counts_at_the_next_refresh_or_addition(notes, how):
+    write_notes(notes.folder / "ru", russian(90))
+    with pytest.warns(UserWarning, match="does not know the language of"):
+        notes.index.refresh()
+    texts = [one for one in notes.index if "ru/" not in one.id]
+    if how != "prune":
+        notes.index.delete([one.id for one in notes.index if one.id.startswith("ru/")])
+    changes = {
+        "refresh": notes.index.refresh,
+        "add": lambda: notes.index.add(["one more"]),
+        "prune": lambda: notes.index.add(texts, prune=True),
+    }
+    with pytest.warns(UserWarning, match="the texts have changed: .* embeddings count 0.6"):
+        changes[how]()
+    fit = notes.index.info()["fit"]
+    assert (fit["weight"], fit["strange_weight"]) == (0.6, None)
+    assert fit["passages"] == len(notes.index)
+
+
+def test_an_encoder_that_is_gone_does_not_keep_a_refresh_from_deleting(tmp_path, tiny_models):
+    model, folder = tmp_path / "model", tmp_path / "notes"
+    shutil.copytree(tiny_models["bert"], model)
+    write_notes(folder, english(8))
+    with Index.create(tmp_path / "index", f"{model}::max-length=32") as index:
+        index.add(CorpusReader(folder), remember=True)
+    shutil.rmtree(model)
+    for number in range(1, 8):
+        (folder / f"{number}.txt").unlink()
+    with Index.open(tmp_path / "index") as index:
+        assert index.refresh().removed == 7
+        assert (len(index), index.info()["fit"]["passages"]) == (1, 8)

@@ -147,7 +147,7 @@ def test_info_describes_the_index_in_json_values(folder):
     assert (info["documents"], info["passages"], info["deleted_passages"]) == (11, 11, 1)
     assert info["format_version"] == FORMAT_VERSION
     assert info["encoder"]["model"] == "fake"
-    assert (info["analyzer"]["language"], info["languages"]) == ("auto", {"english": 12})
+    assert (info["analyzer"]["language"], info["languages"]) == ("auto", {"english": 11})
     assert [segment["passages"] for segment in info["segments"]] == [12]
     assert info["bytes"] == on_disk
 
