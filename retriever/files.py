@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from indexes import whole_file, whole_files, write_lines
 from retriever.errors import ConfigError
 
-__all__ = ["check_output", "default_cache", "whole_file", "whole_files", "write_lines"]
+__all__ = [
+    "check_output",
+    "default_cache",
+    "make_private",
+    "private_files",
+    "whole_file",
+    "whole_files",
+    "write_lines",
+]
 
 
 def check_output(folder: Path, what: str, strange: Callable[[set[str]], str | None]) -> None:
@@ -42,3 +51,35 @@ def default_cache() -> Path:
         return Path(named)
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(home) / "retriever"
+
+
+@contextmanager
+def private_files() -> Iterator[None]:
+    """Give what this process creates in the block to its user alone, from the first byte on."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def make_private(folder: Path, *, whole: bool = False) -> None:
+    """Make a folder that only this user can enter; `whole` restricts what is in it, too.
+
+    A file system without permissions, or a folder of another user, is left as it is.
+    """
+    with private_files():
+        folder.mkdir(parents=True, exist_ok=True)
+    _restrict(folder.resolve(), 0o700)
+    if whole:
+        for parent, folders, files in os.walk(folder):
+            for names, mode in ((folders, 0o700), (files, 0o600)):
+                for name in names:
+                    _restrict(Path(parent, name), mode)
+
+
+def _restrict(path: Path, mode: int) -> None:
+    # A file may be gone by now.
+    with suppress(FileNotFoundError, PermissionError):
+        if not path.is_symlink() and path.stat().st_mode & 0o077:
+            path.chmod(mode)

@@ -6,7 +6,9 @@ import hashlib
 import os
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import asdict
+from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,9 @@ from cli.output.text import counted, say, tell
 if TYPE_CHECKING:
     from retriever.index import Index
     from retriever.index.refreshing import RefreshReport
+
+# Bytes of the name of a source in that of its index: both, and what is beside it, fit into 255.
+_LONGEST_NAME = 200
 
 
 @click.command("refresh", cls=Command)
@@ -67,7 +72,12 @@ def _warn(report: RefreshReport, *, left_out: bool = False) -> None:
 
 def refresh_for_query(index: Index) -> None:
     """Refresh an index before it answers, and say what has changed."""
-    report = index.refresh()
+    from retriever.files import private_files
+
+    folder = index.store.folder
+    is_in_cache = folder is not None and folder.parent == _cached_indexes()
+    with private_files() if is_in_cache else nullcontext():
+        report = index.refresh()
     _warn(report)
     if report.is_change:
         say(f"{index.store}: {_changes(report)}")
@@ -75,16 +85,28 @@ def refresh_for_query(index: Index) -> None:
 
 def index_in(source: str, encoder: Mapping[str, Any]) -> Index:
     """The index of a folder or file in the cache, made on first use and refreshed."""
-    from cli.output.progress import EncodingProgress, Stages, warn_reader
-    from retriever.documents.reader import CorpusReader
-    from retriever.files import default_cache
-    from retriever.index import Index
+    from retriever.files import make_private, private_files
 
     if source == "-":
         raise click.UsageError("--in: expected a folder or a file, found standard input")
     path = os.path.abspath(source)
     digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:8]
-    place = default_cache() / "folders" / f"{os.path.basename(path)}-{digest}.index"
+    # Its name begins with that of the source, which may be as long as a name can be.
+    name = os.path.basename(path).encode(errors="replace")[:_LONGEST_NAME].decode(errors="ignore")
+    place = _cached_indexes() / f"{name}-{digest}.index"
+    # The source may be private.
+    make_private(place.parent)
+    if place.exists():
+        make_private(place, whole=True)
+    with private_files():
+        return _refreshed_in(place, path, source, encoder)
+
+
+def _refreshed_in(place: Path, path: str, source: str, encoder: Mapping[str, Any]) -> Index:
+    from cli.output.progress import EncodingProgress, Stages, warn_reader
+    from retriever.documents.reader import CorpusReader
+    from retriever.index import Index
+
     # Refuses a source that cannot be read before there is an index of it.
     reader = None if place.exists() else CorpusReader([path], on_error="skip", on_empty="yield")
     index = Index.create(place, **encoder, lock_timeout=PATIENCE)
@@ -104,6 +126,12 @@ def index_in(source: str, encoder: Mapping[str, Any]) -> Index:
         index.close()
         raise
     return index
+
+
+def _cached_indexes() -> Path:
+    from retriever.files import default_cache
+
+    return default_cache() / "folders"
 
 
 def follow(index: Index, stop: Event) -> None:

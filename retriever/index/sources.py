@@ -29,7 +29,7 @@ from retriever.documents.reader import CorpusReader, Placed
 from retriever.documents.sources import UnopenedError
 from retriever.documents.tables import split_table
 from retriever.errors import DamagedIndexError
-from retriever.files import default_cache
+from retriever.files import default_cache, make_private
 
 if TYPE_CHECKING:
     from indexes import Store
@@ -84,7 +84,9 @@ class SourceMemory:
     def __init__(self, store: Store) -> None:
         self._path = memory_path(store)
         with storage_errors(self._path.parent):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            if store.folder is None:
+                # It names files of this user.
+                make_private(self._path.parent)
             # Generators that read it may be resumed by another thread.
             self._database = sqlite3.connect(self._path, check_same_thread=False, timeout=30)
         with self._transaction() as database:
