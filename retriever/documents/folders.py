@@ -82,43 +82,36 @@ def _at_source(patterns: Sequence[str]) -> tuple[_Placed, ...]:
     return ((compiled, compiled.start),)
 
 
-def _after(placed: tuple[_Placed, ...], name: bytes) -> tuple[_Placed, ...]:
-    return tuple([(patterns, patterns.after(position, name)) for patterns, position in placed])
-
-
-def _below(placed: tuple[_Placed, ...]) -> tuple[_Placed, ...]:
-    return tuple([(patterns, patterns.below(position)) for patterns, position in placed])
-
-
 class _Patterns(NamedTuple):
-    """All patterns that count at an entry or in a folder."""
+    """All patterns that count in a folder."""
 
     # Of ignore files, from the source down to the folder.
     ignores: tuple[_Placed, ...]
     include: tuple[_Placed, ...]
     exclude: tuple[_Placed, ...]
 
-    def after(self, name: bytes) -> _Patterns:
-        """The patterns at an entry of the folder."""
-        return _Patterns(*(_after(placed, name) if placed else () for placed in self))
+    def below(self, name: bytes) -> _Patterns:
+        """The patterns in the folder with this name."""
+        return _Patterns(
+            *(
+                tuple((patterns, patterns.below(position, name)) for patterns, position in placed)
+                for placed in self
+            )
+        )
 
-    def below(self) -> _Patterns:
-        """The patterns in a folder whose name they are at."""
-        return _Patterns(*map(_below, self))
-
-    def left_out_as(self, *, is_folder: bool) -> str | None:
+    def left_out_as(self, name: bytes, is_folder: bool) -> str | None:
         """The reason for which an entry is left out."""
         for patterns, position in reversed(self.ignores):
-            is_match = patterns.verdict(position, is_folder=is_folder)
+            is_match = patterns.verdict(position, name, is_folder)
             if is_match:
                 return "ignored"
             if is_match is not None:
                 break
         for patterns, position in self.exclude:
-            if patterns.verdict(position, is_folder=is_folder):
+            if patterns.verdict(position, name, is_folder):
                 return "excluded"
         for patterns, position in self.include:
-            if not (is_folder or patterns.verdict(position, is_folder=False, inherits=True)):
+            if not (is_folder or patterns.verdict(position, name, is_folder, inherits=True)):
                 return "excluded"
         return None
 
@@ -151,12 +144,12 @@ class _Walk:
             if name.startswith("."):
                 self._left_out["hidden"] += 1
                 continue
-            at_name = patterns.after(os.fsencode(name)) if any(patterns) else patterns
-            reason = at_name.left_out_as(is_folder=name in folders)
+            in_bytes = os.fsencode(name)
+            reason = patterns.left_out_as(in_bytes, name in folders)
             if reason is not None:
                 self._left_out[reason] += 1
             elif name in folders:
-                yield path, at_name.below()
+                yield path, patterns.below(in_bytes)
             elif (entry := self._entry(path, found[name])) is not None:
                 yield entry
 

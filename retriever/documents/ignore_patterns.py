@@ -24,6 +24,8 @@ _SLASH = ord("/")
 _SPACE = ord(" ")
 _STAR = ord("*")
 _SPECIAL = b"*?[\\"
+# Folders right after a literal.
+_GLUED = re.compile(rb"([^*?[\\]*[^*?[\\/])(?:\*\*+/)++")
 _CLASS = re.compile(rb"\[:([^]]*):\]")
 _ALL_BYTES = frozenset(range(256))
 _ANY = _ALL_BYTES - {_SLASH}
@@ -49,7 +51,7 @@ _CLASSES = {
 
 
 class Position(NamedTuple):
-    """The states at a folder, or at the end of the name of an entry."""
+    """The states in a folder, before the names of its entries."""
 
     states: int
     # States that come back at the beginning of each name below, as after ``**/``.
@@ -83,39 +85,38 @@ class IgnorePatterns:
         """Whether there is a pattern that can match."""
         return self._ends != 0
 
-    def after(self, position: Position, name: bytes) -> Position:
-        """The position at the end of a name in the folder that `position` is at."""
+    def below(self, position: Position, name: bytes) -> Position:
+        """The position in a folder with this name that is in the folder of `position`."""
         states, returning, above = position
-        moves, stays, returns = self._moves, self._stays, self._returns
-        for byte in name:
-            if not states:
-                break
-            states = ((states & moves[byte]) << 1) | (states & stays)
-            returning |= states & returns
-        return Position(states, returning, above)
-
-    def below(self, position: Position) -> Position:
-        """The position at the folder whose name ends at `position`."""
-        states, returning, above = position
+        states = self._after(states, name)
         above |= states & self._ends
         states = ((states & self._moves[_SLASH]) << 1) | (states & self._stays_at_slash)
         states |= returning
         return Position(states, returning | (states & self._returns), above)
 
     def verdict(
-        self, position: Position, *, is_folder: bool, inherits: bool = False
+        self, position: Position, name: bytes, is_folder: bool, *, inherits: bool = False
     ) -> bool | None:
-        """Whether the entry whose name ends at `position` is matched; None if no pattern says so.
+        """Whether an entry in the folder of `position` is matched; None if no pattern says so.
 
         With `inherits`, a pattern that matches a folder matches all below it, too.
         """
-        matched = position.states & (self._ends if is_folder else self._ends_of_files)
+        matched = self._after(position.states, name)
+        matched &= self._ends if is_folder else self._ends_of_files
         if inherits:
             matched |= position.matched_above
         if not matched:
             return None
         # A later pattern has higher states.
         return (matched & self._negative).bit_length() != matched.bit_length()
+
+    def _after(self, states: int, name: bytes) -> int:
+        moves, stays = self._moves, self._stays
+        for byte in name:
+            if not states:
+                break
+            states = ((states & moves[byte]) << 1) | (states & stays)
+        return states
 
 
 def split_lines(content: bytes) -> list[bytes]:
@@ -165,9 +166,19 @@ class _Builder:
         pattern = pattern[is_negative:]
         is_for_folders = pattern.endswith(b"/")
         pattern = pattern[: len(pattern) - is_for_folders]
-        elements = _parse(pattern)
-        if not elements:
-            return
+        is_name = b"/" not in pattern
+        pattern = pattern.removeprefix(b"/")
+        forms = [pattern]
+        glued = None if is_name else _GLUED.match(pattern)
+        if glued is not None:
+            # For Git, a**/b is ab as well as a*/**/b, if there is no wildcard before.
+            head, rest = glued[1], pattern[glued.end() :]
+            forms = [head + rest, head + b"*/**/" + rest]
+        for form in forms:
+            if elements := _parse(form, is_name):
+                self._add(elements, is_for_folders, is_negative)
+
+    def _add(self, elements: list[_Element], is_for_folders: bool, is_negative: bool) -> None:
         self.starts.append(self._size)
         for element in elements:
             if element is _Wildcard.FOLDERS:
@@ -226,16 +237,14 @@ def _without_last_spaces(line: bytes) -> bytes:
     return line[:end]
 
 
-def _parse(pattern: bytes) -> list[_Element] | None:
-    """The elements of a pattern without ``!`` and last slash; None if it can match nothing."""
-    elements: list[_Element] = []
-    is_name = b"/" not in pattern
-    if is_name:
-        # It counts in every folder.
-        elements.append(_Wildcard.FOLDERS)
-    pattern = pattern.removeprefix(b"/")
+def _parse(pattern: bytes, is_name: bool) -> list[_Element] | None:
+    """The elements of a pattern, without slashes around it; None if it can match nothing.
+
+    A pattern that `is_name` counts in every folder.
+    """
     if not pattern:
         return None
+    elements: list[_Element] = [_Wildcard.FOLDERS] if is_name else []
     # Git compares what is before the first wildcard on its own, and the rest as another pattern.
     first = next((n for n, byte in enumerate(pattern) if byte in _SPECIAL), len(pattern))
     place = 0
