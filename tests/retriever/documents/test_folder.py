@@ -213,6 +213,36 @@ def test_odd_patterns_mean_what_they_mean_to_git(repository, seeds):
     assert read == paths - ignored
 
 
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *(
+            "a/b**/c.txt",
+            "/a**/c.txt",
+            "a/b**/**/c.txt",
+            "a/b***/*.txt",
+            "a/b**",
+            "a/b**/",
+            "b**/c",
+        ),
+        *("a/?**/c.txt", "a/b**c.txt", "a/**\\/c.txt", "a/b**/x/**", "**/b**/c.txt"),
+    ],
+)
+def test_stars_after_a_literal_mean_what_they_mean_to_git(repository, pattern):
+    tree = repository / "stars"
+    names = ["a/bc.txt", "a/b/c.txt", "a/bx/c.txt", "a/bx/y/c.txt", "a/b/x/y.txt", "a/bxc.txt"]
+    names += ["ac.txt", "ax/c.txt", "a/c.txt", "b/c/d.txt", "bx/y/c.txt"]
+    for name in names:
+        write(tree / name, "x")
+    write(tree / ".gitignore", pattern)
+    command = ["git", "-c", "core.excludesFile=", "check-ignore", "--no-index", *names]
+    told = subprocess.run(command, cwd=tree, capture_output=True, text=True)
+    expected = set(names) - set(told.stdout.split())
+    read = {entry.path for entry in files_below(tree, FolderRules(), Counter())}
+    shutil.rmtree(tree)
+    assert read == expected
+
+
 def test_the_last_ignore_file_of_a_folder_decides_and_each_reason_is_counted(tmp_path):
     kept = ["a.md", "sub/b.txt", "sub/keep/c.txt"]
     for name in (*kept, "x.log", "y.tar.gz", "z.ZIP", "Makefile", ".env", ".git/a.txt"):
