@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from indexes import whole_file, whole_files, write_lines, writer_lock
@@ -14,6 +15,8 @@ __all__ = [
     "check_output",
     "default_cache",
     "folder_cache",
+    "make_private",
+    "private_files",
     "remove_index",
     "whole_file",
     "whole_files",
@@ -62,3 +65,35 @@ def remove_index(folder: Path) -> None:
     """Remove an index folder; IndexLockedError if a process is writing to it."""
     with writer_lock(folder):
         shutil.rmtree(folder)
+
+
+@contextmanager
+def private_files() -> Iterator[None]:
+    """Give what this process creates in the block to its user alone, from the first byte on."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def make_private(folder: Path, *, whole: bool = False) -> None:
+    """Make a folder that only this user can enter; `whole` restricts what is in it, too.
+
+    A file system without permissions, or a folder of another user, is left as it is.
+    """
+    with private_files():
+        folder.mkdir(parents=True, exist_ok=True)
+    _restrict(folder.resolve(), 0o700)
+    if whole:
+        for parent, folders, files in os.walk(folder):
+            for names, mode in ((folders, 0o700), (files, 0o600)):
+                for name in names:
+                    _restrict(Path(parent, name), mode)
+
+
+def _restrict(path: Path, mode: int) -> None:
+    # A file may be gone by now.
+    with suppress(FileNotFoundError, PermissionError):
+        if not path.is_symlink() and path.stat().st_mode & 0o077:
+            path.chmod(mode)

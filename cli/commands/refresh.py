@@ -6,6 +6,7 @@ import hashlib
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,9 @@ from cli.output.text import counted, say, tell
 if TYPE_CHECKING:
     from retriever.index import Index
     from retriever.index.refreshing import RefreshReport
+
+# Bytes of the name of a source in that of its index: both, and what is beside it, fit into 255.
+_LONGEST_NAME = 200
 
 
 @click.command("refresh", cls=Command)
@@ -67,7 +71,12 @@ def _warn(report: RefreshReport, *, left_out: bool = False) -> None:
 
 def refresh_for_query(index: Index, *, quiet: bool = False) -> None:
     """Refresh an index before it answers, and say what has changed unless `quiet`."""
-    report = index.refresh()
+    from retriever.files import folder_cache, private_files
+
+    folder = index.store.folder
+    is_in_cache = folder is not None and folder.parent == folder_cache()
+    with private_files() if is_in_cache else nullcontext():
+        report = index.refresh()
     _warn(report)
     if report.is_change and not quiet:
         say(f"{index.store}: {_changes(report)}")
@@ -75,16 +84,31 @@ def refresh_for_query(index: Index, *, quiet: bool = False) -> None:
 
 def index_in(sources: Sequence[str], encoder: Mapping[str, Any], *, quiet: bool = False) -> Index:
     """Return the index of folders and files in the cache, made on first use and refreshed."""
-    from cli.output.progress import EncodingProgress, Stages, warn_reader
-    from retriever.documents.reader import CorpusReader
-    from retriever.files import folder_cache
-    from retriever.index import Index
+    from retriever.files import folder_cache, make_private, private_files
 
     if "-" in sources:
         raise click.UsageError("--in: expected a folder or a file, found standard input")
     paths = [os.path.abspath(source) for source in dict.fromkeys(sources)]
     digest = hashlib.sha256(b"\0".join(map(os.fsencode, paths))).hexdigest()[:8]
-    place = folder_cache() / f"{os.path.basename(paths[0])}-{digest}.index"
+    # Its name begins with that of a source, which may be as long as a name can be.
+    name = os.path.basename(paths[0]).encode(errors="replace")[:_LONGEST_NAME]
+    place = folder_cache() / f"{name.decode(errors='ignore')}-{digest}.index"
+    # The sources may be private.
+    make_private(place.parent)
+    if place.exists():
+        make_private(place, whole=True)
+    with private_files():
+        return _index_in_cache(place, paths, ", ".join(sources), encoder, quiet=quiet)
+
+
+def _index_in_cache(
+    place: Path, paths: Sequence[str], names: str, encoder: Mapping[str, Any], *, quiet: bool
+) -> Index:
+    """Make or refresh the index of `paths` in the folder `place`; messages call them `names`."""
+    from cli.output.progress import EncodingProgress, Stages, warn_reader
+    from retriever.documents.reader import CorpusReader
+    from retriever.index import Index
+
     reader = None
     if not place.exists():
         # A source that cannot be read is refused before there is an index of it.
@@ -98,7 +122,6 @@ def index_in(sources: Sequence[str], encoder: Mapping[str, Any], *, quiet: bool 
             refresh_for_query(index, quiet=quiet)
             return index
         reader = reader or CorpusReader(paths, on_error="skip", on_empty="yield")
-        names = ", ".join(sources)
         if not quiet:
             say(f"{names}: indexing in {place}")
         with EncodingProgress(reader, quiet=quiet) as progress, Stages(quiet=quiet) as stage:

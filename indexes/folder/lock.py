@@ -11,7 +11,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from indexes.errors import IndexLockedError
@@ -40,9 +40,7 @@ def writer_lock(folder: Path, timeout: float = 0.0, what: str = "the index") -> 
     while True:
         before = _identity(folder)
         # Not thread-local: a writer may be closed by another thread than the one it began in.
-        lock = FileLock(
-            path, mode=0o644, thread_local=False, fallback_to_soft=False, is_singleton=False
-        )
+        lock = FileLock(path, thread_local=False, fallback_to_soft=False, is_singleton=False)
         with storage_errors(folder):
             left = max(0.0, give_up - time.monotonic())
             try:
@@ -67,6 +65,9 @@ def writer_lock(folder: Path, timeout: float = 0.0, what: str = "the index") -> 
             path.write_text(json.dumps(facts), encoding="utf-8")
         yield
     finally:
+        # The command may name what it erased.
+        with suppress(OSError):
+            os.truncate(path, 0)
         lock.release()
 
 

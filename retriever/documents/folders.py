@@ -6,7 +6,7 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Callable, Container, Generator, Iterator, Mapping, Sequence
+from collections.abc import Container, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -14,25 +14,19 @@ from typing import NamedTuple
 
 from retriever.documents import Fields, Record
 from retriever.documents.files import KINDS, LONGEST_FILE, SourceFile, kind_of, read_files
+from retriever.documents.ignore_patterns import IgnorePatterns, Position, split_lines
 from retriever.documents.sources import LONGEST, Meter, UnopenedError
 from retriever.documents.text import refuse_named_fields
 from retriever.errors import ConfigError
 
 # A later one decides before an earlier one.
 IGNORE_FILES = (".gitignore", ".ignore", ".retrieverignore")
-_LONGEST_RULES = 1 << 16
-# A pattern with more of them could take hours to match a name that is made for it.
-_WILDCARDS = 3
-# What is below a folder; the library would take the folder itself too.
-_ALL_BELOW = re.compile(r"/\*\*(?=/?\s*$)")
+# Bytes of the longest ignore file: each name below its folder is compared with all of it.
+_LONGEST_IGNORE_FILE = 1 << 16
 _KNOWN_SUFFIX = re.compile(r"\.[a-z0-9_+-]{1,12}")
 _SHOWN = 12
 _LEAVES = "a link that leads out of the source, which is not followed"
 _NOT_PLAIN = "not a plain file"
-
-# Whether a path below the folder is matched, a folder's with a slash at its end; None if no pattern
-# says so.
-_Match = Callable[[str], bool | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +38,10 @@ class FolderRules:
 
     def __post_init__(self) -> None:
         for pattern in (*self.include, *self.exclude):
-            if not pattern.strip() or pattern.startswith("#") or _matcher([pattern]) is None:
+            if not IgnorePatterns([os.fsencode(pattern)]):
                 raise ConfigError(
-                    f"--include and --exclude: expected a pattern as in .gitignore with at most "
-                    f"{_WILDCARDS} wildcards in a name, found {pattern!r}"
+                    "--include and --exclude: expected a pattern as in .gitignore that can match "
+                    f"a name, found {pattern!r}"
                 )
 
 
@@ -64,9 +58,9 @@ class Entry(NamedTuple):
 
 def files_below(folder: Path, rules: FolderRules, left_out: Counter[str]) -> Iterator[Entry]:
     """The files that are read, by relative path, and what cannot be; `left_out` counts the rest."""
-    walk = _Walk(folder, rules, left_out)
+    walk = _Walk(folder, left_out)
     # No recursion, since folders may be deeper than Python's calls.
-    levels = [walk.listed("", ())]
+    levels = [walk.listed("", _Patterns((), _at_source(rules.include), _at_source(rules.exclude)))]
     while levels:
         found = next(levels[-1], None)
         if found is None:
@@ -77,57 +71,109 @@ def files_below(folder: Path, rules: FolderRules, left_out: Counter[str]) -> Ite
             levels.append(walk.listed(*found))
 
 
-# A folder below the source, and the ignore files that count in it: length of the path of the folder
-# that has one, and what it matches.
-_Ignores = tuple[tuple[int, _Match], ...]
+# Patterns, and the position that a path leads them to.
+_Placed = tuple[IgnorePatterns, Position]
+
+
+def _at_source(patterns: Sequence[str]) -> tuple[_Placed, ...]:
+    if not patterns:
+        return ()
+    compiled = IgnorePatterns(map(os.fsencode, patterns))
+    return ((compiled, compiled.start),)
+
+
+class _Patterns(NamedTuple):
+    """All patterns that count in a folder."""
+
+    # Of ignore files, from the source down to the folder.
+    ignores: tuple[_Placed, ...]
+    include: tuple[_Placed, ...]
+    exclude: tuple[_Placed, ...]
+
+    def below(self, name: bytes) -> _Patterns:
+        """The patterns in the folder with this name."""
+        return _Patterns(
+            *(
+                tuple((patterns, patterns.below(position, name)) for patterns, position in placed)
+                for placed in self
+            )
+        )
+
+    def left_out_as(self, name: bytes, is_folder: bool) -> str | None:
+        """The reason for which an entry is left out."""
+        for patterns, position in reversed(self.ignores):
+            is_match = patterns.verdict(position, name, is_folder)
+            if is_match:
+                return "ignored"
+            if is_match is not None:
+                break
+        for patterns, position in self.exclude:
+            if patterns.verdict(position, name, is_folder):
+                return "excluded"
+        for patterns, position in self.include:
+            if not (is_folder or patterns.verdict(position, name, is_folder, inherits=True)):
+                return "excluded"
+        return None
 
 
 class _Walk:
-    def __init__(self, folder: Path, rules: FolderRules, left_out: Counter[str]) -> None:
+    def __init__(self, folder: Path, left_out: Counter[str]) -> None:
         self._folder = folder
         self._root = os.path.realpath(folder)
         self._left_out = left_out
-        self._include = _matcher(rules.include, below=True) if rules.include else None
-        self._exclude = _matcher(rules.exclude) if rules.exclude else None
 
-    def listed(self, prefix: str, ignores: _Ignores) -> Iterator[Entry | tuple[str, _Ignores]]:
+    def listed(self, prefix: str, patterns: _Patterns) -> Iterator[Entry | tuple[str, _Patterns]]:
         """The entries of a folder by path, where a folder has a slash at its end."""
         try:
             with os.scandir(self._folder / prefix) as entries:
                 found = {one.name: one for one in entries}
-        except OSError as error:
-            fault = f"the folder cannot be listed: {error.strerror}"
+            lines = list(self._ignore_lines(found))
+        except (OSError, UnopenedError) as error:
+            fault = str(error)
+            if isinstance(error, OSError):
+                fault = f"the folder cannot be listed: {error.strerror}"
             if not prefix:
                 raise UnopenedError(f"{self._folder}: {fault}") from error
             yield Entry(prefix.rstrip("/"), fault)
             return
-        own = _ignored_by([found.pop(name) for name in IGNORE_FILES if name in found])
-        if own is not None:
-            ignores = (*ignores, (len(prefix), own))
+        if lines and (own := IgnorePatterns(lines)):
+            patterns = patterns._replace(ignores=(*patterns.ignores, (own, own.start)))
         folders = {name for name, one in found.items() if one.is_dir(follow_symlinks=False)}
         for path in sorted(f"{prefix}{name}{'/' * (name in folders)}" for name in found):
             name = path[len(prefix) :].rstrip("/")
-            reason = self._left_out_as(path, name, ignores)
+            if name.startswith("."):
+                self._left_out["hidden"] += 1
+                continue
+            in_bytes = os.fsencode(name)
+            reason = patterns.left_out_as(in_bytes, name in folders)
             if reason is not None:
                 self._left_out[reason] += 1
-            elif path.endswith("/"):
-                yield path, ignores
+            elif name in folders:
+                yield path, patterns.below(in_bytes)
             elif (entry := self._entry(path, found[name])) is not None:
                 yield entry
 
-    def _left_out_as(self, path: str, name: str, ignores: _Ignores) -> str | None:
-        if name.startswith("."):
-            return "hidden"
-        for length, match in reversed(ignores):
-            if (decided := match(path[length:])) is not None:
-                if decided:
-                    return "ignored"
-                break
-        if self._exclude is not None and self._exclude(path):
-            return "excluded"
-        if self._include is not None and not path.endswith("/") and not self._include(path):
-            return "excluded"
-        return None
+    def _ignore_lines(self, entries: dict[str, os.DirEntry[str]]) -> Iterator[bytes]:
+        """The lines of the ignore files among some entries, which it takes from these."""
+        for name in IGNORE_FILES:
+            if name not in entries:
+                continue
+            entry = entries.pop(name)
+            # As for Git, which follows none; a pipe never ends.
+            if not entry.is_file(follow_symlinks=False):
+                self._left_out["ignore files that are not plain"] += 1
+                continue
+            # Without it, what it keeps out would be read.
+            fault = f"the folder is passed over, since its {name}"
+            try:
+                with open(entry.path, "rb") as file:
+                    content = file.read(_LONGEST_IGNORE_FILE + 1)
+            except OSError as error:
+                raise UnopenedError(f"{fault} cannot be read: {error.strerror}") from error
+            if len(content) > _LONGEST_IGNORE_FILE:
+                limit = _LONGEST_IGNORE_FILE >> 10
+                raise UnopenedError(f"{fault} is larger than {limit} KiB; shorten it")
+            yield from split_lines(content)
 
     def _entry(self, path: str, one: os.DirEntry[str]) -> Entry | None:
         is_link = one.is_symlink()
@@ -145,6 +191,9 @@ class _Walk:
             return None
         try:
             status = one.stat()
+        except PermissionError as error:
+            # The folder can be listed and not entered.
+            return Entry(path, f"cannot be read: {error.strerror}")
         except OSError:
             # A dangling link, or a cycle of links, is an error of its own when it is opened.
             return Entry(path)
@@ -156,54 +205,6 @@ class _Walk:
             self._left_out[f"larger than {most >> 20} MiB"] += 1
             return None
         return Entry(path, status=status)
-
-
-def _ignored_by(files: Sequence[os.DirEntry[str]]) -> _Match | None:
-    """What the ignore files of one folder match, which are read as plain text and no further."""
-    lines: list[str] = []
-    for one in files:
-        # A link may lead anywhere, and a pipe never ends.
-        if one.is_file(follow_symlinks=False):
-            try:
-                with open(one.path, "rb") as file:
-                    content = file.read(_LONGEST_RULES)
-            except OSError:
-                continue
-            lines += os.fsdecode(content.removeprefix(b"\xef\xbb\xbf")).split("\n")
-    return _matcher(lines) if lines else None
-
-
-def _matcher(lines: Sequence[str], below: bool = False) -> _Match | None:
-    """What patterns match, of which the last sound one decides, also `below` a matching folder."""
-    from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
-
-    patterns = []
-    for line in lines:
-        names = line.split("/")
-        if max(names.count("**"), *(name.count("*") for name in names)) > _WILDCARDS:
-            continue
-        try:
-            pattern = GitIgnoreSpecPattern(_ALL_BELOW.sub("/**/*", line.removesuffix("\r")))
-        except ValueError:
-            # Git passes over what is no pattern.
-            continue
-        if pattern.regex is not None and pattern.include is not None:
-            regex = pattern.regex
-            if not below and "ps_d" in regex.groupindex:
-                regex = re.compile(rf"(?:{regex.pattern})\Z")
-            # Not `match`: what any folder matches is not anchored.
-            patterns.append((regex.search, pattern.include))
-    if not patterns:
-        return None
-    patterns.reverse()
-
-    def match(path: str) -> bool | None:
-        for matches, include in patterns:
-            if matches(path):
-                return include
-        return None
-
-    return match
 
 
 def left_out_text(left_out: Mapping[str, int]) -> str:

@@ -376,18 +376,19 @@ class SeenIds:
         # Nothing is ever rolled back, so a journal would only double the writing.
         self._database.execute("PRAGMA journal_mode = OFF")
         self._database.execute("PRAGMA cache_size = -32768")
-        self._database.execute("CREATE TABLE seen (id TEXT PRIMARY KEY, place TEXT) WITHOUT ROWID")
+        self._database.execute("CREATE TABLE seen (id TEXT PRIMARY KEY, place BLOB) WITHOUT ROWID")
         self._database.execute("BEGIN")
 
     def identified(self, document: Document, where: str) -> Document | None:
         """The document with an id, made of its content if it has none; None for a repetition."""
         id_ = document.id or content_id(document.title, document.text)
         try:
-            row = (id_, where)
+            # The name of a file may be no UTF-8.
+            row = (id_, where.encode(errors="surrogatepass"))
             if self._database.execute("INSERT OR IGNORE INTO seen VALUES (?, ?)", row).rowcount:
                 return document if document.id else replace(document, id=id_)
             found = self._database.execute("SELECT place FROM seen WHERE id = ?", (id_,))
-            [earlier] = found.fetchone()
+            [place] = found.fetchone()
         except sqlite3.OperationalError as error:
             raise StorageError(
                 f"the ids read so far cannot be kept in a temporary file ({error}); "
@@ -395,6 +396,7 @@ class SeenIds:
             ) from error
         if not document.id:
             return None
+        earlier = place.decode(errors="surrogatepass")
         raise SourceError(
             f"{where}: the id {id_!r} was given before, at {earlier}; "
             "ids must be unique within a file and among all files of a run"

@@ -26,9 +26,10 @@ from retriever.documents import Document
 from retriever.documents.files import KINDS, kind_of
 from retriever.documents.folders import FolderRules, files_below
 from retriever.documents.reader import CorpusReader, Placed
+from retriever.documents.sources import UnopenedError
 from retriever.documents.tables import split_table
 from retriever.errors import DamagedIndexError
-from retriever.files import default_cache
+from retriever.files import default_cache, make_private
 
 if TYPE_CHECKING:
     from indexes import Store
@@ -42,6 +43,8 @@ _SCHEMA = (
     "CREATE TABLE origins (source INTEGER, path BLOB, id TEXT, stale INTEGER, "
     "PRIMARY KEY (source, path, id)) WITHOUT ROWID",
 )
+# Stamp and hash of a file.
+_Known = tuple[str, bytes | None]
 _OPTIONS = {"reader", "on_long", "is_folder", "lacks"}
 # Documents that are noted together, by number and by the characters of their texts.
 _BATCH = 512
@@ -81,11 +84,12 @@ class SourceMemory:
     def __init__(self, store: Store) -> None:
         self._path = memory_path(store)
         with storage_errors(self._path.parent):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            if store.folder is None:
+                # It names files of this user.
+                make_private(self._path.parent)
             # Generators that read it may be resumed by another thread.
             self._database = sqlite3.connect(self._path, check_same_thread=False, timeout=30)
         with self._transaction() as database:
-            database.execute("PRAGMA secure_delete = ON")
             found = database.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
             if not (tables := {sql for (sql,) in found}):
                 database.executescript(f"BEGIN; {'; '.join(_SCHEMA)}")
@@ -178,38 +182,64 @@ class SourceMemory:
     def changes(self, source: Source, *, every: bool = False) -> Changes:
         """What has changed in a source, by size and time, then by hash; with `every`, all of it."""
         found = Changes(source)
-        # What is installed since may read what was passed over.
-        every = every or not set(source.options["lacks"]) <= set(lacking())
-        with self._transaction() as database:
-            rows = database.execute(
-                "SELECT path, stamp, hash FROM files WHERE source = ?", (source.number,)
-            )
-            known = {os.fsdecode(path): (stamp, digest) for path, stamp, digest in rows}
+        known, erased = self._files(source)
+        # What is installed since may read what was passed over, and gave nothing.
+        is_complete = set(source.options["lacks"]) <= set(lacking())
+        gave = set[str]() if is_complete else self._paths_of_documents(source)
         there, unlisted = _files_of(source, found)
         if found.missing is None and known and not there and not unlisted:
             found.missing = "holds none of its files any more"
         now = time.time_ns()
         for path, (place, status) in there.items():
-            old = known.pop(path, None) or known.pop(os.fsdecode(_hidden(path)), ("", None))
+            row = path if path in known else os.fsdecode(_hidden(path))
+            old = known.pop(path, None) or erased.get(row, ("", None))
             new = _stamp(place, path, status, now)
-            if new and old[0] == new and old[1] is not None and not every:
+            is_due = every or not (is_complete or path in gave or row in erased)
+            if new and old[0] == new and old[1] is not None and not is_due:
                 continue
             try:
                 digest = _digest(place)
             except OSError as error:
                 found.unreadable.append(f"{place}: cannot be read: {error.strerror}")
                 continue
-            found.seen[path] = new, digest
-            if digest != old[1] or every or _has_log(place, path):
+            if digest != old[1] or is_due or _has_log(place, path):
                 found.read.add(path)
-        found.gone = [path for path in known if not path.startswith(tuple(unlisted))]
+                row = path
+            found.seen[row] = new, digest
+        # An erased file is not forgotten: where it comes back unchanged, it stays erased.
+        found.gone = [path for path in known if not f"{path}/".startswith(tuple(unlisted))]
         return found
+
+    def _files(self, source: Source) -> tuple[dict[str, _Known], dict[str, _Known]]:
+        """Stamps and hashes of files by path, and those of erased files by what stands for it."""
+        known: dict[str, _Known] = {}
+        erased: dict[str, _Known] = {}
+        with self._transaction() as database:
+            for path, stamp, digest in database.execute(
+                "SELECT path, stamp, hash FROM files WHERE source = ?", (source.number,)
+            ):
+                files = erased if path.startswith(b"\0") else known
+                files[os.fsdecode(path)] = stamp, digest
+        return known, erased
+
+    def _paths_of_documents(self, source: Source) -> set[str]:
+        """The files that gave documents, but mailboxes, which may hold more."""
+        with self._transaction() as database:
+            rows = database.execute(
+                "SELECT DISTINCT path FROM origins WHERE source = ?", (source.number,)
+            ).fetchall()
+        paths = (os.fsdecode(path) for (path,) in rows)
+        return {path for path in paths if kind_of(path or source.path) != "mbox"}
 
     def begin(self, changes: Sequence[Changes]) -> None:
         """Note which files are about to be read; an interruption has them read again."""
         with self._transaction() as database:
             database.execute("UPDATE origins SET stale = 0 WHERE stale")
             for one in changes:
+                database.executemany(
+                    "DELETE FROM files WHERE source = ? AND path = ?",
+                    [(one.source.number, _hidden(path)) for path in one.read],
+                )
                 rows = [(one.source.number, os.fsencode(path)) for path in (*one.read, *one.gone)]
                 database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, '', NULL)", rows)
                 database.executemany(
@@ -297,35 +327,58 @@ class SourceMemory:
             return found.rowcount > 0
 
     def erase(self, held: Callable[[list[str]], Container[str]]) -> None:
-        """Leave no byte of ids that the index does not hold, nor of the files that were theirs."""
+        """Leave no byte of ids that the index does not hold, nor of the files that were theirs.
+
+        A source that is a file, and of which nothing is left, is forgotten.
+        """
+        sources = {source.number: source for source in self.sources()}
         with self._transaction() as database:
             rows = database.execute("SELECT DISTINCT id FROM origins")
             gone: list[str] = []
             while batch := [id_ for (id_,) in rows.fetchmany(_BATCH)]:
-                there = held(batch)
-                gone += [id_ for id_ in batch if id_ not in there]
+                stored = held(batch)
+                gone += [id_ for id_ in batch if id_ not in stored]
             paths = database.execute(
                 "DELETE FROM origins WHERE id IN (SELECT value FROM json_each(?)) "
                 "RETURNING source, path",
                 (json.dumps(gone),),
             ).fetchall()
-            database.executemany(
-                "UPDATE OR REPLACE files SET path = ? WHERE (source, path) = (?, ?) "
-                "AND path != x'' AND (source, path) NOT IN (SELECT source, path FROM origins)",
-                [(_hidden(os.fsdecode(path)), source, path) for source, path in set(paths)],
-            )
-        # The id of a file that is one document is its path.
-        files = [one for one in self.sources() if not one.options["is_folder"]]
-        self.forget([one.number for one in files if one.options["reader"]["prefix"] in gone])
+            for number, path in set(paths):
+                _erase_path(database, sources[number], path)
+        # Whatever is deleted, SQLite leaves parts of it in pages that are in use or free.
+        with self._transaction() as database:
+            database.execute("VACUUM")
 
     def forget(self, numbers: Iterable[int]) -> None:
         """Forget these sources, and what they gave."""
         with self._transaction() as database:
-            for table in ("origins", "files", "sources"):
-                database.executemany(
-                    f"DELETE FROM {table} WHERE source = ?",  # noqa: S608
-                    [(number,) for number in numbers],
-                )
+            for number in numbers:
+                _forget(database, number)
+
+
+def _erase_path(database: sqlite3.Connection, source: Source, path: bytes) -> None:
+    """Put a hash in the place of a file that gave documents, unless it has others."""
+    row = source.number, path
+    if database.execute("SELECT 1 FROM origins WHERE (source, path) = (?, ?)", row).fetchone():
+        return
+    if not path:
+        _forget(database, source.number)
+        return
+    stamp, digest = database.execute(
+        "DELETE FROM files WHERE (source, path) = (?, ?) RETURNING stamp, hash", row
+    ).fetchone() or ("", None)
+    name = os.fsdecode(path)
+    if digest is None:
+        # The reading of the file was interrupted. What it holds now is erased.
+        with suppress(OSError):
+            digest = _digest(f"{source.path}/{name}")
+    hidden = source.number, _hidden(name), stamp, digest
+    database.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)", hidden)
+
+
+def _forget(database: sqlite3.Connection, number: int) -> None:
+    for table in ("origins", "files", "sources"):
+        database.execute(f"DELETE FROM {table} WHERE source = ?", (number,))  # noqa: S608
 
 
 @cache
@@ -354,7 +407,7 @@ def memory_path(store: Store) -> Path:
 def _files_of(
     source: Source, found: Changes
 ) -> tuple[dict[str, tuple[str, os.stat_result]], list[str]]:
-    """The files of a source with their places, and folders of it that cannot be listed."""
+    """The files of a source with their places, and what of it cannot be listed, with a slash."""
     place, unlisted = split_table(source.path)[0], []
     there: dict[str, tuple[str, os.stat_result]] = {}
     if not place.exists():
@@ -366,12 +419,17 @@ def _files_of(
     else:
         given = source.options["reader"]
         rules = FolderRules(tuple(given["include"]), tuple(given["exclude"]))
-        for entry in files_below(place, rules, found.left_out):
-            if entry.fault is not None and not entry.passed_over:
-                unlisted.append(f"{entry.path}/")
-                found.unreadable.append(f"{place}/{entry.path}: {entry.fault}")
-            elif entry.status is not None:
-                there[entry.path] = f"{place}/{entry.path}", entry.status
+        try:
+            for entry in files_below(place, rules, found.left_out):
+                if entry.fault is not None and not entry.passed_over:
+                    unlisted.append(f"{entry.path}/")
+                    found.unreadable.append(f"{place}/{entry.path}: {entry.fault}")
+                elif entry.status is not None:
+                    there[entry.path] = f"{place}/{entry.path}", entry.status
+        except UnopenedError as error:
+            # The source itself cannot be listed.
+            unlisted.append("")
+            found.unreadable.append(str(error))
     return there, unlisted
 
 

@@ -90,6 +90,60 @@ def test_one_command_from_a_folder_to_an_answer(notes, retriever, tmp_path):
     assert len(list((tmp_path / "cache/folders").iterdir())) == 1
 
 
+def modes(folder):
+    """The permissions of a folder, of those below it, and of files."""
+    paths = [folder, *folder.rglob("*")]
+    return {(path.is_dir(), oct(path.stat().st_mode & 0o777)) for path in paths}
+
+
+@pytest.mark.parametrize("umask", [0, 0o022, 0o077])
+def test_the_index_of_a_query_is_private(notes, retriever, tmp_path, umask):
+    asked = ("query", "apples", "--in", "notes", "--mode", "bm25", "--json")
+    place = tmp_path / "cache/folders"
+    before = os.umask(umask)
+    try:
+        first = retriever(*asked)
+        assert found(first)["id"] == "a.txt"
+        assert modes(place) == {(True, "0o700"), (False, "0o600")}
+        write(notes / "c.txt", "Apples are green.")
+        retriever(*asked)
+        assert modes(place) == {(True, "0o700"), (False, "0o600")}
+        # One of an earlier release.
+        for path in (place, *place.rglob("*")):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        assert len(lines(retriever(*asked))) == 2
+        assert modes(place) == {(True, "0o700"), (False, "0o600")}
+        # What the user asks for is as the user has it.
+        write(tmp_path / "queries.txt", "apples\n")
+        retriever("query", "--in", "notes", "--queries", "queries.txt", "--run", "out.run")
+        assert (tmp_path / "out.run").stat().st_mode & 0o777 == 0o666 & ~umask
+    finally:
+        os.umask(before)
+
+
+def test_a_source_with_a_name_that_is_long_or_not_utf8_can_be_asked(retriever, tmp_path, notes):
+    names = ["n" * 250, "é" * 120, "new\nline", os.fsdecode(b"caf\xe9")]
+    for name in names:
+        (notes.parent / name).mkdir()
+        write(notes.parent / name / "a.txt", "Apples are red.")
+        for _ in range(2):
+            done = retriever("query", "apples", "--in", name, "--mode", "bm25", "--json")
+            assert found(done)["id"] == "a.txt"
+    assert len(list((tmp_path / "cache/folders").iterdir())) == len(names)
+    retriever("index", names[-1])
+    write(notes.parent / names[-1] / "b.txt", "Pears are green.")
+    assert found(retriever("refresh", "--json"))["added"] == 1
+    records = write(notes.parent / os.fsdecode(b"\xff.jsonl"), '{"id": "r", "text": "one"}\n' * 2)
+    refused(retriever("index", str(records)), "the id 'r' was given before, at ")
+    for name in (os.fsdecode(b"\xff.md"), "l" * 250 + ".md"):
+        write(notes.parent / name, "Apples are red.")
+    done = retriever("query", "apples", "--in", "l" * 250 + ".md", "--mode", "bm25", "--json")
+    assert found(done)["passage"] == "Apples are red."
+    done = retriever("query", "x", "--in", os.fsdecode(b"\xff.md"))
+    assert done.code == 2
+    assert done.err.endswith("\\udcff.md': the file's name is not UTF-8; rename it\n")
+
+
 def test_a_change_is_found_within_two_seconds(notes, retriever, tmp_path, write_jsonl):
     pytest.importorskip("watchfiles")
     records = write_jsonl({"id": "r", "text": "one"})

@@ -12,6 +12,7 @@ from indexes import SOURCES_FILE, StructureSettings
 from indexes.folder.verify import verify
 from retriever import CorpusReader, Index, StorageError
 from retriever.index.refreshing import RefreshReport
+from retriever.index.sources import SourceMemory
 
 pytestmark = pytest.mark.usefixtures("crash_encoder")
 
@@ -86,7 +87,9 @@ def erased(folder):
         index.delete(["canaryid"], erase=True)
 
 
-def test_no_byte_is_left(folder):
+def test_no_byte_is_left(folder, monkeypatch):
+    # The lock says what command holds it.
+    monkeypatch.setattr("sys.argv", ["erase.py", "canaryid"])
     wanted = canaries(folder)
     before = held(folder, wanted)
     assert {"canaryid in utf-8", "zqx17canary in utf-8", "canaryvalue in utf-8"} <= before
@@ -116,6 +119,12 @@ def test_an_erasure_that_is_killed_is_ended_by_the_next(folder, tmp_path, every)
         assert verify(copy) == []
 
 
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
 def test_what_the_index_remembers_of_sources_is_erased_and_nothing_comes_back(tmp_path):
     notes, alone, lines = (tmp_path / name for name in ("notes", "canary.md", "lines.jsonl"))
     for path, text in [
@@ -124,8 +133,7 @@ def test_what_the_index_remembers_of_sources_is_erased_and_nothing_comes_back(tm
         (alone, "three"),
         (lines, '{"id": "canaryline", "text": "four"}\n{"id": "d", "text": "five"}\n'),
     ]:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        write(path, text)
     with Index.create(tmp_path / "index") as index:
         index.add(CorpusReader([notes, alone, lines]), remember=True)
         memory = index.folder / SOURCES_FILE
@@ -140,6 +148,114 @@ def test_what_the_index_remembers_of_sources_is_erased_and_nothing_comes_back(tm
         assert index.refresh() == RefreshReport(unchanged=3)
         (notes / "canaryfile.md").unlink()
         assert index.refresh() == RefreshReport(removed=1, unchanged=2)
+
+
+# In pages of a database, what moves to another page stays in the old one.
+FILES = [f"{number % 9}/canary{number:03}.txt" for number in range(800)]
+
+
+@pytest.fixture
+def sources(tmp_path):
+    """An index of a folder with many files, and of sources that are files."""
+    for number, name in enumerate(FILES):
+        write(tmp_path / "notes" / name, f"word{number % 7}")
+    write(tmp_path / "notes/plain.txt", "stays")
+    write(tmp_path / "canary.jsonl", '{"id": "canary-j", "text": "j"}\n')
+    write(tmp_path / "canary.csv", "id,text\ncanary-c,c\ncanary-d,d\n")
+    write(tmp_path / "canary.txt", "one\ntwo\n")
+    write(tmp_path / "canary.mbox", "From a\nSubject: canary\n\nMail.\n\n")
+    given = [tmp_path / "notes", *sorted(tmp_path.glob("canary*"))]
+    with Index.create(tmp_path / "index") as index:
+        index.add(CorpusReader(given), remember=True)
+        # Rows move while the index is refreshed.
+        for name in FILES[::3]:
+            (tmp_path / "notes" / name).write_text("changed")
+        index.refresh()
+    return tmp_path / "index"
+
+
+def erase_all(folder):
+    with Index.open(folder) as index:
+        index.delete([one.id for one in index if one.id != "plain.txt"], erase=True)
+
+
+@pytest.mark.parametrize("every", [25, pytest.param(1, marks=pytest.mark.soak)])
+def test_no_name_of_a_file_or_source_is_left(sources, tmp_path, every):
+    wanted = {str(one): str(one).encode() for one in ["canary", *FILES]}
+    assert held(sources, wanted) == set(wanted)
+    copies = killed_copies(sources, tmp_path, erase_all, every)
+    whole = next(copies)
+    assert held(whole, wanted) == set()
+    with Index.open(whole) as index:
+        assert index.sources == [str(tmp_path / "notes")]
+        assert index.refresh() == RefreshReport(unchanged=1)
+        # Of the last documents of a source that is a file, not of some.
+        assert [one.id for one in index] == ["plain.txt"]
+    for copy in copies:
+        erase_all(copy)
+        assert held(copy, wanted) == set(), copy
+        with Index.open(copy) as index:
+            assert index.refresh() == RefreshReport(unchanged=1)
+
+
+def test_what_is_erased_stays_so_while_its_folder_cannot_be_listed_or_is_away(tmp_path):
+    notes = tmp_path / "notes"
+    for name in ("a/erased.txt", "a/kept.txt", "b.txt"):
+        write(notes / name, f"text of {name}")
+    with Index.create(tmp_path / "index") as index:
+        index.add(CorpusReader(notes), remember=True)
+        index.delete(["a/erased.txt"], erase=True)
+        # Too large to be used.
+        rules = write(notes / "a/.gitignore", "#" * 70_000)
+        assert index.refresh().unchanged == 2
+        rules.unlink()
+        assert index.refresh() == RefreshReport(unchanged=2)
+        write(notes / ".gitignore", "a/\n")
+        assert index.refresh() == RefreshReport(
+            removed=1, unchanged=1, files_left_out={"ignored": 1}
+        )
+        (notes / ".gitignore").unlink()
+        assert index.refresh() == RefreshReport(added=1, unchanged=1)
+        (notes / "a").rename(tmp_path / "away")
+        assert index.refresh() == RefreshReport(removed=1, unchanged=1)
+        (tmp_path / "away").rename(notes / "a")
+        assert index.refresh() == RefreshReport(added=1, unchanged=1)
+        assert "a/erased.txt" not in index
+        # `index` reads all.
+        index.add(CorpusReader(notes), remember=True)
+        assert "a/erased.txt" in index
+        index.delete(["a/erased.txt"], erase=True)
+        assert index.refresh() == RefreshReport(unchanged=2)
+        write(notes / "a/erased.txt", "changed")
+        assert index.refresh() == RefreshReport(added=1, unchanged=2)
+
+
+def test_what_is_erased_after_an_interrupted_refresh_does_not_come_back(tmp_path):
+    write(tmp_path / "notes/a.txt", "one")
+    write(tmp_path / "notes/b.txt", "two")
+    with Index.create(tmp_path / "index") as index:
+        index.add(CorpusReader(tmp_path / "notes"), remember=True)
+        with SourceMemory(index.store) as memory:
+            [source] = memory.sources()
+            memory.begin([memory.changes(source, every=True)])
+        index.delete(["a.txt"], erase=True)
+        assert index.refresh() == RefreshReport(unchanged=1)
+        assert [one.id for one in index] == ["b.txt"]
+
+
+def test_a_source_that_is_a_file_is_remembered_while_it_has_documents(tmp_path):
+    first = write(tmp_path / "first.jsonl", '{"id": "a", "text": "1"}\n{"id": "b", "text": "2"}\n')
+    second = write(tmp_path / "second.csv", "id,text\nc,3\n")
+    with Index.create(tmp_path / "index") as index:
+        index.add(CorpusReader([first, second]), remember=True)
+        index.delete(["a"], erase=True)
+        assert index.sources == [str(first), str(second)]
+        index.delete(["b"])
+        assert index.sources == [str(first), str(second)]
+        assert index.refresh() == RefreshReport(unchanged=2)
+        index.delete([], erase=True)
+        assert index.sources == [str(second)]
+        assert index.refresh() == RefreshReport(unchanged=1)
 
 
 def test_a_reader_that_stays_is_named(folder, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from retriever import ConfigError, CorpusReader, SourceError
 from retriever.documents.folders import FolderRules, files_below, left_out_text
+from tests.retriever.documents.ignore_samples import make_tree
 from tests.retriever.documents.source_samples import read, refuses, write
 
 
@@ -138,7 +140,6 @@ def test_a_folder_without_documents_is_an_error(tmp_path):
     refuses(tmp_path / "texts", r"a\.txt: a link that leads out of the source")
 
 
-# A wildcard of git matches one byte, one of ours a character, so none of another script is alone.
 NAMES = st.sampled_from(["a", "b", "ab", "a b", "c[1]", "éa"])
 PATHS = st.builds(
     lambda folders, name: "/".join([*folders, f"{name}.txt"]), st.lists(NAMES, max_size=3), NAMES
@@ -186,6 +187,62 @@ def test_ignore_files_mean_what_they_mean_to_git(repository, paths, ignores):
     assert {one.path for one in files_below(repository, FolderRules(), Counter())} == expected
 
 
+@pytest.mark.parametrize(
+    "seeds", [range(400), pytest.param(range(400, 8000), marks=pytest.mark.soak)]
+)
+def test_odd_patterns_mean_what_they_mean_to_git(repository, seeds):
+    (repository / ".gitignore").unlink(missing_ok=True)
+    trees = {f"tree{seed}": make_tree(repository / f"tree{seed}", seed) for seed in seeds}
+    paths = {os.fsencode(tree) + b"/" + name for tree, names in trees.items() for name in names}
+    told = subprocess.run(
+        ["git", "-c", "core.excludesFile=", "check-ignore", "-z", "--stdin", "--no-index"],
+        cwd=repository,
+        input=b"\0".join(sorted(paths)) + b"\0",
+        capture_output=True,
+        check=True,
+    )
+    ignored = set(told.stdout.split(b"\0")[:-1])
+    assert len(paths) / 5 < len(ignored) < len(paths) / 2
+    read = {
+        os.fsencode(f"{tree}/{entry.path}")
+        for tree in trees
+        for entry in files_below(repository / tree, FolderRules(), Counter())
+    }
+    for tree in trees:
+        shutil.rmtree(repository / tree)
+    assert read == paths - ignored
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *(
+            "a/b**/c.txt",
+            "/a**/c.txt",
+            "a/b**/**/c.txt",
+            "a/b***/*.txt",
+            "a/b**",
+            "a/b**/",
+            "b**/c",
+        ),
+        *("a/?**/c.txt", "a/b**c.txt", "a/**\\/c.txt", "a/b**/x/**", "**/b**/c.txt"),
+    ],
+)
+def test_stars_after_a_literal_mean_what_they_mean_to_git(repository, pattern):
+    tree = repository / "stars"
+    names = ["a/bc.txt", "a/b/c.txt", "a/bx/c.txt", "a/bx/y/c.txt", "a/b/x/y.txt", "a/bxc.txt"]
+    names += ["ac.txt", "ax/c.txt", "a/c.txt", "b/c/d.txt", "bx/y/c.txt"]
+    for name in names:
+        write(tree / name, "x")
+    write(tree / ".gitignore", pattern)
+    command = ["git", "-c", "core.excludesFile=", "check-ignore", "--no-index", *names]
+    told = subprocess.run(command, cwd=tree, capture_output=True, text=True)
+    expected = set(names) - set(told.stdout.split())
+    read = {entry.path for entry in files_below(tree, FolderRules(), Counter())}
+    shutil.rmtree(tree)
+    assert read == expected
+
+
 def test_the_last_ignore_file_of_a_folder_decides_and_each_reason_is_counted(tmp_path):
     kept = ["a.md", "sub/b.txt", "sub/keep/c.txt"]
     for name in (*kept, "x.log", "y.tar.gz", "z.ZIP", "Makefile", ".env", ".git/a.txt"):
@@ -219,21 +276,70 @@ def test_only_what_is_included_is_read(tmp_path):
         write(tmp_path / name, "text")
     wanted = {"include": ["*.md", "docs/"], "exclude": ["/a.md"]}
     assert [one.id for one in read(tmp_path, **wanted)] == ["docs/e.txt", "sub/c.md"]
-    for pattern in (" ", "# a", "*a*b*c*d*"):
+    # Of these none can match.
+    for pattern in ("", " ", "# a", "!", "/", "a[", "[[:word:]]", "a\\"):
         with pytest.raises(ConfigError, match="expected a pattern"):
             CorpusReader(tmp_path, exclude=[pattern])
 
 
-def test_ignore_files_that_are_links_pipes_or_made_to_take_long_do_no_harm(tmp_path):
+def test_ignore_files_that_are_links_or_pipes_are_counted(tmp_path):
     write(tmp_path / "out", "*.txt")
     folder = tmp_path / "notes"
-    write(folder / f"{'a' * 200}b.txt", "text")
+    write(folder / "b.txt", "text")
     (folder / ".gitignore").symlink_to("../out")
     os.mkfifo(folder / ".ignore")
-    write(folder / ".retrieverignore", b"\xff*\n!\n[\n" + b"*a" * 20 + b"*c\n" + b"**/a/" * 30)
+    write(folder / ".retrieverignore", b"\xff*\n!\n[\n")
+    reader = CorpusReader(folder)
+    assert [one.id for one in reader] == ["b.txt"]
+    assert reader.files_left_out == {"ignore files that are not plain": 2}
+
+
+HARD = "**/*a*a*/**/*a*a*/**/*a*a*z"
+
+
+@pytest.mark.parametrize(
+    "pattern", [HARD, "*a" * 20 + "z", "[!b]*[!b]?*z", "a" * 200, "**/a/" * 30]
+)
+def test_no_pattern_takes_long(tmp_path, pattern):
+    deep = tmp_path.joinpath(*["a" * 20] * 40)
+    for number in range(5):
+        write(deep / f"{'a' * 200}{number}.md", "text")
+    (tmp_path / ".gitignore").write_text(f"{pattern}\n" * ((1 << 16) // (len(pattern) + 1)))
+    rules = FolderRules((f"{HARD}.md", "*.md"), (pattern, HARD))
     started = time.perf_counter()
-    assert len(read(folder)) == 1
-    assert time.perf_counter() - started < 2
+    assert len(list(files_below(tmp_path, rules, Counter()))) == 5
+    assert time.perf_counter() - started < 4
+
+
+def test_a_folder_whose_ignore_file_cannot_be_used_is_passed_over(tmp_path):
+    write(tmp_path / "a.txt", "text")
+    write(tmp_path / "sub/b.txt", "text")
+    write(tmp_path / "sub/below/c.txt", "text")
+    for name in (".gitignore", ".ignore", ".retrieverignore"):
+        rules = write(tmp_path / "sub" / name, "#" * (1 << 16))
+        assert len(read(tmp_path)) == 3
+        write(rules, "#" * ((1 << 16) + 1))
+        said = f"sub: the folder is passed over, since its {name} is larger than 64 KiB"
+        with pytest.raises(SourceError, match=re.escape(said)):
+            CorpusReader(tmp_path)
+        reader = CorpusReader(tmp_path, on_error="skip-files")
+        assert [one.id for one in reader] == ["a.txt"]
+        assert reader.skipped == 1
+        assert said in reader.problems[0]
+        rules.unlink()
+    write(tmp_path / ".gitignore", "#" * ((1 << 16) + 1))
+    with pytest.raises(SourceError, match=r"passed over, since its \.gitignore is larger"):
+        CorpusReader(tmp_path, on_error="skip")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_whose_ignore_file_cannot_be_read_is_passed_over(tmp_path):
+    write(tmp_path / "a.txt", "text")
+    write(tmp_path / "sub/b.txt", "text")
+    write(tmp_path / "sub/.gitignore", "b.txt").chmod(0)
+    reader = CorpusReader(tmp_path, on_error="skip-files")
+    assert [one.id for one in reader] == ["a.txt"]
+    assert "since its .gitignore cannot be read: Permission denied" in reader.problems[0]
 
 
 def test_the_largest_counts_are_listed():

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from retriever import CorpusReader, Document, Index
+from retriever.documents.folders import Entry
 from retriever.errors import DamagedIndexError, IndexLockedError, SourceError
 from retriever.index import sources
 from retriever.index.refreshing import RefreshReport
@@ -213,6 +214,39 @@ def test_a_folder_that_cannot_be_listed_or_read_keeps_what_the_index_has(tmp_pat
     below.chmod(0o700)
 
 
+@pytest.mark.parametrize("place", ["below", "."])
+def test_a_folder_with_an_ignore_file_that_is_too_large_keeps_its_documents(tmp_path, index, place):
+    notes = tmp_path / "notes"
+    for name in ("a.txt", "below/b.txt", "below/c.txt"):
+        write(notes / name, f"text of {name}")
+    remember(index, notes, on_error="skip-files")
+    rules = write(notes / place / ".gitignore", "#" * 70_000)
+    write(notes / place / "new.txt", "not read")
+    (notes / "below/c.txt").unlink()
+    report = index.refresh()
+    assert (report.added, report.removed, report.unchanged, report.skipped) == (0, 0, 3, 1)
+    assert ".gitignore is larger than 64 KiB" in report.problems[0]
+    rules.unlink()
+    assert index.refresh() == RefreshReport(added=1, removed=1, unchanged=2)
+
+
+def test_files_that_can_be_listed_and_not_looked_at_keep_their_documents(
+    tmp_path, index, monkeypatch
+):
+    for name in ("a.txt", "b.txt"):
+        write(tmp_path / "notes" / name, f"text of {name}")
+    remember(index, tmp_path / "notes", on_error="skip-files")
+
+    def denied(self, path, entry):
+        return Entry(path, "cannot be read: Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("retriever.documents.folders._Walk._entry", denied)
+        report = index.refresh()
+        assert (report.removed, report.unchanged, report.skipped) == (0, 2, 2)
+    assert index.refresh() == RefreshReport(unchanged=2)
+
+
 def test_what_is_damaged_keeps_its_documents_until_it_can_be_read(tmp_path, index):
     alone, below = (write(tmp_path / name, "# Bees\nhum") for name in ("a.md", "notes/b.md"))
     mails = [f"From a\nSubject: s{number}\n\nMail {number}.\n\n" for number in range(2)]
@@ -300,17 +334,24 @@ def test_files_that_are_one_document_and_mailboxes(tmp_path, index, monkeypatch)
 
 def test_what_was_passed_over_is_read_once_it_can_be(tmp_path, index, monkeypatch):
     write(tmp_path / "notes/a.txt", "text of a")
+    write(tmp_path / "notes/b.txt", "")
+    for name in ("deleted.txt", "erased.txt"):
+        write(tmp_path / "notes" / name, f"text of {name}")
     with monkeypatch.context() as patch:
         patch.setattr(sources, "lacking", lambda: ["lxml", "gone"])
         remember(index, tmp_path / "notes")
+        index.delete(["erased.txt"], erase=True)
+        index.delete(["deleted.txt"])
         read = []
         own = CorpusReader.placed
         patch.setattr(CorpusReader, "placed", lambda self: read.append(self) or own(self))
         index.refresh()
         patch.setattr(sources, "lacking", lambda: ["lxml"])
         assert read == []
-        assert index.refresh() == index.refresh() == RefreshReport(unchanged=1)
-        assert len(read) == 1
+        index.refresh()
+        index.refresh()
+        assert [reader._only for reader in read] == [{"b.txt"}]
+        assert [one.id for one in index] == ["a.txt"]
 
 
 def test_a_database_whose_changes_are_in_its_log(tmp_path, index):

@@ -1,0 +1,316 @@
+"""Patterns of .gitignore files, matched as Git matches them, without backtracking.
+
+The patterns of a file are one automaton. Its states are the bits of an integer: a state says that
+the pattern is matched up to one of its elements. A byte of a name moves all states at once, so the
+time for a name grows with its length times the length of the patterns, whatever they are. A walk
+keeps the states that the path of a folder leads to, so that each entry costs its own name alone.
+
+The rules are those of `dir.c` and `wildmatch.c` of Git 2.39, which compare bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from enum import Enum, auto
+from typing import NamedTuple
+
+_BACKSLASH = ord("\\")
+_HYPHEN = ord("-")
+_LEFT_BRACKET = ord("[")
+_QUESTION = ord("?")
+_RIGHT_BRACKET = ord("]")
+_SLASH = ord("/")
+_SPACE = ord(" ")
+_STAR = ord("*")
+_SPECIAL = b"*?[\\"
+# Folders right after a literal.
+_GLUED = re.compile(rb"([^*?[\\]*[^*?[\\/])(?:\*\*+/)++")
+_CLASS = re.compile(rb"\[:([^]]*):\]")
+_ALL_BYTES = frozenset(range(256))
+_ANY = _ALL_BYTES - {_SLASH}
+_LOWER = frozenset(b"abcdefghijklmnopqrstuvwxyz")
+_UPPER = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+_DIGIT = frozenset(b"0123456789")
+_GRAPHIC = frozenset(range(0x21, 0x7F))
+# Of ASCII alone; vertical tab and form feed are no white space.
+_CLASSES = {
+    b"alnum": _LOWER | _UPPER | _DIGIT,
+    b"alpha": _LOWER | _UPPER,
+    b"blank": frozenset(b" \t"),
+    b"cntrl": frozenset((*range(0x20), 0x7F)),
+    b"digit": _DIGIT,
+    b"graph": _GRAPHIC,
+    b"lower": _LOWER,
+    b"print": _GRAPHIC | {_SPACE},
+    b"punct": _GRAPHIC - _LOWER - _UPPER - _DIGIT,
+    b"space": frozenset(b" \t\n\r"),
+    b"upper": _UPPER,
+    b"xdigit": _DIGIT | frozenset(b"abcdefABCDEF"),
+}
+
+
+class Position(NamedTuple):
+    """The states in a folder, before the names of its entries."""
+
+    states: int
+    # States that come back at the beginning of each name below, as after ``**/``.
+    returning: int
+    # End states of the patterns that match a folder above.
+    matched_above: int = 0
+
+
+class IgnorePatterns:
+    """The patterns of a file, of which the last one that matches decides.
+
+    A line that is no pattern, or that matches nothing, is passed over.
+    """
+
+    def __init__(self, lines: Iterable[bytes]) -> None:
+        builder = _Builder()
+        for line in lines:
+            builder.add_line(line)
+        bits = builder.bits
+        self._moves = builder.moves()
+        self._stays = bits(builder.stays)
+        self._stays_at_slash = bits(builder.stays_at_slash)
+        self._returns = bits(builder.returns)
+        self._ends = bits(builder.ends)
+        self._ends_of_files = bits(builder.ends_of_files)
+        self._negative = bits(builder.negative)
+        starts = bits(builder.starts)
+        self.start = Position(starts, starts & self._returns)
+
+    def __bool__(self) -> bool:
+        """Whether there is a pattern that can match."""
+        return self._ends != 0
+
+    def below(self, position: Position, name: bytes) -> Position:
+        """The position in a folder with this name that is in the folder of `position`."""
+        states, returning, above = position
+        states = self._after(states, name)
+        above |= states & self._ends
+        states = ((states & self._moves[_SLASH]) << 1) | (states & self._stays_at_slash)
+        states |= returning
+        return Position(states, returning | (states & self._returns), above)
+
+    def verdict(
+        self, position: Position, name: bytes, is_folder: bool, *, inherits: bool = False
+    ) -> bool | None:
+        """Whether an entry in the folder of `position` is matched; None if no pattern says so.
+
+        With `inherits`, a pattern that matches a folder matches all below it, too.
+        """
+        matched = self._after(position.states, name)
+        matched &= self._ends if is_folder else self._ends_of_files
+        if inherits:
+            matched |= position.matched_above
+        if not matched:
+            return None
+        # A later pattern has higher states.
+        return (matched & self._negative).bit_length() != matched.bit_length()
+
+    def _after(self, states: int, name: bytes) -> int:
+        moves, stays = self._moves, self._stays
+        for byte in name:
+            if not states:
+                break
+            states = ((states & moves[byte]) << 1) | (states & stays)
+        return states
+
+
+def split_lines(content: bytes) -> list[bytes]:
+    """The lines of an ignore file."""
+    lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    return [line.removesuffix(b"\r") for line in lines]
+
+
+class _Wildcard(Enum):
+    """An element that matches any number of bytes."""
+
+    # ``*``
+    IN_NAME = auto()
+    # ``**`` at the end
+    IN_PATH = auto()
+    # ``**/``
+    FOLDERS = auto()
+
+
+# A set is that of the bytes which one byte of a name may be.
+_Element = frozenset[int] | _Wildcard
+
+
+class _Builder:
+    """Enters patterns into the tables of an automaton."""
+
+    def __init__(self) -> None:
+        self._size = 0
+        self._sets: list[tuple[int, frozenset[int]]] = []
+        self.starts: list[int] = []
+        # States that any byte but a slash keeps, and those that a slash keeps.
+        self.stays: list[int] = []
+        self.stays_at_slash: list[int] = []
+        self.returns: list[int] = []
+        # Last states of all patterns, of those that match files, and of those after ``!``.
+        self.ends: list[int] = []
+        self.ends_of_files: list[int] = []
+        self.negative: list[int] = []
+
+    def add_line(self, line: bytes) -> None:
+        """Enter the pattern of a line, unless it can match nothing."""
+        # Git reads no further than a NUL.
+        pattern = _without_last_spaces(line.split(b"\0", 1)[0])
+        if pattern.startswith(b"#"):
+            return
+        is_negative = pattern.startswith(b"!")
+        pattern = pattern[is_negative:]
+        is_for_folders = pattern.endswith(b"/")
+        pattern = pattern[: len(pattern) - is_for_folders]
+        is_name = b"/" not in pattern
+        pattern = pattern.removeprefix(b"/")
+        forms = [pattern]
+        glued = None if is_name else _GLUED.match(pattern)
+        if glued is not None:
+            # For Git, a**/b is ab as well as a*/**/b, if there is no wildcard before.
+            head, rest = glued[1], pattern[glued.end() :]
+            forms = [head + rest, head + b"*/**/" + rest]
+        for form in forms:
+            if elements := _parse(form, is_name):
+                self._add(elements, is_for_folders, is_negative)
+
+    def _add(self, elements: list[_Element], is_for_folders: bool, is_negative: bool) -> None:
+        self.starts.append(self._size)
+        for element in elements:
+            if element is _Wildcard.FOLDERS:
+                self.returns.append(self._size)
+            elif isinstance(element, _Wildcard):
+                self.stays.append(self._size)
+                if element is _Wildcard.IN_PATH:
+                    self.stays_at_slash.append(self._size)
+            else:
+                self._sets.append((self._size, element))
+                self._size += 1
+        self.ends.append(self._size)
+        if not is_for_folders:
+            self.ends_of_files.append(self._size)
+        if is_negative:
+            self.negative.append(self._size)
+        self._size += 1
+
+    def moves(self) -> list[int]:
+        """For each byte, the states from which it leads to the next one."""
+        accepting: list[list[int]] = [[] for _ in _ALL_BYTES]
+        # Most bytes are in some sets, of which the rest is entered.
+        large: list[int] = []
+        refusing: list[list[int]] = [[] for _ in _ALL_BYTES]
+        for state, accepted in self._sets:
+            is_large = len(accepted) > len(_ALL_BYTES) // 2
+            if is_large:
+                large.append(state)
+            rows = refusing if is_large else accepting
+            for byte in _ALL_BYTES - accepted if is_large else accepted:
+                rows[byte].append(state)
+        most = self.bits(large)
+        return [
+            (most & ~self.bits(refused)) | self.bits(states)
+            for refused, states in zip(refusing, accepting, strict=True)
+        ]
+
+    def bits(self, states: list[int]) -> int:
+        """States as the bits of an integer."""
+        if not states:
+            return 0
+        row = bytearray((states[-1] >> 3) + 1)
+        for state in states:
+            row[state >> 3] |= 1 << (state & 7)
+        return int.from_bytes(row, "little")
+
+
+def _without_last_spaces(line: bytes) -> bytes:
+    end = place = 0
+    while place < len(line):
+        is_space = line[place] == _SPACE
+        # What a backslash precedes stays.
+        place += 2 if line[place] == _BACKSLASH else 1
+        if not is_space:
+            end = place
+    return line[:end]
+
+
+def _parse(pattern: bytes, is_name: bool) -> list[_Element] | None:
+    """The elements of a pattern, without slashes around it; None if it can match nothing.
+
+    A pattern that `is_name` counts in every folder.
+    """
+    if not pattern:
+        return None
+    elements: list[_Element] = [_Wildcard.FOLDERS] if is_name else []
+    # Git compares what is before the first wildcard on its own, and the rest as another pattern.
+    first = next((n for n, byte in enumerate(pattern) if byte in _SPECIAL), len(pattern))
+    place = 0
+    while place < len(pattern):
+        byte = pattern[place]
+        if byte == _STAR:
+            end = place + 1
+            while pattern[end : end + 1] == b"*":
+                end += 1
+            rest = pattern[end : end + 2]
+            is_alone = place == first or pattern[place - 1] == _SLASH
+            if end - place == 1 or is_name or not is_alone:
+                elements.append(_Wildcard.IN_NAME)
+            elif rest.startswith(b"/"):
+                elements.append(_Wildcard.FOLDERS)
+                end += 1
+            elif rest in (b"", b"\\/"):
+                elements.append(_Wildcard.IN_PATH)
+            else:
+                elements.append(_Wildcard.IN_NAME)
+            place = end
+        elif byte == _LEFT_BRACKET:
+            bracket = _parse_bracket(pattern, place + 1)
+            if bracket is None:
+                return None
+            accepted, place = bracket
+            elements.append(accepted - {_SLASH})
+        elif byte == _QUESTION:
+            elements.append(_ANY)
+            place += 1
+        else:
+            place += byte == _BACKSLASH
+            if place == len(pattern):
+                return None
+            elements.append(frozenset(pattern[place : place + 1]))
+            place += 1
+    return elements
+
+
+def _parse_bracket(pattern: bytes, place: int) -> tuple[frozenset[int], int] | None:
+    """The bytes that a bracket stands for, from behind its ``[``, and where it ends."""
+    is_negative = pattern[place : place + 1] in (b"!", b"^")
+    place += is_negative
+    members: set[int] = set()
+    # The last byte, if it can begin a range, else 0.
+    previous = 0
+    start = place
+    try:
+        while pattern[place] != _RIGHT_BRACKET or place == start:
+            byte = pattern[place]
+            is_range = byte == _HYPHEN and previous > 0
+            if is_range and pattern[place + 1] != _RIGHT_BRACKET:
+                place += 1
+                place += pattern[place] == _BACKSLASH
+                members.update(range(previous, pattern[place] + 1))
+                previous = 0
+            elif (named := _CLASS.match(pattern, place)) is not None:
+                members |= _CLASSES[named[1]]
+                place = named.end() - 1
+                previous = 0
+            else:
+                place += byte == _BACKSLASH
+                previous = pattern[place]
+                members.add(previous)
+            place += 1
+    except (IndexError, KeyError):
+        # It has no end, or names no class.
+        return None
+    return (_ALL_BYTES - members if is_negative else frozenset(members)), place + 1
