@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
+from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
