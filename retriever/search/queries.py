@@ -91,14 +91,18 @@ def search_texts(
 
 
 def highlights(
-    text: str, analyzer: Analyzer, weights: Mapping[str, float]
+    text: str,
+    analyzer: Analyzer,
+    weights: Mapping[str, float],
+    held: Iterable[str] | None = None,
 ) -> list[tuple[int, int]]:
     """The words of a passage that match an important term of a query.
 
     A term is important if it weighs at least a quarter of the query's heaviest one, by
     `Index.term_weights`, and is not an English function word, such as "how", "do" and "I" in "how
     do I sharpen a chisel". If the query has nothing but function words, their weights decide. The
-    spans are ascending, do not overlap, and cut no letter off from its marks.
+    spans are ascending, do not overlap, and cut no letter off from its marks. `held` names the
+    languages of the index, in any of which a word can match; None tells that of the passage.
     """
     # If texts are not questions, "how" and "I" are rare: idf alone would take them for important.
     judged = {term: weights[term] for term in weights.keys() - analyzer.function_terms} or weights
@@ -110,7 +114,7 @@ def highlights(
         term for term in important if len(term) == 1 and term > "\u3000" and term in whole
     }
     marked: list[tuple[int, int]] = []
-    spans = analyzer.spans(text, important)
+    spans = analyzer.spans(text, important, held)
     for start, stop in sorted((a, b) for term, a, b in spans if term in important):
         first, last = marked.pop() if marked and start < marked[-1][1] else (start, stop)
         marked.append((first, max(last, stop)))

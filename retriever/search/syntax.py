@@ -97,7 +97,7 @@ class Demands:
         if stored is None:
             return ()
         text = f"{stored.title or ''}\n{stored.text}"
-        if not self._terms.isdisjoint(self._analyzer.tokens(text) if self._terms else ()):
+        if self._terms and any(self._analyzer.spans(text, self._terms, self._held)):
             return ()
         folded = _folded(text)
         if any(holds(folded, one) for one in self._excluded):
@@ -183,7 +183,7 @@ def suggested(text: str, view: View, analyzer: Analyzer) -> str | None:
     if all(frequencies.values()):
         return None
     pieces, end = [], 0
-    for start, stop in sorted({(start, stop) for _, start, stop in analyzer.spans(text)}):
+    for start, stop in sorted({span[1:] for span in analyzer.spans(text, None, held)}):
         word = text[start:stop].lower()
         if start < end or len(word) < _SHORTEST or _UNSPACED.search(word):
             continue

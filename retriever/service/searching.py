@@ -350,7 +350,9 @@ def _answer(job: SearchJob, hits: list[list[Hit]]) -> Answer:
         if request.highlight:
             weights = index.term_weights(_plain(job, text))
             for record in records:
-                record["marks"] = highlights(record["passage"], index.analyzer, weights)
+                record["marks"] = highlights(
+                    record["passage"], index.analyzer, weights, index.languages
+                )
         results.append({"query": text, "hits": records, **judged})
         if len(hits) == 1 and (better := index.suggestion(_plain(job, text))) is not None:
             results[0]["did_you_mean"] = better

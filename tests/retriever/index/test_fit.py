@@ -15,7 +15,8 @@ from retriever.documents.analyzer import Analyzer
 from retriever.index.fit import PassageSample, measured_fit
 from retriever.index.imports import import_documents
 
-WORDS = [first + second for first in "бвгдж" for second in ("лово", "нига", "орога", "ерево")]
+WORDS = ["слово", "книга", "дорога", "дерево", "город", "река", "берег", "ветер", "птица", "хлеб"]
+WORDS += ["окно", "вечер", "письмо", "зима", "учитель", "музыка", "корабль", "яблоко", "лошадь"]
 
 
 def russian(number):
@@ -23,7 +24,11 @@ def russian(number):
     chance, texts = random.Random(5), []
     for _ in range(number):
         topic = " ".join(chance.choices(WORDS, k=2))
-        texts.append(" ".join(f"И {topic} не {chance.choice(WORDS)} на доме." for _ in range(4)))
+        texts.append(
+            " ".join(
+                f"И {topic} были не {chance.choice(WORDS)}, что есть в доме." for _ in range(4)
+            )
+        )
     return texts
 
 
