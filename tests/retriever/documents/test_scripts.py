@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -255,3 +256,11 @@ def test_indexes_of_earlier_releases_tell_languages_by_function_words():
     assert as_held(AnalyzerSettings(division="grams"), stored) == stored
     german = AnalyzerSettings(**PLAIN | {"language": "german", "division": "grams"})
     assert AnalyzerSettings("german", division="grams") == german
+
+
+@pytest.mark.parametrize(("code", "language"), [("tr", "turkish"), ("ro", "romanian")])
+def test_paragraphs_and_questions_of_xquad_are_told(published, code, language):
+    for name, share in (("corpus", 0.99), ("queries.test", 0.95)):
+        lines = (published / f"xquad_{code}" / f"{name}.jsonl").read_text("utf-8").splitlines()
+        texts = [json.loads(line)["text"] for line in lines[:300]]
+        assert sum(language in AUTO.languages(text) for text in texts) >= share * len(texts)
