@@ -352,8 +352,9 @@ class _Session:
         styled = sys.stdout.isatty() and "NO_COLOR" not in os.environ
         cells = min(shutil.get_terminal_size((100, 24)).columns, WIDEST)
         weights, analyzer = index.term_weights(text), index.analyzer
+        languages = index.languages
         for hit in hits:
-            spans = highlights(hit.passage, analyzer, weights)
+            spans = highlights(hit.passage, analyzer, weights, languages)
             shown = hit_text(hit, spans, cells=cells, styled=styled, full=self.asked.full)
             click.echo(shown, color=styled)
         if self.asked.explain and hits:

@@ -27,6 +27,7 @@ from retriever.documents.languages import (
     QUERY_FUNCTION_WORDS,
     SCRIPT_OF,
     function_words,
+    languages_by_function_words,
     possible_languages,
     query_choices,
     script_of,
@@ -38,7 +39,7 @@ from retriever.settings import check_settings, setting
 NO_LANGUAGE = "none"
 AUTO = "auto"
 # What the settings of an index of an earlier release do not name.
-PLAIN: dict[str, Any] = {"division": "plain"}
+PLAIN: dict[str, Any] = {"division": "plain", "detection": "words"}
 # Lucene's EnglishAnalyzer.ENGLISH_STOP_WORDS_SET: the 1,333 of the package `stop-words` ("able",
 # "act", "affected", ...) cost retrieval quality.
 _ENGLISH = """
@@ -79,6 +80,8 @@ class AnalyzerSettings:
         division: ``icu`` or ``grams`` for scripts without spaces with or without words found by
             ICU; ``plain`` as in earlier releases. ``auto`` is ``icu`` where it is installed, else
             ``grams``; an `Analyzer` and an index have one of these.
+        detection: how ``auto`` tells the language of a passage: ``ngrams`` by function words and
+            py3langid; ``words`` as in earlier releases, and where the settings name the language.
 
     Raises:
         ConfigError: the language is unknown, or has no stemmer or no stop-word list and the
@@ -89,9 +92,13 @@ class AnalyzerSettings:
     stemming: bool = setting(True, "Reduce words to stems.")
     stop_words: bool = setting(True, "Drop stop words.")
     division: Literal["auto", "icu", "grams", "plain"] = setting("auto", "Division into words.")
+    detection: Literal["ngrams", "words"] = setting("ngrams", "How languages are told.")
 
     def __post_init__(self) -> None:
         check_settings(self)
+        if self.language != AUTO:
+            # Nothing is told, so these settings equal those of earlier releases.
+            object.__setattr__(self, "detection", "words")
         if self.language == NO_LANGUAGE:
             object.__setattr__(self, "stemming", False)
             object.__setattr__(self, "stop_words", False)
@@ -110,6 +117,13 @@ class AnalyzerSettings:
         if self.stop_words and self.language not in lists:
             raise ConfigError(f"no stop-word list for {self.language!r}: turn stop words off")
 
+    def to_json(self) -> dict[str, Any]:
+        """As they are stored, beside `PLAIN`; those of an earlier release as it wrote them."""
+        values = asdict(self)
+        if self.detection == "words":
+            del values["detection"]
+        return values
+
     def resolved(self) -> AnalyzerSettings:
         """With what is installed here in place of the division ``auto``."""
         if self.division != "auto":
@@ -118,10 +132,13 @@ class AnalyzerSettings:
 
 
 def as_held(asked: AnalyzerSettings | None, held: AnalyzerSettings) -> AnalyzerSettings | None:
-    """What is asked for, with the division of what an index holds where all else is the same."""
-    if asked is None or replace(asked, division=held.division) == held:
-        return held if asked is None or asked.division == "auto" else asked
-    return asked.resolved()
+    """Return what is asked for, read as the index is if all that a caller chooses is the same."""
+    if asked is None:
+        return held
+    same = replace(asked, division=held.division, detection=held.detection) == held
+    if not same:
+        return asked.resolved()
+    return held if asked.division == "auto" else replace(asked, detection=held.detection)
 
 
 class Analyzer:
@@ -173,7 +190,7 @@ class Analyzer:
     @cached_property
     def identity(self) -> str:
         """Equal for analyzers that give every text the same terms."""
-        facts = json.dumps([asdict(self.settings), sorted(self.stop_list)])
+        facts = json.dumps([self.settings.to_json(), sorted(self.stop_list)])
         return hashlib.sha256(facts.encode()).hexdigest()
 
     def tokens(self, text: str) -> list[str]:
@@ -192,7 +209,8 @@ class Analyzer:
 
     def words(self, text: str) -> list[str]:
         """The words of a text as written; of scripts without spaces, what stands between others."""
-        return self._read(text)[1]
+        # Only apostrophes depend on the language: a query needs no more than function words.
+        return self._read(text, languages_by_function_words)[1]
 
     def query_tokens(
         self, text: str, held: Mapping[str, int], count: _Count | None = None
@@ -205,13 +223,13 @@ class Analyzer:
         with each term, a word of which there is no term also has those that there are in any of
         them.
         """
-        if self.settings.language != AUTO or not held:
+        if self.settings.language != AUTO:
             pattern, _, words = self._read(text)
             units, _ = self._query_units(text, pattern, words)
             return list(chain.from_iterable(map(words.__getitem__, units)))
         ascii_only, terms = text.isascii(), list[str]()
         whole, choices = list[str](), iter([tuple(held)])
-        if len(held) > 1:
+        if len(held) != 1:
             whole = word_pattern(ascii_only, False, self._is_plain).findall(text)
             choices = query_choices(whole, ascii_only, self._known, held)
         dropped = set(whole)
@@ -282,26 +300,48 @@ class Analyzer:
         first = [next((term for term, _, _ in terms), None) for terms in placed]
         return frozenset() if None in first else frozenset(filter(None, first))
 
-    def spans(self, text: str, wanted: Set[str] | None = None) -> Iterator[tuple[str, int, int]]:
+    def spans(
+        self, text: str, wanted: Set[str] | None = None, held: Iterable[str] | None = None
+    ) -> Iterator[tuple[str, int, int]]:
         """Each term with its place, as `text[start:end]`, in the order of `tokens`.
 
         Offsets count characters of `text` as given, normalized or not. Terms of one word, and of
         characters in a script without spaces, overlap. Words without a `wanted` term are left out.
+        With the languages that an index has, the text is read in each of them, one after the other:
+        no language is told, which can take longer than a query.
         """
-        pattern, _, words = self._read(text)
-        for match in pattern.finditer(text):
-            if wanted is None or not wanted.isdisjoint(words[match.group()]):
-                for term, start, stop in words.placed(match.group()):
-                    yield term, match.start() + start, match.start() + stop
+        for pattern, words in self._readings(text, held):
+            for match in pattern.finditer(text):
+                if wanted is None or not wanted.isdisjoint(words[match.group()]):
+                    for term, start, stop in words.placed(match.group()):
+                        yield term, match.start() + start, match.start() + stop
 
-    def _read(self, text: str) -> tuple[re.Pattern[str], list[str], _Words]:
+    def _readings(
+        self, text: str, held: Iterable[str] | None
+    ) -> Iterator[tuple[re.Pattern[str], _Words]]:
+        """Yield what finds the units of a text and what has their terms, for each reading of it."""
+        if held is None or self.settings.language != AUTO:
+            pattern, _, words = self._read(text)
+            yield pattern, words
+            return
+        alone: list[tuple[str, ...]] = [(language,) for language in held]
+        for languages in alone or [()]:
+            splits = not _APOSTROPHE_SEPARATES.isdisjoint(languages)
+            yield word_pattern(text.isascii(), splits, self._is_plain), self._words(languages)
+
+    def _read(
+        self, text: str, languages_of: Callable[..., tuple[str, ...]] | None = None
+    ) -> tuple[re.Pattern[str], list[str], _Words]:
         """What finds the units of a text, these, and what has the terms of each."""
         ascii_only, language = text.isascii(), self.settings.language
         pattern = word_pattern(ascii_only, language in _APOSTROPHE_SEPARATES, self._is_plain)
         units = pattern.findall(text)
         if language != AUTO:
             return pattern, units, self._words((language,))
-        languages = text_languages(units, ascii_only, self._known)
+        if languages_of is None:
+            by_words = self.settings.detection == "words"
+            languages_of = languages_by_function_words if by_words else text_languages
+        languages = languages_of(units, ascii_only, self._known)
         if not _APOSTROPHE_SEPARATES.isdisjoint(languages):
             pattern = word_pattern(ascii_only, True, self._is_plain)
             units = pattern.findall(text)

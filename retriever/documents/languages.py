@@ -1,8 +1,11 @@
-"""The languages of a text, at most one a script: by the script of its words and by function words.
+"""The languages of a text, at most one a script: by scripts, function words and n-grams.
 
-Of the languages of a script, that of a text is the one with most function words among its first
-words, if there are many of them; without this evidence it is the script's default. That of the
-Latin script is English.
+A text is in its script's default language, such as English, if it has many function words of it.
+Otherwise py3langid tells the language by the n-grams of the text's first words, and must prefer it
+clearly to the default. Texts of fewer words are in the default language.
+
+Indexes of earlier releases know function words alone: the language is the one with most of them,
+if there are many, else the default.
 """
 
 from __future__ import annotations
@@ -10,8 +13,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from copy import copy
+from functools import cache, lru_cache
 from itertools import chain, product
+from typing import Any
 
 # Words of a text that are looked at.
 _FIRST = 200
@@ -20,8 +25,16 @@ _FIRST = 200
 _SHARE, _MULTIPLE = 0.12, 1.5
 # So many function words are no evidence.
 _FEW = 2
-# So many words without a function word of a language that has a list are of another language.
+# So many words without a function word of a language that has a list are of another language, and
+# so many are needed to tell one that is not among the languages of the script.
 _MANY = 20
+# Fewer words are often names, which say nothing about the language of a corpus.
+_LEAST = 4
+# Logarithm of the likelihood by which a language must exceed the default: with 0, 1.6% of 10,000
+# short English sentences are taken for another language, with 8 there are 0.03%. Without a function
+# word of the language it must also exceed it by so much a character: lists of names, of chemicals
+# and the like have n-grams of any language, but no function words.
+_MARGIN, _MARGIN_OF_CHARACTER = 8.0, 0.5
 # A query may be in a language that at least this share of the passages of its script is in.
 _HELD = 0.03
 # Longer words of the lists are too often content, such as "estado", "tiempo" and "trabajo".
@@ -40,6 +53,17 @@ _SCRIPTS = {
     "hebrew": ("\u0590-\u05ff", "hebrew"),
     "armenian": ("\u0530-\u058f", "armenian"),
     "tamil": ("\u0b80-\u0bff", "tamil"),
+}
+# What py3langid calls these languages, in the same order, and other languages of the script. "zxx"
+# is code and markup. Of the Latin script the others count as the default.
+_CODES = {
+    "latin": (
+        "en ca cs da nl fi fr de hu id it no pl pt ro sk es sv tr vi",
+        "cy eo et eu ga hr is la lt lv mt sl sq sw zxx",
+    ),
+    "cyrillic": ("ru bg uk", "ba be kk ky mk mn sr tg tt"),
+    "arabic": ("ar fa", "ps sdh ug ur"),
+    "devanagari": ("hi", "mr ne sa"),
 }
 # Scripts of languages that are neither of these nor told apart, such as Kazakh and Marathi.
 _OPEN_SCRIPTS = ("cyrillic", "arabic", "devanagari")
@@ -153,7 +177,24 @@ def function_words(language: str, listed: Iterable[str]) -> list[str]:
 def text_languages(
     words: Sequence[str], ascii_only: bool, known: Mapping[str, Iterable[str]]
 ) -> tuple[str, ...]:
-    """The languages of a text by its words, sorted."""
+    """The languages of a text, sorted."""
+    counts, scripts = _evidence(words, ascii_only, known)
+    languages = []
+    for script, number in scripts.items():
+        default, *others = _LANGUAGES[script]
+        most = max(map(counts.__getitem__, others), default=0)
+        is_default = counts[default] > max(_FEW, _SHARE * number, _MULTIPLE * most)
+        if is_default or number < _LEAST or script not in _CODES:
+            languages.append(default)
+        else:
+            languages.append(_language_by_ngrams(words, script, counts))
+    return tuple(sorted(languages))
+
+
+def languages_by_function_words(
+    words: Sequence[str], ascii_only: bool, known: Mapping[str, Iterable[str]]
+) -> tuple[str, ...]:
+    """The languages of a text as earlier releases told them, sorted."""
     counts, scripts = _evidence(words, ascii_only, known)
     found = []
     for script, number in scripts.items():
@@ -193,6 +234,42 @@ def possible_languages(word: str, held: Iterable[str]) -> set[str]:
     script = script_of(word)
     default = _LANGUAGES[script][:1] if script else [""]
     return {*default, *(one for one in held if script and SCRIPT_OF.get(one) == script)}
+
+
+def _language_by_ngrams(words: Sequence[str], script: str, counts: Mapping[str, int]) -> str:
+    """The language of the words of a script, by n-grams and the function words of each language."""
+    default, *others = _LANGUAGES[script]
+    own = [word for word in words[:_FIRST] if script_of(word) == script]
+    text = " ".join(own)
+    ranking = _identifier(script).rank(text)
+    default_code, *codes = _CODES[script][0].split()
+    best, score = ranking[0]
+    if best in codes:
+        language = others[codes.index(best)]
+        has_function_words = counts.get(language, 0) > 0
+    elif script in _OPEN_SCRIPTS and len(own) >= _MANY:
+        language = f"other {script}"
+        has_function_words = not counts.get(default)
+    else:
+        return default
+    margin = _MARGIN if has_function_words else max(_MARGIN, _MARGIN_OF_CHARACTER * len(text))
+    return language if score - dict(ranking)[default_code] > margin else default
+
+
+@cache
+def _identifier(script: str) -> Any:
+    """What ranks the languages of a script."""
+    identifier = copy(_whole_identifier())
+    identifier.set_languages(" ".join(_CODES[script]).split())
+    return identifier
+
+
+@cache
+def _whole_identifier() -> Any:
+    # It takes half a second, and queries need none of it.
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    return LanguageIdentifier.from_model_file(MODEL_FILE)
 
 
 def _evidence(

@@ -5,12 +5,17 @@ corpus is in another language than English, or many of its words are strange, qu
 it decide the default weight of the embeddings: sentences, each taken out of its passage, search
 for the rest of it among the rests of others. It is the least weight whose mean reciprocal rank is
 within a standard error of the best.
+
+Questions of people share fewer words with the text, and embeddings in another language than English
+answer them worse than these. So where most passages are not English and the embeddings rank worse
+than BM25, the weight is at most 0.4, and 0 if the encoder does not know the language.
 """
 
 from __future__ import annotations
 
 import heapq
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -20,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.documents.analyzer import NO_LANGUAGE
+from retriever.documents.languages import script_of
 from retriever.documents.passages import SENTENCE_END
 from retriever.errors import SourceError
 from retriever.search import BM25, Postings, SearchableSegment
@@ -50,7 +56,10 @@ _WORDS = 40
 _QUESTIONS = 50
 _ENGLISH = frozenset({"english", "porter", NO_LANGUAGE})
 MULTILINGUAL = "paraphrase-multilingual-MiniLM-L12-v2"
-# A word of no language that an encoder could know.
+# The greatest weight of embeddings that rank worse than BM25 in another language than English:
+# docs/ranking.md has the measurements.
+_HIGHEST = 0.4
+# A letter of no language that an encoder could know.
 _UNKNOWN = "\U00010380"
 _SPACELESS = re.compile("[\u0e00-\u109f\u1780-\u17ff\u3040-\u9fff]")
 
@@ -75,10 +84,15 @@ class Fit:
     languages: Mapping[str, int] = field(default_factory=dict)
 
     @property
+    def is_dense_best(self) -> bool:
+        """Whether the embeddings rank the questions' passages no worse than BM25."""
+        return self.dense is not None and self.bm25 is not None and self.dense >= self.bm25
+
+    @property
     def warning(self) -> str | None:
         """What to tell a user whose encoder does not know the language; None if it does."""
         is_mixed = self.strange_weight is not None
-        if self.strange < _STRANGE and not is_mixed:
+        if not is_mixed and (self.strange < _STRANGE or self.is_dense_best):
             return None
         found = f"{self.strange:.0%} of {self.words:,} words are unknown to it or broken to letters"
         if self.questions and not is_mixed:
@@ -155,6 +169,8 @@ def measured_fit(
         return _weighed(fit, texts, encoder, analyzer)
     found = _weighed(replace(fit, strange=0.0), known, encoder, analyzer)
     measured = _weighed(replace(fit, strange=1.0), other, encoder, analyzer)
+    if measured.questions >= _QUESTIONS and measured.is_dense_best:
+        return _weighed(fit, texts, encoder, analyzer)
     # Few questions do not speak for an encoder that does not know the words.
     weight = measured.weight if measured.questions >= _QUESTIONS else 0.0
     return replace(found, strange=fit.strange, strange_weight=weight)
@@ -172,8 +188,7 @@ def _is_strange(strange: int, words: int, share: float = _STRANGE) -> bool:
 def _weighed(fit: Fit, texts: Sequence[str], encoder: Encoder, analyzer: Analyzer) -> Fit:
     """A fit with the weight that questions made from these texts say, where it is doubtful."""
     share = fit.strange
-    own = (analyzer.settings.language,)
-    foreign = sum(_ENGLISH.isdisjoint(analyzer.languages(text) or own) for text in texts)
+    foreign = sum(_is_foreign(analyzer, text) for text in texts)
     if share < _DOUBTFUL and foreign < _DOUBTFUL * len(texts):
         return fit
     pairs = [pair for text in texts if (pair := _question(text))]
@@ -191,6 +206,8 @@ def _weighed(fit: Fit, texts: Sequence[str], encoder: Encoder, analyzer: Analyze
     # The least one that is within a standard error of the best.
     error = {one: loss.std() / len(pairs) ** 0.5 for one, loss in losses.items()}
     weight = min(one for one, loss in losses.items() if loss.mean() <= error[one])
+    if ranks[1.0].mean() < ranks[0.0].mean() and foreign > len(texts) / 2:
+        weight = 0.0 if share >= _STRANGE else min(weight, _HIGHEST)
     sides = {"bm25": 0.0, "dense": 1.0, "hybrid": weight}
     quality: dict[str, Any] = {
         name: round(float(ranks[one].mean()), 4) for name, one in sides.items()
@@ -198,22 +215,35 @@ def _weighed(fit: Fit, texts: Sequence[str], encoder: Encoder, analyzer: Analyze
     return replace(fit, questions=len(pairs), weight=weight, **quality)
 
 
+def _is_foreign(analyzer: Analyzer, text: str) -> bool:
+    """Whether a text is in another language than English, which may stand among others in it."""
+    languages = analyzer.languages(text) or (analyzer.settings.language,)
+    scripts = Counter[str | None]()
+    for word in analyzer.words(text):
+        scripts[script_of(word)] += sum(map(str.isalpha, word))
+    return _ENGLISH.isdisjoint(languages) or 2 * scripts["latin"] < scripts.total()
+
+
 def _strange_words(encoder: Encoder, analyzer: Analyzer, text: str) -> tuple[int, int]:
     """The number of words that the encoder does not know or breaks into letters, and of all."""
-    empty, unknown = encoder.tokenize(["", _UNKNOWN])
-    if not isinstance(empty, list) or not isinstance(unknown, list):
+    probes = encoder.tokenize(["", _UNKNOWN, "a", f"a{_UNKNOWN}"])
+    if not all(isinstance(row, list) for row in probes):
         return 0, 0
+    empty, alone, letter, inside = map(set, probes)
+    # SentencePiece puts a mark before a word, which is a piece of its own before an unknown letter.
+    unknown = inside - letter or alone - empty
+    marks = alone - empty - unknown
     words = [word for word in analyzer.words(text) if any(map(str.isalpha, word))]
-    nothing = set(unknown) - set(empty)
     strange = number = 0
     for word, row in zip(words, encoder.tokenize(words), strict=True):
-        pieces, letters = len(row) - len(empty), sum(map(str.isalpha, word))
+        pieces = sum(piece not in marks for piece in row) - len(probes[0])
+        letters = sum(map(str.isalpha, word))
         spaceless = _SPACELESS.search(word)
         # A run without spaces counts as words of two letters.
         counted = max(letters // 2, 1) if spaceless else 1
         number += counted
         broken = letters > 2 and not spaceless and letters < _LETTERS * pieces
-        if pieces <= 0 or broken or not nothing.isdisjoint(row):
+        if pieces <= 0 or broken or not unknown.isdisjoint(row):
             strange += counted
     return strange, number
 

@@ -224,7 +224,8 @@ class IndexSettings:
             asked, kept = getattr(self, name), getattr(own, name)
             single = self.single.get(name)
             if isinstance(kept, AnalyzerSettings):
-                whole = replace(kept, **{"division": "auto", **single}) if single else asked
+                newest = {"division": "auto", "detection": AnalyzerSettings().detection}
+                whole = replace(kept, **{**newest, **single}) if single else asked
                 parts[name] = as_held(whole, kept)
             else:
                 parts[name] = replace(kept, **single) if single and kept else asked or kept
@@ -262,7 +263,7 @@ def initial_settings(
     return {
         "encoder": spec.to_json(),
         "probes": probes,
-        "analyzer": asdict(analyzer.settings),
+        "analyzer": analyzer.settings.to_json(),
         "stop_list": sorted(analyzer.stop_list),
         "passages": (asked.passages or PassageSettings()).to_json(),
         "structures": asdict(structures),

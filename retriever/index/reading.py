@@ -108,6 +108,12 @@ class ReadableIndex:
         return self._opened.state().analyzer
 
     @property
+    def languages(self) -> dict[str, int]:
+        """Number of passages in each language; empty if the settings name the language."""
+        with self._opened.view() as view:
+            return dict(view.setting("languages", {}))
+
+    @property
     def passages(self) -> PassageSettings:
         """How texts longer than the encoder's window are treated."""
         return self._opened.state().passages
@@ -322,7 +328,7 @@ class ReadableIndex:
             passage, first, last = begun[-1]
             state = self._opened.state_of(view)
             text = passage_text(document_of(stored), (first, last), state.passages.context)
-            terms = state.analyzer.tokens(text)
+            terms = state.analyzer.query_tokens(text, view.setting("languages", {}))
             warn_doubtful(self._opened, view, compiled)
             # One more, since the document itself may be among them.
             query = Query(terms, view.vectors([passage])[0])

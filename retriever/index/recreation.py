@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Unpack
 
@@ -53,7 +53,7 @@ def recreated(
         {
             "encoder": str(choice.settings if loaded is None else loaded.spec),
             "weights": choice.weights() if loaded is None else loaded.spec.weights,
-            "analyzer": asdict((asked.analyzer or AnalyzerSettings()).resolved()),
+            "analyzer": (asked.analyzer or AnalyzerSettings()).resolved().to_json(),
             "passages": asdict(asked.passages or PassageSettings()),
             "structures": asdict(asked.structures or StructureSettings()),
         }
@@ -105,6 +105,10 @@ def reindexed(
         spec = old.encoder_spec
         own = IndexSettings(old.analyzer.settings, old.passages, old.structures)
     wanted = asked.completed(own)
+    if asked.analyzer is not None and wanted.analyzer is not None:
+        # Languages are told as in this release once the analyzer is asked for.
+        analyzer = replace(wanted.analyzer, detection=asked.analyzer.detection)
+        wanted = replace(wanted, analyzer=analyzer)
     if loaded is None:
         same = _same_encoder(choice, spec)
     else:

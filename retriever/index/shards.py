@@ -97,7 +97,7 @@ class Plan:
         return {
             "encoder": self.encoder.to_json(),
             "fingerprint": self.encoder.fingerprint,
-            "analyzer": asdict(self.analyzer),
+            "analyzer": self.analyzer.to_json(),
             "stop_list": self.stop_list,
             "passages": self.passages.to_json(),
             "shard_size": self.shard_size,

@@ -149,8 +149,11 @@ def hit_features(
         if one == "bm25":
             scores, others = scores / total, HITS - 1
         columns += [scores, scores - (scores.sum() - scores) / max(others, 1)]
+    languages = view.setting("languages", {})
+    texts = [f"{hit.title or ''} {hit.passage}" for hit in first]
     held_terms = [
-        weights.keys() & analyzer.tokens(f"{hit.title or ''} {hit.passage}") for hit in first
+        weights.keys() & {term for term, _, _ in analyzer.spans(text, weights.keys(), languages)}
+        for text in texts
     ]
     columns.append(np.array([sum(map(weights.__getitem__, one)) / total for one in held_terms]))
     if mode == "hybrid":

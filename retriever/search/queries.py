@@ -91,13 +91,17 @@ def search_texts(
 
 
 def highlights(
-    text: str, analyzer: Analyzer, weights: Mapping[str, float]
+    text: str,
+    analyzer: Analyzer,
+    weights: Mapping[str, float],
+    held: Iterable[str] | None = None,
 ) -> list[tuple[int, int]]:
     """The words of a passage that match an important term of a query.
 
     A term is important if it weighs at least a quarter of the query's heaviest one, by
     `Index.term_weights`. The spans are ascending, do not overlap, and cut no letter off from its
-    marks.
+    marks. `held` names the languages of the index, in any of which a word can match; None tells
+    that of the passage.
     """
     least = _SHARE * max(weights.values(), default=0.0)
     important = {term for term, weight in weights.items() if weight >= least}
@@ -107,7 +111,7 @@ def highlights(
         term for term in important if len(term) == 1 and term > "\u3000" and term in whole
     }
     marked: list[tuple[int, int]] = []
-    spans = analyzer.spans(text, important)
+    spans = analyzer.spans(text, important, held)
     for start, stop in sorted((a, b) for term, a, b in spans if term in important):
         first, last = marked.pop() if marked and start < marked[-1][1] else (start, stop)
         marked.append((first, max(last, stop)))

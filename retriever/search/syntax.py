@@ -113,7 +113,7 @@ class Demands:
         if stored is None:
             return ()
         text = f"{stored.title or ''}\n{stored.text}"
-        if not self._terms.isdisjoint(self._analyzer.tokens(text) if self._terms else ()):
+        if self._terms and any(self._analyzer.spans(text, self._terms, self._held)):
             return ()
         folded = _folded(text)
         if any(holds(folded, one) for one in self._excluded):
@@ -253,7 +253,7 @@ def suggested(
     if all(frequencies.values()):
         return None
     pieces, end, unknown_words = [], 0, 0
-    for start, stop in sorted({(start, stop) for _, start, stop in analyzer.spans(text)}):
+    for start, stop in sorted({span[1:] for span in analyzer.spans(text, None, held)}):
         word = text[start:stop].lower()
         if start < end or not _SHORTEST <= len(word) <= _LONGEST or _UNSPACED.search(word):
             continue

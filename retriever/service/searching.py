@@ -353,7 +353,9 @@ def _answer(job: SearchJob, hits: list[list[Hit]]) -> Answer:
         if request.highlight:
             weights = index.term_weights(_parsed(job, text).text)
             for record in records:
-                record["marks"] = highlights(record["passage"], index.analyzer, weights)
+                record["marks"] = highlights(
+                    record["passage"], index.analyzer, weights, index.languages
+                )
         if not ranked:
             judged["no_hits"] = index.no_hits_reason(text, job.settings, where=where)
         elif withheld:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -10,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retriever.documents import division
-from retriever.documents.analyzer import PLAIN, Analyzer, AnalyzerSettings
+from retriever.documents.analyzer import PLAIN, Analyzer, AnalyzerSettings, as_held
 from retriever.errors import MissingExtraError
 from retriever.search.queries import highlights
 
@@ -251,3 +254,87 @@ def test_the_words_of_icu_need_it_where_a_text_has_such_a_script(monkeypatch):
 def test_highlights_mark_the_words_once(query, text, marked):
     weights = dict.fromkeys(AUTO.tokens(query), 1.0)
     assert [text[start:stop] for start, stop in highlights(text, AUTO, weights)] == marked
+
+
+SENTENCES = {
+    # Agglutinative languages have few function words, and short texts of any language have none.
+    "turkish": "Panthers savunması yalnızca 308 sayı verdi ve ligde altıncı sırada bitirdi.",
+    "finnish": "Komento tulostaa tiedoston sisällön näytölle rivi kerrallaan.",
+    "hungarian": "A parancs kiírja a megadott könyvtár tartalmát.",
+    "romanian": "Comanda afișează conținutul directorului curent.",
+    "german": "Zeigt alle Dateien des Verzeichnisses an.",
+    "polish": "Wyświetla zawartość podanego katalogu.",
+    "czech": "Příkaz vypíše obsah zadaného adresáře.",
+    "indonesian": "Perintah ini menampilkan seluruh isi berkas.",
+    "norwegian": "Overskytende data går tapt hvis filen er større enn valgt størrelse.",
+    "ukrainian": "Команда виводить список усіх файлів каталогу.",
+    "persian": "زبان برنامه‌نویسی پایتون بسیار آسان است",
+    "english": "Prints every file below that folder.",
+}
+
+
+@pytest.mark.parametrize("language", SENTENCES)
+def test_the_language_of_a_short_sentence_is_told_by_ngrams(language):
+    assert AUTO.languages(SENTENCES[language]) == (language,)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "José García Márquez",  # a name
+        "methylphenidate hydrochloride, sodium benzoate, propanol, amine nitrate",
+        "for i in range(n): print(self.value[i], file=out)",
+        "Zapisnik sa sastanka upravnog odbora udruge",  # Croatian, which has no stemmer
+        "redb oakk catd inkf sunn redm oakb",
+    ],
+)
+def test_texts_of_no_language_of_the_analyzer_are_read_as_english(text):
+    assert AUTO.languages(text) == ("english",)
+
+
+def test_a_query_and_its_hits_are_read_without_the_model_of_languages():
+    script = """if True:
+        import sys
+        from retriever.documents.analyzer import Analyzer
+        text, held = "Panthers savunması yalnızca 308 sayı verdi", {"turkish": 9, "english": 9}
+        for languages in (held, {"turkish": 9}, {}):
+            Analyzer().query_tokens(text, languages)
+            list(Analyzer().spans(text, {"sayı"}, languages))
+        Analyzer().words(text)
+        assert "py3langid" not in sys.modules
+        assert Analyzer().languages(text) == ("turkish",)
+        assert "py3langid" in sys.modules
+    """
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_passages_are_read_in_each_language_of_an_index():
+    text = "Çocukların kitapları books"
+    (stem,) = AUTO.query_tokens("kitaplar", {"turkish": 1})
+    places = [text[start:stop] for _, start, stop in AUTO.spans(text, {stem}, ["turkish"])]
+    assert places == ["kitapları"]
+    held = ["english", "turkish"]
+    places = [text[start:stop] for _, start, stop in AUTO.spans(text, {stem, "book"}, held)]
+    assert places == ["books", "kitapları"]
+
+
+def test_indexes_of_earlier_releases_tell_languages_by_function_words():
+    stored = AnalyzerSettings(**PLAIN | {"division": "grams"})
+    assert "detection" not in stored.to_json()
+    earlier = Analyzer(stored)
+    assert earlier.languages(SENTENCES["turkish"]) == ("english",)
+    assert earlier.languages(TEXTS["german"]) == ("german",)
+    assert earlier.identity != Analyzer(AnalyzerSettings(division="grams")).identity
+    # What an opened index is asked for is what it has; a language that is named needs no telling.
+    assert as_held(AnalyzerSettings(), stored) == stored
+    assert as_held(AnalyzerSettings(division="grams"), stored) == stored
+    german = AnalyzerSettings(**PLAIN | {"language": "german", "division": "grams"})
+    assert AnalyzerSettings("german", division="grams") == german
+
+
+@pytest.mark.parametrize(("code", "language"), [("tr", "turkish"), ("ro", "romanian")])
+def test_paragraphs_and_questions_of_xquad_are_told(published, code, language):
+    for name, share in (("corpus", 0.99), ("queries.test", 0.95)):
+        lines = (published / f"xquad_{code}" / f"{name}.jsonl").read_text("utf-8").splitlines()
+        texts = [json.loads(line)["text"] for line in lines[:300]]
+        assert sum(language in AUTO.languages(text) for text in texts) >= share * len(texts)

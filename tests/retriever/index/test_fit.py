@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import warnings
+import zlib
 from itertools import count
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from retriever import CorpusReader, Document, Index, encode_shards
 from retriever.documents.analyzer import Analyzer
 from retriever.index.fit import PassageSample, is_due, measured_fit
 from retriever.index.imports import import_documents
 
-WORDS = [first + second for first in "бвгдж" for second in ("лово", "нига", "орога", "ерево")]
+WORDS = ["слово", "книга", "дорога", "дерево", "город", "река", "берег", "ветер", "птица", "хлеб"]
+WORDS += ["окно", "вечер", "письмо", "зима", "учитель", "музыка", "корабль", "яблоко", "лошадь"]
 
 
 def russian(number):
@@ -24,7 +28,11 @@ def russian(number):
     chance, texts = random.Random(5), []
     for _ in range(number):
         topic = " ".join(chance.choices(WORDS, k=2))
-        texts.append(" ".join(f"И {topic} не {chance.choice(WORDS)} на доме." for _ in range(4)))
+        texts.append(
+            " ".join(
+                f"И {topic} были не {chance.choice(WORDS)}, что есть в доме." for _ in range(4)
+            )
+        )
     return texts
 
 
@@ -78,6 +86,64 @@ def test_known_words_of_another_language_ask_questions_without_a_warning():
     assert (fit.strange, fit.questions, fit.warning) == (0.0, 80, None)
     few = measured_fit(russian(8), encoder(whole, noise), Analyzer(), 8)
     assert (few.questions, few.weight) == (0, 0.6)
+
+
+def bag_of_words(dimensions):
+    """Vectors that are alike where words are: the more dimensions, the less noise."""
+
+    def vector(text):
+        rows = [
+            np.random.default_rng(zlib.crc32(word[:4].encode())).normal(size=dimensions)
+            for word in re.findall(r"\w+", text.lower())
+        ]
+        total = np.sum(rows, axis=0)
+        return total / np.linalg.norm(total)
+
+    return vector
+
+
+def test_embeddings_worse_than_bm25_in_another_language_have_at_most_a_weight_of_two_fifths():
+    half_known = measured_fit(russian(200), encoder(whole, bag_of_words(12)), Analyzer(), 200)
+    assert half_known.dense < half_known.bm25 < half_known.hybrid
+    assert (half_known.weight, half_known.warning) == (0.4, None)
+    # Letters in front of each text, which is Russian all the same.
+    beside = [f"Python {text}" for text in russian(200)]
+    fit = measured_fit(beside, encoder(whole, bag_of_words(12)), Analyzer(), 200)
+    assert fit.weight == 0.4
+    # The encoder does not know the language: what the questions say for it does not hold.
+    unknown = measured_fit(russian(200), encoder(letters, bag_of_words(12)), Analyzer(), 200)
+    assert (unknown.weight, unknown.hybrid, unknown.warning is None) == (0.0, unknown.bm25, False)
+
+
+@pytest.mark.parametrize("pieces", [whole, letters])
+def test_embeddings_better_than_bm25_keep_their_weight_without_a_warning(pieces):
+    fit = measured_fit(russian(80), encoder(pieces, bag_of_words(14)), Analyzer(), 80)
+    assert fit.dense >= fit.bm25
+    assert (fit.weight, fit.warning) == (0.5, None)
+
+
+def unigrams(characters):
+    """The tokenizer of a SentencePiece model with the mark of a word, "a" and some characters."""
+    pieces = ["<s>", "</s>", "<unk>", "▁", "▁a", *characters]
+    scores = [0.0, 0.0, -20.0, -2.0, -3.0, *[-4.0] * len(characters)]
+    tokenizer = Tokenizer(models.Unigram(list(zip(pieces, scores, strict=True)), 2, False))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    return lambda text: tokenizer.encode(text).ids
+
+
+def test_the_mark_of_a_word_is_not_unknown_to_a_tokenizer_of_sentencepiece():
+    lines = [f"第{n}次防守丢分很多" for n in "一二三四五六七八九十"]
+    characters = sorted(set("".join(lines)))
+    for known, strange in ((characters, 0.0), (set(characters) - {"防"}, 1.0)):
+        pieces = unigrams(known)
+        assert pieces("第一次")[0] == 3
+        fit = measured_fit(lines, encoder(pieces, noise), Analyzer(), len(lines))
+        assert (fit.strange, fit.words) == (strange, 40)
+    # The mark is no part of a word, which has two letters a piece here.
+    words = unigrams([*"бвгд", "ло", "во"])
+    assert len(words("лово")) == 3
+    fit = measured_fit(["лово во " * 30], encoder(words, noise), Analyzer(), 1)
+    assert fit.strange == 0.0
 
 
 def test_texts_of_two_kinds_have_weights_of_their_own(tmp_path, model):

@@ -308,3 +308,20 @@ def test_a_damaged_document_stops_it_and_no_index_is_made_where_there_is_none(
     with pytest.raises(NotAnIndexError):
         reindexed(tmp_path / "nowhere", other)
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_reindexing_tells_languages_anew_where_the_language_is_asked_for(tmp_path, model):
+    text = "Panthers savunması yalnızca 308 sayı verdi ve ligde altıncı sırada bitirdi."
+    earlier = AnalyzerSettings(detection="words")
+    with Index.create(tmp_path / "index", model, analyzer=earlier) as index:
+        index.add([text])
+    with Index.open_or_create(tmp_path / "index", language="auto") as index:
+        index.add([text, text[10:]])
+        assert list(index.languages) == ["english"]
+    assert reindexed(tmp_path / "index", context="none") is not None
+    with Index.open(tmp_path / "index") as index:
+        assert list(index.languages) == ["english"]
+    assert reindexed(tmp_path / "index", language="auto") is not None
+    with Index.open(tmp_path / "index") as index:
+        assert list(index.languages) == ["turkish"]
+    assert reindexed(tmp_path / "index", language="auto") is None
