@@ -39,7 +39,7 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 # Reading a smaller file takes as long as reading what is remembered of it.
 _REMEMBERED_BYTES = 1_000_000
 _SETTLED_SECONDS = 2
-_PASSAGE_PROMPTS = ("document", "passage", "corpus")
+PASSAGE_PROMPTS = ("document", "passage", "corpus")
 Floats = NDArray[np.float32]
 
 
@@ -117,7 +117,7 @@ def read_prompts(path: Path) -> tuple[str, str]:
     """The prompts of queries and of passages that a model's files name."""
     named = read_json(path / "config_sentence_transformers.json", {}).get("prompts") or {}
     prompts = {name: text for name, text in named.items() if text}
-    passage = next((prompts[name] for name in _PASSAGE_PROMPTS if name in prompts), "")
+    passage = next((prompts[name] for name in PASSAGE_PROMPTS if name in prompts), "")
     return prompts.get("query", ""), passage
 
 
