@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.encoders.computing import BATCH_PIECES, filled_batches, scale_to_unit, way
+from retriever.encoders.computing import (
+    BATCH_PIECES,
+    describe_unbounded,
+    filled_batches,
+    find_unbounded,
+    scale_to_unit,
+    way,
+)
 from retriever.encoders.registry import (
     Batches,
     EncoderModel,
@@ -35,6 +42,7 @@ from retriever.errors import (
     BadInputError,
     ConfigError,
     EncoderMismatchError,
+    ModelError,
     RetrieverError,
     require_several,
     string_fault,
@@ -79,6 +87,11 @@ class Encoder:
         if not isinstance(spec, EncoderSpec) or model is None or others:
             name = "" if spec is None else f"{spec!r:.60}"
             raise TypeError(f"Encoder: expected Encoder.load({name}), found a call of the class")
+        if spec.dimensions < 1:
+            raise ConfigError(
+                f"encoder {spec.model}: expected vectors of one dimension or more, found "
+                f"{spec.dimensions}; use another encoder, or --mode bm25"
+            )
         self.spec = spec
         self._model = model
         # (3, dimensions) float32: vectors of fixed texts, where these tell models apart.
@@ -215,6 +228,8 @@ class Encoder:
             TypeError: one of the texts is no string.
             BadInputError: a text holds a lone surrogate.
             ConfigError: `batch_size` is below 1.
+            ModelError: a vector holds NaN or infinity, or is so long that float32 does not hold
+                the square of its length.
         """
         if isinstance(texts, str):
             (vector,) = self.encode([texts], query=query, normalize_embeddings=normalize_embeddings)
@@ -227,7 +242,11 @@ class Encoder:
             self.encode_pieces(pieces[start : start + step], normalize=normalize_embeddings)
             for start in range(0, max(1, len(pieces)), step)
         ]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        vectors = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        row = find_unbounded(vectors)
+        if row is not None:
+            raise ModelError(f"{self.spec}: text {row + 1}: {describe_unbounded(vectors[row])}")
+        return vectors
 
     def encode_query(self, texts: str | Sequence[str], **keywords: Any) -> NDArray[np.float32]:
         """`encode` with ``query=True``."""

@@ -225,16 +225,21 @@ class GivenModel(EncoderModel):
 
     def _vectors(self, texts: list[str], *, query: bool) -> NDArray[np.float32]:
         encode = getattr(self._encoder, _METHODS[query], None) or self._encoder.encode
-        vectors = np.array(encode(texts), np.float32)
+        with np.errstate(over="ignore"):
+            vectors = np.array(encode(texts), np.float32)
         width = self._width or (vectors.shape[1] if vectors.ndim == 2 else "dimensions")
         if vectors.shape != (len(texts), width):
             raise ConfigError(
                 f"encoder {self.name}: expected vectors of shape ({len(texts)}, {width}), found "
                 f"{vectors.shape}"
             )
-        if not np.isfinite(vectors).all():
+        is_finite = np.isfinite(vectors)
+        if not is_finite.all():
+            row = int(is_finite.all(axis=1).argmin())
+            value = vectors[row][~is_finite[row]][0]
             raise ConfigError(
-                f"encoder {self.name}: expected finite numbers, found NaN or infinity"
+                f"encoder {self.name}: expected numbers that float32 holds, found {value} in the "
+                f"vector of the text {texts[row][:60]!r}"
             )
         return vectors
 

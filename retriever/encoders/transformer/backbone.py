@@ -16,6 +16,7 @@ from retriever.errors import ConfigError, ModelError, require_torch
 
 if TYPE_CHECKING:
     import torch
+    from torch.utils.hooks import RemovableHandle
 
 _PROBE = "a"
 Visit = Callable[[int, "torch.Tensor"], None]
@@ -60,11 +61,13 @@ class ReachedError(Exception):
     """The highest layer that is needed is computed: the model can stop."""
 
 
-@contextmanager
-def visited_layers(
+def _register_hooks(
     modules: Sequence[torch.nn.Module], pieces_first: bool, layers: Collection[int], visit: Visit
-) -> Iterator[None]:
-    """While the block runs a forward pass, show each hidden state of `layers` to `visit`."""
+) -> list[RemovableHandle]:
+    """Make a forward pass show each hidden state of `layers` to `visit`, and stop after the last.
+
+    It stops with ReachedError.
+    """
     highest, calls = max(layers), 0
 
     def show(layer: int, state: torch.Tensor) -> None:
@@ -82,17 +85,10 @@ def visited_layers(
         calls += 1
         show(calls, output[0] if isinstance(output, tuple) else output)
 
-    handles = [
+    return [
         modules[0].register_forward_pre_hook(before, with_kwargs=True),
         *(module.register_forward_hook(after) for module in modules),
     ]
-    try:
-        yield
-    except ReachedError:
-        pass
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,8 +228,17 @@ class Backbone(PairReader):
             # The one hidden state that every architecture gives.
             visit(max(layers), self.model(**batch.inputs).last_hidden_state)
             return
-        with visited_layers(self.layers(), self._architecture.pieces_first, layers, visit):
+        pieces_first = self._architecture.pieces_first
+        handles = _register_hooks(self.layers(), pieces_first, layers, visit)
+        # Not in a context manager: since Python 3.12 an exception that is thrown into a generator
+        # stays in a cycle with its traceback, which holds every layer's tensors.
+        try:
             self.model(**batch.inputs)
+        except ReachedError:
+            pass
+        finally:
+            for handle in handles:
+                handle.remove()
 
     def top_cls(self, batch: Batch) -> torch.Tensor:
         """The last hidden state of [CLS], (texts, width), with gradients if they are needed.

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from indexes import StructureSettings
 from retriever import Document, Index
 from retriever.documents.passages import PassageSettings, cut_document
 from retriever.encoders.encoder import adopt
+from retriever.errors import ConfigError
 
 ODD_TEXTS = {
     "empty": "",
@@ -114,3 +117,58 @@ def test_tokenizer_without_offsets_divides_words_evenly(make_model, tmp_path):
         assert report.truncated == 0
         (hit,) = index.search(QUERY, mode="dense", k=1)
     assert len(model.tokenizer(hit.passage)["input_ids"]) <= model.max_seq_length
+
+
+class Scaled:
+    """Random vectors times a number, in a number of dimensions; zeros of texts with the word no."""
+
+    def __init__(self, scale=1.0, dimensions=8, dtype=np.float32):
+        self.scale = scale
+        self.width = dimensions
+        self.dtype = dtype
+
+    def encode(self, texts):
+        vectors = np.zeros((len(texts), self.width), self.dtype)
+        for row, text in enumerate(texts):
+            if "no" not in text.split():
+                chance = np.random.default_rng(zlib.crc32(text.encode()))
+                vectors[row] = chance.standard_normal(self.width) * self.scale
+        return vectors
+
+
+@pytest.mark.parametrize("scale", [1e20, 1e37, 1e-30])
+def test_magnitude_of_an_encoder_changes_no_score(tmp_path, scale):
+    texts = [f"text {number}" for number in range(20)]
+    hits = []
+    for name, encoder in (("plain", Scaled()), ("scaled", Scaled(scale))):
+        with Index.create(tmp_path / name, encoder=encoder) as index:
+            index.add(texts)
+            found = index.search("text 3", mode="dense", k=20)
+            hits.append([(hit.passage, round(hit.score, 4)) for hit in found])
+    assert hits[0] == hits[1]
+    assert hits[0][0] == ("text 3", 1.0)
+
+
+def test_numbers_beyond_float32_are_refused_with_text_and_value():
+    with pytest.raises(ConfigError, match=r"found (-inf|inf) in the vector of the text 'The cat"):
+        adopt(Scaled(1e60, dtype=np.float64))
+
+
+def test_encoder_without_dimensions_is_refused():
+    with pytest.raises(ConfigError, match="expected vectors of one dimension or more, found 0"):
+        adopt(Scaled(dimensions=0))
+
+
+@pytest.mark.parametrize(
+    "structure", ["hnsw", "ivf", "ivf-sq8", "ivf-pq", "HNSW16,SQ8", "PCA4,SQ8", "L2norm,IVF8,Flat"]
+)
+def test_zero_vectors_are_searched_in_every_structure_without_a_warning(tmp_path, structure):
+    texts = [f"{'no' if number % 3 else 'a'} text {number}" for number in range(600)]
+    encoder = Scaled()
+    with Index.create(tmp_path / "my.index", encoder=encoder) as index:
+        index.add(texts)
+        index.rebuild(StructureSettings(structure))
+        hits = index.search("a text 3", mode="dense", k=3)
+        nothing = index.search("no text 1", mode="dense", k=3)
+    assert hits[0].passage == "a text 3"
+    assert [hit.score for hit in nothing] == [0.0, 0.0, 0.0]
