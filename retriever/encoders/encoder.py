@@ -322,6 +322,13 @@ class Encoder:
         """Compute also the first few texts as many are computed, as a process does that stays."""
         self._model.expect_many()
 
+    def compute_alike(self) -> None:
+        """Compute the texts to come in one number format, however many there are.
+
+        By default the first few are in float32 where more are in bfloat16.
+        """
+        self._model.compute_alike()
+
     @property
     def computed(self) -> frozenset[str]:
         """How vectors were computed so far, such as ``float32 by openvino 2026.4.1``."""

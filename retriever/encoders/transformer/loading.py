@@ -170,6 +170,11 @@ class LightModel(PieceModel):
         """Never start in NumPy where another engine is installed."""
         self._encoded = _UNLIMITED
 
+    def compute_alike(self) -> None:
+        """See `EncoderModel`; NumPy has float32 alone."""
+        if self._format is None and native_format() != "float32":
+            self.expect_many()
+
     def in_torch(self) -> TransformerModel:
         """The same model in torch, loaded on first use."""
         with self._loading:
