@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retriever.encoders.fusion.pooling import SpecialTokens
-from retriever.encoders.model_folders import ModelFolder
+from retriever.encoders.model_folders import LAYERS, WIDTHS, ModelFolder
 from retriever.encoders.settings import Dtype
 from retriever.encoders.transformer.word_pieces import PairReader
 from retriever.errors import ConfigError, ModelError, require_torch
@@ -28,6 +28,8 @@ _REASON = 240
 _ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout")
 # The number of rows that the layout is chosen for; others work as well.
 _ROWS = 1536
+# Layers that share their weights, of a model in use.
+_MOST_LAYERS = 1000
 
 
 def read_special_tokens(tokenizer: Any) -> SpecialTokens:
@@ -129,6 +131,7 @@ class Backbone(PairReader):
             model.config.use_mems_eval = False
         if not training:
             pack_linear(self.model)
+        self._path = folder.path
         self._architecture = folder.architecture
         # Whether there is one that the file has weights for.
         self._has_pooler = getattr(model, "pooler", None) is not None and not any(
@@ -196,6 +199,12 @@ class Backbone(PairReader):
 
         lengths = [len(row) for row in ids]
         longest = max(lengths)
+        highest, known = max(map(max, ids)), self.model.get_input_embeddings().num_embeddings
+        if highest >= known:
+            raise ModelError(
+                f"{self._path}: the tokenizer has the word piece {highest:,}, but the model has "
+                f"vectors of {known:,}; copy, download or save the model again"
+            )
         rows = [list(row) + [self._pad] * (longest - len(row)) for row in ids]
         inputs = {"input_ids": torch.tensor(rows, device=self.device)}
         sizes = torch.tensor(lengths, device=self.device)
@@ -314,6 +323,7 @@ def _load_pretrained(
     import torch
     import transformers
 
+    _require_plausible(folder)
     trainable: dict[str, Any] = {}
     if training:
         # Attention with a fast gradient, without the dropout that costs a fifth of the time.
@@ -348,6 +358,33 @@ def _load_pretrained(
         )
     _require_weights(folder, report)
     return tokenizer, model, report
+
+
+def _require_plausible(folder: ModelFolder) -> None:
+    """Refuse sizes in config.json that the weights cannot have, before memory is taken for them."""
+    config = folder.config
+    stored = sum(file.stat().st_size for file in folder.path.glob("*.safetensors"))
+    layers, width, words = (
+        max((config[name] for name in names if name in config), default=1)
+        for names in (LAYERS, WIDTHS, ("vocab_size",))
+    )
+    if folder.architecture is not None:
+        # Others may compute positions.
+        for name in ("max_position_embeddings", "type_vocab_size"):
+            rows = config.get(name)
+            words += rows if isinstance(rows, int) and rows > 0 else 0
+    # The layers of ALBERT are one. A number takes a byte at least.
+    shared = config.get("model_type") == "albert"
+    numbers = max(
+        width * width * (1 if shared else layers), words * config.get("embedding_size", width)
+    )
+    if 0 < stored < numbers or (shared and layers > _MOST_LAYERS):
+        raise ModelError(
+            f"{folder.path}: the model cannot be loaded: the weights do not fit config.json: "
+            f"{layers:,} layers of width "
+            f"{width:,} and {words:,} embeddings do not fit into {stored:,} bytes of safetensors; "
+            "copy, download or save the model again"
+        )
 
 
 def _attention_dropout(folder: ModelFolder) -> dict[str, Any]:

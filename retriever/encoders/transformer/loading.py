@@ -95,6 +95,8 @@ class LightModel(PieceModel):
             raise UnsupportedModelError("float16, which torch has for GPUs")
         self._weights = read_weights(folder)
         self._tokenizer: WordPieces = WordPieces(folder)
+        if self._tokenizer.highest_id >= len(self._weights.words):
+            raise UnsupportedModelError("a word piece that has no vector")
         self._settings = settings
         # None until the default format is chosen, when OpenVINO is first used.
         self._format: Dtype | None = None if automatic else settings.number_format
