@@ -178,8 +178,8 @@ def _load(path: Path) -> tuple[Any, dict[str, Any], int]:
         added = {one["content"] for one in file["added_tokens"]}
         if not same or not added <= named | {"<unk>"}:
             raise UnsupportedModelError(f"{path}: tokenizer.json differs from the settings beside")
-        ids = [*file["model"]["vocab"].values(), *(one["id"] for one in file["added_tokens"])]
-        highest_id = int(max(ids))
+        last_id = max(file["model"]["vocab"].values())
+        highest_id = int(max(last_id, *(token["id"] for token in file["added_tokens"]), 0))
         tokenizer = tokenizers.Tokenizer.from_file(str(path / _FILE))
     except UnsupportedModelError:
         raise
