@@ -16,6 +16,7 @@ leaves out is given by its key, as in `--rrf-k 30` or `--set rrf-k=30`:
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
@@ -303,6 +304,7 @@ def derived_option(one: Setting, metavar: str | None = None) -> Decorator:
         else:
             attributes["type"] = one.kind
         attributes["metavar"] = metavar or ("N" if one.kind is int else "NUMBER")
+        attributes["callback"] = _require_finite
     elif one.kind is Path:
         attributes |= {"type": click.Path(path_type=Path), "metavar": metavar or "FILE"}
     else:
@@ -310,6 +312,13 @@ def derived_option(one: Setting, metavar: str | None = None) -> Decorator:
         if metavar == "FILE":
             attributes["shell_complete"] = complete_path
     return option(flag, one.name, section=section, **attributes)
+
+
+def _require_finite(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """Refuse NaN and infinity, which are within every range that click checks, or have none."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise click.BadParameter(f"expected a finite number, found {value}.", context, parameter)
+    return value
 
 
 def complete_path(

@@ -90,6 +90,9 @@ class FakeEncoder:
     def encode(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
         return self._vectors(self.truncate(texts))
 
+    def compute_alike(self) -> None:
+        pass
+
     def encode_pieces(
         self,
         pieces: Sequence[Sequence[int]],

@@ -297,8 +297,9 @@ def sample_queries(
     own = np.sort(chance.choice(len(vectors), min(count, len(vectors)), replace=False))
     chosen = vectors[own].astype(np.float64)
     noise = chance.standard_normal(chosen.shape)
-    noise *= np.linalg.norm(chosen, axis=1, keepdims=True)
+    # The noise itself is never zero, as what is scaled by a zero vector is.
     noise /= np.linalg.norm(noise, axis=1, keepdims=True)
+    noise *= np.linalg.norm(chosen, axis=1, keepdims=True)
     return (chosen + _NOISE * noise).astype(np.float32), own.astype(np.int64)
 
 

@@ -139,9 +139,41 @@ def in_parts(lengths: Sequence[int], compute: Callable[[NDArray[np.int64]], Arra
 
 def scale_to_unit(vectors: NDArray[Floating]) -> NDArray[Floating]:
     """Scale the vectors along the last axis to length 1, in place; a vector of zeros stays."""
-    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    np.divide(vectors, lengths, out=vectors, where=lengths > 0)
+    limits = np.finfo(vectors.dtype)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+        # The squares of other numbers are too large for the type, or lose digits.
+        is_plain = (lengths > np.sqrt(limits.tiny) / limits.eps) & (lengths < np.inf)
+        if not is_plain.all():
+            extreme = ~is_plain[..., 0]
+            part = vectors[extreme]
+            largest = np.abs(part).max(axis=-1, keepdims=True, initial=0)
+            np.divide(part, largest, out=part, where=(largest > 0) & (largest < np.inf))
+            vectors[extreme] = part
+            lengths[extreme] = np.linalg.norm(part, axis=-1, keepdims=True)
+        np.divide(vectors, lengths, out=vectors, where=lengths > 0)
     return vectors
+
+
+def find_unbounded(vectors: NDArray[np.float32]) -> int | None:
+    """The first of (n, d) vectors whose squared length float32 does not hold; None without one.
+
+    Inner products of the others are finite.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        is_finite = np.isfinite(np.einsum("ij,ij->i", vectors, vectors))
+    return None if is_finite.all() else int(is_finite.argmin())
+
+
+def describe_unbounded(vector: NDArray[np.float32]) -> str:
+    """What is wrong with a vector of `find_unbounded`, and what helps."""
+    largest = vector[np.abs(vector).argmax()]
+    if not np.isfinite(largest):
+        return f"expected a vector of finite numbers, found {largest}; use another encoder"
+    return (
+        f"expected a vector whose squared length float32 holds, found the number {largest:g} in "
+        "it; leave normalize=no out, or use another encoder"
+    )
 
 
 def array_functions(array: Array) -> Any:

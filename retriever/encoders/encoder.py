@@ -18,7 +18,14 @@ from retriever.encoders.compatible import (
     check_encode_keywords,
     is_query_prompt,
 )
-from retriever.encoders.computing import BATCH_PIECES, filled_batches, scale_to_unit, way
+from retriever.encoders.computing import (
+    BATCH_PIECES,
+    describe_unbounded,
+    filled_batches,
+    find_unbounded,
+    scale_to_unit,
+    way,
+)
 from retriever.encoders.registry import (
     Batches,
     EncoderModel,
@@ -41,6 +48,7 @@ from retriever.errors import (
     BadInputError,
     ConfigError,
     EncoderMismatchError,
+    ModelError,
     RetrieverError,
     require_several,
     string_fault,
@@ -66,6 +74,11 @@ class Encoder:
         if not isinstance(spec, EncoderSpec) or model is None or others:
             name = "" if spec is None else f"{spec!r:.60}"
             raise TypeError(f"Encoder: expected Encoder.load({name}), found a call of the class")
+        if spec.dimensions < 1:
+            raise ConfigError(
+                f"encoder {spec.model}: expected vectors of one dimension or more, found "
+                f"{spec.dimensions}; use another encoder, or --mode bm25"
+            )
         self.spec = spec
         self._model = model
         # (3, dimensions) float32: vectors of fixed texts, where these tell models apart.
@@ -213,6 +226,8 @@ class Encoder:
             BadInputError: a text holds a lone surrogate.
             ConfigError: `batch_size` is below 1, or a keyword of sentence-transformers has a value
                 that is set elsewhere here; the message says where.
+            ModelError: a vector holds NaN or infinity, or is so long that float32 does not hold
+                the square of its length.
         """
         if batch_size is not None and batch_size < 1:
             raise ConfigError(f"batch_size: expected 1 or more, found {batch_size}")
@@ -241,7 +256,11 @@ class Encoder:
             self.encode_pieces(pieces[start : start + step], normalize=normalize_embeddings)
             for start in range(0, max(1, len(pieces)), step)
         ]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        vectors = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        row = find_unbounded(vectors)
+        if row is not None:
+            raise ModelError(f"{self.spec}: text {row + 1}: {describe_unbounded(vectors[row])}")
+        return vectors
 
     def encode_query(self, texts: str | Sequence[str], **keywords: Any) -> NDArray[np.float32]:
         """`encode` with ``query=True``."""
@@ -326,6 +345,13 @@ class Encoder:
     def expect_many(self) -> None:
         """Compute also the first few texts as many are computed, as a process does that stays."""
         self._model.expect_many()
+
+    def compute_alike(self) -> None:
+        """Compute the texts to come in one number format, however many there are.
+
+        By default the first few are in float32 where more are in bfloat16.
+        """
+        self._model.compute_alike()
 
     @property
     def computed(self) -> frozenset[str]:

@@ -13,13 +13,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from retriever.encoders.computing import scale_to_unit
+from retriever.encoders.model_folders import PASSAGE_PROMPTS
 from retriever.encoders.registry import (
     EncoderModel,
     Kind,
@@ -36,6 +38,8 @@ from retriever.errors import ConfigError, SourceError
 _WINDOW = 512
 _OWN = ("model", "normalize", "max_length")
 _NO_WINDOW = 10**9 - 1
+# What encodes passages and what encodes queries, where an encoder has it.
+_METHODS = ("encode_document", "encode_query")
 
 
 class ReadyModel(EncoderModel):
@@ -154,6 +158,8 @@ class GivenModel(EncoderModel):
         window = getattr(encoder, "max_seq_length", None)
         if not callable(self._tokenizer) or not window:
             self._tokenizer, window = None, _NO_WINDOW
+        # The prompts that it puts before passages and before queries.
+        self._prompts = _prompt_of(encoder, query=False), _prompt_of(encoder, query=True)
         self._width: int | None = getattr(encoder, "dimensions", None)
         self.name = _name_of(encoder)
         self.probes = scale_to_unit(self._vectors(list(PROBES), query=False))
@@ -168,29 +174,45 @@ class GivenModel(EncoderModel):
         """Each text with the number of its word pieces, or of its words without a tokenizer."""
         if self._tokenizer is None:
             return [SizedText(text, max(1, len(text.split())), query) for text in texts]
-        pieces = self._tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
-        found = []
-        for text, row in zip(texts, pieces, strict=True):
-            if max_length is not None and len(row) > max_length:
-                offsets = self.piece_offsets(text)
-                kept = max(1, len(offsets) - (len(row) - max_length))
-                found.append(SizedText(text[: offsets[kept - 1][1]], max_length, query))
-            else:
-                found.append(SizedText(text, len(row), query))
-        return found
+        if not texts:
+            return []
+        prompt = self._prompts[query]
+        prompted = [prompt + text for text in texts]
+        piece_ids = self._tokenizer(prompted, truncation=False, verbose=False)["input_ids"]
+        sized = []
+        for text, ids in zip(texts, piece_ids, strict=True):
+            excess = 0 if max_length is None else max(0, len(ids) - max_length)
+            start_of_text = self._without_last(text, excess) if excess else text
+            sized.append(SizedText(start_of_text, len(ids) - excess, query))
+        return sized
 
     def piece_offsets(self, text: str) -> list[tuple[int, int]]:
         """(start, stop) character offsets of each word piece, or word, of a text."""
+        words = (word.span() for word in re.finditer(r"\S+", text))
         if self._tokenizer is None:
-            return [word.span() for word in re.finditer(r"\S+", text)]
-        found = self._tokenizer(
+            return list(words)
+        if not getattr(self._tokenizer, "is_fast", True):
+            # Tokenizers in Python have no offsets.
+            return [offset for word in words for offset in self._divide_word(text, *word)]
+        encoded = self._tokenizer(
             text,
             add_special_tokens=False,
             truncation=False,
             return_offsets_mapping=True,
             verbose=False,
         )
-        return [(int(start), int(stop)) for start, stop in found["offset_mapping"]]
+        return [(int(start), int(stop)) for start, stop in encoded["offset_mapping"]]
+
+    def _without_last(self, text: str, pieces: int) -> str:
+        """A text without its last pieces."""
+        offsets = self.piece_offsets(text)[:-pieces]
+        return text[: offsets[-1][1]] if offsets else ""
+
+    def _divide_word(self, text: str, start: int, stop: int) -> list[tuple[int, int]]:
+        """Equal parts of a word, as many as it has pieces."""
+        pieces = len(self._tokenizer.tokenize(text[start:stop]))  # type: ignore[union-attr]
+        ends = [start + (stop - start) * part // max(1, pieces) for part in range(pieces + 1)]
+        return list(pairwise(ends))
 
     def embed(self, pieces: Sequence[SizedText]) -> NDArray[np.float32]:
         """(texts, dimensions) float32, not normalized."""
@@ -202,20 +224,35 @@ class GivenModel(EncoderModel):
         return vectors
 
     def _vectors(self, texts: list[str], *, query: bool) -> NDArray[np.float32]:
-        special = "encode_query" if query else "encode_document"
-        encode = getattr(self._encoder, special, None) or self._encoder.encode
-        vectors = np.array(encode(texts), np.float32)
+        encode = getattr(self._encoder, _METHODS[query], None) or self._encoder.encode
+        with np.errstate(over="ignore"):
+            vectors = np.array(encode(texts), np.float32)
         width = self._width or (vectors.shape[1] if vectors.ndim == 2 else "dimensions")
         if vectors.shape != (len(texts), width):
             raise ConfigError(
                 f"encoder {self.name}: expected vectors of shape ({len(texts)}, {width}), found "
                 f"{vectors.shape}"
             )
-        if not np.isfinite(vectors).all():
+        is_finite = np.isfinite(vectors)
+        if not is_finite.all():
+            row = int(is_finite.all(axis=1).argmin())
+            value = vectors[row][~is_finite[row]][0]
             raise ConfigError(
-                f"encoder {self.name}: expected finite numbers, found NaN or infinity"
+                f"encoder {self.name}: expected numbers that float32 holds, found {value} in the "
+                f"vector of the text {texts[row][:60]!r}"
             )
         return vectors
+
+
+def _prompt_of(encoder: TextEncoder, *, query: bool) -> str:
+    """The prompt that a `SentenceTransformer` puts before its texts; empty without one."""
+    prompts = getattr(encoder, "prompts", None)
+    if not isinstance(prompts, Mapping):
+        return ""
+    names = [getattr(encoder, "default_prompt_name", None)]
+    if hasattr(encoder, _METHODS[query]):
+        names = [*(["query"] if query else PASSAGE_PROMPTS), *names]
+    return next((str(prompts[name] or "") for name in names if name in prompts), "")
 
 
 def _name_of(encoder: TextEncoder) -> str:

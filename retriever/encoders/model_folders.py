@@ -39,8 +39,15 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 # Reading a smaller file takes as long as reading what is remembered of it.
 _REMEMBERED_BYTES = 1_000_000
 _SETTLED_SECONDS = 2
-_PASSAGE_PROMPTS = ("document", "passage", "corpus")
+PASSAGE_PROMPTS = ("document", "passage", "corpus")
 Floats = NDArray[np.float32]
+# What configurations call the number of layers and of attention heads, and the sizes of tensors.
+LAYERS = ("num_hidden_layers", "n_layers", "n_layer")
+_HEADS = ("num_attention_heads", "n_heads", "n_head")
+WIDTHS = ("hidden_size", "dim", "d_model")
+_TENSORS = ("vocab_size", "embedding_size", "intermediate_size", "hidden_dim", "d_inner")
+SIZES = (*LAYERS, *_HEADS, *WIDTHS, *_TENSORS)
+_LARGEST = 10**8
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +113,7 @@ def read_model_settings(path: Path) -> ModelSettings:
         window = read_json(path / "sentence_bert_config.json", {}).get("max_seq_length")
         window = int(window) if window else None
         return ModelSettings(window, pooling, tuple(projections), *read_prompts(path))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise ModelError(
             f"{path}: its modules.json, pooling or sentence_bert_config.json is not of the form "
             f"that sentence-transformers writes ({error!r}); download or save the model again"
@@ -117,7 +124,7 @@ def read_prompts(path: Path) -> tuple[str, str]:
     """The prompts of queries and of passages that a model's files name."""
     named = read_json(path / "config_sentence_transformers.json", {}).get("prompts") or {}
     prompts = {name: text for name, text in named.items() if text}
-    passage = next((prompts[name] for name in _PASSAGE_PROMPTS if name in prompts), "")
+    passage = next((prompts[name] for name in PASSAGE_PROMPTS if name in prompts), "")
     return prompts.get("query", ""), passage
 
 
@@ -226,7 +233,7 @@ def read_json(path: Path, default: Any = None) -> Any:
         return default
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path}: cannot be read ({error})") from error
 
 
@@ -310,6 +317,7 @@ def find_model(name: str, *, download: bool = False) -> ModelFolder:
     settings, config = read_model_settings(path), read_json(path / "config.json")
     if not isinstance(config, dict):
         raise ModelError(f"{path / 'config.json'}: expected a JSON object; save the model again")
+    _require_numbers(path / "config.json", config)
     facts = [digests.get(file) or _sha256(file) for file in [*weights, *tokenizer]]
     for dense in settings.projections:
         facts += [_sha256(dense.folder / "model.safetensors"), dense.activation]
@@ -317,6 +325,18 @@ def find_model(name: str, *, download: bool = False) -> ModelFolder:
     # An ALBERT can have layers that have layers.
     kind = "" if config.get("inner_group_num", 1) != 1 else str(config.get("model_type"))
     return ModelFolder(name, path, identity, settings, config, _ARCHITECTURES.get(kind))
+
+
+def _require_numbers(path: Path, config: Mapping[str, Any]) -> None:
+    """Refuse sizes that no model has."""
+    for name in SIZES:
+        value = config.get(name)
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if value is not None and not (whole and 0 < value < _LARGEST):
+            raise ModelError(
+                f"{path}: expected a whole number from 1 to {_LARGEST - 1:,} as {name}, found "
+                f"{value!r:.40}; download or save the model again"
+            )
 
 
 def find_path(name: str, *, download: bool = False) -> Path:

@@ -142,7 +142,8 @@ class TextEncoder(Protocol):
 
     Optional attributes: `name`, a string; `dimensions`, an int; `encode_query` and
     `encode_document`, which replace `encode` for queries and passages; and a Hugging Face
-    `tokenizer` with `max_seq_length`, the window in word pieces at which long texts are split.
+    `tokenizer` with `max_seq_length`, the window in word pieces, prompt included, at which long
+    texts are split.
     Without a tokenizer texts are not split. Vectors are brought to length 1.
     """
 

@@ -33,6 +33,7 @@ from retriever.documents.passages import (
     cut_document,
     passage_text,
 )
+from retriever.encoders.computing import describe_unbounded, find_unbounded
 from retriever.errors import DamagedIndexError, RetrieverError, SourceError
 from retriever.index.fit import Fit, PassageSample, is_due, measured_fit
 from retriever.index.ready import ReadyDocument, require_sound, unit_vectors
@@ -499,6 +500,11 @@ class Indexer:
         vectors = self._vectors(rows)
         if len(rows) < len(window):
             vectors = np.stack([self._encoded[passage.digest] for passage in window])
+        row = find_unbounded(vectors)
+        if row is not None:
+            raise SourceError(
+                f"document {window[row].entry.document.id!r}: {describe_unbounded(vectors[row])}"
+            )
         start = 0
         for entry, passages in groupby(window, attrgetter("entry")):
             digests = [passage.digest for passage in passages]

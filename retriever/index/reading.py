@@ -259,9 +259,10 @@ class ReadableIndex:
         all of them. The other arguments, and the hits, are those of `search`.
 
         Raises:
-            TypeError: `texts` is a single string, `settings`, `where` or `reranker` is something
-                else, or a keyword is unknown.
-            ConfigError: a setting is out of range.
+            TypeError: `texts` is a single string, `settings`, `where`, `reranker` or `ready` is
+                something else, or a keyword is unknown.
+            ConfigError: a setting is out of range, or `ready` has not one vector of finite numbers
+                for each query.
             BadInputError: a query is empty, or not valid Unicode.
             EncoderMismatchError: the reranker was trained on the vectors of another encoder, or
                 `ready` was made by one.
@@ -568,9 +569,11 @@ class ReadableIndex:
             None if nothing was learned for the mode.
 
         Raises:
-            ConfigError: `least` is given, and nothing was learned for the mode.
+            ConfigError: `least` is not from 0 to 1, or nothing was learned for the mode.
         """
         wanted = search_settings(settings, keywords, ("least",))
+        if least is not None and not 0 <= least <= 1:
+            raise ConfigError(f"least: expected a probability from 0 to 1, found {least}")
         if not hits or hits[0].answer_probability is not None:
             with self._opened.view() as view:
                 if view.setting(CALIBRATION, {}):

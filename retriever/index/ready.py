@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from retriever.documents import AnyDocument, Document, as_document
+from retriever.encoders.computing import describe_unbounded, find_unbounded
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, SourceError
 
@@ -88,6 +89,11 @@ def _passages_fault(one: ReadyDocument, spec: EncoderSpec) -> str | None:
             f"passage {int(finite.argmin()) + 1}: expected a vector of numbers that float32 holds, "
             "found NaN, infinity or one too large; make it again or leave the document out"
         )
+    if not spec.meaning("normalize"):
+        single = vectors.astype(np.float32, copy=False)
+        row = find_unbounded(single)
+        if row is not None:
+            return f"passage {row + 1}: {describe_unbounded(single[row])}"
     return None
 
 

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from retriever.documents import Document
 from retriever.errors import ConfigError
 from retriever.index import Index
-from retriever.index.ready import unit_vectors
 from retriever.search import SearchSettings
 from retriever.search.engine import Hit
 from retriever.search.queries import QueryVectors
@@ -55,8 +54,6 @@ def search_by_vector(
             f"vector of the query: expected {spec.dimensions} finite numbers, as {spec} gives "
             f"them, found an array of shape {row.shape}"
         )
-    if spec.meaning("normalize"):
-        row = unit_vectors(row[np.newaxis])[0][0]
     if text is None:
         # Only a component that is not asked reads the text.
         text, settings = "-", replace(settings, mode="dense")

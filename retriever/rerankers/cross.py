@@ -164,6 +164,8 @@ class LightCrossEncoder:
             raise UnsupportedModelError("OpenVINO is not installed")
         self._weights = read_weights(folder)
         self._pieces = WordPieces(folder)
+        if self._pieces.highest_id >= len(self._weights.words):
+            raise UnsupportedModelError("a word piece that has no vector")
         self._identity = folder.weights
         self._dtype = computing.number_format
         self._head = read_head(folder.path, self._weights.width)

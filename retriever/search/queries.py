@@ -37,8 +37,9 @@ class QueryVectors(NamedTuple):
     """Queries that were encoded before.
 
     Attributes:
-        vectors: (queries, dimensions) float32, as ``index.encoder.encode(texts, query=True)``
-            gives them.
+        vectors: (queries, dimensions) finite numbers that float32 holds, as
+            ``index.encoder.encode(texts, query=True)`` gives them, one row for each query. They
+            are brought to length 1 where the encoder's are.
         made_by: the specification of that encoder.
     """
 
@@ -74,6 +75,8 @@ def search_texts(
     brief: bool = False,
 ) -> Iterator[list[Any]]:
     """The hits of each query, or if `brief` their ids and scores."""
+    if ready is not None:
+        ready = _comparable(ready)
     stream, answered = iter(texts), 0
     while batch := list(islice(stream, _BATCH)):
         for number, text in enumerate(batch, start=answered + 1):
@@ -81,13 +84,53 @@ def search_texts(
         part = None
         if ready is not None:
             part = ready._replace(vectors=ready.vectors[answered : answered + len(batch)])
-            if len(part.vectors) < len(batch):
-                raise ConfigError(
-                    f"vectors: expected one for each query, found {len(ready.vectors)} for more "
-                    "queries"
-                )
+            _require_one_each(ready, answered + len(batch), is_last=len(batch) < _BATCH)
         yield from _search(index, batch, settings, where, reranker, part, brief)
         answered += len(batch)
+    if ready is not None:
+        _require_one_each(ready, answered, is_last=True)
+
+
+def _comparable(ready: QueryVectors) -> QueryVectors:
+    """Return the vectors as the encoder of an index gives them; refuse what is no vector."""
+    from retriever.encoders.computing import describe_unbounded, find_unbounded
+    from retriever.index.ready import unit_vectors
+
+    if not isinstance(ready, QueryVectors):
+        raise TypeError(
+            "ready: expected QueryVectors(vectors, index.encoder_spec), found "
+            f"{type(ready).__name__}"
+        )
+    spec, vectors = ready.made_by, np.asarray(ready.vectors)
+    shape = (len(vectors) if vectors.ndim else "queries", spec.dimensions)
+    if vectors.shape != shape or vectors.dtype.kind not in "fiu":
+        raise ConfigError(
+            f"vectors: expected numbers of shape {shape}, as {spec} gives them, found "
+            f"{vectors.dtype} of shape {vectors.shape}"
+        )
+    with np.errstate(over="ignore"):
+        vectors = np.ascontiguousarray(vectors, np.float32)
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        raise ConfigError(
+            f"vectors: vector {int(finite.argmin()) + 1}: expected numbers that float32 holds, "
+            "found NaN, infinity or one too large; encode the query again"
+        )
+    if spec.meaning("normalize"):
+        vectors, _ = unit_vectors(vectors)
+    elif (row := find_unbounded(vectors)) is not None:
+        raise ConfigError(f"vectors: vector {row + 1}: {describe_unbounded(vectors[row])}")
+    return ready._replace(vectors=vectors)
+
+
+def _require_one_each(ready: QueryVectors, queries: int, *, is_last: bool) -> None:
+    """Refuse fewer vectors than queries and, after the last query, more."""
+    vectors = len(ready.vectors)
+    if vectors < queries or (is_last and vectors > queries):
+        count = f"{queries:,}" if is_last else f"at least {queries:,}"
+        raise ConfigError(
+            f"vectors: expected one for each query, {count} in all, found {vectors:,}"
+        )
 
 
 def highlights(
@@ -278,7 +321,11 @@ def prepared_queries(
         elif encoded:
             # Before there is a view, since encoding takes long.
             state = index.last_state()
-            vectors = index.encoder(state, query=True).encode(texts, query=True)
+            encoder = index.encoder(state, query=True)
+            if len(texts) > 1:
+                # A score does not depend on how many queries are asked with it.
+                encoder.compute_alike()
+            vectors = encoder.encode(texts, query=True)
             made_for = state.identity
         with index.view() as view:
             state = index.state_of(view)

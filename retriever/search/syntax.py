@@ -310,10 +310,11 @@ def _written(terms: Sequence[str], view: View, analyzer: Analyzer) -> dict[str, 
     ranking, wanted = view.ranking(BM25Settings(), None, None), frozenset(terms)
     candidates = ranking.candidates([Query([term]) for term in terms], "bm25", _READ)
     passages = {passage for one in candidates for passage in one.passages.tolist()[:_READ]}
+    languages = view.setting("languages", {})
     words: dict[str, set[str]] = {}
     for passage in view.passages(sorted(passages)).values():
         text = f"{passage.title or ''}\n{passage.text[passage.start : passage.stop]}"
-        for term, start, stop in analyzer.spans(text[:_READ_CHARACTERS], wanted):
+        for term, start, stop in analyzer.spans(text[:_READ_CHARACTERS], wanted, languages):
             if term in wanted:
                 words.setdefault(text[start:stop].lower(), set()).add(term)
     return words

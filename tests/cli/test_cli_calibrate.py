@@ -94,4 +94,5 @@ def test_what_cannot_be_learned_from_is_refused(asked, retriever, write_jsonl):
         retriever("query", "a1", "--min-probability", "0.5", "--rerank", "folder"),
         "leave it out, or --rerank",
     )
-    refused(retriever("query", "a1", "--min-probability", "2"), "--min-probability")
+    for number in ("2", "nan", "inf", "-inf"):
+        refused(retriever("query", "a1", "--min-probability", number), "--min-probability")

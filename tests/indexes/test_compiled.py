@@ -1,6 +1,8 @@
 """The compiled functions against those of Python and NumPy."""
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -229,6 +231,17 @@ def test_vectors_that_do_not_exist_are_refused(positions, size):
         compiled.dots(
             np.ones((3, 4), np.float32), np.array(positions, np.int64), np.ones(4), np.empty(size)
         )
+
+
+def test_no_call_loses_a_reference():
+    # Built with the headers of Python 3.12, Py_RETURN_NONE loses one for Python 3.11.
+    source = Path(compiled.__file__).with_name("inner_loops.c")
+    assert "    Py_RETURN_NONE" not in source.read_text()
+    rows, positions, scores = np.ones((3, 4), np.float32), np.zeros(1, np.int64), np.empty(1)
+    before = sys.getrefcount(None)
+    for _ in range(1000):
+        compiled.dots(rows, positions, np.ones(4), scores)
+    assert sys.getrefcount(None) > before - 500
 
 
 def test_many_threads_can_search_at_once():

@@ -107,8 +107,9 @@ class WordVectors:
 
     def add(self, word: bytes, vector: NDArray[np.float32], where: str) -> None:
         """Append an entry, unless its word is there already or one that no text can have."""
-        # A dot product is one fast call, and finite only if all numbers are (overflow aside).
-        if not np.isfinite(np.dot(vector, vector)) and not np.isfinite(vector).all():
+        # A dot product is one fast call, and finite only if all numbers are (overflow aside, of
+        # which vdot does not warn).
+        if not np.isfinite(np.vdot(vector, vector)) and not np.isfinite(vector).all():
             raise SourceError(
                 f"{where}: expected finite numbers, found {vector[~np.isfinite(vector)][0]}; "
                 "remove the entry or download the file again"

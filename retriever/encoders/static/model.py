@@ -194,7 +194,9 @@ class StaticModel(EncoderModel):
         """One vector per text, not normalized, from the ids that `tokenize` gives."""
         vectors = self.lexicon.vectors
         ids, counts = flatten(pieces, len(vectors))
-        return sentence_vectors(self.method, vectors, ids, counts, self.fitted)
+        # The sum of large numbers can be too large; who reads the vectors refuses it.
+        with np.errstate(over="ignore", invalid="ignore"):
+            return sentence_vectors(self.method, vectors, ids, counts, self.fitted)
 
 
 def _find(asked: EncoderSettings, download: bool) -> StaticModel:

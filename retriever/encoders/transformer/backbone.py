@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retriever.encoders.fusion.pooling import SpecialTokens
-from retriever.encoders.model_folders import ModelFolder
+from retriever.encoders.model_folders import LAYERS, WIDTHS, ModelFolder
 from retriever.encoders.settings import Dtype
 from retriever.encoders.transformer.word_pieces import PairReader
 from retriever.errors import ConfigError, ModelError, require_torch
 
 if TYPE_CHECKING:
     import torch
+    from torch.utils.hooks import RemovableHandle
 
 _PROBE = "a"
 Visit = Callable[[int, "torch.Tensor"], None]
@@ -27,6 +28,8 @@ _REASON = 240
 _ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout")
 # The number of rows that the layout is chosen for; others work as well.
 _ROWS = 1536
+# Layers that share their weights, of a model in use.
+_MOST_LAYERS = 1000
 
 
 def read_special_tokens(tokenizer: Any) -> SpecialTokens:
@@ -60,11 +63,13 @@ class ReachedError(Exception):
     """The highest layer that is needed is computed: the model can stop."""
 
 
-@contextmanager
-def visited_layers(
+def _register_hooks(
     modules: Sequence[torch.nn.Module], pieces_first: bool, layers: Collection[int], visit: Visit
-) -> Iterator[None]:
-    """While the block runs a forward pass, show each hidden state of `layers` to `visit`."""
+) -> list[RemovableHandle]:
+    """Make a forward pass show each hidden state of `layers` to `visit`, and stop after the last.
+
+    It stops with ReachedError.
+    """
     highest, calls = max(layers), 0
 
     def show(layer: int, state: torch.Tensor) -> None:
@@ -82,17 +87,10 @@ def visited_layers(
         calls += 1
         show(calls, output[0] if isinstance(output, tuple) else output)
 
-    handles = [
+    return [
         modules[0].register_forward_pre_hook(before, with_kwargs=True),
         *(module.register_forward_hook(after) for module in modules),
     ]
-    try:
-        yield
-    except ReachedError:
-        pass
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +131,7 @@ class Backbone(PairReader):
             model.config.use_mems_eval = False
         if not training:
             pack_linear(self.model)
+        self._path = folder.path
         self._architecture = folder.architecture
         # Whether there is one that the file has weights for.
         self._has_pooler = getattr(model, "pooler", None) is not None and not any(
@@ -200,6 +199,12 @@ class Backbone(PairReader):
 
         lengths = [len(row) for row in ids]
         longest = max(lengths)
+        highest, known = max(map(max, ids)), self.model.get_input_embeddings().num_embeddings
+        if highest >= known:
+            raise ModelError(
+                f"{self._path}: the tokenizer has the word piece {highest:,}, but the model has "
+                f"vectors of {known:,}; copy, download or save the model again"
+            )
         rows = [list(row) + [self._pad] * (longest - len(row)) for row in ids]
         inputs = {"input_ids": torch.tensor(rows, device=self.device)}
         sizes = torch.tensor(lengths, device=self.device)
@@ -232,8 +237,17 @@ class Backbone(PairReader):
             # The one hidden state that every architecture gives.
             visit(max(layers), self.model(**batch.inputs).last_hidden_state)
             return
-        with visited_layers(self.layers(), self._architecture.pieces_first, layers, visit):
+        pieces_first = self._architecture.pieces_first
+        handles = _register_hooks(self.layers(), pieces_first, layers, visit)
+        # Not in a context manager: since Python 3.12 an exception that is thrown into a generator
+        # stays in a cycle with its traceback, which holds every layer's tensors.
+        try:
             self.model(**batch.inputs)
+        except ReachedError:
+            pass
+        finally:
+            for handle in handles:
+                handle.remove()
 
     def top_cls(self, batch: Batch) -> torch.Tensor:
         """The last hidden state of [CLS], (texts, width), with gradients if they are needed.
@@ -309,6 +323,7 @@ def _load_pretrained(
     import torch
     import transformers
 
+    _require_plausible(folder)
     trainable: dict[str, Any] = {}
     if training:
         # Attention with a fast gradient, without the dropout that costs a fifth of the time.
@@ -343,6 +358,33 @@ def _load_pretrained(
         )
     _require_weights(folder, report)
     return tokenizer, model, report
+
+
+def _require_plausible(folder: ModelFolder) -> None:
+    """Refuse sizes in config.json that the weights cannot have, before memory is taken for them."""
+    config = folder.config
+    stored = sum(file.stat().st_size for file in folder.path.glob("*.safetensors"))
+    layers, width, words = (
+        max((config[name] for name in names if name in config), default=1)
+        for names in (LAYERS, WIDTHS, ("vocab_size",))
+    )
+    if folder.architecture is not None:
+        # Others may compute positions.
+        for name in ("max_position_embeddings", "type_vocab_size"):
+            rows = config.get(name)
+            words += rows if isinstance(rows, int) and rows > 0 else 0
+    # The layers of ALBERT are one. A number takes a byte at least.
+    shared = config.get("model_type") == "albert"
+    numbers = max(
+        width * width * (1 if shared else layers), words * config.get("embedding_size", width)
+    )
+    if 0 < stored < numbers or (shared and layers > _MOST_LAYERS):
+        raise ModelError(
+            f"{folder.path}: the model cannot be loaded: the weights do not fit config.json: "
+            f"{layers:,} layers of width "
+            f"{width:,} and {words:,} embeddings do not fit into {stored:,} bytes of safetensors; "
+            "copy, download or save the model again"
+        )
 
 
 def _attention_dropout(folder: ModelFolder) -> dict[str, Any]:

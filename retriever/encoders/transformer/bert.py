@@ -142,7 +142,7 @@ def read_weights(folder: ModelFolder) -> Weights:
         raise UnsupportedModelError("another architecture than that of a BERT or an MPNet")
     try:
         return _weights(map_tensors(folder.path / _FILE), config, kind)
-    except (KeyError, ValueError, TypeError, StopIteration) as error:
+    except (KeyError, ValueError, TypeError, StopIteration, ArithmeticError) as error:
         raise UnsupportedModelError(f"{folder.path}: {error!r}") from error
 
 
@@ -167,8 +167,10 @@ def map_tensors(path: Path) -> dict[str, Floats]:
                 first, last = entry["data_offsets"]
                 part = np.asarray(data[start + first : start + last]).view("<f4")
                 tensors[name] = part.reshape(entry["shape"])
-    except (AttributeError, KeyError, ValueError, TypeError, OSError) as error:
+    except (AttributeError, LookupError, ValueError, TypeError, OSError) as error:
         raise UnsupportedModelError(f"{path}: {error!r}") from error
+    except (RecursionError, ArithmeticError, MemoryError) as error:
+        raise UnsupportedModelError(f"{path}: its header is damaged ({error!r})") from error
     return tensors
 
 

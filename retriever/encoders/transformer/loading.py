@@ -95,6 +95,8 @@ class LightModel(PieceModel):
             raise UnsupportedModelError("float16, which torch has for GPUs")
         self._weights = read_weights(folder)
         self._tokenizer: WordPieces = WordPieces(folder)
+        if self._tokenizer.highest_id >= len(self._weights.words):
+            raise UnsupportedModelError("a word piece that has no vector")
         self._settings = settings
         # None until the default format is chosen, when OpenVINO is first used.
         self._format: Dtype | None = None if automatic else settings.number_format
@@ -169,6 +171,11 @@ class LightModel(PieceModel):
     def expect_many(self) -> None:
         """Never start in NumPy where another engine is installed."""
         self._encoded = _UNLIMITED
+
+    def compute_alike(self) -> None:
+        """See `EncoderModel`; NumPy has float32 alone."""
+        if self._format is None and native_format() != "float32":
+            self.expect_many()
 
     def in_torch(self) -> TransformerModel:
         """The same model in torch, loaded on first use."""

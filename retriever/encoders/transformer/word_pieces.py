@@ -28,6 +28,7 @@ _NORMALIZER = {
 }
 _SPECIAL = ("bos", "eos", "cls", "sep", "pad", "unk", "mask")
 _PROBE = "a"
+_NO_LIMIT = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +66,12 @@ class WordPieces(PairReader):
     """Gives exactly the ids that transformers' tokenizer gives. Threads may share it."""
 
     def __init__(self, folder: ModelFolder) -> None:
-        self._tokenizer, settings = _load(folder.path)
+        self._tokenizer, settings, self.highest_id = _load(folder.path)
         self._busy = threading.Lock()
-        self.max_length = int(min(settings.get("model_max_length") or 1e9, 1e9))
+        longest = settings.get("model_max_length") or _NO_LIMIT
+        if not isinstance(longest, int | float) or not longest >= 1:
+            raise UnsupportedModelError(f"{longest!r:.40} as model_max_length")
+        self.max_length = int(min(longest, _NO_LIMIT))
         whole = self._tokenizer.encode(_PROBE)
         bare = self._tokenizer.encode(_PROBE, add_special_tokens=False)
         if whole.ids[1:-1] != bare.ids or not bare.ids or any(whole.type_ids):
@@ -145,8 +149,8 @@ class PieceModel(EncoderModel):
         return self._tokenizer.tokenize_with_offsets(texts)
 
 
-def _load(path: Path) -> tuple[Any, dict[str, Any]]:
-    """The tokenizer of a folder and its settings, if transformers would read the same from them.
+def _load(path: Path) -> tuple[Any, dict[str, Any], int]:
+    """The tokenizer of a folder, its settings and its highest id, if transformers reads the same.
 
     `tokenizers` reads its file as it is; transformers builds the tokenizer from settings, too.
     """
@@ -174,6 +178,8 @@ def _load(path: Path) -> tuple[Any, dict[str, Any]]:
         added = {one["content"] for one in file["added_tokens"]}
         if not same or not added <= named | {"<unk>"}:
             raise UnsupportedModelError(f"{path}: tokenizer.json differs from the settings beside")
+        last_id = max(file["model"]["vocab"].values())
+        highest_id = int(max(last_id, *(token["id"] for token in file["added_tokens"]), 0))
         tokenizer = tokenizers.Tokenizer.from_file(str(path / _FILE))
     except UnsupportedModelError:
         raise
@@ -182,4 +188,4 @@ def _load(path: Path) -> tuple[Any, dict[str, Any]]:
         raise UnsupportedModelError(f"{path / _FILE}: {error}") from error
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    return tokenizer, settings
+    return tokenizer, settings, highest_id

@@ -19,6 +19,7 @@ from retriever.encoders.computing import (
     engine_for,
     native_format,
     runs_on_cpu,
+    scale_to_unit,
     token_batches,
 )
 from retriever.encoders.settings import EncoderSettings
@@ -126,3 +127,19 @@ def test_the_argument_dtype_is_what_vectors_are_computed_in(tiny_models, tmp_pat
         index.add(["w1 w2"])
         (way,) = index.info()["encoder"]["computed"]
     assert way.startswith("bfloat16")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("share", [0.9, 1e-3, 1e-10, 1e-20])
+def test_vectors_of_any_magnitude_are_scaled_to_length_one(dtype, share):
+    limits = np.finfo(dtype)
+    plain = np.random.default_rng(0).uniform(-1, 1, (4, 8)).astype(dtype)
+    expected = plain / np.linalg.norm(plain, axis=1, keepdims=True)
+    for magnitude in (limits.max * share, limits.tiny / share):
+        vectors = plain * dtype(magnitude)
+        vectors[2] = 0
+        scaled = scale_to_unit(vectors)
+        assert scaled is vectors
+        np.testing.assert_allclose(scaled[[0, 1, 3]], expected[[0, 1, 3]], rtol=1e-5)
+        assert not scaled[2].any()
+    np.testing.assert_allclose(scale_to_unit(plain[0] * dtype(magnitude)), expected[0], rtol=1e-5)

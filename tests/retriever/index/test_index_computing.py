@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from retriever import ConfigError, Encoder, Index, encode_shards, import_documents
+from retriever.encoders.transformer import loading
 from retriever.index.recreation import recreated
 from tests.retriever.encoders.architectures import save
 
@@ -107,3 +108,21 @@ def test_reindexing_in_another_number_format_encodes_again(bert, tmp_path):
         assert report is not None
         assert report.passages == 3
         assert computed(index) == ["float32 by numpy"]
+
+
+@pytest.mark.parametrize(("native", "several"), [("bfloat16", "openvino"), ("float32", "numpy")])
+def test_queries_of_one_call_are_computed_alike_however_many(
+    native, several, bert, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(loading, "native_format", lambda: native)
+    monkeypatch.setattr(loading, "least_cosine", lambda *_: 1.0)
+    with Index.create(tmp_path / "i", bert, device="cpu") as index:
+        index.add(TEXTS)
+    engines = []
+    for number in (1, 2, 200):
+        with Index.open(tmp_path / "i", device="cpu") as index:
+            hits = list(index.search_many([f"w{row % 40} w{row // 40}" for row in range(number)]))
+            assert len(hits) == number
+            engines.append({way.split()[2] for way in index.encoder.computed})
+    # A query alone starts no engine.
+    assert engines == [{"numpy"}, {several}, {"openvino"}]

@@ -65,6 +65,46 @@ def test_queries_that_were_encoded_before_have_the_same_hits(index):
         list(index.search_many(texts, ready=ready._replace(made_by=other)))
 
 
+@pytest.mark.parametrize("mode", ["dense", "hybrid"])
+def test_query_vectors_that_are_no_vectors_are_refused(index, mode):
+    encoder, texts = index.encoder, ["w1", "w2 w3"]
+    vectors = encoder.encode(texts, query=True)
+    width = vectors.shape[1]
+    wrong = {
+        "vector 2: expected numbers that float32 holds": [
+            np.where([[False], [True]], value, vectors.astype(np.float64))
+            for value in (np.nan, np.inf, 1e300)
+        ],
+        "one for each query, 2 in all, found 3": [np.ones((3, width), np.float32)],
+        "one for each query, 2 in all, found 1": [vectors[:1]],
+        rf"expected numbers of shape \(2, {width}\)": [vectors[:, 1:], vectors.astype(str)],
+        "found float32 of shape": [vectors[0], np.float32(1)],
+    }
+    for message, cases in wrong.items():
+        for case in cases:
+            with pytest.raises(ConfigError, match=message):
+                list(index.search_many(texts, mode=mode, ready=QueryVectors(case, encoder.spec)))
+    with pytest.raises(TypeError, match="QueryVectors"):
+        list(index.search_many(texts, ready=vectors))
+    many = QueryVectors(np.tile(vectors[:1], (257, 1)), encoder.spec)
+    with pytest.raises(ConfigError, match="256 in all, found 257"):
+        list(index.rank(["w1"] * 256, ready=many))
+
+
+def test_lengths_of_query_vectors_do_not_matter(index):
+    encoder, texts = index.encoder, ["w1", "w2 w3"]
+    vectors = encoder.encode(texts, query=True)
+    expected = list(index.search_many(texts, mode="dense"))
+    for scaled in (vectors * 2, vectors.astype(np.float64) / 7, (vectors * 1e20).tolist()):
+        hits = list(
+            index.search_many(texts, mode="dense", ready=QueryVectors(scaled, encoder.spec))
+        )
+        assert [[hit.id for hit in row] for row in hits] == [
+            [hit.id for hit in row] for row in expected
+        ]
+        assert hits[0][0].score == pytest.approx(expected[0][0].score, abs=1e-5)
+
+
 @pytest.mark.parametrize(("before", "after"), [(0, 0), (1, 0), (0, 2), (1, 1), (99, 99)])
 def test_an_excerpt_reaches_over_the_neighboring_passages(index, before, after):
     passages, text = index.spans("d00"), index["d00"].text
