@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from retriever.documents import Fields, Record
-from retriever.documents.decoding import decoded, not_in, page_text
+from retriever.documents.decoding import decoded, not_in
 from retriever.documents.kinds import Parsed, PassedOverError
 from retriever.documents.kinds.mail import messages
 from retriever.documents.processes import ReadingProcesses, parsed
@@ -188,9 +188,8 @@ class _FileReader:
             require_extra("documents", f"reading {label} files", *needs)
         except MissingExtraError as error:
             raise PassedOverError(str(error)) from error
-        if kind == "html":
-            content = page_text(content, self._encoding).encode(errors="replace")
-        return self._processes.read(reader, content).result
+        encoding = self._encoding if kind == "html" else None
+        return self._processes.read(reader, content, encoding).result
 
     def _parsed_text(self, reader: str, content: bytes, where: str) -> Parsed:
         text, found = decoded(content, self._encoding)

@@ -7,6 +7,7 @@ import re
 from copy import deepcopy
 from typing import Any
 
+from retriever.documents.decoding import browser_encoding, page_text
 from retriever.documents.kinds import OutlinedText, Parsed, named, one_line
 from retriever.documents.text import iso_date
 from retriever.errors import SourceError
@@ -33,9 +34,12 @@ _PARTS = ("h1", "h2", "h3", "h4", "h5", "h6", "li", "dt")
 _DATES = ("article:published_time", "date", "dc.date", "dcterms.created")
 
 
-def read_html(content: bytes) -> Parsed:
-    """The main text of a page in UTF-8: the element that says so, else what trafilatura finds."""
-    root = tree_of(content)
+def read_html(content: bytes, encoding: str | None = None) -> Parsed:
+    """The main text of a page: the element that says so, else what trafilatura finds.
+
+    `encoding` is the one that the user named; without it the page says its own.
+    """
+    root = tree_of(page_text(content, browser_encoding(encoding) or encoding))
     if root is None:
         return Parsed("")
     titles = root.xpath("//title")
@@ -52,13 +56,13 @@ def read_html(content: bytes) -> Parsed:
     return _main(root, len(content)).parsed(None, metadata, title)
 
 
-def tree_of(content: bytes) -> Any:
+def tree_of(page: str) -> Any:
     """The root of a page; None where there is nothing."""
     from lxml import etree, html
 
     parser = html.HTMLParser(encoding="utf-8", huge_tree=True)
     try:
-        root = html.document_fromstring(content, parser)
+        root = html.document_fromstring(page.encode(errors="replace"), parser)
     except (etree.ParserError, etree.XMLSyntaxError):
         return None
     # It would leave out the rest without a word.
@@ -102,7 +106,7 @@ def _main(root: Any, size: int) -> OutlinedText:
 
 def read_blocks(page: str) -> OutlinedText:
     """All text of a page or a part of one."""
-    root = tree_of(page.encode(errors="replace"))
+    root = tree_of(page)
     return OutlinedText() if root is None else written(root)
 
 

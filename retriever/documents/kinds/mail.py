@@ -9,7 +9,7 @@ from email.utils import parseaddr, parsedate_to_datetime
 from typing import BinaryIO, cast
 
 from retriever.documents import Json
-from retriever.documents.decoding import page_text, text_of
+from retriever.documents.decoding import browser_encoding, page_text, text_of
 from retriever.documents.kinds import OutlinedText, Parsed, PassedOverError, named, one_line
 from retriever.documents.text import iso_date
 from retriever.errors import SourceError
@@ -46,9 +46,12 @@ def _texts(part: Message) -> list[str]:
         return []
     if kind in ("text/plain", "text/html"):
         raw = part.get_payload(decode=True)
-        content, charset = raw if isinstance(raw, bytes) else b"", part.get_content_charset()
-        is_plain = kind == "text/plain"
-        text = text_of(content, charset) if is_plain else _text_of_page(page_text(content, charset))
+        content = raw if isinstance(raw, bytes) else b""
+        encoding = browser_encoding(part.get_content_charset())
+        if kind == "text/plain":
+            text = text_of(content, encoding)
+        else:
+            text = _text_of_page(page_text(content, encoding))
         return list(filter(None, [text.replace("\r\n", "\n").strip()]))
     if not (kind.startswith("multipart/") and part.is_multipart()):
         return []

@@ -151,7 +151,7 @@ def read_epub(content: bytes) -> Parsed:
             raise SourceError("encrypted (digital rights management); a copy without it is needed")
     found = OutlinedText()
     for chapter in chapters:
-        root = tree_of(page_text(book.read(chapter)).encode(errors="replace"))
+        root = tree_of(page_text(book.read(chapter)))
         if root is not None:
             BlockWriter(found).write(root)
     given = {
