@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
 from retriever.documents.kinds.mail import read_mail
+from retriever.documents.kinds.plain import read_markdown
 from tests.retriever.documents import file_samples as samples
 from tests.retriever.documents.source_samples import read, write
 
@@ -43,3 +45,23 @@ def test_encodings_that_no_browser_reads_are_not_decoded(tmp_path, monkeypatch):
             ]
     with bounded_time():
         assert read_mail(mail.encode()).text == text
+
+
+@pytest.mark.parametrize(
+    "front",
+    [
+        f"a{'.a' * 8_000} = 1",
+        f"[{'a . ' * 8_000}a]",
+        "a = {b" + '."b"' * 8_000 + " = 1}",
+        "a = " + f"{{a{'.a' * 90} = " * 150 + "1" + "}" * 150,
+    ],
+)
+def test_front_matter_nested_without_end_is_text(front):
+    tracemalloc.start()
+    with bounded_time(3):
+        found = read_markdown(f"+++\n{front}\n+++\ntext")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20 << 20
+    assert (found.metadata, found.text[-4:]) == ({}, "text")
+    assert read_markdown("+++\na.b.c = 'x.y'\n+++\nx").metadata == {"a": {"b": {"c": "x.y"}}}
