@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from functools import partial
-from io import BytesIO
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -236,8 +235,10 @@ def _true_kind(kind: str, content: bytes) -> str:
     if content.startswith(_PDF):
         return "pdf"
     if content.startswith(_ZIP):
-        with suppress(zipfile.BadZipFile, NotImplementedError, ValueError):
-            names = set(zipfile.ZipFile(BytesIO(content)).namelist())
+        from retriever.documents.kinds.zipped import open_zip
+
+        with suppress(zipfile.BadZipFile):
+            names = set(open_zip(content).namelist())
             for part, found in _PARTS.items():
                 if part in names:
                     return found

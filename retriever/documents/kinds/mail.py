@@ -14,10 +14,26 @@ from retriever.documents.kinds import OutlinedText, Parsed, PassedOverError, nam
 from retriever.documents.text import iso_date
 from retriever.errors import SourceError
 
+# Characters of a header that are read, and of one that says what a part is: the standard library
+# takes quadratic time.
+_LONGEST_HEADER, _LONGEST_CONTENT = 1 << 14, 1 << 11
+
+
+class _BoundedPolicy(policy.EmailPolicy):
+    """Reads the beginning of a long header."""
+
+    def header_source_parse(self, sourcelines: list[str]) -> tuple[str, str]:
+        name, value = super().header_source_parse(sourcelines)
+        is_content = name.lower().startswith("content-")
+        return name, value[: _LONGEST_CONTENT if is_content else _LONGEST_HEADER]
+
+
+_POLICY = _BoundedPolicy()
+
 
 def read_mail(content: bytes) -> Parsed:
     """The text of a message (of its HTML if it has no other); attachments are named, not read."""
-    message = message_from_bytes(content, policy=policy.default)
+    message = message_from_bytes(content, policy=_POLICY)
     assert isinstance(message, EmailMessage)
     if not message.keys():
         raise SourceError("no e-mail: it begins with no header such as From: or Subject:")
@@ -76,7 +92,7 @@ def _text_of_page(page: str) -> str:
 def _header(message: EmailMessage, name: str) -> str:
     try:
         return str(message.get(name) or "")
-    except (ValueError, IndexError, AttributeError, TypeError):
+    except (ValueError, IndexError, AttributeError, TypeError, RecursionError):
         # What the standard library says of some malformed headers.
         return ""
 
