@@ -28,7 +28,7 @@ def hit_text(hit: Hit, spans: Spans, *, cells: int, styled: bool, full: bool) ->
     title = f"  {on_one_line(hit.title)}" if hit.title and hit.title != hit.id else ""
     if hit.copies:
         title += f"  (+ {len(hit.copies)} near-{'copy' if len(hit.copies) == 1 else 'copies'})"
-    id_, place = (hit.id, "") if hit.place is None else hit.place.of(hit.id)
+    id_, place = (hit.id, "") if hit.place is None else hit.place.of(hit.id, hit.title)
     head = f"{hit.rank:>3}  {hit.score:.4f}  {on_one_line(id_)}"
     where = f"  {on_one_line(place)}" if place else ""
     if styled:

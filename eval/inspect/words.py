@@ -5,7 +5,6 @@ weights of words and layers in its SBERT-WK vector.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise, zip_longest
@@ -19,6 +18,7 @@ from eval.inspect.layers import Inspection, TextsRead
 from eval.progress import Notify, Progress, ignore, silent
 from eval.reports import Report, ReportedResult, Section, Table, environment
 from eval.settings import Loading
+from retriever.documents.division import normalized
 from retriever.encoders.computing import scale_to_unit
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
 from retriever.encoders.fusion.words import (
@@ -158,7 +158,7 @@ def text_variances(text: str, states: TextStates) -> list[tuple[str, float]]:
     for word, variance in zip(words, adjacent_variance(vectors).tolist(), strict=True):
         start, stop = spans[word]
         if stop <= read:
-            surface = unicodedata.normalize("NFKC", text[start:stop]).lower()
+            surface = normalized("NFKC", text[start:stop]).lower()
             found.append((surface, variance))
     return found
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property, lru_cache, partial
@@ -19,7 +18,13 @@ from importlib.util import find_spec
 from itertools import chain
 from typing import Any, Literal, NamedTuple
 
-from retriever.documents.division import ascii_digits, divide, without_accents, word_pattern
+from retriever.documents.division import (
+    ascii_digits,
+    divide,
+    normalized,
+    without_accents,
+    word_pattern,
+)
 from retriever.documents.languages import (
     AMBIGUOUS_FUNCTION_WORDS,
     DEFAULT_LANGUAGES,
@@ -439,8 +444,7 @@ def _fold(word: str, turkish: bool = False, ascii_digits_only: bool = True) -> s
     """NFKC, lower case, a plain apostrophe, nothing invisible."""
     if word.isascii() and not turkish:
         return word.lower()
-    if not unicodedata.is_normalized("NFKC", word):
-        word = unicodedata.normalize("NFKC", word)
+    word = normalized("NFKC", word)
     # str.lower makes "i" and a combining dot of "İ"; in Turkish the lower case of "I" is "ı".
     word = word.replace("İ", "i")
     if turkish:
@@ -448,7 +452,7 @@ def _fold(word: str, turkish: bool = False, ascii_digits_only: bool = True) -> s
     if ascii_digits_only:
         word = word.translate(ascii_digits())
     # Lower-casing and removing joiners can leave a sequence that composes further.
-    return unicodedata.normalize("NFKC", word.translate(_INVISIBLE).lower())
+    return normalized("NFKC", word.translate(_INVISIBLE).lower())
 
 
 def _languages() -> tuple[frozenset[str], frozenset[str]]:

@@ -17,15 +17,43 @@ _MARKS = {
     codecs.BOM_UTF16_BE: "utf-16",
 }
 WESTERN = "cp1252"
-# What browsers read by these names (https://encoding.spec.whatwg.org/#names-and-labels), and ASCII,
-# which says no more than none.
-_WIDER = {
+# What browsers read (https://encoding.spec.whatwg.org/#names-and-labels) by Python's names of the
+# encodings. Others are not read in a page or a mail: Punycode takes quadratic time. ASCII says no
+# more than no name.
+_BROWSER_ENCODINGS: dict[str, str | None] = {
+    **{f"iso8859-{part}": f"iso8859-{part}" for part in (2, 3, 4, 5, 6, 7, 8, 10, 13, 14, 15, 16)},
+    **{f"cp{page}": f"cp{page}" for page in (866, 932, 949, 874, *range(1250, 1259))},
+    **dict.fromkeys(("big5", "big5hkscs"), "big5hkscs"),
+    **dict.fromkeys(("gb2312", "gbk", "gb18030"), "gb18030"),
+    **dict.fromkeys(("tis-620", "iso8859-11"), "cp874"),
     "ascii": None,
+    "euc_jp": "euc_jp",
     "euc_kr": "cp949",
-    "gb2312": "gb18030",
-    "gbk": "gb18030",
+    "iso2022_jp": "iso2022_jp",
     "iso8859-1": WESTERN,
+    "iso8859-9": "cp1254",
+    "koi8-r": "koi8-r",
+    "koi8-u": "koi8-u",
+    "mac-cyrillic": "mac-cyrillic",
+    "mac-roman": "mac-roman",
     "shift_jis": "cp932",
+    "utf-16": "utf-16",
+    "utf-16-be": "utf-16-be",
+    "utf-16-le": "utf-16-le",
+    "utf-8": "utf-8",
+}
+# Labels that Python does not know.
+_LABELS = {
+    "cn-big5": "big5",
+    "dos-874": "cp874",
+    "gb_2312-80": "gbk",
+    "iso-8859-6-i": "iso8859-6",
+    "iso-8859-8-i": "iso8859-8",
+    "ks_c_5601-1989": "cp949",
+    "mac": "mac-roman",
+    "windows-31j": "cp932",
+    "windows-874": "cp874",
+    "windows-949": "cp949",
 }
 # Queries, judgments and data sets have no option.
 REMEDY = "convert it to UTF-8, or give `--set encoding=NAME` if the command has that setting"
@@ -77,25 +105,28 @@ def encoding_of(head: bytes) -> str | None:
     return WESTERN if few and _NONE.search(head) is None else None
 
 
-def page_text(content: bytes, name: str | None = None) -> str:
-    """The text of a page in the encoding of a name, else in the one that it says it has itself."""
-    said = _CHARSET.search(content[:4096])
+def page_text(content: bytes, encoding: str | None = None) -> str:
+    """The text of a page in an encoding, else in the one that it says it has itself."""
+    declared = _CHARSET.search(content[:4096])
     # A page in UTF-16 could not say so in ASCII.
-    if name is None and said is not None and not said[1].lower().startswith(b"utf-16"):
-        name = said[1].decode()
-    return text_of(content, name)
+    if encoding is None and declared is not None and not declared[1].lower().startswith(b"utf-16"):
+        encoding = browser_encoding(declared[1].decode())
+    return text_of(content, encoding)
 
 
-def text_of(content: bytes, name: str | None) -> str:
-    """A text in the encoding of a name, else in what `decoded` finds; bad bytes are replaced."""
-    encoding, name = None, (name or "").lower().removeprefix("x-")
+def browser_encoding(label: str | None) -> str | None:
+    """The encoding that browsers read by a label of a page or a mail; None if it names none."""
+    label = (label or "").strip().lower().removeprefix("x-")
     with suppress(LookupError, ValueError):
-        "".encode(name)
-        found = codecs.lookup(name).name
-        encoding = _WIDER.get(found, found)
-    for one in (encoding, None):
+        return _BROWSER_ENCODINGS.get(codecs.lookup(_LABELS.get(label, label)).name)
+    return None
+
+
+def text_of(content: bytes, encoding: str | None) -> str:
+    """A text in an encoding, else in what `decoded` finds; bad bytes are replaced."""
+    for candidate in (encoding, None):
         with suppress(UnicodeDecodeError):
-            return decoded(content, one)[0]
+            return decoded(content, candidate)[0]
     return decoded(content, encoding, "replace")[0]
 
 

@@ -42,9 +42,16 @@ _ACCENTS = re.compile(
     "(?<=[A-Za-z\u0370-\u03ff])[\u0300-\u036f]+|(?<=е)\u0308|(?<=[а-яєіў])[\u0300\u0301]"
     "|[\u0591-\u05c7\u0640\u064b-\u0652\u0670]"
 )
+# A decomposed Hangul syllable; bounded, since each of a row of consonants could begin one.
+_SYLLABLE = "[\u1100-\u115f]{1,4}[\u1160-\u11a7]{1,4}[\u11a8-\u11ff]{0,4}"
+# Combining characters in a row that are put in order.
+_MOST_COMBINING = 30
 _LETTERS = str.maketrans(
     {"ß": "ss", "æ": "ae", "œ": "oe", "þ": "th"} | dict(zip("øłđðı", "olddi", strict=True))
 )
+
+
+NormalForm = Literal["NFC", "NFD", "NFKC"]
 
 
 class Piece(NamedTuple):
@@ -86,7 +93,7 @@ def divide(unit: str, division: str) -> Iterator[Piece]:
         characters = _characters(unit, "NFKC" if size == 2 else "NFC")
         yield from _spaceless(characters, size, division == "icu")
         return
-    if "_" in unit or ("." in unit and _DOTTED.fullmatch(unicodedata.normalize("NFC", unit))):
+    if "_" in unit or ("." in unit and _DOTTED.fullmatch(normalized("NFC", unit))):
         yield Piece(unit, 0, len(unit), False)
         for match in re.finditer(r"[^.]+", unit if "." in unit else ""):
             named = match.group().strip("_")
@@ -126,12 +133,12 @@ def _grams(characters: list[Piece], size: int) -> Iterator[Piece]:
         yield Piece("".join(one.text for one in part), part[0].start, part[-1].stop, False)
 
 
-def _characters(run: str, form: Literal["NFC", "NFKC"]) -> list[Piece]:
+def _characters(run: str, form: NormalForm) -> list[Piece]:
     """The characters of the normal form of a run, each with the place of its cluster."""
     return [
         Piece(one, *match.span(), False)
         for match in _clusters().finditer(run)
-        for one in unicodedata.normalize(form, match.group())
+        for one in normalized(form, match.group())
     ]
 
 
@@ -147,15 +154,37 @@ def _word_breaker() -> Callable[[str, str], Iterable[str]]:
 
 def without_accents(word: str) -> str:
     """A folded word as people type it who leave out accents."""
-    bare = _ACCENTS.sub("", unicodedata.normalize("NFD", word)).translate(_LETTERS)
-    return unicodedata.normalize("NFC", bare)
+    bare = _ACCENTS.sub("", normalized("NFD", word)).translate(_LETTERS)
+    return normalized("NFC", bare)
+
+
+def normalized(form: NormalForm, text: str) -> str:
+    """A text in a normal form, without more than 30 combining characters in a row.
+
+    Putting them in order takes Python quadratic time, and no language needs more of them (Unicode
+    Standard Annex 15, section 12.2).
+    """
+    if len(text) > _MOST_COMBINING and not text.isascii():
+        # Three of a longer row are neighbors in this sample, with which most texts are done.
+        sample = bytes(map(bool, map(unicodedata.combining, text[:: _MOST_COMBINING // 3])))
+        if b"\1\1\1" in sample or "\uff9e" in text or "\uff9f" in text:
+            text = _combining_rows().sub(lambda row: row[0][:_MOST_COMBINING], text)
+    return unicodedata.normalize(form, text)
+
+
+@cache
+def _combining_rows() -> re.Pattern[str]:
+    """Too many characters in a row that are put in order; half-width voicing marks become such."""
+    combining = _ranges(unicodedata.combining) + "\uff9e\uff9f"
+    # A pattern that begins with a set is searched for several times as fast.
+    return re.compile(f"[{combining}][{combining}]{{{_MOST_COMBINING},}}")
 
 
 @cache
 def _clusters() -> re.Pattern[str]:
     """A character with its marks and what stands below it; a decomposed Hangul syllable."""
     marks = f"(?:[{mark_ranges()}{LIKE_MARKS}]|(?<=[\u1039\u17d2]).)"
-    return re.compile(f"(?s:[\u1100-\u115f]+[\u1160-\u11a7]+[\u11a8-\u11ff]*|.){marks}*")
+    return re.compile(f"(?s:{_SYLLABLE}|.){marks}*")
 
 
 @cache
@@ -168,8 +197,13 @@ def ascii_digits() -> dict[int, str]:
 @cache
 def mark_ranges() -> str:
     """The marks of Unicode, for which `re` has no name, as the inside of a set."""
+    return _ranges(lambda one: unicodedata.category(one)[0] == "M")
+
+
+def _ranges(is_in: Callable[[str], object]) -> str:
+    """The characters for which something holds, as the inside of a set."""
     # Planes 2 to 13 hold ideographs or nothing, the last two are private.
     planes = chain(range(0x300, 0x20000), range(0xE0000, 0xF0000))
-    marks = [one for one in map(chr, planes) if unicodedata.category(one)[0] == "M"]
-    runs = (list(run) for _, run in groupby(enumerate(marks), lambda one: ord(one[1]) - one[0]))
+    members = [character for character in map(chr, planes) if is_in(character)]
+    runs = (list(run) for _, run in groupby(enumerate(members), lambda one: ord(one[1]) - one[0]))
     return "".join(f"{run[0][1]}-{run[-1][1]}" for run in runs)

@@ -12,13 +12,12 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from functools import partial
-from io import BytesIO
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 from retriever.documents import Fields, Record
-from retriever.documents.decoding import decoded, not_in, page_text
+from retriever.documents.decoding import decoded, not_in
 from retriever.documents.kinds import Parsed, PassedOverError
 from retriever.documents.kinds.mail import messages
 from retriever.documents.processes import ReadingProcesses, parsed
@@ -188,9 +187,8 @@ class _FileReader:
             require_extra("documents", f"reading {label} files", *needs)
         except MissingExtraError as error:
             raise PassedOverError(str(error)) from error
-        if kind == "html":
-            content = page_text(content, self._encoding).encode(errors="replace")
-        return self._processes.read(reader, content).result
+        encoding = self._encoding if kind == "html" else None
+        return self._processes.read(reader, content, encoding).result
 
     def _parsed_text(self, reader: str, content: bytes, where: str) -> Parsed:
         text, found = decoded(content, self._encoding)
@@ -237,8 +235,10 @@ def _true_kind(kind: str, content: bytes) -> str:
     if content.startswith(_PDF):
         return "pdf"
     if content.startswith(_ZIP):
-        with suppress(zipfile.BadZipFile, NotImplementedError, ValueError):
-            names = set(zipfile.ZipFile(BytesIO(content)).namelist())
+        from retriever.documents.kinds.zipped import open_zip
+
+        with suppress(zipfile.BadZipFile):
+            names = set(open_zip(content).namelist())
             for part, found in _PARTS.items():
                 if part in names:
                     return found

@@ -109,10 +109,14 @@ class Place:
             if value
         }
 
-    def of(self, id_: str) -> tuple[str, str]:
-        """The id with its lines, as in ``notes.md:120-141``, and what else is known, in words."""
+    def of(self, id_: str, title: str | None = None) -> tuple[str, str]:
+        """The id with its lines, as in ``notes.md:120-141``, and what else is known, in words.
+
+        Without a first heading that is the document's title, beside which this is shown.
+        """
         lines = "" if self.lines is None else ":" + "-".join(map(str, sorted({*self.lines})))
-        return id_ + lines, str(replace(self, lines=None))
+        headings = self.headings[self.headings[:1] == (title,) :]
+        return id_ + lines, str(replace(self, headings=headings, lines=None))
 
     def __str__(self) -> str:
         parts = [_range("page", self.pages), self.message or "", _BETWEEN.join(self.headings)]

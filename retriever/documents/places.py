@@ -9,7 +9,6 @@ from typing import NamedTuple
 from retriever.documents import Document
 from retriever.documents.outline import (
     Mark,
-    Outline,
     Place,
     heading_path,
     last_mark,
@@ -104,7 +103,7 @@ def _part_by_words(document: Document, words: str) -> Part:
         last = pages["last"] or pages["first"]
         span = span_of_pages(document.outline, document.text, pages["first"], last)
     if span is None:
-        span = _section_span(document.outline, document.text, words)
+        span = _section_span(document, words)
     if span is None:
         raise BadInputError(
             f"{document.id}: no page or heading is called {words!r}: use ID[start:stop] "
@@ -113,20 +112,24 @@ def _part_by_words(document: Document, words: str) -> Part:
     return Part(document, *span)
 
 
-def _section_span(outline: Outline, text: str, name: str) -> tuple[int, int] | None:
-    """Return the offsets of the first section or message with a name as `Place` writes it."""
-    marks = [mark for mark in outline if mark.kind in ("heading", "message")]
+def _section_span(document: Document, name: str) -> tuple[int, int] | None:
+    """Return the offsets of the first section or message with a name as hits show it."""
+    marks = [mark for mark in document.outline if mark.kind in ("heading", "message")]
     for number, mark in enumerate(marks):
-        if _section_name(outline, mark) == name:
+        if name in _section_names(document, mark):
             later = (after.offset for after in marks[number + 1 :] if _ends(mark, after))
-            return mark.offset, next(later, len(text))
+            return mark.offset, next(later, len(document.text))
     return None
 
 
-def _section_name(outline: Outline, mark: Mark) -> str:
+def _section_names(document: Document, mark: Mark) -> tuple[str, str]:
+    """Return the name of a section or message, with and without the title as its first heading."""
+    outline = document.outline
     message = last_mark(outline, outline.index(mark) + 1, "message")
     headings = tuple(above.label for above in heading_path(outline, mark.offset))
-    return str(Place(headings=headings, message=None if message is None else message.label))
+    place = Place(headings=headings, message=None if message is None else message.label)
+    _, beside_title = place.of(document.id, document.title)
+    return str(place), beside_title
 
 
 def _ends(section: Mark, mark: Mark) -> bool:

@@ -6,6 +6,7 @@ takes too long, crashes or wants too much memory costs that file and no more.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import json
 import os
@@ -44,9 +45,12 @@ class ReadingProcesses:
         self._idle: list[subprocess.Popen[bytes]] = []
         self._all: set[subprocess.Popen[bytes]] = set()
 
-    def read(self, reader: str, content: bytes) -> Future[Parsed]:
-        """Begin to read bytes by `module:function` of `kinds`; the result may be SourceError."""
-        return self._threads.submit(self._read, reader, content)
+    def read(self, reader: str, content: bytes, encoding: str | None = None) -> Future[Parsed]:
+        """Begin to read bytes by `module:function` of `kinds`; the result may be SourceError.
+
+        The function gets an `encoding` that the user named as its second argument.
+        """
+        return self._threads.submit(self._read, reader, content, encoding)
 
     def close(self) -> None:
         """End all processes; what they were reading is lost."""
@@ -57,7 +61,8 @@ class ReadingProcesses:
         for process in list(self._all):
             self._end(process)
 
-    def _read(self, reader: str, content: bytes) -> Parsed:
+    def _read(self, reader: str, content: bytes, encoding: str | None) -> Parsed:
+        header = f"{reader} {len(content)} {codecs.lookup(encoding).name if encoding else ''}\n"
         try:
             process = self._idle.pop()
         except IndexError:
@@ -68,7 +73,7 @@ class ReadingProcesses:
         line = b""
         # It may end before it has read all.
         with contextlib.suppress(OSError):
-            cast(Any, process.stdin).writelines([f"{reader} {len(content)}\n".encode(), content])
+            cast(Any, process.stdin).writelines([header.encode(), content])
             cast(Any, process.stdin).flush()
             line = cast(Any, process.stdout).readline()
         timer.cancel()
@@ -107,11 +112,11 @@ class ReadingProcesses:
         return process.wait()
 
 
-def parsed(reader: str, content: bytes | str) -> Parsed:
+def parsed(reader: str, content: bytes | str, *encodings: str) -> Parsed:
     """What `module:function` finds in a file; whatever else goes wrong is a SourceError too."""
     module, _, function = reader.partition(":")
     try:
-        found: Parsed = getattr(import_module(f"{_KINDS}.{module}"), function)(content)
+        found: Parsed = getattr(import_module(f"{_KINDS}.{module}"), function)(content, *encodings)
         return found
     except (SourceError, MemoryError):
         raise
@@ -132,11 +137,11 @@ def serve() -> None:
     os.dup2(2, 1)
     requests = sys.stdin.buffer
     while header := requests.readline():
-        reader, size = header.split()
+        reader, size, *encodings = header.decode().split()
         content = requests.read(int(size))
         answer: tuple[Parsed | None, bool, str | None]
         try:
-            answer = parsed(reader.decode(), content), False, None
+            answer = parsed(reader, content, *encodings), False, None
         except SourceError as error:
             answer = None, isinstance(error, PassedOverError), str(error)
         except MemoryError:

@@ -95,7 +95,7 @@ def _shown(hit: Hit, excerpt: Excerpt) -> dict[str, Any]:
     if hit.title is not None:
         shown["title"] = hit.title
     if hit.place is not None:
-        path, rest = hit.place.of(hit.id)
+        path, rest = hit.place.of(hit.id, hit.title)
         by_line = hit.place.lines is not None
         shown["place"] = path if by_line else ", ".join(filter(None, (path, rest)))
         if by_line and rest:

@@ -9,6 +9,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from indexes import BM25Settings, Query, compile_where, written_value
+from retriever.documents.division import normalized
 
 if TYPE_CHECKING:
     from indexes import Mode, View, Where
@@ -234,7 +235,7 @@ def _in_word(character: str) -> bool:
 
 def _folded(text: str) -> str:
     """A text in which case, width and white space make no difference."""
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    return " ".join(normalized("NFKC", text).casefold().split())
 
 
 def suggested(

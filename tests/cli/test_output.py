@@ -101,6 +101,9 @@ def test_a_hit_shows_lines_behind_its_id_and_the_rest_of_its_place_behind_its_ti
     place = Place(("3", "4"), ("Methods", "Sampling"), (120, 141), None)
     shown = hit_text(hit("Text.", place=place, title="T"), [], cells=60, styled=False, full=False)
     assert shown.splitlines()[0] == "  1  0.5000  文書:120-141  T  pages 3-4, Methods › Sampling"
+    # A first heading that is the title is not shown again.
+    shown = hit_text(hit("Text.", place=place, title="Methods"), [], cells=60, styled=False, full=0)
+    assert shown.splitlines()[0].endswith("  Methods  pages 3-4, Sampling")
     one = replace(place, pages=None, headings=(), lines=(7, 7))
     shown = hit_text(hit("Text.", place=one), [], cells=60, styled=False, full=False)
     assert shown.splitlines()[0] == "  1  0.5000  文書:7"

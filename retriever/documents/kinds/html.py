@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import logging
 import re
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
 
+from retriever.documents.decoding import browser_encoding, page_text
 from retriever.documents.kinds import OutlinedText, Parsed, named, one_line
 from retriever.documents.text import iso_date
 from retriever.errors import SourceError
@@ -23,19 +28,47 @@ _LINE = re.compile("li|d[dt]|tr|caption")
 _HEADING = re.compile("h[1-6]")
 # trafilatura's names to those of HTML; its headings have theirs as `rend`.
 _NAMES = {"list": "ul", "item": "li", "row": "tr", "cell": "td", "quote": "blockquote", "lb": "br"}
+# Elements that may be menus, what says that they are, and words of classes that say so.
+_MENU_ELEMENT = re.compile("aside|center|d[dl]|div|footer|form|header|ol|p|section|table|ul")
+_LIST_ELEMENT = re.compile("center|div|form|header|ol|section|table|ul")
+_MENU_ROLES = ("navigation", "search", "banner", "contentinfo")
+_MENU_WORD = re.compile(
+    r"(?:.*[^a-z])?(?:nav[a-z]*|[a-z]*nav|[a-z]*menu[a-z]*|breadcrumbs?|pag(?:er|ination)"
+    r"|skip[a-z]*|search-?(?:box|form|bar)|toolbar|[a-z]*lang)(?:[^a-z].*)?"
+)
+# A link to the page before or after.
+_NEIGHBOR = re.compile("(?:prev(?:ious)?|next)(?:[-_]?page)?")
+# Characters of classes that are looked at.
+_LONGEST_NAMES = 200
+# Characters of the longest menu, and of a short one.
+_LONGEST_MENU, _SHORT_MENU = 3000, 200
+# Characters that are no links: of a menu that only its place shows, and of all before it.
+_MOST_UNLINKED = 200
+# The parts of a menu that are links: by its class, unless it is short; by its place alone; and by
+# its element, since DocBook and Sphinx have boxes and footnotes in these.
+_NAMED_SHARE, _LEADING_SHARE, _ELEMENT_SHARE = 0.3, 0.4, 0.6
+# What is left of a page without its menus, at least.
+_LEAST_TEXT = 40
+# Words with which a heading or an item begins, by which it is found in the main text.
+_FIRST_WORDS = 4
 _SPACE = re.compile(r"\s+")
 # The main text is looked for in pages of at most so many bytes: longer ones are books, not pages
 # with menus, and take minutes. What leaves out more than a third of a page, or of its headings and
 # list items, has missed its text.
 _LONGEST_PAGE = 1 << 19
 _LEAST_SHARE = 2 / 3
+# For the main text, of the time that a file has; without it all text is read.
+_EXTRACTION_SECONDS = 30.0
 _PARTS = ("h1", "h2", "h3", "h4", "h5", "h6", "li", "dt")
 _DATES = ("article:published_time", "date", "dc.date", "dcterms.created")
 
 
-def read_html(content: bytes) -> Parsed:
-    """The main text of a page in UTF-8: the element that says so, else what trafilatura finds."""
-    root = tree_of(content)
+def read_html(content: bytes, encoding: str | None = None) -> Parsed:
+    """The main text of a page without menus: the element that says so, else what trafilatura finds.
+
+    `encoding` is the one that the user named; without it the page says its own.
+    """
+    root = tree_of(page_text(content, browser_encoding(encoding) or encoding))
     if root is None:
         return Parsed("")
     titles = root.xpath("//title")
@@ -52,13 +85,13 @@ def read_html(content: bytes) -> Parsed:
     return _main(root, len(content)).parsed(None, metadata, title)
 
 
-def tree_of(content: bytes) -> Any:
+def tree_of(page: str) -> Any:
     """The root of a page; None where there is nothing."""
     from lxml import etree, html
 
     parser = html.HTMLParser(encoding="utf-8", huge_tree=True)
     try:
-        root = html.document_fromstring(content, parser)
+        root = html.document_fromstring(page.encode(errors="replace"), parser)
     except (etree.ParserError, etree.XMLSyntaxError):
         return None
     # It would leave out the rest without a word.
@@ -69,40 +102,208 @@ def tree_of(content: bytes) -> Any:
 
 def _main(root: Any, size: int) -> OutlinedText:
     """The text of the one element that is the main one; else trafilatura's; else of all."""
-    for path in ("//main | //*[@role='main']", "//article"):
-        if len(mains := root.xpath(path)) == 1:
-            return written(mains[0])
+    mains = [one for one in root.iter("*") if one.tag == "main" or one.get("role") == "main"]
+    for candidates in (mains, list(root.iter("article"))):
+        if len(candidates) == 1:
+            remove_menus(candidates[0])
+            return written(candidates[0])
+    remove_menus(root)
     everything = written(root)
     if size > _LONGEST_PAGE:
         return everything
-    from trafilatura import bare_extraction
-
-    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
-    try:
-        body: Any = bare_extraction(
-            deepcopy(root), include_comments=False, include_links=False, with_metadata=False
-        ).body
-    except Exception:
-        # It finds nothing, or it fails, which is no reason to read nothing.
+    body = _extracted(root)
+    if body is None:
         return everything
     for one in body.iter():
         one.tag = one.get("rend", "h2") if one.tag == "head" else _NAMES.get(one.tag, one.tag)
     main = written(body)
-    links = sum(len(one_line(one.text_content())) for one in root.xpath("//body//a"))
+    links = sum(len(one_line(one.text_content())) for one in root.iterfind(".//body//a"))
+    is_whole = len(main) >= _LEAST_SHARE * (len(everything) - links)
+    return main if is_whole and _has_parts(main.text, root) else everything
+
+
+def _extracted(root: Any) -> Any:
+    """The main text that trafilatura finds in time; None if it finds none or fails."""
+    from trafilatura import bare_extraction
+
+    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
+    try:
+        with _time_limit(_EXTRACTION_SECONDS):
+            found: Any = bare_extraction(
+                deepcopy(root), include_comments=False, include_links=False, with_metadata=False
+            )
+            return found.body
+    except Exception:
+        # Which is no reason to read nothing.
+        return None
+
+
+@contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError in this thread after some time, where the platform can do so."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError
+
+    if (
+        not hasattr(signal, "setitimer")
+        or threading.current_thread() is not threading.main_thread()
+    ):
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _has_parts(text: str, root: Any) -> bool:
+    """Whether a text has most headings and list items of a page, by their first words."""
+    words = text.split()
+    beginnings = {
+        " ".join(words[start : start + length])
+        for length in range(1, _FIRST_WORDS + 1)
+        for start in range(len(words) - length + 1)
+    }
     # Items with links are menus.
     parts = [
-        one_line(one.text_content()).removesuffix("¶").rstrip()
+        one.text_content().strip().removesuffix("¶").split(maxsplit=_FIRST_WORDS)[:_FIRST_WORDS]
         for one in root.iter(*_PARTS)
         if one.tag[0] == "h" or one.find(".//a") is None
     ]
-    held = sum(part in one_line(main.text) for part in parts)
-    is_whole = len(main) >= _LEAST_SHARE * (len(everything) - links)
-    return main if is_whole and held >= _LEAST_SHARE * len(parts) else everything
+    present = sum(" ".join(part) in beginnings or not part for part in parts)
+    return present >= _LEAST_SHARE * len(parts)
+
+
+class _Extent:
+    """What an element holds: characters, links and headings.
+
+    `linked` are the characters in links, `removed` those in menus, `unlinked` those in neither.
+    """
+
+    __slots__ = ("has_heading", "linked", "links", "removed", "text", "unlinked")
+
+    def __init__(self) -> None:
+        self.text = 0
+        self.linked = 0
+        self.links = 0
+        self.removed = 0
+        self.unlinked = 0
+        self.has_heading = False
+
+    def add(self, other: _Extent) -> None:
+        self.text += other.text
+        self.linked += other.linked
+        self.links += other.links
+        self.removed += other.removed
+        self.unlinked += other.unlinked
+        self.has_heading |= other.has_heading
+
+
+def remove_menus(root: Any) -> None:
+    """Remove the menus of a page: what says that it is one, and link lists before its text.
+
+    A menu is short and without headings. Its element or its class says that it is one; or a good
+    part of it is links, and it stands before the first heading and the first sentences.
+    """
+    from lxml import etree
+
+    named: list[Any] = []
+    leading: list[Any] = []
+    extents = [_Extent()]
+    is_leading = True
+    links = 0
+    # Characters of the page so far that are neither in links nor in menus.
+    unlinked = 0
+    walk = etree.iterwalk(root, events=("start", "end", "comment", "pi"))
+    for event, element in walk:
+        tag = element.tag if isinstance(element.tag, str) else ""
+        is_link = tag == "a" and element.get("href") is not None
+        if event == "start":
+            extents.append(_Extent())
+            if _SKIPPED.fullmatch(tag) and element is not root:
+                walk.skip_subtree()
+                continue
+            links += is_link
+            text = element.text
+        else:
+            if event == "end":
+                extent = extents.pop()
+                links -= is_link
+                extent.links += is_link
+                extent.has_heading |= bool(_HEADING.fullmatch(tag))
+                is_leading = is_leading and not extent.has_heading
+                if element is root:
+                    extents[-1].add(extent)
+                    break
+                before = unlinked - extent.unlinked
+                is_named = _is_named_menu(element, tag, extent)
+                is_first = is_leading and before <= _MOST_UNLINKED
+                if is_named or (is_first and _is_link_list(tag, extent)):
+                    (named if is_named else leading).append(element)
+                    extent.removed = extent.text
+                    extent.unlinked = 0
+                    unlinked = before
+                extents[-1].add(extent)
+            text = element.tail
+        if text:
+            length = len("".join(text.split()))
+            extents[-1].text += length
+            extents[-1].linked += length if links else 0
+            extents[-1].unlinked += 0 if links else length
+            unlinked += 0 if links else length
+    left = extents[0].text - extents[0].removed
+    # What would leave nothing is the text.
+    for element in named if left else ():
+        _remove(element)
+    for element in leading if left >= _LEAST_TEXT else ():
+        _remove(element)
+
+
+def _is_named_menu(element: Any, tag: str, extent: _Extent) -> bool:
+    """Whether an element says that it is a menu, and can be one."""
+    if extent.has_heading or not 0 < extent.text <= _LONGEST_MENU:
+        return False
+    names = f"{element.get('class') or ''} {element.get('rel') or ''}".lower()[:_LONGEST_NAMES]
+    if tag == "a":
+        return any(map(_NEIGHBOR.fullmatch, names.split()))
+    if not _MENU_ELEMENT.fullmatch(tag) or not extent.links:
+        return False
+    share = extent.linked / extent.text
+    if tag in ("header", "footer", "aside") or element.get("role") in _MENU_ROLES:
+        return share >= _ELEMENT_SHARE
+    names += f" {element.get('id') or ''}".lower()[:_LONGEST_NAMES]
+    is_short = extent.text <= _SHORT_MENU
+    return (is_short or share >= _NAMED_SHARE) and any(map(_MENU_WORD.fullmatch, names.split()))
+
+
+def _is_link_list(tag: str, extent: _Extent) -> bool:
+    """Whether an element before the text of a page is mostly links."""
+    if not _LIST_ELEMENT.fullmatch(tag) or extent.has_heading:
+        return False
+    if not 0 < extent.text <= _LONGEST_MENU:
+        return False
+    unlinked = extent.text - extent.linked
+    is_list = extent.links > 1 and extent.linked >= _LEADING_SHARE * extent.text
+    return unlinked <= _MOST_UNLINKED and (is_list or (extent.links > 0 and not unlinked))
+
+
+def _remove(element: Any) -> None:
+    """Remove an element, but not the text after it."""
+    parent, before = element.getparent(), element.getprevious()
+    if before is not None:
+        before.tail = f"{before.tail or ''} {element.tail or ''}"
+    else:
+        parent.text = f"{parent.text or ''} {element.tail or ''}"
+    parent.remove(element)
 
 
 def read_blocks(page: str) -> OutlinedText:
     """All text of a page or a part of one."""
-    root = tree_of(page.encode(errors="replace"))
+    root = tree_of(page)
     return OutlinedText() if root is None else written(root)
 
 
@@ -111,6 +312,24 @@ def written(root: Any) -> OutlinedText:
     found = OutlinedText()
     BlockWriter(found).write(root)
     return found
+
+
+def _stands_alone(code: Any) -> bool:
+    """Whether code has several lines and nothing beside it, as trafilatura writes `pre`."""
+    if "\n" not in (code.text or "").strip():
+        return False
+    before, after = code.getprevious(), code.getnext()
+    text_before = code.getparent().text if before is None else before.tail
+    return not (
+        (text_before or "").strip()
+        or (code.tail or "").strip()
+        or any(one is not None and _is_inline(one) for one in (before, after))
+    )
+
+
+def _is_inline(element: Any) -> bool:
+    tag = element.tag if isinstance(element.tag, str) else ""
+    return bool(tag) and tag not in ("br", "pre", "code") and not _BLOCK.fullmatch(tag)
 
 
 class BlockWriter:
@@ -129,7 +348,7 @@ class BlockWriter:
         fixed = 0
         for event, one in walk:
             tag = one.tag if isinstance(one.tag, str) else ""
-            is_fixed = tag == "pre" or (tag == "code" and "\n" in (one.text or "").strip())
+            is_fixed = tag == "pre" or (tag == "code" and _stands_alone(one))
             is_block = is_fixed or _BLOCK.fullmatch(tag)
             if event == "start":
                 if is_block:

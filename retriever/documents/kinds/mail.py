@@ -9,15 +9,31 @@ from email.utils import parseaddr, parsedate_to_datetime
 from typing import BinaryIO, cast
 
 from retriever.documents import Json
-from retriever.documents.decoding import page_text, text_of
+from retriever.documents.decoding import browser_encoding, page_text, text_of
 from retriever.documents.kinds import OutlinedText, Parsed, PassedOverError, named, one_line
 from retriever.documents.text import iso_date
 from retriever.errors import SourceError
 
+# Characters of a header that are read, and of one that says what a part is: the standard library
+# takes quadratic time.
+_LONGEST_HEADER, _LONGEST_CONTENT = 1 << 14, 1 << 11
+
+
+class _BoundedPolicy(policy.EmailPolicy):
+    """Reads the beginning of a long header."""
+
+    def header_source_parse(self, sourcelines: list[str]) -> tuple[str, str]:
+        name, value = super().header_source_parse(sourcelines)
+        is_content = name.lower().startswith("content-")
+        return name, value[: _LONGEST_CONTENT if is_content else _LONGEST_HEADER]
+
+
+_POLICY = _BoundedPolicy()
+
 
 def read_mail(content: bytes) -> Parsed:
     """The text of a message (of its HTML if it has no other); attachments are named, not read."""
-    message = message_from_bytes(content, policy=policy.default)
+    message = message_from_bytes(content, policy=_POLICY)
     assert isinstance(message, EmailMessage)
     if not message.keys():
         raise SourceError("no e-mail: it begins with no header such as From: or Subject:")
@@ -46,9 +62,12 @@ def _texts(part: Message) -> list[str]:
         return []
     if kind in ("text/plain", "text/html"):
         raw = part.get_payload(decode=True)
-        content, charset = raw if isinstance(raw, bytes) else b"", part.get_content_charset()
-        is_plain = kind == "text/plain"
-        text = text_of(content, charset) if is_plain else _text_of_page(page_text(content, charset))
+        content = raw if isinstance(raw, bytes) else b""
+        encoding = browser_encoding(part.get_content_charset())
+        if kind == "text/plain":
+            text = text_of(content, encoding)
+        else:
+            text = _text_of_page(page_text(content, encoding))
         return list(filter(None, [text.replace("\r\n", "\n").strip()]))
     if not (kind.startswith("multipart/") and part.is_multipart()):
         return []
@@ -73,7 +92,7 @@ def _text_of_page(page: str) -> str:
 def _header(message: EmailMessage, name: str) -> str:
     try:
         return str(message.get(name) or "")
-    except (ValueError, IndexError, AttributeError, TypeError):
+    except (ValueError, IndexError, AttributeError, TypeError, RecursionError):
         # What the standard library says of some malformed headers.
         return ""
 

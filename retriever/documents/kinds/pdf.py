@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,12 @@ from retriever.errors import SourceError
 if TYPE_CHECKING:
     from pypdfium2 import PdfDocument
 
+# Seconds for the bookmarks of a file: each may be looked up in a list of all names.
+_BOOKMARK_SECONDS = 20.0
+# Characters of a bookmark that are looked for on its page, and how many of the page may be passed
+# meanwhile: as many as it has, so many times, but at least the second number.
+_LONGEST_SOUGHT = 100
+_PASSES, _LEAST_PASSED = 32, 1 << 20
 # What parts words at the ends of lines; dots of tables of contents.
 _HYPHENS = re.compile("[\ufffe\x02](?:\r?\n)?")
 _LEADERS = re.compile(r"(?:[ .]\.){4,}")
@@ -60,10 +67,13 @@ def _placed(text: str, bookmarks: Iterable[tuple[str, int]]) -> list[Mark]:
     """Where the bookmarks of a page are, in their order; one not found is where the last one is."""
     marks: list[Mark] = []
     offset = 0
+    room = max(_LEAST_PASSED, _PASSES * len(text))
     for label, level in bookmarks:
-        words = r"\s+".join(map(re.escape, label.split()))
+        words = r"\s+".join(map(re.escape, label[:_LONGEST_SOUGHT].split()))
         for pattern in (rf"(?m)^(?:(?:[A-Z]|\d+)(?:\.\d+)*\.?\s+)?{words}", words):
-            if (at := re.compile(pattern).search(text, offset)) is not None:
+            at = re.compile(pattern).search(text, offset) if room > 0 else None
+            room -= (len(text) if at is None else at.end()) - offset
+            if at is not None:
                 offset = at.start()
                 break
         marks.append(Mark(offset, "heading", label, level))
@@ -88,12 +98,15 @@ def _page_text(document: PdfDocument, index: int) -> str:
 
 
 def _bookmarks(document: PdfDocument) -> dict[int, list[tuple[str, int]]]:
-    """Titles and levels of bookmarks by page."""
+    """Titles and levels of bookmarks by page, as many as are read in time."""
     import pypdfium2
 
+    last = time.monotonic() + _BOOKMARK_SECONDS
     found: dict[int, list[tuple[str, int]]] = {}
     try:
         for one in document.get_toc():
+            if time.monotonic() > last:
+                break
             label = one_line(one.get_title())
             target = one.get_dest()
             page = target.get_index() if target is not None else None

@@ -19,6 +19,8 @@ from retriever.errors import SourceError
 # Characters of the longest front matter: more is no front matter.
 _LONGEST_FRONT = 1 << 16
 
+# A key of so many parts that the standard library's time and memory, quadratic in them, are much.
+_DEEP_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){100}""")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d")
 
 _Headings = Callable[[str], Iterator[Mark]]
@@ -106,12 +108,16 @@ def _front_matter(text: str) -> tuple[dict[str, Json], str]:
     found: object = None
     if fence == "---":
         found = _yaml(front)
-    else:
+    elif _DEEP_KEY.search(front) is None:
         with suppress(ValueError, RecursionError):
             found = tomllib.loads(front)
     if not isinstance(found, dict):
         return {}, text
-    return {str(name): _json(value) for name, value in found.items()}, rest
+    try:
+        return {str(name): _json(value) for name, value in found.items()}, rest
+    except RecursionError:
+        # Keys with dots nest deeper than the parser calls itself.
+        return {}, text
 
 
 def _yaml(front: str) -> object:

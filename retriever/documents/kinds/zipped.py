@@ -15,8 +15,23 @@ from retriever.documents.kinds import OutlinedText, Parsed, named, one_line
 from retriever.documents.kinds.html import BlockWriter, read_blocks, tree_of
 from retriever.errors import SourceError
 
-# Bytes of all parts of a file that are read, unpacked.
+# Bytes of all parts of a file that are read, unpacked, and how many are unpacked at once.
 LONGEST_PARTS = 1 << 28
+_STEP = 1 << 16
+# Parts of a file: a list of more takes much memory.
+_MOST_PARTS = 100_000
+# Others can unpack to any length at once.
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+
+
+def open_zip(content: bytes) -> zipfile.ZipFile:
+    """A zip file, of which no part is read yet; BadZipFile if it is none or has too many parts."""
+    if content.count(b"PK\x01\x02") > _MOST_PARTS:
+        raise zipfile.BadZipFile(f"it has more than {_MOST_PARTS:,} parts")
+    try:
+        return zipfile.ZipFile(BytesIO(content))
+    except (NotImplementedError, ValueError) as error:
+        raise zipfile.BadZipFile(str(error)) from error
 
 
 class Archive:
@@ -25,19 +40,29 @@ class Archive:
     def __init__(self, content: bytes, kind: str) -> None:
         self._kind = kind
         try:
-            self._zip = zipfile.ZipFile(BytesIO(content))
-        except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
+            self._zip = open_zip(content)
+        except zipfile.BadZipFile as error:
             raise SourceError(f"a damaged {kind} file: {one_line(error)}") from error
         self.names = frozenset(self._zip.namelist())
         self._room = LONGEST_PARTS
 
     def read(self, name: str) -> bytes:
-        """A part, of which no more is unpacked than its entry says."""
+        """A part; what its entry says of its length is not believed."""
         try:
-            self._room -= self._zip.getinfo(name).file_size
-            if self._room < 0:
-                raise SourceError(f"unpacks to more than {LONGEST_PARTS >> 20} MiB")
-            return self._zip.read(name)
+            entry = self._zip.getinfo(name)
+            if entry.compress_type not in _METHODS:
+                raise NotImplementedError(f"{name} is neither stored nor deflated")
+            steps = []
+            too_long = SourceError(f"unpacks to more than {LONGEST_PARTS >> 20} MiB")
+            if entry.file_size > self._room:
+                raise too_long
+            with self._zip.open(entry) as stream:
+                while step := stream.read(_STEP):
+                    self._room -= len(step)
+                    if self._room < 0:
+                        raise too_long
+                    steps.append(step)
+            return b"".join(steps)
         except KeyError as error:
             raise SourceError(f"a damaged {self._kind} file: no part {name!r}") from error
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
@@ -79,15 +104,18 @@ def read_docx(content: bytes) -> Parsed:
     import mammoth
 
     archive = Archive(content, "DOCX")
-    # Its parts are read again by mammoth, and by the standard library's XML, where entities are
-    # refused as of now; this process does nothing else.
-    for name in archive.names:
-        if name.endswith((".xml", ".rels")):
-            archive.read(name)
+    # mammoth believes what entries say of their lengths, so it gets a copy of the parts that it
+    # reads. Its XML is that of the standard library, where entities are refused as of now; this
+    # process does nothing else.
+    copy = BytesIO()
+    with zipfile.ZipFile(copy, "w") as parts:
+        for name in sorted(archive.names):
+            if name.endswith((".xml", ".rels")):
+                parts.writestr(name, archive.read(name))
     defusedxml.defuse_stdlib()
     try:
         page = mammoth.convert_to_html(
-            BytesIO(content),
+            copy,
             style_map="p[style-name='Title'] => h1:fresh",
             convert_image=lambda image: [],
         )
@@ -151,7 +179,7 @@ def read_epub(content: bytes) -> Parsed:
             raise SourceError("encrypted (digital rights management); a copy without it is needed")
     found = OutlinedText()
     for chapter in chapters:
-        root = tree_of(page_text(book.read(chapter)).encode(errors="replace"))
+        root = tree_of(page_text(book.read(chapter)))
         if root is not None:
             BlockWriter(found).write(root)
     given = {

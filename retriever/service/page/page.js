@@ -594,7 +594,7 @@ function hitItem(hit, most) {
     onclick: () => toggle(hit),
   }, hit.title || hit.id);
   return element("li", { class: "hit", "data-item": hit.id },
-    element("h2", { dir: "auto" }, button, ...(hit.place ? [where(hit.place)] : [])),
+    element("h2", { dir: "auto" }, button, ...(hit.place ? [where(hit.place, hit.title)] : [])),
     // Without a title the heading is the id.
     ...(hit.title ? [element("p", { class: "path" }, element("span", { dir: "auto" }, hit.id), " ", copyButton(hit.id))] : []),
     element("p", { class: "excerpt", dir: "auto" }, ...excerpt(hit.passage, hit.marks || [])),
@@ -634,10 +634,11 @@ async function copyText(text) {
   }
 }
 
-// The pages, message, headings and lines of a passage.
-function where(place) {
+// The pages, message, headings but the title, and lines of a passage.
+function where(place, title) {
+  const headings = (place.headings || []).filter((heading, level) => level || heading !== title);
   const range = (name, ends) => ends && name + (ends[0] === ends[1] ? ` ${ends[0]}` : `s ${ends.join("-")}`);
-  const parts = [range("page", place.pages), place.message, (place.headings || []).join(" › "), range("line", place.lines)];
+  const parts = [range("page", place.pages), place.message, headings.join(" › "), range("line", place.lines)];
   return element("span", { class: "where" }, parts.filter(Boolean).join(", "));
 }
 

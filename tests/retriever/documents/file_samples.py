@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+from collections.abc import Mapping
 from email.message import EmailMessage
 from io import BytesIO
 
@@ -158,8 +159,8 @@ def pptx(head: str = "") -> bytes:
     )
 
 
-def epub(head: str = "") -> bytes:
-    """A book of two chapters, of which the second is named twice."""
+def epub(head: str = "", parts: Mapping[str, str | bytes] = {}) -> bytes:
+    """A book of two chapters, of which the second is named twice; `parts` replace its own."""
     items = "".join(
         f'<item id="{name}" href="{href}" media-type="application/xhtml+xml"/>'
         for name, href in (("a", "b%20c.xhtml#x"), ("b", "a.xhtml"), ("c", "b%20c.xhtml#y"))
@@ -176,6 +177,7 @@ def epub(head: str = "") -> bytes:
             "OEBPS/a.xhtml": '<?xml version="1.0" encoding="utf-8"?><html><body><h1>One</h1>'
             "<p>Bees.</p></body></html>",
             "OEBPS/b c.xhtml": "<html><body><h1>Two</h1><p>Honey.</p></body></html>",
+            **parts,
         }
     )
 

@@ -37,7 +37,8 @@ MAIL = Document(
     ),
 )
 LINED = Document("a:b.md", "# A\n\none\ntwo", outline=(Mark(0, "line", "1"),))
-DOCUMENTS = {document.id: document for document in (PAGED, HEADED, MAIL, LINED)}
+TITLED = Document("titled.html", HEADED.text, "Install", outline=HEADED.outline)
+DOCUMENTS = {document.id: document for document in (PAGED, HEADED, MAIL, LINED, TITLED)}
 
 
 @pytest.mark.parametrize(
@@ -49,6 +50,8 @@ DOCUMENTS = {document.id: document for document in (PAGED, HEADED, MAIL, LINED)}
         ("guide.html[900:901]", ""),
         ("guide.html, Install", "Install\nRun it.\nLinux\napt.\n"),
         ("guide.html, Install › Linux", "Linux\napt.\n"),
+        ("titled.html, Linux", "Linux\napt.\n"),
+        ("titled.html, Install › Linux", "Linux\napt.\n"),
         ("guide.html, Use", "Use\nOpen it."),
         ("report, final.pdf, page 1", "Two.\n"),
         ("report, final.pdf, page i", "One.\n"),
@@ -86,7 +89,8 @@ def test_every_passage_is_within_the_part_that_its_own_place_names(document):
     for start in range(len(document.text)):
         if document.text[start].isspace():
             continue
-        name, words = place(document.outline, document.text, (start, start + 1)).of(document.id)
+        found = place(document.outline, document.text, (start, start + 1))
+        name, words = found.of(document.id, document.title)
         named = ", ".join(filter(None, (name, words)))
         part = find_part(named, DOCUMENTS.get)
         assert part.start <= start < part.stop, named

@@ -6,6 +6,8 @@ import json
 import re
 import subprocess
 import sys
+import time
+import unicodedata
 from collections import Counter
 
 import pytest
@@ -14,8 +16,10 @@ from hypothesis import strategies as st
 
 from retriever.documents import division
 from retriever.documents.analyzer import PLAIN, Analyzer, AnalyzerSettings, as_held
+from retriever.documents.division import normalized
 from retriever.errors import MissingExtraError
 from retriever.search.queries import highlights
+from retriever.search.syntax import _folded, holds
 
 GRAMS = Analyzer(AnalyzerSettings("none", division="grams"))
 AUTO = Analyzer()
@@ -338,3 +342,36 @@ def test_paragraphs_and_questions_of_xquad_are_told(published, code, language):
         lines = (published / f"xquad_{code}" / f"{name}.jsonl").read_text("utf-8").splitlines()
         texts = [json.loads(line)["text"] for line in lines[:300]]
         assert sum(language in AUTO.languages(text) for text in texts) >= share * len(texts)
+
+
+ABOVE, BELOW = "\u0301", "\u0316"
+COMBINING = f"{ABOVE}{BELOW}\u3099\uff9e"
+ROWS = {
+    "Latin": "a" + (ABOVE + BELOW) * 50_000,
+    "kana": "か" + ("\u3099" + BELOW) * 50_000,
+    "half-width kana": "ｶ" + ("\uff9e" + BELOW) * 50_000,
+    "Thai": "ก" + "\u0e48\u0e38" * 50_000,
+    "Arabic": "ب" + "\u0651\u064e" * 50_000,
+    "identifier": "ab.cd_" + (ABOVE + BELOW) * 50_000,
+    "bare": (ABOVE + BELOW) * 50_000,
+    "Hangul": "\u1100" * 50_000,
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_long_row_of_combining_characters_is_analyzed_in_linear_time(name):
+    started = time.monotonic()
+    for kind in ("plain", "grams", "icu"):
+        list(Analyzer(AnalyzerSettings(division=kind)).spans(ROWS[name]))
+    assert holds(folded := _folded(ROWS[name]), folded)
+    # Each of these takes 8 seconds where they are put in order.
+    assert time.monotonic() - started < 15
+
+
+@given(st.text(st.sampled_from("aé日\u1100\u1161\u11a8" + COMBINING), max_size=40))
+def test_normal_forms_are_those_of_unicode_but_for_long_rows(text):
+    for form in ("NFC", "NFD", "NFKC"):
+        for length in (1, 20):
+            row = text * length
+            cut = re.sub(f"([{COMBINING}]{{30}})[{COMBINING}]+", r"\1", row)
+            assert normalized(form, row) == unicodedata.normalize(form, cut)
