@@ -6,7 +6,7 @@ A guess is looked up by its meaning before names with similar letters are offere
 from __future__ import annotations
 
 # Commands of other programs and languages: what to type after `retriever`.
-COMMANDS = {
+COMMAND_GUESSES = {
     "add": "index",
     "ask": "query",
     "build": "index",
@@ -43,7 +43,7 @@ COMMANDS = {
     "web": "serve",
 }
 # Options: what to type instead, the first that the command has.
-OPTIONS = {
+OPTION_GUESSES = {
     "--bm25": ("--mode bm25",),
     "--collection": ("--index",),
     "--config-file": ("--config",),
@@ -93,7 +93,7 @@ OPTIONS = {
     "-t": ("-k",),
 }
 # Options that no command has in this sense, and those that only another command has.
-ELSEWHERE = {
+OPTIONS_OF_OTHER_COMMANDS = {
     "--ext": "`retriever index FOLDER --include '*.md'`",
     "--extension": "`retriever index FOLDER --include '*.md'`",
     "--glob": "`retriever index FOLDER --include '*.md'`",

@@ -121,10 +121,10 @@ class LazyGroup(click.Group):
         """
         from difflib import get_close_matches
 
-        from cli.guesses import COMMANDS as MEANINGS
+        from cli.guesses import COMMAND_GUESSES
 
-        if self._tree is COMMANDS and name.lower() in MEANINGS:
-            return [f"retriever {MEANINGS[name.lower()]}"]
+        if self._tree is COMMANDS and name.lower() in COMMAND_GUESSES:
+            return [f"retriever {COMMAND_GUESSES[name.lower()]}"]
         groups = [one for one, below in self._tree.items() if not isinstance(below, str)]
         below = [f"{group} {name}" for group in groups if name in self._tree[group]]
         return below or get_close_matches(name, self._tree)
@@ -236,18 +236,18 @@ def _in_place_of(error: click.NoSuchOption) -> str:
 
     Where there is neither, it is an option with a similar name.
     """
-    from cli.guesses import ELSEWHERE, OPTIONS
+    from cli.guesses import OPTION_GUESSES, OPTIONS_OF_OTHER_COMMANDS
     from retriever.encoders.settings import encoder_keys
 
     if error.ctx is None:
         return ""
     command, key = error.ctx.command, error.option_name.lstrip("-")
     spellings = {spelling for parameter in command.params for spelling in parameter.opts}
-    for replacement in OPTIONS.get(error.option_name, ()):
+    for replacement in OPTION_GUESSES.get(error.option_name, ()):
         if replacement.split()[0] in spellings:
             return _did_you_mean([replacement])
-    if error.option_name in ELSEWHERE:
-        return f": use {ELSEWHERE[error.option_name]}"
+    if error.option_name in OPTIONS_OF_OTHER_COMMANDS:
+        return f": use {OPTIONS_OF_OTHER_COMMANDS[error.option_name]}"
     if "--model" in spellings:
         keys = {setting.key for setting in encoder_keys()}
         if form := "NAME" if key == "preset" else _as_setting(key, keys):

@@ -128,7 +128,8 @@ class Command(click.Command):
                 ["--set", "others"],
                 multiple=True,
                 metavar="KEY=VALUE",
-                help=f"One of {keys}, which `retriever inspect settings` explains; repeatable.",
+                help=f"One of {keys}, which `retriever inspect settings` explains; repeatable. "
+                "--KEY VALUE is the same.",
                 shell_complete=_complete_key,
                 section="Other settings",
             )
@@ -148,9 +149,10 @@ class Command(click.Command):
         configured = ctx.default_map or {}
         names = {one.name for one in self.others.values()}
         given = {name: value for name, value in configured.items() if name in names}
-        texts = [*ctx.params.pop("others", ()), *self._unlisted_settings(ctx)]
-        if texts:
-            given |= self._read(texts, ctx)
+        typed = [("--set ", text) for text in ctx.params.pop("others", ())]
+        typed += self._unlisted_settings(ctx)
+        if typed:
+            given |= self._read(typed, ctx)
         ctx.meta[_GIVEN] = given
         for part in self.parts:
             values = {name: ctx.params.pop(name) for name in part.taken}
@@ -158,32 +160,32 @@ class Command(click.Command):
             ctx.params[part.name] = part.kind(**{**part.defaults, **values})
         return rest
 
-    def _unlisted_settings(self, ctx: click.Context) -> Iterator[str]:
-        """Take the unlisted options out of the parameters; yield each given one as KEY=VALUE."""
+    def _unlisted_settings(self, ctx: click.Context) -> Iterator[tuple[str, str]]:
+        """Take the unlisted options out of the parameters; yield the given ones for `_read`."""
         for key in self.others:
             value = ctx.params.pop(_unlisted_name(key), None)
             if value is not None:
-                yield f"{key}={_FLAG_WORDS.get(value, value)}"
+                yield _spelling(key).removesuffix(key), f"{key}={_FLAG_WORDS.get(value, value)}"
 
-    def _read(self, texts: Sequence[str], ctx: click.Context) -> dict[str, Any]:
-        """The values of `--set`, by field."""
-        found: dict[str, Any] = {}
-        for text in texts:
+    def _read(self, typed: Sequence[tuple[str, str]], ctx: click.Context) -> dict[str, Any]:
+        """Return values by field, of what stands before each KEY=VALUE (``--set `` or ``--``)."""
+        values: dict[str, Any] = {}
+        for before, text in typed:
             key, equals, value = text.partition("=")
-            one = self.others.get(key)
-            if not equals or one is None:
+            setting = self.others.get(key)
+            if not equals or setting is None:
                 keys = ", ".join(self.others)
                 raise click.UsageError(
                     f"--set {text}: expected KEY=VALUE with one of the keys {keys}", ctx
                 )
-            if one.name in found:
-                raise click.UsageError(f"--set {key}: given twice", ctx)
-            found[one.name] = read = one.parse(value)
-            if not one.allows(read):
+            if setting.name in values:
+                raise click.UsageError(f"{before}{key}: given twice", ctx)
+            values[setting.name] = parsed = setting.parse(value)
+            if not setting.allows(parsed):
                 raise click.UsageError(
-                    f"--set {key}: expected {one.expected}, found {value!r}", ctx
+                    f"{before}{key}: expected {setting.expected}, found {value!r}", ctx
                 )
-        return found
+        return values
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write each section with its options, in the order in which they are declared."""

@@ -79,7 +79,7 @@ class CalibrationResult(ReportedResult):
         """The result for a reader."""
         learned, figures = self.calibration, self.figures
         facts = {
-            "price": self._price(),
+            "answers withheld": self._cost(),
             "mode": learned.mode,
             "questions": f"{learned.questions:,}{' made from documents' if learned.made else ''}",
             "tested with a relevant document among ten hits": percent(figures["found"]) + "%",
@@ -121,7 +121,7 @@ class CalibrationResult(ReportedResult):
             environment(None),
         )
 
-    def _price(self) -> str:
+    def _cost(self) -> str:
         """Say what the promise costs: how many answers are withheld to keep it."""
         share = self.calibration.false_answers
         promise = self.figures["promises"][f"{share:g}"]
@@ -130,7 +130,7 @@ class CalibrationResult(ReportedResult):
         answers = f"{percent(answered)}% ({interval(*limits)}) of the {count:,} questions"
         return (
             f"with at most {share:.1%} false answers, {answers} with a relevant hit are answered; "
-            "the others are doubted"
+            "the others get the note that perhaps nothing relevant was found"
         )
 
 

@@ -39,6 +39,7 @@ from indexes.folder.connection import LOCK_FILE as LOCK_FILE
 from indexes.folder.connection import SOURCES_FILE as SOURCES_FILE
 from indexes.folder.documents import metadata_json as metadata_json
 from indexes.folder.lock import remains as remains
+from indexes.folder.lock import remove_index as remove_index
 from indexes.folder.lock import writer_lock as writer_lock
 from indexes.folder.store import Backup as Backup
 from indexes.folder.store import snapshot_index as snapshot_index

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from indexes import whole_file, whole_files, write_lines, writer_lock
+from indexes import remove_index, whole_file, whole_files, write_lines
 from retriever.errors import ConfigError
 
 __all__ = [
@@ -59,12 +58,6 @@ def default_cache() -> Path:
 def folder_cache() -> Path:
     """Return where `retriever query --in` keeps its indexes."""
     return default_cache() / "folders"
-
-
-def remove_index(folder: Path) -> None:
-    """Remove an index folder; IndexLockedError if a process is writing to it."""
-    with writer_lock(folder):
-        shutil.rmtree(folder)
 
 
 @contextmanager

@@ -55,6 +55,9 @@ ATTRIBUTES = {
 # What other libraries call our keywords.
 KEYWORDS = {
     "top_k": "k",
+    "topk": "k",
+    "num_results": "k",
+    "max_results": "k",
     "limit": "k",
     "n_results": "k",
     "n": "k",
@@ -66,8 +69,8 @@ KEYWORDS = {
 # Keywords of sentence-transformers' `encode` that change nothing with these values, and what to do
 # for others.
 ENCODE_KEYWORDS: dict[str, tuple[tuple[object, ...], str]] = {
-    "convert_to_numpy": ((None, True, False), ""),
-    "show_progress_bar": ((None, True, False), ""),
+    "convert_to_numpy": ((None, True), "use convert_to_tensor=True for tensors"),
+    "show_progress_bar": ((None, True, False), "no bar is shown"),
     "precision": ((None, "float32"), "an index chooses its format with index_type='ivf-sq8'"),
     "output_value": ((None, "sentence_embedding"), "use Encoder.hidden_states"),
     "device": ((None,), "use Encoder.load(device=...)"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,41 +29,65 @@ def cache_command(clear: bool, as_json: bool) -> None:
     They are in `$RETRIEVER_CACHE/folders`, else in `$XDG_CACHE_HOME/retriever/folders` or
     `~/.cache/retriever/folders`.
     """
-    from retriever.files import folder_cache, remove_index
+    from retriever.files import folder_cache
 
     cache = folder_cache()
-    indexes = [_described(path) for path in sorted(cache.glob("*.index"))] if cache.exists() else []
+    indexes = [_describe(path) for path in sorted(cache.glob("*.index"))]
+    kept = list(indexes)
     if clear:
-        for facts in indexes:
-            remove_index(Path(facts["index"]))
+        kept = [facts for facts in indexes if not _remove(facts)]
     if as_json:
         for facts in indexes:
             click.echo(json.dumps(facts, ensure_ascii=False))
-        return
-    size = human_bytes(sum(facts["bytes"] for facts in indexes))
-    if clear:
-        say(f"{cache}: {_indexes(len(indexes))} removed, {size}", err=False)
-        return
-    if indexes:
-        rows = [
-            [
-                ", ".join(facts["sources"]) or facts["problem"] or "-",
-                f"{facts['documents']:,}",
-                human_bytes(facts["bytes"]),
-                facts["index"],
-            ]
-            for facts in indexes
+    elif clear:
+        removed = [facts for facts in indexes if facts not in kept]
+        say(f"{cache}: {_total(removed)} removed", err=False)
+    else:
+        if indexes:
+            for line in table(
+                ["source", "documents", "size", "index"], _rows(indexes), left=(0, 3)
+            ):
+                say(line, err=False)
+        say(f"{cache}: {_total(indexes)}", err=False)
+    if clear and kept:
+        click.get_current_context().exit(2)
+
+
+def _rows(indexes: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Return the cells of the table of indexes."""
+    return [
+        [
+            ", ".join(facts["sources"]) or facts["problem"] or "-",
+            f"{facts['documents']:,}",
+            human_bytes(facts["bytes"]),
+            facts["index"],
         ]
-        for line in table(["source", "documents", "size", "index"], rows, left=(0, 3)):
-            say(line, err=False)
-    say(f"{cache}: {_indexes(len(indexes))}, {size}", err=False)
+        for facts in indexes
+    ]
 
 
-def _indexes(number: int) -> str:
-    return "1 index" if number == 1 else f"{number:,} indexes"
+def _total(indexes: Sequence[Mapping[str, Any]]) -> str:
+    """Return the number of indexes and their size, in words."""
+    size = human_bytes(sum(facts["bytes"] for facts in indexes))
+    return f"1 index, {size}" if len(indexes) == 1 else f"{len(indexes):,} indexes, {size}"
 
 
-def _described(path: Path) -> dict[str, Any]:
+def _remove(facts: dict[str, Any]) -> bool:
+    """Remove an index, and say so in its facts; return False and name it if it must stay."""
+    from retriever.errors import RetrieverError
+    from retriever.files import remove_index
+
+    try:
+        remove_index(Path(facts["index"]))
+    except RetrieverError as error:
+        facts["removed"] = False
+        say(f"retriever: {error}")
+        return False
+    facts["removed"] = True
+    return True
+
+
+def _describe(path: Path) -> dict[str, Any]:
     """Return the sources, documents and bytes of one index, or why it cannot be opened."""
     from retriever.errors import RetrieverError
     from retriever.index import Index
@@ -70,7 +96,7 @@ def _described(path: Path) -> dict[str, Any]:
         "index": str(path),
         "sources": [],
         "documents": 0,
-        "bytes": sum(file.lstat().st_size for file in path.rglob("*") if not file.is_dir()),
+        "bytes": _size(path),
         "problem": None,
     }
     try:
@@ -80,3 +106,12 @@ def _described(path: Path) -> dict[str, Any]:
     except RetrieverError as error:
         facts["problem"] = str(error)
     return facts
+
+
+def _size(folder: Path) -> int:
+    """Return the bytes of all files below a folder, of which a writer may remove some meanwhile."""
+    size = 0
+    for file in folder.rglob("*"):
+        with suppress(FileNotFoundError):
+            size += 0 if file.is_dir() else file.lstat().st_size
+    return size

@@ -7,6 +7,7 @@ import re
 
 import click
 
+from cli.commands.refresh import in_option, opened_index
 from cli.options import Command, Location, index_option, json_option, option
 from retriever.terminal import without_controls
 
@@ -26,13 +27,12 @@ def _line_range(
     first = int(ends[1])
     open_end = _LAST_LINE if value[-1] in "-:" else first
     last = int(ends[2] or open_end)
-    if not 1 <= first <= last:
-        raise click.BadParameter(f"expected lines from 1 on in ascending order, found {value!r}")
     return first, last
 
 
 @click.command("get", cls=Command)
 @click.argument("place", metavar="ID")
+@in_option
 @index_option
 @option(
     "--lines",
@@ -42,19 +42,26 @@ def _line_range(
     section="Output",
 )
 @json_option
-def get_command(place: str, folder: Location, lines: tuple[int, int] | None, as_json: bool) -> None:
-    """Print a document of an index as it is stored.
+def get_command(
+    place: str,
+    sources: tuple[str, ...],
+    folder: Location,
+    lines: tuple[int, int] | None,
+    as_json: bool,
+) -> None:
+    """Print the text of a document, as the index has it.
 
     ID is the id of a hit, or its place as `retriever query` shows it: `notes.md:120-141`,
     `"report.pdf, page 3"`, or `notes.md[0:500]` for characters. If the index holds no such document
     or part, the exit code is 2.
     """
     from retriever.documents.places import find_part, part_of_lines
-    from retriever.index import Index
 
-    with Index.open(folder) as index:
+    with opened_index(folder, sources) as index:
         part = find_part(place, index.get)
     if lines is not None:
+        if part.document.id != place:
+            raise click.UsageError(f"--lines: {place} names a part already; leave one of them out")
         part = part_of_lines(part.document, *lines)
     if as_json:
         facts = {

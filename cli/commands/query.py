@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import sys
 import warnings
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 from click.core import ParameterSource
 
+from cli.commands.refresh import in_option, opened_index
 from cli.options import (
     OWN,
     PATIENCE,
@@ -25,12 +27,10 @@ from cli.options import (
     EncoderOptions,
     Location,
     Settings,
-    complete_path,
     config_option,
     encoder_options,
     index_option,
     json_option,
-    option,
     pointing,
     query_map_option,
     quiet_option,
@@ -166,16 +166,7 @@ class QueryOptions:
 @click.argument("text", nargs=-1)
 @config_option
 @index_option
-@option(
-    "--in",
-    "sources",
-    multiple=True,
-    metavar="SOURCE",
-    shell_complete=complete_path,
-    help="Search this folder or file; repeatable. Its index is in the cache (`retriever cache`), "
-    "made on first use and refreshed before each answer.",
-    section="Index",
-)
+@in_option
 @Settings("ranking", RankingOptions, "k mode alpha fusion depth", metavars={"alpha": "WEIGHT"})
 @where_option
 @Settings(
@@ -211,14 +202,9 @@ def query_command(
     for as they are, as with --raw. Higher scores are better; equal
     ones are ordered by id. With --rerank, scores are the reranker's and have no fixed range.
     """
-    from retriever.index import Index
-
     queries, rerank = asked.queries, asked.rerank
     if text and queries is not None:
         raise click.UsageError("give either TEXT or --queries")
-    context = click.get_current_context()
-    if sources and context.get_parameter_source("folder") is ParameterSource.COMMANDLINE:
-        raise click.UsageError("give either --in or --index")
     if asked.run is not None and queries is None:
         raise click.UsageError("--run needs --queries")
     if asked.run is not None and asked.facets:
@@ -240,13 +226,13 @@ def query_command(
     if query_map is not None and settings.mode == "bm25":
         raise click.UsageError("--query-map: --mode bm25 has no vectors; leave one of them out")
     _note_paths(text, is_expanded=bool(sources))
-    if sources:
-        from cli.commands.refresh import index_in
-
-        opened = index_in(sources, encoder.keywords(), quiet=quiet)
-    else:
-        patience = PATIENCE if asked.refresh else 0.0
-        opened = Index.open(folder, **encoder.keywords(), lock_timeout=patience)
+    opened = opened_index(
+        folder,
+        sources,
+        encoder.keywords(),
+        lock_timeout=PATIENCE if asked.refresh else 0.0,
+        quiet=quiet,
+    )
     with opened as index, pointing(where):
         if query_map is not None:
             from retriever import load_query_map
@@ -274,6 +260,11 @@ search_command.name = "search"
 search_command.short_help = "The same as `retriever query`."
 
 
+def is_styled() -> bool:
+    """Return whether hits are printed in color: at a terminal, unless ``NO_COLOR`` is set."""
+    return sys.stdout.isatty() and "NO_COLOR" not in os.environ
+
+
 def _note_paths(words: Sequence[str], *, is_expanded: bool) -> None:
     """Say which words of a query are paths, which a shell may have made of a pattern.
 
@@ -285,9 +276,8 @@ def _note_paths(words: Sequence[str], *, is_expanded: bool) -> None:
     if paths:
         names = ", ".join(map(repr, paths[:3])) + (", …" if len(paths) > 3 else "")
         say(
-            f"note: searched for as text, though there are such files: {names}; to search files, "
-            "give --in before each of them or once for their folder, and the query in quotation "
-            "marks"
+            f"note: searched as words of the query, not as files: {names}; to search in a file or "
+            f"folder, write --in before it: --in {shlex.quote(paths[0])}"
         )
 
 
@@ -344,12 +334,12 @@ class _Session:
             if answer is not None:
                 remarks.append({"has_answer": answer.has_answer, "probability": answer.probability})
             remarks += [] if better is None else [{"did_you_mean": better}]
-            for remark in () if self.quiet else remarks:
+            for remark in remarks:
                 click.echo(json.dumps(of_query | remark, ensure_ascii=False), err=True)
             return
         if query is not None:
             say(f"== {query}: {text}", err=False)
-        styled = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        styled = is_styled()
         cells = min(shutil.get_terminal_size((100, 24)).columns, WIDEST)
         weights, analyzer = index.term_weights(text), index.analyzer
         languages = index.languages

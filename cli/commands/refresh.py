@@ -13,8 +13,18 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
-from cli.options import PATIENCE, Command, Location, index_option, json_option, option, quiet_option
+from cli.options import (
+    PATIENCE,
+    Command,
+    Location,
+    complete_path,
+    index_option,
+    json_option,
+    option,
+    quiet_option,
+)
 from cli.output.text import counted, say, tell
 
 if TYPE_CHECKING:
@@ -89,10 +99,10 @@ def index_in(sources: Sequence[str], encoder: Mapping[str, Any], *, quiet: bool 
 
     if "-" in sources:
         raise click.UsageError("--in: expected a folder or a file, found standard input")
-    paths = [os.path.abspath(source) for source in dict.fromkeys(sources)]
-    digest = hashlib.sha256(b"\0".join(map(os.fsencode, paths))).hexdigest()[:8]
+    paths = list(dict.fromkeys(map(os.path.abspath, sources)))
+    digest = hashlib.sha256(b"\0".join(map(os.fsencode, sorted(paths)))).hexdigest()[:8]
     # Its name begins with that of a source, which may be as long as a name can be.
-    name = os.path.basename(paths[0]).encode(errors="replace")[:_LONGEST_NAME]
+    name = os.path.basename(min(paths)).encode(errors="replace")[:_LONGEST_NAME]
     place = folder_cache() / f"{name.decode(errors='ignore')}-{digest}.index"
     # The sources may be private.
     make_private(place.parent)
@@ -153,6 +163,37 @@ def follow(index: Index, stop: Event) -> None:
         # A service closes its indexes when it ends.
         if not stop.is_set():
             say(f"warning: {index.store}: no longer watched: {error}")
+
+
+in_option = option(
+    "--in",
+    "sources",
+    multiple=True,
+    metavar="SOURCE",
+    shell_complete=complete_path,
+    help="Search this folder or file; repeatable. Its index is in the cache (`retriever cache`), "
+    "made on first use and refreshed before each answer.",
+    section="Index",
+)
+
+
+def opened_index(
+    folder: Location,
+    sources: Sequence[str],
+    encoder: Mapping[str, Any] | None = None,
+    *,
+    lock_timeout: float = 0.0,
+    quiet: bool = False,
+) -> Index:
+    """Open the index of `--in`, if sources are given, else that of `--index`."""
+    from retriever.index import Index
+
+    source_of_folder = click.get_current_context().get_parameter_source("folder")
+    if not sources:
+        return Index.open(folder, **(encoder or {}), lock_timeout=lock_timeout)
+    if source_of_folder is ParameterSource.COMMANDLINE:
+        raise click.UsageError("give either --in or --index")
+    return index_in(sources, encoder or {}, quiet=quiet)
 
 
 watch_option = option(

@@ -202,6 +202,11 @@ def serve_command(
             f"--open-files gives files to this machine alone, and --host {host} can be reached "
             "from other machines: leave out one of them"
         )
+    if asked.open_files and (asked.root_path or asked.allow_host):
+        raise click.UsageError(
+            "--open-files gives files to this machine alone, and --root-path and --allow-host are "
+            "for clients of other machines: leave out one of them"
+        )
     settings = ServiceSettings(
         token=token,
         writable=asked.writable,

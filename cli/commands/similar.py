@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 
 import click
 
-from cli.commands.query import WIDEST, RankingOptions
+from cli.commands.query import WIDEST, RankingOptions, is_styled
+from cli.commands.refresh import in_option, opened_index
 from cli.options import (
     Command,
     Location,
@@ -24,6 +24,7 @@ from cli.output.text import say
 
 @click.command("similar", cls=Command)
 @click.argument("place", metavar="ID")
+@in_option
 @index_option
 @Settings("ranking", RankingOptions, "k mode", leave_out=("recall",))
 @where_option
@@ -31,6 +32,7 @@ from cli.output.text import say
 @json_option
 def similar_command(
     place: str,
+    sources: tuple[str, ...],
     folder: Location,
     ranking: RankingOptions,
     where: str | None,
@@ -44,18 +46,17 @@ def similar_command(
     """
     from cli.output.hits import hit_text
     from retriever.documents.places import find_part
-    from retriever.index import Index
 
-    with Index.open(folder) as index, pointing(where):
+    with opened_index(folder, sources) as index, pointing(where):
         part = find_part(place, index.get)
         hits = index.more_like(part.document.id, ranking.settings(), start=part.start, where=where)
     cells = min(shutil.get_terminal_size((100, 24)).columns, WIDEST)
-    is_styled = sys.stdout.isatty()
+    styled = is_styled()
     for hit in hits:
         if as_json:
             click.echo(json.dumps(hit.to_json(), ensure_ascii=False))
         else:
-            text = hit_text(hit, (), cells=cells, styled=is_styled, full=full)
-            click.echo(text, color=is_styled)
+            text = hit_text(hit, (), cells=cells, styled=styled, full=full)
+            click.echo(text, color=styled)
     if not hits:
         say("no hits: no other document of the index is like it")

@@ -20,17 +20,20 @@ Spans = Sequence[tuple[int, int]]
 
 
 def hit_text(hit: Hit, spans: Spans, *, cells: int, styled: bool, full: bool) -> str:
-    """Rank, score, id, lines, title and place, then the part of the passage with most highlights.
+    """Return rank, score, place and title, then the part of the passage with most highlights.
 
-    `spans` are (start, stop) of the words to highlight, ascending; `cells` is the width of the
-    terminal. Without escape codes nothing is highlighted: any other mark could be the text's own.
+    `retriever get` reads the place: the id with its lines, or with its pages and headings. `spans`
+    are (start, stop) of the words to highlight, ascending; `cells` is the width of the terminal.
+    Without escape codes nothing is highlighted: any other mark could be the text's own.
     """
     title = f"  {on_one_line(hit.title)}" if hit.title and hit.title != hit.id else ""
     if hit.copies:
         title += f"  (+ {len(hit.copies)} near-{'copy' if len(hit.copies) == 1 else 'copies'})"
     id_, place = (hit.id, "") if hit.place is None else hit.place.of(hit.id, hit.title)
-    head = f"{hit.rank:>3}  {hit.score:.4f}  {on_one_line(id_)}"
-    where = f"  {on_one_line(place)}" if place else ""
+    has_lines = hit.place is not None and hit.place.lines is not None
+    name = f"{id_}, {place}" if place and not has_lines else id_
+    head = f"{hit.rank:>3}  {hit.score:.4f}  {on_one_line(name)}"
+    where = f"  {on_one_line(place)}" if place and has_lines else ""
     if styled:
         head, title = click.style(head, bold=True), click.style(title, fg="cyan")
         where = click.style(where, dim=True)

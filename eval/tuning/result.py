@@ -154,14 +154,13 @@ class TuneResult(ReportedResult):
         )
 
     def _toml(self, name: str, pipeline: Pipeline) -> list[str]:
-        """The file of some settings; its comment says what was measured, and of what."""
+        """Return the file of some settings; its comment says what was measured, and of what."""
         score = self.scores()[name]
-        what = {"tuned": "the best settings", "simplest": "the simplest settings no worse"}[name]
-        of = "choosing settings so" if self.folded else "these settings"
+        description = {"tuned": "the best settings", "simplest": "the simplest settings no worse"}
+        subject = "this way of choosing, not these settings" if self.folded else "these settings"
         value = f"{self.measure} {score.value:.4f} on unseen questions"
-        comment = (
-            f"{what}\n{of}: {value}, against the defaults {_described(score, 1, 4)}\n{self.command}"
-        )
+        gain = f"against the defaults {_described(score, 1, 4)}"
+        comment = f"{description[name]}\n{subject}: {value}, {gain}\n{self.command}"
         return [pipeline.toml(comment.strip())]
 
     def _settings_table(self) -> Table:

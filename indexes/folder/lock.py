@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from indexes.errors import IndexLockedError
+from indexes.errors import IndexLockedError, NotAnIndexError
 from indexes.files import abandoned, aside_of, fsync_path, require_platform, storage_errors
 from indexes.folder.connection import (
     DATABASE_FILE,
@@ -127,3 +127,17 @@ def remains(current: Path) -> dict[Path, str]:
         for path in abandoned(current.parent):
             found[path] = "left by an interrupted command; run that command again, or remove it"
     return found
+
+
+def remove_index(folder: Path) -> None:
+    """Remove an index folder and all that is in it.
+
+    Raises:
+        NotAnIndexError: it is a link, or holds other files than those of an index.
+        IndexLockedError: a process is writing to it.
+    """
+    is_own = (folder / DATABASE_FILE).is_file() and not foreign_files(folder)
+    if folder.is_symlink() or not is_own:
+        raise NotAnIndexError(f"{folder}: expected an index folder; nothing was removed")
+    with writer_lock(folder), storage_errors(folder):
+        shutil.rmtree(folder)

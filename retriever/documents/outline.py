@@ -166,6 +166,14 @@ def span_of_lines(outline: Outline, text: str, first: int, last: int) -> tuple[i
     return None if start is None else (start, len(text))
 
 
+def lines_of(outline: Outline, text: str) -> tuple[int, int] | None:
+    """Return the first and the last line of the source that a text has; None if not known."""
+    marks = [mark for mark in outline if mark.kind == "line"]
+    if not marks:
+        return None
+    return int(marks[0].label), _line_at(marks[-1], text, len(text.rstrip()))
+
+
 def span_of_pages(outline: Outline, text: str, first: str, last: str) -> tuple[int, int] | None:
     """Return the offsets from page `first` to page `last`, by label; None if one is not known."""
     pages = [mark for mark in outline if mark.kind == "page"]

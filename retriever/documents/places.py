@@ -12,18 +12,21 @@ from retriever.documents.outline import (
     Place,
     heading_path,
     last_mark,
+    lines_of,
     span_of_lines,
     span_of_pages,
 )
 from retriever.errors import BadInputError
 
-# ID:LINE, ID:FIRST-LAST or ID[START:STOP], which words about headings may follow.
-_BY_NUMBERS = re.compile(
-    r"(?P<id>.+?)(?::(?P<first>[0-9]{1,9})(?:-(?P<last>[0-9]{1,9}))?"
-    r"|\[(?P<start>[0-9]{0,9}):(?P<stop>[0-9]{0,9})\])(?:, .*)?",
-    re.DOTALL,
+# Lines or characters after an id, at the end or before words about headings.
+_NUMBERS = re.compile(
+    r"(?::(?P<first>[0-9]{1,9})(?:-(?P<last>[0-9]{1,9}))?"
+    r"|\[(?P<start>[0-9]{0,9}):(?P<stop>[0-9]{0,9})\])(?=$|, )"
 )
-_PAGES = re.compile(r"pages? (?P<first>[^,]+?)(?:-(?P<last>[^,]+?))?(?:, .*)?", re.DOTALL)
+# Ids of a text that are looked up: an id may itself hold what looks like a place.
+_MOST_IDS = 20
+# Characters of the words of a place, which are compared with each page and heading.
+_LONGEST_WORDS = 1_000
 
 
 class Part(NamedTuple):
@@ -59,27 +62,31 @@ def find_part(place: str, get: Callable[[str], Document | None]) -> Part:
     document = get(place)
     if document is not None:
         return Part(document, 0, len(document.text))
-    numbers = _BY_NUMBERS.fullmatch(place)
-    if numbers is not None and (document := get(numbers["id"])) is not None:
-        return _part_by_numbers(document, numbers)
-    comma = place.find(", ")
-    while comma > 0:
-        document = get(place[:comma])
-        if document is not None:
-            return _part_by_words(document, place[comma + 2 :])
-        comma = place.find(", ", comma + 1)
-    raise BadInputError(f"no document has the id {place!r}: take one from the hits of a search")
+    for numbers in [*_NUMBERS.finditer(place)][: -_MOST_IDS - 1 : -1]:
+        if (document := get(place[: numbers.start()])) is not None:
+            return _part_by_numbers(document, numbers)
+    for comma in [*re.finditer(", ", place)][:_MOST_IDS]:
+        if (document := get(place[: comma.start()])) is not None:
+            return _part_by_words(document, place[comma.end() :])
+    raise BadInputError(
+        f"no document has the id {place!r:.200}: take one from the hits of a search"
+    )
 
 
 def _part_by_numbers(document: Document, numbers: re.Match[str]) -> Part:
+    if numbers["first"] is not None:
+        return part_of_lines(
+            document, int(numbers["first"]), int(numbers["last"] or numbers["first"])
+        )
     length = len(document.text)
-    if numbers["first"] is None:
-        start = int(numbers["start"] or 0)
-        stop = int(numbers["stop"] or length)
-        return Part(document, min(start, length), min(stop, length))
-    first = int(numbers["first"])
-    last = int(numbers["last"] or first)
-    return part_of_lines(document, min(first, last), max(first, last))
+    start = int(numbers["start"] or 0)
+    stop = min(int(numbers["stop"] or length), length)
+    if start > max(stop, length) or int(numbers["stop"] or length) < start:
+        raise BadInputError(
+            f"{document.id}: characters {numbers[0]}: expected a start before the stop, and at "
+            f"most {length:,}"
+        )
+    return Part(document, start, stop)
 
 
 def part_of_lines(document: Document, first: int, last: int) -> Part:
@@ -87,29 +94,54 @@ def part_of_lines(document: Document, first: int, last: int) -> Part:
 
     Raises BadInputError if the document has no such line.
     """
+    named = f"line {first}" if first == last else f"lines {first} to {last}"
+    if not 1 <= first <= last:
+        raise BadInputError(f"{document.id}: {named}: expected lines from 1 on, in ascending order")
     span = span_of_lines(document.outline, document.text, first, last)
-    if span is None:
-        named = f"line {first}" if first == last else f"lines {first} to {last}"
+    if span is not None:
+        return Part(document, *span)
+    known = lines_of(document.outline, document.text)
+    if known is None:
         raise BadInputError(
-            f"{document.id}: {named}: no such lines are known: use ID[start:stop] (characters)"
+            f"{document.id}: its lines are not numbered: name characters, as in "
+            f"{document.id}[0:500]"
         )
-    return Part(document, *span)
+    raise BadInputError(
+        f"{document.id}: {named}: not in its stored text, which has lines {known[0]} to {known[1]}"
+    )
 
 
 def _part_by_words(document: Document, words: str) -> Part:
-    pages = _PAGES.fullmatch(words)
-    span = None
-    if pages is not None:
-        last = pages["last"] or pages["first"]
-        span = span_of_pages(document.outline, document.text, pages["first"], last)
-    if span is None:
-        span = _section_span(document, words)
+    words = words[:_LONGEST_WORDS]
+    span = _page_span(document, words) or _section_span(document, words)
     if span is None:
         raise BadInputError(
-            f"{document.id}: no page or heading is called {words!r}: use ID[start:stop] "
-            "(characters)"
+            f"{document.id}: no page or heading is called {words!r:.200}: name characters, as in "
+            f"{document.id}[0:500]"
         )
     return Part(document, *span)
+
+
+def _page_span(document: Document, words: str) -> tuple[int, int] | None:
+    """Return the offsets of ``page LABEL`` or ``pages FIRST-LAST``, after which words may follow.
+
+    Labels may hold hyphens and commas: the longest text that names pages of the document counts.
+    """
+    prefix = re.match("pages? ", words)
+    if prefix is None:
+        return None
+    rest = words[prefix.end() :]
+    for end in [len(rest), *(comma.start() for comma in reversed([*re.finditer(", ", rest)]))]:
+        named = rest[:end]
+        ranges = [(named, named)]
+        ranges += [
+            (named[: hyphen.start()], named[hyphen.end() :]) for hyphen in re.finditer("-", named)
+        ]
+        for first, last in ranges:
+            span = span_of_pages(document.outline, document.text, first, last)
+            if span is not None:
+                return span
+    return None
 
 
 def _section_span(document: Document, name: str) -> tuple[int, int] | None:

@@ -26,10 +26,10 @@ class ModelCardData:
 
 def is_query_prompt(prompt_name: str | None) -> bool:
     """Return whether texts with a prompt of this name are queries; ConfigError if it is unknown."""
-    if prompt_name not in _PROMPT_NAMES:
+    if not isinstance(prompt_name, str | None) or prompt_name not in _PROMPT_NAMES:
         raise ConfigError(
-            f"prompt_name: expected query, document, passage or None, found {prompt_name!r}; set "
-            "another prompt as Encoder.load('MODEL::query-prompt=TEXT') or passage-prompt"
+            f"prompt_name: expected query, document, passage or None, found {prompt_name!r:.60}; "
+            "set another prompt as Encoder.load('MODEL::query-prompt=TEXT') or passage-prompt"
         )
     return _PROMPT_NAMES[prompt_name]
 
@@ -45,5 +45,6 @@ def check_encode_keywords(keywords: Mapping[str, object]) -> None:
         if name not in ENCODE_KEYWORDS:
             raise unexpected_keyword(name, (*_OWN_KEYWORDS, *ENCODE_KEYWORDS))
         accepted, remedy = ENCODE_KEYWORDS[name]
-        if value not in accepted:
+        # Compared by identity, since an array equals nothing.
+        if not any(value is one or (isinstance(value, str) and value == one) for one in accepted):
             raise ConfigError(f"{name}: expected {accepted[-1]!r}, found {value!r:.60}; {remedy}")

@@ -231,6 +231,8 @@ class Encoder:
         """
         if batch_size is not None and batch_size < 1:
             raise ConfigError(f"batch_size: expected 1 or more, found {batch_size}")
+        if convert_to_tensor:
+            others.pop("convert_to_numpy", None)
         if prompt_name is not None or others:
             query = query or is_query_prompt(prompt_name)
             check_encode_keywords(others)

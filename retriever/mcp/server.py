@@ -153,7 +153,7 @@ class SearchParameters(StatusParameters):
 class GetParameters(StatusParameters):
     """The arguments of `get`."""
 
-    id: str = Field(description="The id of a hit.")
+    id: str = Field(description="The id or place of a hit.")
     start: int = Field(0, ge=0, description="First character.")
     stop: int | None = Field(None, ge=0, description="Character to stop before.")
 
@@ -289,12 +289,10 @@ class _Tools:
 
     def _get(self, given: GetParameters) -> dict[str, Any]:
         name, index = self._index(given.index)
-        document = index.get(given.id)
-        if document is None:
-            raise BadInputError(
-                f"index {name} has no document with the id {given.id!r}; take one from `search`"
-            )
-        return fit_document(name, document, given.start, given.stop, given.max_tokens)
+        part = find_part(given.id, index.get)
+        start = given.start or part.start
+        stop = part.stop if given.stop is None else given.stop
+        return fit_document(name, part.document, start, stop, given.max_tokens)
 
     def _multi_get(self, given: MultiGetParameters) -> dict[str, Any]:
         name, index = self._index(given.index)

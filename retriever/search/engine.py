@@ -97,9 +97,18 @@ class Hit:
         """Return the names that `hit[name]` takes, so that `dict(hit)` is `to_json()`."""
         return self.to_json().keys()
 
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over `keys()`, as a mapping does."""
+        return iter(self.keys())
+
     def __getitem__(self, name: str) -> Any:
         """Return a value of `to_json()`, or the passage as ``text``; KeyError for another name."""
-        return self.passage if name == "text" else self.to_json()[name]
+        if name == "text":
+            return self.passage
+        values = self.to_json()
+        if name not in values:
+            raise KeyError(str(unknown_name(self, name)))
+        return values[name]
 
     @property
     def text(self) -> str:

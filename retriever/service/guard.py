@@ -242,16 +242,29 @@ def _folder_redirect(root_path: str, scope: Scope) -> RedirectResponse:
     return RedirectResponse(f"{folder}/?{query}" if query else f"{folder}/")
 
 
-def may_open_files(scope: Scope) -> bool:
-    """Whether a program of this machine asks, and calls the service by a name of this machine.
+# Headers that a proxy adds to what it passes on.
+_PROXY_HEADERS = (
+    "forwarded",
+    "via",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-real-ip",
+)
 
-    A proxy on this machine that gives the service to others passes on a name that they know, or
-    the address of the client.
+
+def may_open_files(scope: Scope) -> bool:
+    """Return whether a program of this machine asks, by a name of this machine, without a proxy.
+
+    A proxy is known by the headers that it adds, or by the name that its clients use. One that adds
+    none and changes the name cannot be told from a browser of this machine.
     """
-    matched = _HOST.fullmatch(Headers(scope=scope).get("host", ""))
+    headers = Headers(scope=scope)
+    matched = _HOST.fullmatch(headers.get("host", ""))
     client = scope.get("client")
     return (
-        matched is not None
+        not any(name in headers for name in _PROXY_HEADERS)
+        and matched is not None
         and is_loopback(matched[1].lower())
         and client is not None
         and is_loopback(client[0])

@@ -7,7 +7,7 @@ import json
 import click
 import pytest
 
-from cli.guesses import COMMANDS, ELSEWHERE, OPTIONS
+from cli.guesses import COMMAND_GUESSES, OPTION_GUESSES, OPTIONS_OF_OTHER_COMMANDS
 from cli.main import cli
 from tests.cli.conftest import GOOD, found, lines, refused
 from tests.cli.test_cli_help import LEAVES
@@ -21,10 +21,10 @@ def notes(tmp_path, fake_encoder):
     return tmp_path / "notes"
 
 
-@pytest.mark.parametrize("guess", COMMANDS)
+@pytest.mark.parametrize("guess", COMMAND_GUESSES)
 def test_a_guessed_command_is_none_and_names_one_that_exists(guess):
     assert cli.get_command(click.Context(cli), guess) is None
-    replacement = COMMANDS[guess]
+    replacement = COMMAND_GUESSES[guess]
     known = [name for name in LEAVES if f"{replacement} ".startswith(f"{name} ")]
     assert known or replacement in ("--help", "--version")
     for word in replacement.split():
@@ -34,11 +34,11 @@ def test_a_guessed_command_is_none_and_names_one_that_exists(guess):
 
 def test_a_guessed_option_is_of_no_command_and_names_one_that_exists():
     spellings = {opt for command in LEAVES.values() for one in command.params for opt in one.opts}
-    for guess, replacements in OPTIONS.items():
+    for guess, replacements in OPTION_GUESSES.items():
         for replacement in replacements:
             assert replacement.split()[0] in spellings, guess
     query = {opt for one in LEAVES["query"].params for opt in one.opts}
-    assert not query & {*OPTIONS, *ELSEWHERE}
+    assert not query & {*OPTION_GUESSES, *OPTIONS_OF_OTHER_COMMANDS}
 
 
 @pytest.mark.parametrize(
@@ -94,9 +94,11 @@ def test_get_prints_a_document_or_the_part_that_a_place_names(notes, retriever):
     ("arguments", "message"),
     [
         (["nowhere.md"], "no document has the id 'nowhere.md'"),
-        (["a.md:99"], "a.md: line 99: no such lines are known"),
+        (["a.md:99"], "a.md: line 99: not in its stored text, which has lines 3 to 7"),
         (["a.md, Blue"], "no page or heading is called 'Blue'"),
-        (["a.md", "--lines", "9-8"], "in ascending order, found '9-8'"),
+        (["a.md", "--lines", "9-8"], "expected lines from 1 on, in ascending order"),
+        (["a.md:3", "--lines", "3-4"], "--lines: a.md:3 names a part already"),
+        (["a.md", "-i", "x", "--in", "notes"], "give either --in or --index"),
         (["a.md", "--lines", "all"], "expected FIRST-LAST, such as 10-20, found 'all'"),
     ],
 )
@@ -134,9 +136,66 @@ def test_several_sources_are_searched_in_one_index_of_the_cache(notes, retriever
     assert facts["sources"] == [str(notes), str(tmp_path / "more")]
     assert (facts["documents"], facts["problem"]) == (3, None)
     assert "1 index, " in retriever("cache").out
-    assert "1 index removed" in retriever("cache", "--clear").out
+    assert retriever("cache", "--clear").out.endswith(" removed\n")
     assert retriever("cache", "--json").out == ""
     assert list((tmp_path / "cache/folders").iterdir()) == []
+
+
+def test_what_a_query_shows_is_what_get_reads(fake_encoder, retriever, write_jsonl, tmp_path):
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "pages/a.html").write_text(
+        "<title>T</title><h1>Top</h1><p>Plums are blue.</p><h2>Pears, green</h2><p>Pears grow.</p>"
+    )
+    (tmp_path / "pages/b.md").write_text("# Kiwis\n\nKiwis are brown.\n")
+    retriever("index", "pages", "-q")
+    for query, words in (("pears", "Pears grow."), ("kiwis", "Kiwis are brown.")):
+        head = retriever("query", query, "--mode", "bm25", "-k", "1").out.splitlines()[0]
+        assert words in retriever("get", head.split("  ")[-2 if "  Top" in head else 2]).out or (
+            words in retriever("get", head[13:].split("  ")[0]).out
+        )
+
+
+def test_get_and_similar_read_the_index_of_a_folder_in_the_cache(notes, retriever):
+    assert "Apples are red." in retriever("get", "a.md:3-7", "--in", "notes").out
+    assert retriever("similar", "a.md", "--in", "notes").out.startswith("  1  ")
+
+
+def test_sources_that_are_the_same_are_read_once_and_in_any_order(notes, retriever, tmp_path):
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more/c.md").write_text("Apples are sweet.\n")
+    asked = ("query", "apples", "--mode", "bm25", "--json", "-q")
+    once = retriever(*asked, "--in", "notes", "--in", "./notes/")
+    assert [hit["id"] for hit in lines(once)] == ["a.md"]
+    retriever(*asked, "--in", "notes", "--in", "more")
+    retriever(*asked, "--in", "more", "--in", "notes")
+    assert len(list((tmp_path / "cache/folders").iterdir())) == 2
+
+
+def test_clearing_the_cache_keeps_what_is_no_index_or_in_use(notes, retriever, tmp_path):
+    from indexes import writer_lock
+
+    folders = tmp_path / "cache/folders"
+    retriever("query", "apples", "--in", "notes", "--mode", "bm25", "-q")
+    retriever("query", "apples", "--in", "notes/a.md", "--mode", "bm25", "-q")
+    used = min(folders.iterdir())
+    (folders / "mine.index").mkdir()
+    (folders / "mine.index/note.txt").write_text("mine")
+    (folders / "link.index").symlink_to(tmp_path / "notes")
+    with writer_lock(used):
+        done = retriever("cache", "--clear")
+    assert done.code == 2
+    assert "1 index, " in done.out
+    assert [line.split(": ")[1] for line in done.err.splitlines()] == [
+        str(folders / name) for name in (used.name, "link.index", "mine.index")
+    ]
+    assert {path.name for path in folders.iterdir()} == {used.name, "link.index", "mine.index"}
+    assert (folders / "mine.index/note.txt").read_text() == "mine"
+    told = lines(retriever("cache", "--json"))
+    assert [facts["problem"] is None for facts in told] == [
+        used == folders / used.name,
+        False,
+        False,
+    ]
 
 
 def test_the_cache_lists_what_cannot_be_opened(retriever, tmp_path):
@@ -150,12 +209,12 @@ def test_the_cache_lists_what_cannot_be_opened(retriever, tmp_path):
 
 def test_a_word_of_the_query_that_is_a_file_is_said(notes, retriever):
     asked = ("query", "apples", "--in", "notes/a.md", "notes/b.md", "--mode", "bm25")
-    assert "note: searched for as text, though there are such files: 'notes/b.md'" in (
+    assert "note: searched as words of the query, not as files: 'notes/b.md'" in (
         retriever(*asked).err
     )
-    assert "searched for as text" not in retriever(*asked[:4], "--mode", "bm25").err
-    assert "searched for as text" in retriever("query", "apples", "notes/b.md").err
-    assert "searched for as text" not in retriever("query", "where are notes").err
+    assert "searched as words" not in retriever(*asked[:4], "--mode", "bm25").err
+    assert "searched as words" in retriever("query", "apples", "notes/b.md").err
+    assert "searched as words" not in retriever("query", "where are notes").err
 
 
 def test_web_pages_are_not_fetched(fake_encoder, retriever):

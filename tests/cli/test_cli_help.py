@@ -200,7 +200,7 @@ def test_settings_reach_the_command_as_one_value(sell):
         "\n --kind TEXT Kind. [default: apple]\n --count N Number. [default: many; 1<=x<=9]\n\n"
         "Output:\n --json Print JSON.\n --help Show this message and exit.\n\n"
         "Other settings:\n --set KEY=VALUE One of ripe, weight, which `retriever inspect"
-        " settings`\n explains; repeatable."
+        " settings`\n explains; repeatable. --KEY VALUE is the same."
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import unicodedata
+from contextlib import redirect_stderr
 from dataclasses import replace
 
 import pytest
@@ -109,22 +110,19 @@ def test_a_hit_shows_lines_behind_its_id_and_the_rest_of_its_place_behind_its_ti
     assert shown.splitlines()[0] == "  1  0.5000  文書:7"
 
 
+class Terminal(io.StringIO):
+    """Standard error at a terminal."""
+
+    def isatty(self):
+        return True
+
+
 class TestProgress:
     """The bar of a long command on a terminal."""
 
-    @pytest.fixture
-    def terminal(self, monkeypatch):
-        class Terminal(io.StringIO):
-            def isatty(self):
-                return True
-
-        stderr = Terminal()
-        monkeypatch.setattr("sys.stderr", stderr)
-        return stderr
-
-    def test_read_but_not_encoded_passages_keep_the_bar_back(self, terminal):
+    def test_read_but_not_encoded_passages_keep_the_bar_back(self):
         reader = DocumentsRead(1000)
-        with EncodingProgress(reader) as progress:
+        with redirect_stderr(Terminal()), EncodingProgress(reader) as progress:
             # The whole corpus is read before the first of its 400 passages is encoded.
             reader.count(1000)
             positions = []
@@ -135,9 +133,9 @@ class TestProgress:
                     positions.append(progress._bar.n)
             assert positions == [25 * number for number in range(1, 41)]
 
-    def test_bytes_without_passages_count_with_the_next_window(self, terminal):
+    def test_bytes_without_passages_count_with_the_next_window(self):
         reader = DocumentsRead(1000)
-        with EncodingProgress(reader) as progress:
+        with redirect_stderr(Terminal()), EncodingProgress(reader) as progress:
             reader.count(500)
             progress.window(10, 0)
             progress.encoded(10)
@@ -147,9 +145,10 @@ class TestProgress:
             progress.encoded(10)
             assert progress._bar.n == 750
 
-    def test_a_message_begins_a_line_of_its_own(self, terminal):
+    def test_a_message_begins_a_line_of_its_own(self):
         reader = DocumentsRead(10)
-        with EncodingProgress(reader) as progress:
+        terminal = Terminal()
+        with redirect_stderr(terminal), EncodingProgress(reader) as progress:
             reader.count(5)
             progress.window(1, 0)
             progress.encoded(1)

@@ -193,14 +193,14 @@ def test_equal_scores_give_finite_figures(fake_encoder, tmp_path, mode):
     assert result.figures["promises"]["0.05"]["false_answers"] <= 0.05
 
 
-def test_the_price_of_the_promise_comes_first(judged):
+def test_the_cost_of_the_promise_comes_first(judged):
     index, queries, qrels = judged
     result = calibrate(index, queries, qrels, CalibrationSettings(false_answers=0.07))
     promise = result.figures["promises"]["0.07"]
     found = round(result.figures["found"] * len(queries))
     first = result.text().splitlines()[1].strip()
     assert first.startswith(
-        f"price: with at most 7.0% false answers, {100 * promise['answered']:.2f}% ("
+        f"answers withheld: with at most 7.0% false answers, {100 * promise['answered']:.2f}% ("
     )
     assert f"of the {found} questions with a relevant hit are answered" in first
 

@@ -74,6 +74,10 @@ WORKS = {
     "dict(hit)": lambda index, encoder: (
         dict(index.search("honey")[0]) == index.search("honey")[0].to_json()
     ),
+    "a hit as a mapping": lambda index, encoder: (
+        set(index.search("honey")[0]) == set(index.search("honey")[0].to_json())
+        and "id" in index.search("honey")[0]
+    ),
     "keywords of encode": lambda index, encoder: np.array_equal(
         encoder.encode(
             TEXTS, convert_to_numpy=True, show_progress_bar=True, prompt_name="query", device=None
@@ -128,7 +132,19 @@ def test_a_guess_works(index, encoder, guess):
         (lambda index: index.add(["a"], metadatas=[]), ValueError, "metadatas: expected one"),
         (lambda index: index.search("a", where={}), TypeError, "expected a text such as"),
         (lambda index: index.search("a", where={"n": object()}), ConfigError, "filter: n: "),
-        (lambda index: index.search("a")[0]["nothing"], KeyError, "nothing"),
+        (lambda index: index.search("a")[0]["nothing"], KeyError, "Hit has no nothing"),
+        (lambda index: index.search("a")[0]["content"], KeyError, "Hit has passage"),
+        (
+            lambda index: index.encoder.encode("a", precision=np.zeros(2)),
+            ConfigError,
+            "precision: expected 'float32'",
+        ),
+        (
+            lambda index: index.encoder.encode("a", convert_to_numpy=False),
+            ConfigError,
+            "convert_to_tensor=True",
+        ),
+        (lambda index: index.encoder.encode("a", prompt_name=["q"]), ConfigError, "prompt_name: "),
         (lambda index: Index.create(":memory:"), ConfigError, "tempfile"),
         (lambda index: index.encoder.encode("a", prompt_name="qa"), ConfigError, "query-prompt="),
         (lambda index: index.encoder.encode("a", prompt="x"), ConfigError, "passage-prompt="),

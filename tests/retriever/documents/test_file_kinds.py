@@ -413,7 +413,7 @@ def test_a_hostile_text_is_read_in_little_time(tmp_path, name, content):
     [document] = read(tmp_path)
     assert document.text.strip()
     assert document.metadata == {}
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 30
     bomb = "---\na: &a [x, x]\nb: &b [*a, *a]\n---\ntext"
     assert read_markdown(bomb).metadata == {"a": "&a [x, x]", "b": "&b [*a, *a]"}
 

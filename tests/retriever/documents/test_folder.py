@@ -308,7 +308,8 @@ def test_no_pattern_takes_long(tmp_path, pattern):
     rules = FolderRules((f"{HARD}.md", "*.md"), (pattern, HARD))
     started = time.perf_counter()
     assert len(list(files_below(tmp_path, rules, Counter()))) == 5
-    assert time.perf_counter() - started < 4
+    # Half a minute and more where a pattern is tried anew at each character.
+    assert time.perf_counter() - started < 15
 
 
 def test_a_folder_whose_ignore_file_cannot_be_used_is_passed_over(tmp_path):

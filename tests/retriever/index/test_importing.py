@@ -215,7 +215,7 @@ def test_vectors_of_an_encoder_that_does_not_normalize_stay_as_they_are(
     tmp_path, model, write_jsonl
 ):
     chance = np.random.default_rng(1)
-    powers = 10.0 ** chance.uniform(-44, 38, (200, 8))
+    powers = 10.0 ** chance.uniform(-44, 18, (200, 8))
     wild = (chance.choice([-1, 1], powers.shape) * powers).astype(np.float32)
     choice = f"{model}::normalize=no"
     records = [

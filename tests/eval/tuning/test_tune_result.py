@@ -77,7 +77,10 @@ def test_settings_are_written_where_they_gain_or_the_defaults_exceed_a_limit(
 
 
 def test_the_comment_says_what_was_measured(tmp_path):
-    for folded, expected in ((True, "# choosing settings so: "), (False, "# these settings: ")):
+    for folded, expected in (
+        (True, "# this way of choosing, not these settings: "),
+        (False, "# these settings: "),
+    ):
         result(0.05, 0.05, folded=folded).write(tmp_path)
         lines = (tmp_path / "tuned.toml").read_text().splitlines()
         assert lines[1].startswith(f"{expected}nDCG@10 0.")
