@@ -85,7 +85,7 @@ class Encoder:
         # (3, dimensions) float32: vectors of fixed texts, where these tell models apart.
         self.probes = model.probes
         self._busy = threading.RLock()
-        self._twin: Callable[[], Encoder | None] = lambda: None
+        self._twin: weakref.ref[Encoder] | None = None
         self._original: Encoder | None = None
 
     @classmethod
@@ -357,7 +357,7 @@ class Encoder:
         model = self._model.in_float32()
         if model is self._model:
             return self
-        twin = self._twin()
+        twin = None if self._twin is None else self._twin()
         if twin is None:
             twin = Encoder(self.spec, model)
             # Whoever looks for this encoder finds it as long as the other is used.

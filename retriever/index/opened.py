@@ -407,10 +407,10 @@ class OpenedIndex:
         device, download, number_format = self.asked.device, self.asked.download, self.asked.dtype
         with _LOADING:
             loaded = _SHARED.get((spec, device, number_format))
-            if loaded is None:
-                # One that is not shared may serve passages and queries.
-                own = (one for (made_for, _), one in self._chosen.items() if made_for == use[0])
-                loaded = next((one for one in own if one.spec == spec), None)
+            # One that is not shared may serve passages and queries.
+            other = self._chosen.get((state.identity, not query))
+            if loaded is None and other is not None and other.spec == spec:
+                loaded = other
             if loaded is None:
                 loaded = Encoder.from_spec(
                     spec, device=device, download=download, asked=asked.model, dtype=number_format

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from retriever.encoders.computing import (
     Engine,
     describe_engines,
     engine_for,
-    has_openvino,
     native_format,
     runs_on_cpu,
     way,
@@ -177,7 +177,7 @@ class LightModel(PieceModel):
 
     def in_float32(self) -> LightModel:
         """See `EncoderModel`; NumPy and torch have no other default."""
-        if not (self._is_automatic and has_openvino()) or native_format() == "float32":
+        if not self._is_automatic or self._format == "float32" or not find_spec("openvino"):
             return self
         twin = copy.copy(self)
         twin._is_automatic = False
