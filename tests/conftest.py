@@ -90,8 +90,8 @@ class FakeEncoder:
     def encode(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
         return self._vectors(self.truncate(texts))
 
-    def compute_alike(self) -> None:
-        pass
+    def in_float32(self) -> FakeEncoder:
+        return self
 
     def encode_pieces(
         self,

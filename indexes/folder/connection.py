@@ -279,13 +279,18 @@ def connect(folder: Path, mode: str) -> sqlite3.Connection:
         timeout=BUSY_SECONDS,
         check_same_thread=False,
     )
-    connection.execute("PRAGMA foreign_keys=ON")
-    connection.execute("PRAGMA synchronous=FULL")
-    connection.execute("PRAGMA trusted_schema=OFF")
-    if sys.platform == "darwin":
-        # On macOS fsync leaves data in the drive's cache.
-        connection.execute("PRAGMA fullfsync=ON")
-        connection.execute("PRAGMA checkpoint_fullfsync=ON")
+    try:
+        connection.execute("PRAGMA foreign_keys=ON")
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA trusted_schema=OFF")
+        if sys.platform == "darwin":
+            # On macOS fsync leaves data in the drive's cache.
+            connection.execute("PRAGMA fullfsync=ON")
+            connection.execute("PRAGMA checkpoint_fullfsync=ON")
+    except BaseException:
+        # Such as one of a file that is no database.
+        connection.close()
+        raise
     return connection
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -84,6 +85,8 @@ class Encoder:
         # (3, dimensions) float32: vectors of fixed texts, where these tell models apart.
         self.probes = model.probes
         self._busy = threading.RLock()
+        self._twin: weakref.ref[Encoder] | None = None
+        self._original: Encoder | None = None
 
     @classmethod
     def load(
@@ -348,12 +351,21 @@ class Encoder:
         """Compute also the first few texts as many are computed, as a process does that stays."""
         self._model.expect_many()
 
-    def compute_alike(self) -> None:
-        """Compute the texts to come in one number format, however many there are.
+    def in_float32(self) -> Encoder:
+        """Return the encoder with float32 as its default number format.
 
-        By default the first few are in float32 where more are in bfloat16.
+        It is this one where that is so anyway; else both share the tokenizer and the weights.
         """
-        self._model.compute_alike()
+        model = self._model.in_float32()
+        if model is self._model:
+            return self
+        twin = None if self._twin is None else self._twin()
+        if twin is None:
+            twin = Encoder(self.spec, model)
+            # Whoever looks for this encoder finds it as long as the other is used.
+            twin._original = self
+            self._twin = weakref.ref(twin)
+        return twin
 
     @property
     def computed(self) -> frozenset[str]:

@@ -39,6 +39,8 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 # Reading a smaller file takes as long as reading what is remembered of it.
 _REMEMBERED_BYTES = 1_000_000
 _SETTLED_SECONDS = 2
+# What reading a value of another form than expected raises.
+MALFORMED = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError)
 PASSAGE_PROMPTS = ("document", "passage", "corpus")
 Floats = NDArray[np.float32]
 # What configurations call the number of layers and of attention heads, and the sizes of tensors.
@@ -113,7 +115,7 @@ def read_model_settings(path: Path) -> ModelSettings:
         window = read_json(path / "sentence_bert_config.json", {}).get("max_seq_length")
         window = int(window) if window else None
         return ModelSettings(window, pooling, tuple(projections), *read_prompts(path))
-    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+    except MALFORMED as error:
         raise ModelError(
             f"{path}: its modules.json, pooling or sentence_bert_config.json is not of the form "
             f"that sentence-transformers writes ({error!r}); download or save the model again"

@@ -96,9 +96,9 @@ class EncoderModel(ABC):
         """Leave out what computes a few texts sooner and many texts slowly."""
         return
 
-    def compute_alike(self) -> None:
-        """Compute the texts to come in one number format, however many there are."""
-        return
+    def in_float32(self) -> EncoderModel:
+        """The model without a default number format other than float32; itself if it has none."""
+        return self
 
     def in_torch(self) -> TransformerModel | None:
         """The same model in torch; None if it is no transformer."""

@@ -86,9 +86,16 @@ class EncoderSpec:
                 settings = EncoderSettings(model=value["model"], max_length=value["max_length"])
             else:
                 settings = parse_encoder(value["encoder"])
-            return cls(settings, value["weights"], value["dimensions"])
+            spec = cls(settings, value["weights"], value["dimensions"])
         except KeyError as error:
             raise ConfigError(f"encoder: missing setting {error.args[0]!r}") from None
+        if not isinstance(spec.weights, str):
+            raise ConfigError(f"encoder: expected text as weights, found {spec.weights!r:.40}")
+        if type(spec.dimensions) is not int or spec.dimensions < 1:
+            raise ConfigError(
+                f"encoder: expected a number of dimensions from 1 on, found {spec.dimensions!r:.40}"
+            )
+        return spec
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary of JSON values; `from_json` reads it."""

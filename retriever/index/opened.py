@@ -387,13 +387,16 @@ class OpenedIndex:
         """The encoder of an index, loaded on first use.
 
         Passages are computed as the index was made, unless the settings that were asked for say
-        otherwise, and queries in the default format, but in float32 where the index was made so.
+        otherwise. Queries are computed in float32, unless other settings were asked for.
         """
-        if self._given is not None:
+        if self._given is not None and not query:
             return self._given
         use = state.identity, query
         if (known := self._chosen.get(use)) is not None:
             return known
+        if self._given is not None:
+            self._chosen = {use: self._given.in_float32()}
+            return self._chosen[use]
         asked, spec = self.asked.settings, state.encoder
         backend, dtype = asked.backend, asked.dtype
         if not query:
@@ -404,10 +407,10 @@ class OpenedIndex:
         device, download, number_format = self.asked.device, self.asked.download, self.asked.dtype
         with _LOADING:
             loaded = _SHARED.get((spec, device, number_format))
-            if loaded is None:
-                # One that is not shared may serve passages and queries.
-                own = (one for (made_for, _), one in self._chosen.items() if made_for == use[0])
-                loaded = next((one for one in own if one.spec == spec), None)
+            # One that is not shared may serve passages and queries.
+            other = self._chosen.get((state.identity, not query))
+            if loaded is None and other is not None and other.spec == spec:
+                loaded = other
             if loaded is None:
                 loaded = Encoder.from_spec(
                     spec, device=device, download=download, asked=asked.model, dtype=number_format
@@ -420,6 +423,9 @@ class OpenedIndex:
                         f"{self.store}: {spec.model} gives other vectors than when the index was "
                         "made: the model behind that name has changed; index again with --recreate"
                     )
+            if query:
+                # A score does not depend on how many queries are searched for with it.
+                loaded = loaded.in_float32()
             # Without those of an index that this one replaced.
             kept = {key: one for key, one in self._chosen.items() if key[0] == state.identity}
             self._chosen = {**kept, use: loaded}

@@ -89,6 +89,14 @@ class SourceMemory:
                 make_private(self._path.parent)
             # Generators that read it may be resumed by another thread.
             self._database = sqlite3.connect(self._path, check_same_thread=False, timeout=30)
+        try:
+            self._prepare()
+        except BaseException:
+            self._database.close()
+            raise
+
+    def _prepare(self) -> None:
+        """Make the tables, or refuse others."""
         with self._transaction() as database:
             found = database.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
             if not (tables := {sql for (sql,) in found}):

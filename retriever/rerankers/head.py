@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes import whole_folder
+from retriever.encoders.model_folders import MALFORMED
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, EncoderMismatchError, require_torch
 from retriever.rerankers import MANIFEST, check_target, file_digest, form_of, read_manifest
@@ -206,9 +207,12 @@ class HeadReranker:
 
         manifest, spec, arrays = _read(folder)
         try:
-            head = InteractionHead(HeadSettings(**manifest["head"]), spec.dimensions)
-            head.load_state_dict({name: torch.from_numpy(one) for name, one in arrays.items()})
-        except (ConfigError, TypeError, AttributeError, RuntimeError) as error:
+            # Sizes that the arrays do not have take no memory there.
+            with torch.device("meta"):
+                head = InteractionHead(HeadSettings(**manifest["head"]), spec.dimensions)
+            weights = {name: torch.from_numpy(array) for name, array in arrays.items()}
+            head.load_state_dict(weights, assign=True)
+        except (ConfigError, RuntimeError, *MALFORMED) as error:
             raise _FORM.altered(folder / MANIFEST, " ".join(str(error).split())) from error
         return cls(spec, head.eval(), manifest["training"])
 
@@ -260,5 +264,5 @@ def _read(folder: Path) -> tuple[dict[str, Any], EncoderSpec, dict[str, Vectors]
         raise _FORM.altered(path, f"another SHA-256 than {MANIFEST} says")
     try:
         return manifest, EncoderSpec.from_json(manifest["encoder"]), arrays
-    except (ConfigError, TypeError, AttributeError) as error:
+    except (ConfigError, *MALFORMED) as error:
         raise _FORM.altered(folder / MANIFEST, " ".join(str(error).split())) from error

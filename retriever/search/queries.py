@@ -321,11 +321,7 @@ def prepared_queries(
         elif encoded:
             # Before there is a view, since encoding takes long.
             state = index.last_state()
-            encoder = index.encoder(state, query=True)
-            if len(texts) > 1:
-                # A score does not depend on how many queries are asked with it.
-                encoder.compute_alike()
-            vectors = encoder.encode(texts, query=True)
+            vectors = index.encoder(state, query=True).encode(texts, query=True)
             made_for = state.identity
         with index.view() as view:
             state = index.state_of(view)

@@ -158,10 +158,9 @@ def _load_encoders(catalog: Catalog) -> None:
     """Load models before the first query needs them."""
     for name, index in catalog.indexes.items():
         try:
-            for encoder in (index.encoder, index.query_encoder):
-                if isinstance(encoder, Encoder):
-                    encoder.expect_many()
-                encoder.encode(["a query"], query=True)
+            if isinstance(index.encoder, Encoder):
+                index.encoder.expect_many()
+            index.encoder.encode(["a query"], query=True)
         except RetrieverError as error:
             _LOG.warning("%s: only --mode bm25 can be used: %s", name, error)
 

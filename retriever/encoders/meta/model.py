@@ -25,7 +25,7 @@ from indexes import whole_folder
 from retriever.encoders.meta.linear import Floats, Projection, pooled
 from retriever.encoders.meta.settings import Level, Method, WordPooling
 from retriever.encoders.meta.sources import MetaPieces, Source, Sources
-from retriever.encoders.model_folders import FolderForm, array_digest
+from retriever.encoders.model_folders import MALFORMED, FolderForm, array_digest
 from retriever.encoders.registry import (
     META_FILE,
     EncoderModel,
@@ -128,6 +128,8 @@ def read_folder(folder: Path) -> MetaParts:
     try:
         sources = settings["sources"]
         places = tuple(one.pop("place", None) for one in sources)
+        if not all(place is None or isinstance(place, str) for place in places):
+            raise TypeError(f"{places!r:.40} as place")
         for one in sources:
             one.pop("fingerprint", None)
         specs = tuple(map(EncoderSpec.from_json, sources))
@@ -152,7 +154,7 @@ def read_folder(folder: Path) -> MetaParts:
             settings["provenance"],
             places,
         )
-    except (KeyError, TypeError, AttributeError, ConfigError) as error:
+    except (ConfigError, *MALFORMED) as error:
         raise FORM.altered(folder / FORM.settings, repr(error)) from error
     if parts.identity() != settings["weights"]:
         raise FORM.altered(folder, "another SHA-256 than meta.json says")

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes import whole_folder
-from retriever.encoders.model_folders import FolderForm, array_digest
+from retriever.encoders.model_folders import MALFORMED, FolderForm, array_digest
 from retriever.encoders.registry import (
     STATIC_FILE,
     Batches,
@@ -127,7 +127,7 @@ class StaticModel(EncoderModel):
                 fitted = Fitted(**arrays, parameters=settings["parameters"])
             lexicon = Lexicon(str(folder), tokenizer, tensors["vectors"], digest)
             model = cls(lexicon, settings["method"], fitted, settings["provenance"])
-        except (KeyError, ValueError, OSError) as error:
+        except (OSError, *MALFORMED) as error:
             raise FORM.altered(folder, str(error)) from error
         if not whole or model.weights != settings["weights"]:
             altered = folder / FORM.arrays if whole else content_file

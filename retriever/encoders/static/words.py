@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from retriever.encoders.computing import reduce_segments
 from retriever.encoders.model_folders import (
+    MALFORMED,
     ModelFolder,
     find_model,
     find_path,
@@ -233,7 +234,7 @@ def table_lexicon(name: str, folder: Path, query_prompt: str, passage_prompt: st
         unknown = _unknown(facts["model"]) if own == "embeddings" else None
         tokenizer = PieceTokenizer(content, len(vectors), unknown)
         window = (facts.get("truncation") or {}).get("max_length")
-    except (OSError, SafetensorError, KeyError, IndexError, ValueError, TypeError) as error:
+    except (OSError, SafetensorError, *MALFORMED) as error:
         reason = " ".join(str(error).split())[:240]
         raise ModelError(
             f"{folder}: expected model.safetensors with embeddings or embedding.weight, and "

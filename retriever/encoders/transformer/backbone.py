@@ -365,7 +365,8 @@ def _require_plausible(folder: ModelFolder) -> None:
     config = folder.config
     stored = sum(file.stat().st_size for file in folder.path.glob("*.safetensors"))
     layers, width, words = (
-        max((config[name] for name in names if name in config), default=1)
+        # Null is the same as nothing.
+        max((config.get(name) or 1 for name in names), default=1)
         for names in (LAYERS, WIDTHS, ("vocab_size",))
     )
     if folder.architecture is not None:
@@ -376,7 +377,7 @@ def _require_plausible(folder: ModelFolder) -> None:
     # The layers of ALBERT are one. A number takes a byte at least.
     shared = config.get("model_type") == "albert"
     numbers = max(
-        width * width * (1 if shared else layers), words * config.get("embedding_size", width)
+        width * width * (1 if shared else layers), words * (config.get("embedding_size") or width)
     )
     if 0 < stored < numbers or (shared and layers > _MOST_LAYERS):
         raise ModelError(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -100,6 +102,7 @@ class LightModel(PieceModel):
         self._settings = settings
         # None until the default format is chosen, when OpenVINO is first used.
         self._format: Dtype | None = None if automatic else settings.number_format
+        self._is_automatic = automatic
         self._fuser = fuser
         self._head: list[Layer] = []
         self.dimensions = self._fuser.width(self._weights.width)
@@ -172,10 +175,19 @@ class LightModel(PieceModel):
         """Never start in NumPy where another engine is installed."""
         self._encoded = _UNLIMITED
 
-    def compute_alike(self) -> None:
-        """See `EncoderModel`; NumPy has float32 alone."""
-        if self._format is None and native_format() != "float32":
-            self.expect_many()
+    def in_float32(self) -> LightModel:
+        """See `EncoderModel`; NumPy and torch have no other default."""
+        if not self._is_automatic or self._format == "float32" or not find_spec("openvino"):
+            return self
+        twin = copy.copy(self)
+        twin._is_automatic = False
+        twin._format = "float32"
+        twin._loading = threading.Lock()
+        twin._openvino = None
+        twin._inherited = None
+        twin._encoded = 0
+        twin.computed = set()
+        return twin
 
     def in_torch(self) -> TransformerModel:
         """The same model in torch, loaded on first use."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import shutil
 import weakref
+from importlib.metadata import version
 from importlib.util import find_spec
 
 import numpy as np
@@ -110,19 +111,41 @@ def test_reindexing_in_another_number_format_encodes_again(bert, tmp_path):
         assert computed(index) == ["float32 by numpy"]
 
 
-@pytest.mark.parametrize(("native", "several"), [("bfloat16", "openvino"), ("float32", "numpy")])
-def test_queries_of_one_call_are_computed_alike_however_many(
-    native, several, bert, tmp_path, monkeypatch
-):
+@pytest.mark.parametrize("native", ["bfloat16", "float32"])
+def test_queries_are_computed_in_float32_however_many(native, bert, tmp_path, monkeypatch):
+    pytest.importorskip("openvino")
     monkeypatch.setattr(loading, "native_format", lambda: native)
     monkeypatch.setattr(loading, "least_cosine", lambda *_: 1.0)
+    queries = [f"w{row % 40} w{row // 40}" for row in range(200)]
     with Index.create(tmp_path / "i", bert, device="cpu") as index:
-        index.add(TEXTS)
-    engines = []
-    for number in (1, 2, 200):
+        # More than the first pieces of a process.
+        index.add([f"{query} w5" for query in queries])
+        assert index.encoder.computed == {f"{native} by openvino {version('openvino')}"}
+        together = list(index.search_many(queries, mode="dense"))
+        formats = {way.split()[0] for way in index.query_encoder.computed}
+    assert formats == {"float32"}
+    for number in (1, 2):
         with Index.open(tmp_path / "i", device="cpu") as index:
-            hits = list(index.search_many([f"w{row % 40} w{row // 40}" for row in range(number)]))
-            assert len(hits) == number
-            engines.append({way.split()[2] for way in index.encoder.computed})
-    # A query alone starts no engine.
-    assert engines == [{"numpy"}, {several}, {"openvino"}]
+            found = list(index.search_many(queries[:number], mode="dense"))
+            assert {way.split()[2] for way in index.query_encoder.computed} == {"numpy"}
+        for hits, expected in zip(found, together, strict=False):
+            scores = [hit.score for hit in hits]
+            np.testing.assert_allclose(scores, [hit.score for hit in expected], atol=1e-5)
+
+
+def test_queries_and_passages_share_what_is_loaded(bert, tmp_path, monkeypatch):
+    pytest.importorskip("openvino")
+    monkeypatch.setattr(loading, "native_format", lambda: "bfloat16")
+    Index.create(tmp_path / "i", bert, device="cpu").close()
+    with Index.open(tmp_path / "i", device="cpu") as index:
+        queries = index.query_encoder
+        loads = []
+        monkeypatch.setattr(Encoder, "from_spec", lambda *_, **__: loads.append(1))
+        gc.collect()
+        assert index.encoder is not queries
+        assert index.encoder.in_float32() is queries
+        assert loads == []
+        original = weakref.ref(index.encoder)
+    del index, queries
+    gc.collect()
+    assert original() is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from dataclasses import asdict, replace
 from hashlib import sha256
 
@@ -195,6 +196,27 @@ def test_the_folder_says_what_it_is(folder):
         "head": asdict(HeadSettings("uv", "mlp", 4, initial="random")),
         "training": {"data": "WikiQA", "best_epoch": 1, "curve": [asdict(one) for one in CURVE]},
     }
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "value"),
+    [
+        ("head", "hidden", 10**7),
+        ("encoder", "dimensions", 10**7),
+        ("encoder", "dimensions", 0),
+        ("encoder", "dimensions", 1.5),
+        ("encoder", "weights", 7),
+    ],
+)
+def test_sizes_that_the_arrays_do_not_have_are_refused_without_memory(part, key, value, folder):
+    content = json.loads((folder / "reranker.json").read_text())
+    content[part][key] = value
+    (folder / "reranker.json").write_text(json.dumps(content))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ModelError) as caught:
+        HeadReranker.load(folder)
+    assert "\n" not in str(caught.value)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**18
 
 
 def test_another_encoder_is_refused_and_the_same_under_another_name_is_not():

@@ -161,3 +161,13 @@ def test_what_cannot_be_computed_is_refused_in_one_line(made):
     save_file({"rows": arrays("plain")["embeddings"]}, folder / "model.safetensors")
     with pytest.raises(ModelError, match="save the model again"):
         Encoder.load(str(folder))
+
+
+@pytest.mark.parametrize("vocabulary", [1.5, 7, None])
+def test_vocabulary_that_is_no_table_is_refused(vocabulary, made):
+    folder = made()
+    content = json.loads((folder / "tokenizer.json").read_text())
+    content["model"]["vocab"] = vocabulary
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(ModelError, match="as model2vec"):
+        Encoder.load(f"{folder}::static=average")
