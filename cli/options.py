@@ -122,6 +122,8 @@ class Command(click.Command):
         super().__init__(*args, **attributes)
         self.parts: list[Part] = getattr(self.callback, _PARTS, [])
         self.others = {one.key: one for part in self.parts for one in part.others.values()}
+        # Keys of `--set`, by the parameter of the option that is another spelling of it.
+        self.unlisted: dict[str, str] = {}
         if self.others:
             keys = ", ".join(self.others)
             others = Option(
@@ -135,11 +137,11 @@ class Command(click.Command):
             )
             self.params.append(others)
             spellings = {spelling for one in self.params for spelling in one.opts}
-            self.params += [
-                _unlisted_option(key, setting)
-                for key, setting in self.others.items()
-                if _spelling(key) not in spellings
-            ]
+            for key, setting in self.others.items():
+                if _spelling(key) not in spellings:
+                    unlisted = _unlisted_option(key, setting)
+                    self.params.append(unlisted)
+                    self.unlisted[unlisted.name or ""] = key
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the options, and put together what the command takes as one value."""
@@ -150,7 +152,11 @@ class Command(click.Command):
         names = {one.name for one in self.others.values()}
         given = {name: value for name, value in configured.items() if name in names}
         typed = [("--set ", text) for text in ctx.params.pop("others", ())]
-        typed += self._unlisted_settings(ctx)
+        for name, key in self.unlisted.items():
+            value = ctx.params.pop(name)
+            if value is not None:
+                before = _spelling(key).removesuffix(key)
+                typed.append((before, f"{key}={_FLAG_WORDS.get(value, value)}"))
         if typed:
             given |= self._read(typed, ctx)
         ctx.meta[_GIVEN] = given
@@ -159,13 +165,6 @@ class Command(click.Command):
             values |= {name: given[name] for name in part.others if name in given}
             ctx.params[part.name] = part.kind(**{**part.defaults, **values})
         return rest
-
-    def _unlisted_settings(self, ctx: click.Context) -> Iterator[tuple[str, str]]:
-        """Take the unlisted options out of the parameters; yield the given ones for `_read`."""
-        for key in self.others:
-            value = ctx.params.pop(_unlisted_name(key), None)
-            if value is not None:
-                yield _spelling(key).removesuffix(key), f"{key}={_FLAG_WORDS.get(value, value)}"
 
     def _read(self, typed: Sequence[tuple[str, str]], ctx: click.Context) -> dict[str, Any]:
         """Return values by field, of what stands before each KEY=VALUE (``--set `` or ``--``)."""
@@ -207,16 +206,12 @@ def _spelling(key: str) -> str:
     return f"--{key}" if key[1:] else f"-{key}"
 
 
-def _unlisted_name(key: str) -> str:
-    """Return the name of the parameter that an unlisted option sets."""
-    return f"set_{key.replace('-', '_')}"
-
-
 def _unlisted_option(key: str, declared: Setting) -> Option:
     """Return `--KEY VALUE` as another spelling of `--set KEY=VALUE`; help pages do not list it."""
     is_flag = declared.kind is bool
+    name = f"set_{key.replace('-', '_')}"
     return Option(
-        [f"--{key}/--no-{key}" if is_flag else _spelling(key), _unlisted_name(key)],
+        [f"--{key}/--no-{key}" if is_flag else _spelling(key), name],
         default=None,
         type=None if is_flag else str,
         help=declared.description,

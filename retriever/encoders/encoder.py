@@ -239,23 +239,7 @@ class Encoder:
         if prompt_name is not None or others:
             query = query or is_query_prompt(prompt_name)
             check_encode_keywords(others)
-        several = [texts] if isinstance(texts, str) else texts
-        vectors = self._encode(several, query, batch_size, normalize_embeddings)
-        vectors = vectors[0] if isinstance(texts, str) else vectors
-        if convert_to_tensor:
-            import torch
-
-            return cast("NDArray[np.float32]", torch.from_numpy(vectors))
-        return vectors
-
-    def _encode(
-        self,
-        texts: Sequence[str],
-        query: bool,
-        batch_size: int | None,
-        normalize_embeddings: bool | None,
-    ) -> NDArray[np.float32]:
-        pieces = self._cut(texts, query)
+        pieces = self._cut([texts] if isinstance(texts, str) else texts, query)
         step = batch_size or max(1, len(pieces))
         parts = [
             self.encode_pieces(pieces[start : start + step], normalize=normalize_embeddings)
@@ -265,6 +249,12 @@ class Encoder:
         row = find_unbounded(vectors)
         if row is not None:
             raise ModelError(f"{self.spec}: text {row + 1}: {describe_unbounded(vectors[row])}")
+        if isinstance(texts, str):
+            (vectors,) = vectors
+        if convert_to_tensor:
+            import torch
+
+            return cast("NDArray[np.float32]", torch.from_numpy(vectors))
         return vectors
 
     def encode_query(self, texts: str | Sequence[str], **keywords: Any) -> NDArray[np.float32]:
