@@ -371,7 +371,8 @@ def _activation(folder: ModelFolder) -> str:
             f"{folder.path}: expected a reranker's folder: of `retriever train`, or a CrossEncoder "
             f"of sentence-transformers (...{_TASK}), found {kinds[0]}; name another folder"
         )
-    labels = len(config.get("id2label") or ()) or config.get("num_labels", 2)
+    names = config.get("id2label")
+    labels = len(names) if names and isinstance(names, dict) else config.get("num_labels", 2)
     if labels != 1:
         raise ModelError(
             f"{folder.path}: expected a classifier of one label, whose score orders passages, "
