@@ -138,6 +138,7 @@ def test_reindexing_takes_another_encoder_and_keeps_the_rest(indexed, retriever)
     info = found(retriever("info", "--json"))
     assert info["encoder"]["dimensions"] == 5
     division = info["analyzer"].pop("division")
+    assert info["analyzer"].pop("detection") == "words"
     assert division in ("icu", "grams")
     assert info["analyzer"] == {"language": "german", "stemming": False, "stop_words": True}
     assert info["long_texts"]["on_long"] == "truncate"

@@ -42,6 +42,10 @@ def test_the_steps_of_the_workflow_run(step, tmp_path):
     assert step("Rank the questions").returncode == 0
     new = (tmp_path / "new.run").read_text()
     (tmp_path / "main.run").write_text(new)
+    # The same hits prove that nothing changed.
+    assert "Gate: pass" in step("Compare with the main branch").stdout
+    (tmp_path / "summary").unlink()
+    (tmp_path / "main.run").write_text(f"{new}q0 Q0 none 99 -9.0 x\n")
     done = step("Compare with the main branch")
     assert done.returncode == 0
     # Six questions are too few, which is a warning.

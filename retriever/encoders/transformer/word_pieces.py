@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from retriever.encoders.model_folders import ModelFolder, read_json
 from retriever.encoders.registry import EncoderModel, Span
 from retriever.encoders.transformer.bert import UnsupportedModelError
+from retriever.errors import ModelError
 
 if TYPE_CHECKING:
     from retriever.encoders.fusion.pooling import Fuser
@@ -178,10 +179,17 @@ def _load(path: Path) -> tuple[Any, dict[str, Any], int]:
         added = {one["content"] for one in file["added_tokens"]}
         if not same or not added <= named | {"<unk>"}:
             raise UnsupportedModelError(f"{path}: tokenizer.json differs from the settings beside")
-        last_id = max(file["model"]["vocab"].values())
+        vocabulary = file["model"]["vocab"]
+        unknown = file["model"].get("unk_token", "[UNK]")
+        if unknown not in vocabulary:
+            raise ModelError(
+                f"{path / _FILE}: expected the piece {unknown!r:.60} for unknown words in its "
+                "vocabulary, found none"
+            )
+        last_id = max(vocabulary.values())
         highest_id = int(max(last_id, *(token["id"] for token in file["added_tokens"]), 0))
         tokenizer = tokenizers.Tokenizer.from_file(str(path / _FILE))
-    except UnsupportedModelError:
+    except (ModelError, UnsupportedModelError):
         raise
     except Exception as error:
         # The library raises plain exceptions.

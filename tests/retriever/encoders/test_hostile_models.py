@@ -56,6 +56,13 @@ def test_a_million_layers_of_every_architecture_are_refused(kind, folders, tmp_p
     refused(changed(folders, tmp_path, kind, "config.json", **values))
 
 
+def test_a_vocabulary_without_the_piece_for_unknown_words_is_refused(folders, tmp_path):
+    tokenizer = json.loads((folders("bert") / "tokenizer.json").read_text())
+    model = {**tokenizer["model"], "unk_token": "[NONE]"}
+    folder = changed(folders, tmp_path, "bert", "tokenizer.json", model=model)
+    assert "expected the piece '[NONE]' for unknown words" in refused(folder)
+
+
 def test_word_piece_without_a_vector_is_refused(folders, tmp_path):
     folder = changed(folders, tmp_path, "bert", "tokenizer.json")
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
