@@ -16,9 +16,10 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.documents import Document
-from retriever.errors import ConfigError
+from retriever.documents import Document, document_fault
+from retriever.errors import ConfigError, SourceError
 from retriever.index import Index
+from retriever.index.ready import ReadyDocument, require_sound
 from retriever.search import SearchSettings
 from retriever.search.engine import Hit
 from retriever.search.queries import QueryVectors
@@ -84,6 +85,21 @@ def opened_for_vectors(index: Index | str | Path, dimensions: int, name: str) ->
             f"{dimensions}; give {own}, or another index"
         )
     return index
+
+
+def require_storable(index: Index, documents: Iterable[Document | ReadyDocument]) -> None:
+    """Refuse documents that an index cannot store, before their earlier versions are deleted.
+
+    SourceError names the first one, and what is wrong with it or its vector.
+    """
+    spec = index.encoder_spec
+    for given in documents:
+        document = given.document if isinstance(given, ReadyDocument) else given
+        fault = document_fault(document)
+        if fault is not None:
+            raise SourceError(f"document {document.id!r}: {fault}")
+        if isinstance(given, ReadyDocument):
+            require_sound(given, spec, f"document {document.id!r}")
 
 
 def whole_documents(index: Index, hits: Iterable[Hit]) -> list[tuple[Document, Hit]]:

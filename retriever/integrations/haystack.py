@@ -23,6 +23,7 @@ from retriever.integrations import (
     metadata_of,
     opened,
     opened_for_vectors,
+    require_storable,
     search_by_vector,
     whole_documents,
 )
@@ -154,9 +155,11 @@ class IndexDocumentStore:
             if not is_known or policy is DuplicatePolicy.OVERWRITE:
                 written[one.id] = one
         if written:
+            ready = [_with_vector(document) for document in written.values()]
+            require_storable(self.index, ready)
             # An index keeps the vectors of texts that it knows, but an embedding may be another.
             self.index.delete([one.id for one in written.values() if one.embedding is not None])
-            self.index.add(map(_with_vector, written.values()))
+            self.index.add(ready)
         return len(written)
 
     def delete_documents(self, document_ids: list[str]) -> None:

@@ -35,6 +35,7 @@ from retriever.integrations import (
     metadata_of,
     opened,
     opened_for_vectors,
+    require_storable,
     search_by_vector,
     whole_documents,
 )
@@ -135,6 +136,7 @@ class IndexVectorStore(BasePydanticVectorStore):
             )
             ready.append(ReadyDocument.whole(document, node.get_embedding()))
         ids = [node.node_id for node in nodes]
+        require_storable(self._index, ready)
         # An index keeps the vectors of texts that it knows, but an embedding may be another.
         self._index.delete(ids)
         self._index.add(ready)

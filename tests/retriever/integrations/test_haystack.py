@@ -22,6 +22,7 @@ from retriever import (
     ConfigError,
     FusionSettings,
     SearchSettings,
+    SourceError,
 )
 from retriever.integrations.haystack import (
     IndexBM25Retriever,
@@ -219,3 +220,10 @@ def test_what_a_store_cannot_do_is_said(filled):
 def test_wrong_embedding_dimensions_are_refused_at_once(index, dimensions):
     with pytest.raises(ConfigError, match="embedding_dimensions: "):
         IndexDocumentStore(index, embedding_dimensions=dimensions)
+
+
+def test_a_vector_that_is_refused_leaves_the_earlier_documents(filled):
+    bad = Document(id="e", content="east wind", embedding=[float("nan"), 0.0])
+    with pytest.raises(SourceError, match="document 'e'"):
+        filled.write_documents([bad], DuplicatePolicy.OVERWRITE)
+    assert {document.id for document in filled.filter_documents()} == {"e", "n", "w"}

@@ -18,7 +18,7 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQuery,
 )
 
-from retriever import ConfigError, SearchSettings
+from retriever import ConfigError, SearchSettings, SourceError
 from retriever.integrations.llama_index import IndexRetriever, IndexVectorStore
 
 
@@ -123,3 +123,10 @@ def test_it_is_the_store_of_a_vector_store_index(tmp_path):
 def test_wrong_embedding_dimensions_are_refused_at_once(index, dimensions):
     with pytest.raises(ConfigError, match="embedding_dimensions: "):
         IndexVectorStore(index, embedding_dimensions=dimensions)
+
+
+def test_a_vector_that_is_refused_leaves_the_earlier_documents(store):
+    bad = TextNode(id_="b", text="east wind", embedding=[float("nan"), 0])
+    with pytest.raises(SourceError, match="document 'b'"):
+        store.add([NODES[0], bad])
+    assert sorted(document.id for document in store.client) == ["a", "b", "c"]
