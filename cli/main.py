@@ -139,7 +139,8 @@ cli = click.version_option(package_name="layer-retriever", prog_name="retriever"
         "cli",
         tree=COMMANDS,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-        help='Search your own text: `retriever index SOURCE`, then `retriever query "..."`.',
+        help='Search your own text: `retriever query "..." --in FOLDER`, or `retriever index '
+        'SOURCE`, then `retriever query "..."`.',
     )
 )
 
