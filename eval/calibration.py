@@ -125,7 +125,8 @@ class CalibrationResult(ReportedResult):
         """Say what the promise costs: how many answers are withheld to keep it."""
         share = self.calibration.false_answers
         promise = self.figures["promises"][f"{share:g}"]
-        answered, limits = promise["answered"], promise["answered_interval"]
+        answered = promise["answered"]
+        limits = promise["answered_interval"]
         count = round(self.figures["found"] * self.figures["tested"])
         answers = f"{percent(answered)}% ({interval(*limits)}) of the {count:,} questions"
         return (

@@ -33,14 +33,14 @@ def cache_command(clear: bool, as_json: bool) -> None:
 
     cache = folder_cache()
     indexes = [_describe(path) for path in sorted(cache.glob("*.index"))]
-    kept = list(indexes)
+    remaining = list(indexes)
     if clear:
-        kept = [facts for facts in indexes if not _remove(facts)]
+        remaining = [facts for facts in indexes if not _remove(facts)]
     if as_json:
         for facts in indexes:
             click.echo(json.dumps(facts, ensure_ascii=False))
     elif clear:
-        removed = [facts for facts in indexes if facts not in kept]
+        removed = [facts for facts in indexes if facts not in remaining]
         say(f"{cache}: {_total(removed)} removed", err=False)
     else:
         if indexes:
@@ -49,7 +49,7 @@ def cache_command(clear: bool, as_json: bool) -> None:
             ):
                 say(line, err=False)
         say(f"{cache}: {_total(indexes)}", err=False)
-    if clear and kept:
+    if clear and remaining:
         click.get_current_context().exit(2)
 
 

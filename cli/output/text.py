@@ -20,12 +20,12 @@ def say(line: str, *, err: bool = True) -> None:
     Names in it, and what a library says, can hold sequences that steer a terminal. A progress bar
     on the terminal makes room for it.
     """
-    shown = on_one_line(line)
+    one_line = on_one_line(line)
     bars = sys.modules.get("tqdm")
     if err and bars is not None:
-        bars.tqdm.write(shown, file=sys.stderr)
+        bars.tqdm.write(one_line, file=sys.stderr)
     else:
-        click.echo(shown, err=err)
+        click.echo(one_line, err=err)
 
 
 def tell(

@@ -265,7 +265,7 @@ def gate(
         for query in found.queries
     )
     if identical:
-        gated = {measure: replace(one, verdict="pass") for measure, one in gated.items()}
+        gated = {measure: replace(result, verdict="pass") for measure, result in gated.items()}
     return GateResult(sides, found, gated, settings, queries, command, longest, identical)
 
 

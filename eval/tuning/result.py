@@ -274,7 +274,8 @@ class TuneResult(ReportedResult):
         Settings and a query map of an earlier result in the folder are removed: they would pass
         for those of this one.
         """
-        recommended, query_map = self.recommended(), folder / QUERY_MAP
+        recommended = self.recommended()
+        query_map = folder / QUERY_MAP
         for name in {"tuned", "simplest"} - recommended.keys():
             (folder / f"{name}.toml").unlink(missing_ok=True)
         has_map = any(pipeline.query_map for pipeline in recommended.values())

@@ -442,8 +442,8 @@ def check_settings(settings: Mapping[str, str], folder: Path) -> None:
         raise damaged_database(folder, "a setting was altered (the checksum of all differs)")
     for key in ("generation", "next_passage", "next_segment"):
         if not settings.get(key, "").isdecimal():
-            found = settings.get(key)
-            raise damaged_database(folder, f"expected a number as setting {key!r}, found {found!r}")
+            value = settings.get(key)
+            raise damaged_database(folder, f"expected a number as setting {key!r}, found {value!r}")
 
 
 def _seal(settings: Mapping[str, str]) -> str:

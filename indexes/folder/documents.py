@@ -38,7 +38,9 @@ _METADATA = json.JSONEncoder(
     ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
 )
 # The formats from which on there are values of metadata by segment, outlines, and languages.
-VALUES_SINCE, _OUTLINES_SINCE, _LANGUAGES_SINCE = 3, 4, 5
+VALUES_SINCE = 3
+_OUTLINES_SINCE = 4
+_LANGUAGES_SINCE = 5
 
 
 def create_database(folder: Path, settings: Mapping[str, Any]) -> None:
@@ -265,7 +267,8 @@ class LanguageCounts(NamedTuple):
     @classmethod
     def of(cls, rows: Iterable[tuple[str | None, int]]) -> Self:
         """Add up rows: languages separated by spaces, None where unknown, and how often."""
-        counted, uncounted = Counter[str](), 0
+        counted = Counter[str]()
+        uncounted = 0
         for languages, number in rows:
             if languages is None:
                 uncounted += number

@@ -168,7 +168,7 @@ class PostgresWriter(Writer):
             write_postings(tables, terms, ids)
         row = self._row(lock=True)
         names = [document.id for document in documents]
-        gone, dead, dead_length, languages = self._remove("d.id = ANY(%s)", (names,), row)
+        removed, dead, dead_length, languages = self._remove("d.id = ANY(%s)", (names,), row)
         with self._connection.cursor() as cursor:
             with cursor.copy(tables.statement(_COPY_DOCUMENTS)) as copy:
                 for document, own, written in zip(documents, owned, stored, strict=True):
@@ -195,7 +195,9 @@ class PostgresWriter(Writer):
         self._touch("SELECT unnest(%s::text[])", [*names, *changed])
         added = Counter(" ".join(document.languages) for document in documents)
         self._change_languages(row, added.items(), languages)
-        self._count(len(documents) - gone, len(ids) - dead, int(lengths.sum()) - dead_length, dead)
+        self._count(
+            len(documents) - removed, len(ids) - dead, int(lengths.sum()) - dead_length, dead
+        )
 
     def delete(self, ids: Iterable[str]) -> int:
         # What the database cannot store it does not hold.
@@ -340,10 +342,10 @@ class PostgresWriter(Writer):
     def _delete(self, where: str, parameters: Sequence[Any]) -> int:
         def change() -> int:
             row = self._row(lock=True)
-            gone, dead, length, languages = self._remove(where, parameters, row)
+            removed, dead, length, languages = self._remove(where, parameters, row)
             self._change_languages(row, [], languages)
-            self._count(-gone, -dead, -length, dead)
-            return gone
+            self._count(-removed, -dead, -length, dead)
+            return removed
 
         return self._in_transaction(change)
 

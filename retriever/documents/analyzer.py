@@ -240,10 +240,8 @@ class Analyzer:
         dropped = set(whole)
         for languages in choices:
             splits = not _APOSTROPHE_SEPARATES.isdisjoint(languages)
-            pattern, words = (
-                word_pattern(ascii_only, splits, self._is_plain),
-                self._words(languages),
-            )
+            pattern = word_pattern(ascii_only, splits, self._is_plain)
+            words = self._words(languages)
             units, function_units = self._query_units(text, pattern, words)
             dropped &= function_units
             new = chain.from_iterable(map(words.__getitem__, units))
@@ -337,7 +335,7 @@ class Analyzer:
     def _read(
         self, text: str, languages_of: Callable[..., tuple[str, ...]] | None = None
     ) -> tuple[re.Pattern[str], list[str], _Words]:
-        """What finds the units of a text, these, and what has the terms of each."""
+        """Return the pattern of units, the units of a text, and the words with their terms."""
         ascii_only, language = text.isascii(), self.settings.language
         pattern = word_pattern(ascii_only, language in _APOSTROPHE_SEPARATES, self._is_plain)
         units = pattern.findall(text)

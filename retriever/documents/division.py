@@ -136,9 +136,9 @@ def _grams(characters: list[Piece], size: int) -> Iterator[Piece]:
 def _characters(run: str, form: NormalForm) -> list[Piece]:
     """The characters of the normal form of a run, each with the place of its cluster."""
     return [
-        Piece(one, *match.span(), False)
+        Piece(character, *match.span(), False)
         for match in _clusters().finditer(run)
-        for one in normalized(form, match.group())
+        for character in normalized(form, match.group())
     ]
 
 
@@ -197,7 +197,7 @@ def ascii_digits() -> dict[int, str]:
 @cache
 def mark_ranges() -> str:
     """The marks of Unicode, for which `re` has no name, as the inside of a set."""
-    return _ranges(lambda one: unicodedata.category(one)[0] == "M")
+    return _ranges(lambda character: unicodedata.category(character)[0] == "M")
 
 
 def _ranges(is_in: Callable[[str], object]) -> str:
@@ -205,5 +205,7 @@ def _ranges(is_in: Callable[[str], object]) -> str:
     # Planes 2 to 13 hold ideographs or nothing, the last two are private.
     planes = chain(range(0x300, 0x20000), range(0xE0000, 0xF0000))
     members = [character for character in map(chr, planes) if is_in(character)]
-    runs = (list(run) for _, run in groupby(enumerate(members), lambda one: ord(one[1]) - one[0]))
+    runs = (
+        list(run) for _, run in groupby(enumerate(members), lambda pair: ord(pair[1]) - pair[0])
+    )
     return "".join(f"{run[0][1]}-{run[-1][1]}" for run in runs)

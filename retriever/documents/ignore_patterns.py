@@ -111,7 +111,8 @@ class IgnorePatterns:
         return (matched & self._negative).bit_length() != matched.bit_length()
 
     def _after(self, states: int, name: bytes) -> int:
-        moves, stays = self._moves, self._stays
+        moves = self._moves
+        stays = self._stays
         for byte in name:
             if not states:
                 break
@@ -172,7 +173,8 @@ class _Builder:
         glued = None if is_name else _GLUED.match(pattern)
         if glued is not None:
             # For Git, a**/b is ab as well as a*/**/b, if there is no wildcard before.
-            head, rest = glued[1], pattern[glued.end() :]
+            head = glued[1]
+            rest = pattern[glued.end() :]
             forms = [head + rest, head + b"*/**/" + rest]
         for form in forms:
             if elements := _parse(form, is_name):

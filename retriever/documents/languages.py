@@ -34,7 +34,8 @@ _LEAST = 4
 # short English sentences are taken for another language, with 8 there are 0.03%. Without a function
 # word of the language it must also exceed it by so much a character: lists of names, of chemicals
 # and the like have n-grams of any language, but no function words.
-_MARGIN, _MARGIN_OF_CHARACTER = 8.0, 0.5
+_MARGIN = 8.0
+_MARGIN_OF_CHARACTER = 0.5
 # A query may be in a language that at least this share of the passages of its script is in.
 _HELD = 0.03
 # Longer words of the lists are too often content, such as "estado", "tiempo" and "trabajo".
@@ -181,8 +182,8 @@ def text_languages(
     counts, scripts = _evidence(words, ascii_only, known)
     languages = []
     for script, number in scripts.items():
-        default, *others = _LANGUAGES[script]
-        most = max(map(counts.__getitem__, others), default=0)
+        default, *alternatives = _LANGUAGES[script]
+        most = max(map(counts.__getitem__, alternatives), default=0)
         is_default = counts[default] > max(_FEW, _SHARE * number, _MULTIPLE * most)
         if is_default or number < _LEAST or script not in _CODES:
             languages.append(default)
@@ -238,14 +239,14 @@ def possible_languages(word: str, held: Iterable[str]) -> set[str]:
 
 def _language_by_ngrams(words: Sequence[str], script: str, counts: Mapping[str, int]) -> str:
     """The language of the words of a script, by n-grams and the function words of each language."""
-    default, *others = _LANGUAGES[script]
+    default, *alternatives = _LANGUAGES[script]
     own = [word for word in words[:_FIRST] if script_of(word) == script]
     text = " ".join(own)
     ranking = _identifier(script).rank(text)
     default_code, *codes = _CODES[script][0].split()
     best, score = ranking[0]
     if best in codes:
-        language = others[codes.index(best)]
+        language = alternatives[codes.index(best)]
         has_function_words = counts.get(language, 0) > 0
     elif script in _OPEN_SCRIPTS and len(own) >= _MANY:
         language = f"other {script}"
@@ -258,7 +259,7 @@ def _language_by_ngrams(words: Sequence[str], script: str, counts: Mapping[str, 
 
 @cache
 def _identifier(script: str) -> Any:
-    """What ranks the languages of a script."""
+    """Return the model that ranks the languages of a script."""
     identifier = copy(_whole_identifier())
     identifier.set_languages(" ".join(_CODES[script]).split())
     return identifier

@@ -100,14 +100,16 @@ def part_of_lines(document: Document, first: int, last: int) -> Part:
     span = span_of_lines(document.outline, document.text, first, last)
     if span is not None:
         return Part(document, *span)
-    known = lines_of(document.outline, document.text)
-    if known is None:
+    line_range = lines_of(document.outline, document.text)
+    if line_range is None:
         raise BadInputError(
             f"{document.id}: its lines are not numbered: name characters, as in "
             f"{document.id}[0:500]"
         )
+    first_stored, last_stored = line_range
     raise BadInputError(
-        f"{document.id}: {named}: not in its stored text, which has lines {known[0]} to {known[1]}"
+        f"{document.id}: {named}: not in its stored text, which has lines {first_stored} to "
+        f"{last_stored}"
     )
 
 

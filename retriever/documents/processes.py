@@ -113,11 +113,11 @@ class ReadingProcesses:
 
 
 def parsed(reader: str, content: bytes | str, *encodings: str) -> Parsed:
-    """What `module:function` finds in a file; whatever else goes wrong is a SourceError too."""
+    """Return what `module:function` finds in a file; any other error is a SourceError too."""
     module, _, function = reader.partition(":")
     try:
-        found: Parsed = getattr(import_module(f"{_KINDS}.{module}"), function)(content, *encodings)
-        return found
+        result: Parsed = getattr(import_module(f"{_KINDS}.{module}"), function)(content, *encodings)
+        return result
     except (SourceError, MemoryError):
         raise
     except Exception as error:

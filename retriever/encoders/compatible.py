@@ -1,4 +1,4 @@
-"""What programs for sentence-transformers pass to an encoder, and read of it."""
+"""Keywords and attributes of an encoder that programs for sentence-transformers use."""
 
 from __future__ import annotations
 
@@ -46,5 +46,7 @@ def check_encode_keywords(keywords: Mapping[str, object]) -> None:
             raise unexpected_keyword(name, (*_OWN_KEYWORDS, *ENCODE_KEYWORDS))
         accepted, remedy = ENCODE_KEYWORDS[name]
         # Compared by identity, since an array equals nothing.
-        if not any(value is one or (isinstance(value, str) and value == one) for one in accepted):
+        if not any(
+            value is option or (isinstance(value, str) and value == option) for option in accepted
+        ):
             raise ConfigError(f"{name}: expected {accepted[-1]!r}, found {value!r:.60}; {remedy}")

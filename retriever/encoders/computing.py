@@ -166,7 +166,7 @@ def find_unbounded(vectors: NDArray[np.float32]) -> int | None:
 
 
 def describe_unbounded(vector: NDArray[np.float32]) -> str:
-    """What is wrong with a vector of `find_unbounded`, and what helps."""
+    """Say what is wrong with a vector of `find_unbounded`, and what helps."""
     largest = vector[np.abs(vector).argmax()]
     if not np.isfinite(largest):
         return f"expected a vector of finite numbers, found {largest}; use another encoder"

@@ -290,11 +290,11 @@ class Index(ReadableIndex):
         if is_table(documents):
             documents = table_documents(documents)
         columns = {"ids": ids, "metadatas": metadatas}
-        given = {name: values for name, values in columns.items() if values is not None}
-        if given:
-            for name, values in given.items():
+        columns_given = {name: values for name, values in columns.items() if values is not None}
+        if columns_given:
+            for name, values in columns_given.items():
                 require_several(name, values)
-            documents = _documents_of_texts(documents, given)
+            documents = _documents_of_texts(documents, columns_given)
         with self._writer() as writer, ExitStack() as stack:
             state = self._opened.state()
             if made_by is not None and made_by.fingerprint != state.encoder.fingerprint:
@@ -499,7 +499,10 @@ class Index(ReadableIndex):
 
         with self._opened.view() as view:
             state = self._opened.state_of(view)
-            texts = ((one, stored_texts(one, state.passages.context)) for one in view.documents())
+            texts = (
+                (document, stored_texts(document, state.passages.context))
+                for document in view.documents()
+            )
             tell = state.analyzer.languages
             writer.count_languages(
                 (stored, [" ".join(tell(text)) for text in passages]) for stored, passages in texts

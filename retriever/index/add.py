@@ -388,7 +388,8 @@ class Indexer:
             entry.terms = terms.passages
             entry.languages = [" ".join(self._analyzer.languages(text)) for text in texts]
         self._enter(entry)
-        entry.spans, entry.encoded = one.spans, [([], vectors)]
+        entry.spans = one.spans
+        entry.encoded = [([], vectors)]
         entry.is_whole = True
         self._encoded_passages += len(one.spans)
         self._computed.update(one.computed)
@@ -597,7 +598,8 @@ def measure_fit(
         sample: of the passages that a run added, and their number, if there was a run.
         added: see `sample`.
     """
-    before, languages = writer.setting(FIT, {}), writer.setting(LANGUAGES, {})
+    before = writer.setting(FIT, {})
+    languages = writer.setting(LANGUAGES, {})
     with index.view() as view:
         passages = view.passage_count
         if added < passages and not is_due(before, passages, languages):
@@ -614,7 +616,8 @@ def measure_fit(
     # An encoder that encodes no other texts says nothing.
     fit = replace(fit or Fit(0.0, 0, passages=passages), languages=languages)
     writer.record(FIT, asdict(fit))
-    weight, other = before.get("weight", DEFAULT_WEIGHT), before.get("strange_weight")
+    weight = before.get("weight", DEFAULT_WEIGHT)
+    other = before.get("strange_weight")
     if fit.warning:
         warnings.warn(fit.warning, stacklevel=3)
     elif before and (fit.weight, fit.strange_weight) != (weight, other):
@@ -628,7 +631,9 @@ def measure_fit(
 def _sample_of(view: View, context: Context) -> PassageSample:
     """A sample of all passages."""
     sample = PassageSample()
-    for text in chain.from_iterable(stored_texts(one, context) for one in view.documents()):
+    for text in chain.from_iterable(
+        stored_texts(document, context) for document in view.documents()
+    ):
         sample.take(_digest(text), text)
     return sample
 

@@ -47,7 +47,8 @@ _DOUBTFUL, _STRANGE = 0.1, 0.25
 _GROUP, _GROUP_SHARE = 8, 0.05
 # The fit is measured again when an index has this many times the passages, or that part of them,
 # or when the share of a language has moved by so much.
-_TIMES, _SHIFT = 2, 0.1
+_TIMES = 2
+_SHIFT = 0.1
 # Fewer letters make no question.
 _QUESTION = 20
 # Fewer words say nothing.
@@ -139,7 +140,8 @@ def is_due(measured: Mapping[str, Any], passages: int, languages: Mapping[str, i
         passages: of the index now.
         languages: passages of each language now.
     """
-    before, counted = measured.get("passages", 0), measured.get("languages", {})
+    before = measured.get("passages", 0)
+    counted = measured.get("languages", {})
     if not passages or not before or (languages and not counted):
         # An earlier release stored no languages.
         return passages > 0

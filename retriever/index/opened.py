@@ -96,8 +96,8 @@ def _is_fit(value: Any) -> bool:
     if not isinstance(value, dict) or not _is_counts(value.get("languages", {})):
         return False
     weights = (value.get("weight", 0), value.get("strange_weight") or 0)
-    others = (one for name, one in value.items() if name != "languages" and one is not None)
-    return all(_is_number(one, 0, 1) for one in weights) and all(map(_is_number, others))
+    numbers = (one for name, one in value.items() if name != "languages" and one is not None)
+    return all(_is_number(one, 0, 1) for one in weights) and all(map(_is_number, numbers))
 
 
 def _is_calibration(value: Any) -> bool:

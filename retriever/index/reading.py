@@ -521,23 +521,23 @@ class ReadableIndex:
         text: str,
         settings: SearchSettings | None = None,
         *,
-        where: str | None = None,
+        where: str | Mapping[str, Any] | None = None,
         **keywords: Unpack[SearchKeywords],
     ) -> str:
-        """Why a search has no hits, and what to change; the arguments are those of the search."""
+        """Return why `search` with these arguments has no hits, and what to change."""
         from retriever.search.syntax import ParsedQuery, no_hits_reason, parse_query
 
-        wanted = search_settings(settings, keywords, ("where",))
+        requested = search_settings(settings, keywords, ("where",))
         compiled = None if where is None else compile_where(where)
-        query = ParsedQuery(text) if wanted.raw else parse_query(text)
+        query = ParsedQuery(text) if requested.raw else parse_query(text)
 
         def has_hits(text: str, where: str | None) -> bool:
-            single = replace(wanted, k=1, raw=False, collapse=False)
+            single = replace(requested, k=1, raw=False, collapse=False)
             return bool(self.search(text, single, where=where))
 
         with self._opened.view() as view:
             analyzer = self._opened.state_of(view).analyzer
-            return no_hits_reason(query, wanted.mode, compiled, view, analyzer, has_hits)
+            return no_hits_reason(query, requested.mode, compiled, view, analyzer, has_hits)
 
     def hit_features(self, text: str, hits: Sequence[Hit], mode: Mode) -> NDArray[np.float64]:
         """What tells whether hits of a query are relevant; see `retriever.search.calibration`."""

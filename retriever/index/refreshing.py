@@ -133,7 +133,8 @@ def refreshed(
 def _measure_unchanged(index: Index) -> None:
     """Measure the encoder's fit where a program has changed the index, as by `Index.delete`."""
     with index._opened.view() as view:
-        measured, languages = view.setting(FIT, {}), view.setting(LANGUAGES, {})
+        measured = view.setting(FIT, {})
+        languages = view.setting(LANGUAGES, {})
         if not measured or not is_due(measured, view.passage_count, languages):
             return
     # The next refresh that can write does it.

@@ -153,7 +153,8 @@ class SourceMemory:
                 path = id_ if prefix is None else id_.removeprefix(f"{prefix}/")
                 is_file = path != "" and (prefix is None or path != id_)
             else:
-                path, is_file = "", id_ == prefix
+                path = ""
+                is_file = id_ == prefix
             if not is_file:
                 continue
             with self._transaction() as database:

@@ -93,13 +93,13 @@ def require_storable(index: Index, documents: Iterable[Document | ReadyDocument]
     SourceError names the first one, and what is wrong with it or its vector.
     """
     spec = index.encoder_spec
-    for given in documents:
-        document = given.document if isinstance(given, ReadyDocument) else given
+    for item in documents:
+        document = item.document if isinstance(item, ReadyDocument) else item
         fault = document_fault(document)
         if fault is not None:
             raise SourceError(f"document {document.id!r}: {fault}")
-        if isinstance(given, ReadyDocument):
-            require_sound(given, spec, f"document {document.id!r}")
+        if isinstance(item, ReadyDocument):
+            require_sound(item, spec, f"document {document.id!r}")
 
 
 def whole_documents(index: Index, hits: Iterable[Hit]) -> list[tuple[Document, Hit]]:

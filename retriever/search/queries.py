@@ -101,7 +101,8 @@ def _comparable(ready: QueryVectors) -> QueryVectors:
             "ready: expected QueryVectors(vectors, index.encoder_spec), found "
             f"{type(ready).__name__}"
         )
-    spec, vectors = ready.made_by, np.asarray(ready.vectors)
+    spec = ready.made_by
+    vectors = np.asarray(ready.vectors)
     shape = (len(vectors) if vectors.ndim else "queries", spec.dimensions)
     if vectors.shape != shape or vectors.dtype.kind not in "fiu":
         raise ConfigError(

@@ -31,11 +31,17 @@ _PARTS = re.compile(r"(?<![^._])[^._'’]+(?![^._])")
 _MOST_IDS = 10_000
 # Characters of the shortest word that is corrected, of the shortest part of a divided one, of the
 # shortest word that is corrected by two edits, and of the longest word.
-_SHORTEST, _SHORTEST_PART, _TWO_EDITS, _LONGEST = 4, 3, 6, 30
+_SHORTEST = 4
+_SHORTEST_PART = 3
+_TWO_EDITS = 6
+_LONGEST = 30
 # A query's unknown words that are looked at, edits of each, and terms of these; more are no typing.
-_MOST_UNKNOWN, _MOST_EDITS, _MOST_TERMS = 5, 10_000, 24
+_MOST_UNKNOWN = 5
+_MOST_EDITS = 10_000
+_MOST_TERMS = 24
 # Passages with a term that are read for how it is written, and characters of each.
-_READ, _READ_CHARACTERS = 8, 10_000
+_READ = 8
+_READ_CHARACTERS = 10_000
 _LATIN = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -165,14 +171,14 @@ def no_hits_reason(
     analyzer: Analyzer,
     has_hits: Callable[[str, str | None], bool],
 ) -> str:
-    """What emptied the hits of a query, and what to change.
+    """Say what emptied the hits of a query, and what to change.
 
     `has_hits` says whether a text and a filter have hits, in the same mode.
     """
     if not view.count_documents():
         return "the index is empty: add documents"
-    held = view.setting("languages", {})
-    terms = analyzer.query_tokens(query.text, held, view.document_frequencies)
+    languages = view.setting("languages", {})
+    terms = analyzer.query_tokens(query.text, languages, view.document_frequencies)
     counts = view.facets([], where, terms, 1)
     if not counts.documents:
         return "no document passes the filter: change it or leave it out"
@@ -253,7 +259,9 @@ def suggested(
     frequencies = count(analyzer.query_tokens(text, held, count))
     if all(frequencies.values()):
         return None
-    pieces, end, unknown_words = [], 0, 0
+    pieces = []
+    end = 0
+    unknown_words = 0
     for start, stop in sorted({span[1:] for span in analyzer.spans(text, None, held)}):
         word = text[start:stop].lower()
         if start < end or not _SHORTEST <= len(word) <= _LONGEST or _UNSPACED.search(word):
@@ -280,43 +288,44 @@ def _nearest(word: str, view: View, analyzer: Analyzer) -> str | None:
     # By the frequency of a word's stem.
     frequencies = {part: sum(map(counts.__getitem__, forms[part])) for part in parts}
     likely = sorted(
-        (one for one in edited if all(map(frequencies.__getitem__, one.split()))),
-        key=lambda one: (-min(map(frequencies.__getitem__, one.split())), one),
+        (candidate for candidate in edited if all(map(frequencies.__getitem__, candidate.split()))),
+        key=lambda candidate: (-min(map(frequencies.__getitem__, candidate.split())), candidate),
     )
     terms = dict.fromkeys(
         term
-        for one in likely
-        for part in one.split()
+        for candidate in likely
+        for part in candidate.split()
         for term in sorted(forms[part])
         if counts[term]
     )
     written = _written(list(terms)[:_MOST_TERMS], view, analyzer)
     nearest = [
-        (1, -min(map(frequencies.__getitem__, one.split())), one)
-        for one in likely
-        if written.keys() >= set(one.split())
+        (1, -min(map(frequencies.__getitem__, candidate.split())), candidate)
+        for candidate in likely
+        if written.keys() >= set(candidate.split())
     ]
     if not nearest and len(word) >= _TWO_EDITS:
         # Another form of a word at one edit.
         nearest = [
-            (distance, -sum(map(counts.__getitem__, terms)), one)
-            for one, terms in written.items()
-            if (distance := _distance(word, one)) <= 2
+            (distance, -sum(map(counts.__getitem__, terms)), written_word)
+            for written_word, terms in written.items()
+            if (distance := _distance(word, written_word)) <= 2
         ]
     return min(nearest)[-1] if nearest else None
 
 
 def _written(terms: Sequence[str], view: View, analyzer: Analyzer) -> dict[str, set[str]]:
     """The words of a few passages with each term that have one of the terms, and these."""
-    ranking, wanted = view.ranking(BM25Settings(), None, None), frozenset(terms)
+    ranking = view.ranking(BM25Settings(), None, None)
+    term_set = frozenset(terms)
     candidates = ranking.candidates([Query([term]) for term in terms], "bm25", _READ)
-    passages = {passage for one in candidates for passage in one.passages.tolist()[:_READ]}
+    passages = {passage for ranked in candidates for passage in ranked.passages.tolist()[:_READ]}
     languages = view.setting("languages", {})
     words: dict[str, set[str]] = {}
     for passage in view.passages(sorted(passages)).values():
         text = f"{passage.title or ''}\n{passage.text[passage.start : passage.stop]}"
-        for term, start, stop in analyzer.spans(text[:_READ_CHARACTERS], wanted, languages):
-            if term in wanted:
+        for term, start, stop in analyzer.spans(text[:_READ_CHARACTERS], term_set, languages):
+            if term in term_set:
                 words.setdefault(text[start:stop].lower(), set()).add(term)
     return words
 

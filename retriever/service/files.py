@@ -28,7 +28,9 @@ from retriever.index import Index
 from retriever.index.sources import SourceMemory, memory_path
 from retriever.service.limits import ServiceError
 
-PDF, TEXT, DOWNLOAD = "application/pdf", "text/plain; charset=utf-8", "application/octet-stream"
+PDF = "application/pdf"
+TEXT = "text/plain; charset=utf-8"
+DOWNLOAD = "application/octet-stream"
 _CHUNK = 2**18
 _SANDBOX = "sandbox; default-src 'none'; frame-ancestors 'none'"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -119,7 +121,7 @@ def _document_file(source: str, path: str) -> DocumentFile:
 
 
 class _RefusedError(Exception):
-    """What stands in the place of a file, and is not opened."""
+    """A file that is not opened, since something else stands in its place."""
 
 
 def _open_below(source: str, path: str) -> BinaryIO:

@@ -280,7 +280,7 @@ def _from_elsewhere(scope: Scope, path: str, headers: Headers) -> bool:
 
 
 def _address_fault(scope: Scope, path: str) -> ServiceError | None:
-    """What would make an address stand for another one, or for another document."""
+    """Return the refusal of an address that could stand for another one; None if it is sound."""
     try:
         unquote_to_bytes(scope.get("raw_path", b"") + b"?" + scope["query_string"]).decode()
     except UnicodeDecodeError as error:

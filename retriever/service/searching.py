@@ -364,7 +364,9 @@ def _answer(job: SearchJob, hits: list[list[Hit]]) -> Answer:
         results.append({"query": text, "hits": records, **judged})
         if len(hits) == 1 and (better := index.suggestion(_parsed(job, text).text)) is not None:
             results[0]["did_you_mean"] = better
-    queries = [_parsed(job, one["query"]).text if "query" in one else None for one in results]
+    queries = [
+        _parsed(job, result["query"]).text if "query" in result else None for result in results
+    ]
     whole = _with_facets(results, index, request, where, queries)
     whole["warnings"] += warned
     return whole

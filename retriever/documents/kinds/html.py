@@ -41,12 +41,15 @@ _NEIGHBOR = re.compile("(?:prev(?:ious)?|next)(?:[-_]?page)?")
 # Characters of classes that are looked at.
 _LONGEST_NAMES = 200
 # Characters of the longest menu, and of a short one.
-_LONGEST_MENU, _SHORT_MENU = 3000, 200
+_LONGEST_MENU = 3000
+_SHORT_MENU = 200
 # Characters that are no links: of a menu that only its place shows, and of all before it.
 _MOST_UNLINKED = 200
 # The parts of a menu that are links: by its class, unless it is short; by its place alone; and by
 # its element, since DocBook and Sphinx have boxes and footnotes in these.
-_NAMED_SHARE, _LEADING_SHARE, _ELEMENT_SHARE = 0.3, 0.4, 0.6
+_NAMED_SHARE = 0.3
+_LEADING_SHARE = 0.4
+_ELEMENT_SHARE = 0.6
 # What is left of a page without its menus, at least.
 _LEAST_TEXT = 40
 # Words with which a heading or an item begins, by which it is found in the main text.
@@ -102,7 +105,11 @@ def tree_of(page: str) -> Any:
 
 def _main(root: Any, size: int) -> OutlinedText:
     """The text of the one element that is the main one; else trafilatura's; else of all."""
-    mains = [one for one in root.iter("*") if one.tag == "main" or one.get("role") == "main"]
+    mains = [
+        element
+        for element in root.iter("*")
+        if element.tag == "main" or element.get("role") == "main"
+    ]
     for candidates in (mains, list(root.iter("article"))):
         if len(candidates) == 1:
             remove_menus(candidates[0])
@@ -114,10 +121,14 @@ def _main(root: Any, size: int) -> OutlinedText:
     body = _extracted(root)
     if body is None:
         return everything
-    for one in body.iter():
-        one.tag = one.get("rend", "h2") if one.tag == "head" else _NAMES.get(one.tag, one.tag)
+    for element in body.iter():
+        element.tag = (
+            element.get("rend", "h2")
+            if element.tag == "head"
+            else _NAMES.get(element.tag, element.tag)
+        )
     main = written(body)
-    links = sum(len(one_line(one.text_content())) for one in root.iterfind(".//body//a"))
+    links = sum(len(one_line(link.text_content())) for link in root.iterfind(".//body//a"))
     is_whole = len(main) >= _LEAST_SHARE * (len(everything) - links)
     return main if is_whole and _has_parts(main.text, root) else everything
 
@@ -129,10 +140,10 @@ def _extracted(root: Any) -> Any:
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
     try:
         with _time_limit(_EXTRACTION_SECONDS):
-            found: Any = bare_extraction(
+            extracted: Any = bare_extraction(
                 deepcopy(root), include_comments=False, include_links=False, with_metadata=False
             )
-            return found.body
+            return extracted.body
     except Exception:
         # Which is no reason to read nothing.
         return None
@@ -179,7 +190,7 @@ def _has_parts(text: str, root: Any) -> bool:
 
 
 class _Extent:
-    """What an element holds: characters, links and headings.
+    """The content of an element: characters, links and headings.
 
     `linked` are the characters in links, `removed` those in menus, `unlinked` those in neither.
     """
@@ -293,7 +304,8 @@ def _is_link_list(tag: str, extent: _Extent) -> bool:
 
 def _remove(element: Any) -> None:
     """Remove an element, but not the text after it."""
-    parent, before = element.getparent(), element.getprevious()
+    parent = element.getparent()
+    before = element.getprevious()
     if before is not None:
         before.tail = f"{before.tail or ''} {element.tail or ''}"
     else:
@@ -318,12 +330,13 @@ def _stands_alone(code: Any) -> bool:
     """Whether code has several lines and nothing beside it, as trafilatura writes `pre`."""
     if "\n" not in (code.text or "").strip():
         return False
-    before, after = code.getprevious(), code.getnext()
+    before = code.getprevious()
+    after = code.getnext()
     text_before = code.getparent().text if before is None else before.tail
     return not (
         (text_before or "").strip()
         or (code.tail or "").strip()
-        or any(one is not None and _is_inline(one) for one in (before, after))
+        or any(neighbor is not None and _is_inline(neighbor) for neighbor in (before, after))
     )
 
 

@@ -16,7 +16,8 @@ from retriever.errors import SourceError
 
 # Characters of a header that are read, and of one that says what a part is: the standard library
 # takes quadratic time.
-_LONGEST_HEADER, _LONGEST_CONTENT = 1 << 14, 1 << 11
+_LONGEST_HEADER = 1 << 14
+_LONGEST_CONTENT = 1 << 11
 
 
 class _BoundedPolicy(policy.EmailPolicy):

@@ -19,7 +19,8 @@ _BOOKMARK_SECONDS = 20.0
 # Characters of a bookmark that are looked for on its page, and how many of the page may be passed
 # meanwhile: as many as it has, so many times, but at least the second number.
 _LONGEST_SOUGHT = 100
-_PASSES, _LEAST_PASSED = 32, 1 << 20
+_PASSES = 32
+_LEAST_PASSED = 1 << 20
 # What parts words at the ends of lines; dots of tables of contents.
 _HYPHENS = re.compile("[\ufffe\x02](?:\r?\n)?")
 _LEADERS = re.compile(r"(?:[ .]\.){4,}")

@@ -51,7 +51,7 @@ class Archive:
         try:
             entry = self._zip.getinfo(name)
             if entry.compress_type not in _METHODS:
-                raise NotImplementedError(f"{name} is neither stored nor deflated")
+                raise zipfile.BadZipFile(f"{name} is neither stored nor deflated")
             steps = []
             too_long = SourceError(f"unpacks to more than {LONGEST_PARTS >> 20} MiB")
             if entry.file_size > self._room:

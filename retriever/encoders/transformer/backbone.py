@@ -199,11 +199,12 @@ class Backbone(PairReader):
 
         lengths = [len(row) for row in ids]
         longest = max(lengths)
-        highest, known = max(map(max, ids)), self.model.get_input_embeddings().num_embeddings
-        if highest >= known:
+        highest = max(map(max, ids))
+        embedded = self.model.get_input_embeddings().num_embeddings
+        if highest >= embedded:
             raise ModelError(
                 f"{self._path}: the tokenizer has the word piece {highest:,}, but the model has "
-                f"vectors of {known:,}; copy, download or save the model again"
+                f"vectors of {embedded:,}; copy, download or save the model again"
             )
         rows = [list(row) + [self._pad] * (longest - len(row)) for row in ids]
         inputs = {"input_ids": torch.tensor(rows, device=self.device)}
