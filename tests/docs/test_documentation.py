@@ -119,6 +119,21 @@ def test_links_of_a_made_page_lead_to_files_and_headings(maker):
     assert not list(broken_links(page, ROOT / "docs"))
 
 
+def test_places_in_shown_output_are_where_the_text_stands():
+    lines = (ROOT / "docs/index-format.md").read_text().splitlines()
+    readme = (ROOT / "README.md").read_text()
+    places = re.findall(r"index-format\.md:(\d+)-\d+", readme)
+    assert len(set(places)) == 1
+    assert lines[int(places[0]) - 1] == "## Recovery"
+    assert "## Recovery | what happened | what is done |" in readme
+    commands = (ROOT / "docs/commands.md").read_text()
+    shown = re.search(
+        r"retriever get index-format\.md:(\d+)-(\d+) .*\n```\n```\n([^`]*)```", commands
+    )
+    first, last = int(shown[1]), int(shown[2])
+    assert shown[3].splitlines() == lines[first - 1 : last]
+
+
 def test_every_page_can_be_reached_from_the_readme():
     reached, waiting = set(), [ROOT / "README.md"]
     while waiting:
