@@ -180,6 +180,8 @@ def warn_reader(reader: CorpusReader) -> None:
             f"note: {counted(count.records, 'file')} read as {encoding}, not UTF-8, the first "
             f"{count.first}; if that is wrong, {REMEDY}"
         )
+    for line in reader.lossy_files:
+        say(f"note: read in part: {line}")
     if reader.empty:
         more = reader.empty - len(reader.empty_at)
         places = ", ".join(reader.empty_at) + (f" and {more:,} more" if more else "")

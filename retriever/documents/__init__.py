@@ -19,6 +19,7 @@ from retriever.errors import ConfigError, SourceError, string_fault
 
 if TYPE_CHECKING:
     from indexes import StoredDocument
+    from retriever.documents.kinds import Loss
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 ColumnType = Literal["string", "number", "boolean", "date"]
@@ -285,6 +286,8 @@ class Record(NamedTuple):
     outline: Outline = ()
     # Of a folder: the path below it of the file that the record is from.
     file: str = ""
+    # Of the file, parts that have no place in the text.
+    losses: tuple[Loss, ...] = ()
 
 
 class Assembler:

@@ -205,7 +205,7 @@ class _FileReader:
             place = file._replace(where=ascii(file.where))
             return self._refused(place, SourceError("the file's name is not UTF-8; rename it"))
         try:
-            text, title, metadata, outline = parser()
+            text, title, metadata, outline, losses = parser()
         except UnicodeDecodeError as error:
             line = error.object.count(b"\n", 0, error.start) + 1
             fault = not_in(self._encoding, error) if self._encoding else decode_fault(error)
@@ -213,7 +213,9 @@ class _FileReader:
         except SourceError as error:
             return self._refused(file, error)
         values = {**metadata, "id": file.id, "title": title, self._text_name: text}
-        return Record(file.number, file.where, values, outline=outline, file=file.file)
+        return Record(
+            file.number, file.where, values, outline=outline, file=file.file, losses=losses
+        )
 
     def _refused(self, file: SourceFile, error: SourceError) -> Record:
         where = f"{file.where}:{error.line}" if isinstance(error, _LineError) else file.where

@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
-from retriever.documents.kinds import Parsed, PassedOverError
+from retriever.documents.kinds import Loss, Parsed, PassedOverError
 from retriever.documents.outline import Mark
 from retriever.errors import SourceError
 
@@ -82,8 +82,9 @@ class ReadingProcesses:
             found, passed_over, fault = json.loads(line)
             if fault is not None:
                 raise (PassedOverError if passed_over else SourceError)(fault)
-            text, title, metadata, outline = found
-            return Parsed(text, title, metadata, tuple(Mark(*one) for one in outline))
+            text, title, metadata, marks, losses = found
+            outline = tuple(Mark(*mark) for mark in marks)
+            return Parsed(text, title, metadata, outline, tuple(Loss(*loss) for loss in losses))
         code = self._end(process)
         if time.monotonic() - started >= SECONDS:
             raise SourceError(f"not read within {SECONDS:,.0f} s; split or convert it")

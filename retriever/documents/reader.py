@@ -104,6 +104,8 @@ class CorpusReader:
             each with its source, as in `Placed`.
         empty, empty_at: number of empty records, and places of the first 10.
         duplicates: number of records skipped because an earlier one has the same content.
+        losses, lossy_files: by `LossKind`, the number of losses of files that were read in part;
+            and of the first 10 such files the place and the losses, on one line.
         files_left_out: of folders, the number of files that are not read by suffix or reason, such
             as "hidden"; a folder that is left out counts as one.
         left_out: for each field of metadata that could not be stored, the number of documents
@@ -169,6 +171,8 @@ class CorpusReader:
         self.empty = 0
         self.empty_at: list[str] = []
         self.duplicates = 0
+        self.losses: Counter[str] = Counter()
+        self.lossy_files: list[str] = []
         self.files_left_out: Counter[str] = Counter()
         self.left_out: dict[str, FieldCount] = {}
         self.columns: dict[str, dict[str, ColumnType]] = {}
@@ -293,6 +297,10 @@ class CorpusReader:
     ) -> tuple[Document, bool] | None:
         """The document of a record, and whether it repeats another; None if it is left out."""
         document = assembler.split(record)
+        self.losses.update(loss.kind for loss in record.losses)
+        if record.losses and len(self.lossy_files) < _KEPT:
+            details = "; ".join(loss.detail for loss in record.losses)
+            self.lossy_files.append(f"{record.where}: {details}")
         if document.is_empty:
             if self._on_empty == "fail":
                 raise SourceError(f"{record.where}: expected a text or a title, found neither")

@@ -7,7 +7,7 @@ run: no macros, scripts or external entities; links are not followed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from retriever.documents import Json
 from retriever.documents.outline import Mark, MarkKind, Outline
@@ -18,13 +18,31 @@ class PassedOverError(SourceError):
     """A file that is sound but gives no text, or needs a library that is not installed."""
 
 
+LossKind: TypeAlias = Literal["pages", "characters", "bytes", "parts", "data"]
+
+
+class Loss(NamedTuple):
+    """A part of a file that has no place in its text.
+
+    Attributes:
+        kind: ``pages`` without text; ``characters`` that the file does not name; ``bytes`` that
+            are not of its encoding; ``parts`` that are missing or cannot be read; ``data`` such as
+            pictures within the text, left out on purpose.
+        detail: how many of how many, on one line: "3 of 4 pages have no text".
+    """
+
+    kind: LossKind
+    detail: str
+
+
 class Parsed(NamedTuple):
-    """What a file holds, as one document."""
+    """The content of a file, as one document."""
 
     text: str
     title: str | None = None
     metadata: Mapping[str, Json] = {}
     outline: Outline = ()
+    losses: tuple[Loss, ...] = ()
 
 
 class OutlinedText:
