@@ -142,7 +142,7 @@ def index_command(
         window = index.encoder_spec.max_length
         progress = stack.enter_context(EncodingProgress(reader, quiet=quiet))
         stack.callback(warn_metadata, reader)
-        stack.callback(warn_reader, reader)
+        stack.callback(warn_reader, reader, quiet=quiet)
         try:
             index.add(
                 reader,
@@ -178,6 +178,7 @@ def index_command(
         "identical": reader.duplicates,
         "copies": copies,
         "columns": reader.columns,
+        "files": reader.files.to_json(),
         "files_left_out": dict(reader.files_left_out),
         "left_out": {name: count.records for name, count in reader.left_out.items()},
         "seconds": seconds,

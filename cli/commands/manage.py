@@ -6,7 +6,7 @@ import json
 import shlex
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from cli.options import (
     quiet_option,
     where_option,
 )
-from cli.output.progress import DocumentsRead, EncodingProgress, Stages
+from cli.output.progress import DocumentsRead, EncodingProgress, Stages, file_lines
 from cli.output.text import counted, human_bytes, meta_lines, meta_summary, say, tell
 from cli.source_options import (
     IndexOptions,
@@ -94,9 +94,21 @@ def info_command(folder: Location, as_json: bool) -> None:
         lines = iter([summary, *meta_lines(facts)])
     else:
         with Index.open(folder) as index:
-            facts = index.info() | {"copies": index.count_copies()}
+            facts = _facts(index)
         lines = _lines(facts)
     tell(lines, facts, as_json=as_json)
+
+
+def _facts(index: Index) -> dict[str, Any]:
+    """Facts of an index, and of the files that it was made of."""
+    from retriever.errors import DamagedIndexError
+    from retriever.index.refreshing import remembered_files
+
+    facts = index.info() | {"copies": index.count_copies()}
+    # What is remembered of sources may be damaged: `doctor` and `refresh` say so.
+    with suppress(DamagedIndexError):
+        facts["files"] = remembered_files(index.store).to_json()
+    return facts
 
 
 def _lines(info: dict[str, Any]) -> Iterator[str]:
@@ -136,6 +148,8 @@ def _lines(info: dict[str, Any]) -> Iterator[str]:
         "context": long_texts["context"],
     }
     yield from (f"{name:<12} {value}" for name, value in facts.items() if value)
+    if "files" in info:
+        yield from file_lines(info["files"])
     if encoder["meta"]:
         yield from ("", *meta_lines(encoder["meta"]))
     for path, what in info.get("remains", {}).items():
@@ -234,7 +248,7 @@ def doctor_command(folder: Location, as_json: bool) -> None:
     with Index.open(folder) as index:
         mend = "retriever index SOURCE --recreate -i {}"
         found = [("damage", problem, mend) for problem in index.verify()]
-        facts = index.info() | {"copies": index.count_copies()}
+        facts = _facts(index)
         if not found:
             found += [*_of_queries(index, facts), *_of_sources(index)]
             if number := facts["uncounted_passages"]:
@@ -303,9 +317,16 @@ def _of_sources(index: Index) -> Iterator[_Finding]:
         if one.missing:
             what = f"{path} {one.missing}; what the index has of it stays"
             yield "sources", what, "retriever refresh --prune -i {}"
-        elif one.read or one.gone:
-            what = f"{path}: {counted(len(one.read), 'file')} new or changed, {len(one.gone)} gone"
+        elif len(one.read) > len(one.outdated) or one.gone:
+            number = len(one.read) - len(one.outdated)
+            what = f"{path}: {counted(number, 'file')} new or changed, {len(one.gone)} gone"
             yield "sources", what, "retriever refresh -i {}"
+        if one.outdated:
+            what = (
+                f"{path}: {counted(len(one.outdated), 'file')} read by an earlier release, which "
+                "may have lost part of the content"
+            )
+            yield "reader", what, "retriever refresh -i {}"
         for problem in one.unreadable:
             yield "sources", problem, ""
         for label, count in passed_over(one.source).items():

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 # Bytes of the name of a source in that of its index: both, and what is beside it, fit into 255.
 _LONGEST_NAME = 200
+# Time before an answer for files that an earlier release read.
+_OUTDATED_SECONDS = 10.0
 
 
 @click.command("refresh", cls=Command)
@@ -52,7 +54,7 @@ def refresh_command(folder: Location, prune: bool, quiet: bool, as_json: bool) -
     changed ones replaced, and the documents of those that are gone deleted. If a source is missing
     as a whole, nothing is changed.
     """
-    from cli.output.progress import DocumentsRead, EncodingProgress, Stages
+    from cli.output.progress import DocumentsRead, EncodingProgress, Stages, left_out_line
     from retriever.index import Index
 
     started = time.monotonic()
@@ -63,7 +65,9 @@ def refresh_command(folder: Location, prune: bool, quiet: bool, as_json: bool) -
     ):
         report = index.refresh(prune=prune, progress=progress, stage=stage)
     seconds = round(time.monotonic() - started, 3)
-    _warn(report, left_out=not quiet)
+    _warn(report, quiet=quiet)
+    if report.files_left_out and not quiet:
+        say(left_out_line(report.files_left_out))
     summary = f"{folder}: {_changes(report)}, {report.unchanged:,} unchanged in {seconds:.1f} s"
     tell(summary, {**asdict(report), "seconds": seconds}, as_json=as_json, quiet=quiet)
 
@@ -72,23 +76,32 @@ def _changes(report: RefreshReport) -> str:
     return f"{report.added:,} added, {report.changed:,} changed, {report.removed:,} removed"
 
 
-def _warn(report: RefreshReport, *, left_out: bool = False) -> None:
-    from cli.output.progress import say_left_out, say_skipped
+def _warn(report: RefreshReport, *, quiet: bool = False) -> None:
+    """Say what was skipped, what was read in part, and what an earlier release had read."""
+    from cli.output.progress import loss_lines, say_skipped
 
-    if left_out:
-        say_left_out(report.files_left_out)
     say_skipped(report.skipped, report.problems)
+    for line in loss_lines(report.files):
+        say(line)
+    if report.outdated and not quiet:
+        say(f"note: {counted(report.outdated, 'file')} that an earlier release read, read again")
+    if report.postponed:
+        say(
+            f"note: {counted(report.postponed, 'file')} that an earlier release read wait for the "
+            "next query or refresh; until then they are found as it read them"
+        )
 
 
 def refresh_for_query(index: Index, *, quiet: bool = False) -> None:
     """Refresh an index before it answers, and say what has changed unless `quiet`."""
+    from cli.output.progress import Stages
     from retriever.files import folder_cache, private_files
 
     folder = index.store.folder
     is_in_cache = folder is not None and folder.parent == folder_cache()
-    with private_files() if is_in_cache else nullcontext():
-        report = index.refresh()
-    _warn(report)
+    with private_files() if is_in_cache else nullcontext(), Stages(quiet=quiet) as stage:
+        report = index.refresh(stage=stage, seconds=_OUTDATED_SECONDS)
+    _warn(report, quiet=quiet)
     if report.is_change and not quiet:
         say(f"{index.store}: {_changes(report)}")
 
@@ -137,7 +150,7 @@ def _index_in_cache(
             say(f"{names}: indexing in {place}")
         with EncodingProgress(reader, quiet=quiet) as progress, Stages(quiet=quiet) as stage:
             report = index.add(reader, progress=progress, stage=stage, remember=True)
-        warn_reader(reader)
+        warn_reader(reader, quiet=quiet)
         if not quiet:
             say(f"{names}: {counted(report.added, 'document')} indexed")
     except BaseException:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 
 # Columns whose types are printed, and warnings of columns and fields.
 _COLUMNS = 20
+# What files lost, by `LossKind`.
+_LOSSES = {
+    "pages": "with pages without text",
+    "characters": "with characters that have no names",
+    "bytes": "with damaged bytes",
+    "parts": "without some parts",
+    "data": "without data such as pictures",
+}
 _BAR = "{percentage:3.0f}% |{bar}| "
 
 
@@ -169,8 +177,11 @@ def warn_metadata(reader: CorpusReader) -> None:
         say(f"warning: {len(lines) - _COLUMNS:,} more of columns and fields")
 
 
-def warn_reader(reader: CorpusReader) -> None:
-    """Report which ids the reader made, and which records it merged or skipped."""
+def warn_reader(reader: CorpusReader, *, quiet: bool = False) -> None:
+    """Report which ids the reader made, which records it merged or skipped, and its files.
+
+    With `quiet`, only what was lost.
+    """
     from retriever.documents.decoding import REMEDY
 
     if reader.generated_ids is not None:
@@ -180,8 +191,6 @@ def warn_reader(reader: CorpusReader) -> None:
             f"note: {counted(count.records, 'file')} read as {encoding}, not UTF-8, the first "
             f"{count.first}; if that is wrong, {REMEDY}"
         )
-    for line in reader.lossy_files:
-        say(f"note: read in part: {line}")
     if reader.empty:
         more = reader.empty - len(reader.empty_at)
         places = ", ".join(reader.empty_at) + (f" and {more:,} more" if more else "")
@@ -189,7 +198,9 @@ def warn_reader(reader: CorpusReader) -> None:
     if reader.duplicates:
         say(f"note: {counted(reader.duplicates, 'record')} merged with identical earlier ones")
     say_skipped(reader.skipped, reader.problems)
-    say_left_out(reader.files_left_out)
+    report = reader.files.to_json()
+    for line in loss_lines(report) if quiet else file_lines(report):
+        say(line)
 
 
 def say_skipped(skipped: int, problems: Sequence[str]) -> None:
@@ -200,9 +211,35 @@ def say_skipped(skipped: int, problems: Sequence[str]) -> None:
         say(f"skipped: {counted(skipped - len(problems), 'more record')}")
 
 
-def say_left_out(files: Mapping[str, int]) -> None:
-    """Report the files of folders that are not read, by suffix or another reason."""
-    if files:
-        from retriever.documents.folders import left_out_text
+def file_lines(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of a table of files, by `FilesReport.to_json`; none without files."""
+    kinds = sorted(report["read"].items(), key=lambda item: -item[1])
+    read = ", ".join(f"{files:,} {label}" for label, files in kinds)
+    if read:
+        yield f"{'files':<12} {sum(report['read'].values()):,} read: {read}"
+    yield from loss_lines(report)
+    for name, label in (("without_text", "without text"), ("skipped", "skipped")):
+        if report[name]:
+            yield f"{label:<12} {counted(report[name], 'file')}"
+    if report["left_out"]:
+        yield left_out_line(report["left_out"])
 
-        say(f"note: files that are not read: {left_out_text(files)}")
+
+def left_out_line(files: Mapping[str, int]) -> str:
+    """Return the line of the files of folders that are not read, by suffix or another reason."""
+    from retriever.documents.folders import left_out_text
+
+    return f"{'left out':<12} {left_out_text(files)}"
+
+
+def loss_lines(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the files that were read in part, by `FilesReport.to_json`, and what each lost."""
+    if not report["in_part"]:
+        return
+    losses = ", ".join(f"{files:,} {_LOSSES[kind]}" for kind, files in report["losses"].items())
+    yield f"{'in part':<12} {counted(report['in_part'], 'file')}: {losses}"
+    for line in report["named"]:
+        yield f"{'':<12} {line}"
+    more = report["in_part"] - len(report["named"])
+    if more:
+        yield f"{'':<12} and {more:,} more"

@@ -286,7 +286,8 @@ class Record(NamedTuple):
     outline: Outline = ()
     # Of a folder: the path below it of the file that the record is from.
     file: str = ""
-    # Of the file, parts that have no place in the text.
+    # Of a file: its kind by its content, and parts that have no place in the text.
+    kind: str = ""
     losses: tuple[Loss, ...] = ()
 
 

@@ -53,6 +53,8 @@ class Kind(NamedTuple):
     needs: tuple[str, ...] = ()
     # Whether the reader takes text, in this process, since that takes no time.
     is_text: bool = False
+    # Grows when the reader reads more or other text, so that `refresh` reads earlier files again.
+    version: int = 0
 
 
 KINDS: Mapping[str, Kind] = {
@@ -91,7 +93,7 @@ _AHEAD_BYTES = 1 << 25
 
 
 class SourceFile(NamedTuple):
-    """A file to read, or a part of one: path, id of the document, and what `Record` has."""
+    """A file to read, or a part of one: path, id of the document, and fields of `Record`."""
 
     path: Path
     id: str
@@ -99,6 +101,8 @@ class SourceFile(NamedTuple):
     number: int
     file: str = ""
     is_part: bool = False
+    # By its content, once it is opened.
+    kind: str = ""
 
 
 def kind_of(path: str | Path) -> str | None:
@@ -164,7 +168,7 @@ class _FileReader:
                 if kind == "mbox":
                     for number, message in enumerate(messages(stream, LONGEST), 1):
                         id_, where = f"{file.id}#{number}", f"{file.where}#{number}"
-                        part = file._replace(id=id_, where=where, is_part=True)
+                        part = file._replace(id=id_, where=where, is_part=True, kind=kind)
                         parser = self._parser("mail", message)
                         yield len(message), partial(self._record, part, parser)
                     return
@@ -172,13 +176,14 @@ class _FileReader:
             kind = _true_kind(kind, content)
             if len(content) > (LONGEST if KINDS[kind].is_text else LONGEST_FILE):
                 raise SourceError(TOO_LONG if KINDS[kind].is_text else _TOO_LARGE)
-            yield len(content), partial(self._record, file, self._parser(kind, content, file.where))
+            parser = self._parser(kind, content, file.where)
+            yield len(content), partial(self._record, file._replace(kind=kind), parser)
         except SourceError as error:
             yield 0, partial(self._refused, file, error)
 
     def _parser(self, kind: str, content: bytes, where: str = "") -> Callable[[], Parsed]:
         """What gives the content of a file, which a process has begun to read unless it is text."""
-        label, _, reader, needs, is_text = KINDS[kind]
+        label, _, reader, needs, is_text, _ = KINDS[kind]
         if not content or content.isspace():
             return lambda: Parsed("")
         if is_text:
@@ -214,7 +219,13 @@ class _FileReader:
             return self._refused(file, error)
         values = {**metadata, "id": file.id, "title": title, self._text_name: text}
         return Record(
-            file.number, file.where, values, outline=outline, file=file.file, losses=losses
+            file.number,
+            file.where,
+            values,
+            outline=outline,
+            file=file.file,
+            kind=file.kind,
+            losses=losses,
         )
 
     def _refused(self, file: SourceFile, error: SourceError) -> Record:

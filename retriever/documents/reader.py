@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, Self, get_args
 
 from retriever.documents import Assembler, ColumnType, Document, Fields, Record, content_id
-from retriever.documents.files import SourceFile, is_document, read_files
+from retriever.documents.files import KINDS, SourceFile, is_document, read_files
 from retriever.documents.folders import FolderRules, files_below, left_out_text, read_folder
+from retriever.documents.kinds import Loss
+from retriever.documents.report import FilesReport
 from retriever.documents.sources import (
     FieldCount,
     Format,
@@ -101,13 +103,11 @@ class CorpusReader:
         skipped, problems: number of malformed records, and of files and folders not read so far,
             and messages of the first 10.
         unread: of the files that are one document or below a folder, those that were skipped,
-            each with its source, as in `Placed`.
+            each with its source, as in `Placed`, and the reason.
         empty, empty_at: number of empty records, and places of the first 10.
         duplicates: number of records skipped because an earlier one has the same content.
-        losses, lossy_files: by `LossKind`, the number of losses of files that were read in part;
-            and of the first 10 such files the place and the losses, on one line.
-        files_left_out: of folders, the number of files that are not read by suffix or reason, such
-            as "hidden"; a folder that is left out counts as one.
+        files: the files of folders, and files that are one document, by what became of them.
+        files_left_out: `files.left_out`.
         left_out: for each field of metadata that could not be stored, the number of documents
             (`records`) and the place of the first one with what is wrong there (`first`).
         columns: for each CSV and TSV source, the types of its metadata columns.
@@ -167,13 +167,13 @@ class CorpusReader:
         self._generated_how: dict[str, None] = {}
         self.skipped = 0
         self.problems: list[str] = []
-        self.unread: list[tuple[str | Path, str]] = []
+        self.unread: list[tuple[str | Path, str, str]] = []
         self.empty = 0
         self.empty_at: list[str] = []
         self.duplicates = 0
-        self.losses: Counter[str] = Counter()
-        self.lossy_files: list[str] = []
-        self.files_left_out: Counter[str] = Counter()
+        self.files = FilesReport()
+        self.files_left_out = self.files.left_out
+        self._last_file: tuple[str | Path, str] | None = None
         self.left_out: dict[str, FieldCount] = {}
         self.columns: dict[str, dict[str, ColumnType]] = {}
         self.misfits: dict[str, dict[str, FieldCount]] = {}
@@ -276,10 +276,13 @@ class CorpusReader:
                         self._skip(str(error))
                         if are_files or is_folder:
                             self._records -= 1
-                            self.unread.append((source, record.file))
+                            self.unread.append((source, record.file, str(error)))
+                            self.files.skipped += not record.is_part
                         continue
+                    if record.kind:
+                        self._count_file(source, record, found)
                     if found is not None:
-                        yield Placed(source, record.file, *found)
+                        yield Placed(source, record.file, *found, record.kind, record.losses)
         except UnopenedError as error:
             self._unopened += 1
             if self._on_error != "skip" or self._unopened == len(self._sources):
@@ -297,10 +300,6 @@ class CorpusReader:
     ) -> tuple[Document, bool] | None:
         """The document of a record, and whether it repeats another; None if it is left out."""
         document = assembler.split(record)
-        self.losses.update(loss.kind for loss in record.losses)
-        if record.losses and len(self.lossy_files) < _KEPT:
-            details = "; ".join(loss.detail for loss in record.losses)
-            self.lossy_files.append(f"{record.where}: {details}")
         if document.is_empty:
             if self._on_empty == "fail":
                 raise SourceError(f"{record.where}: expected a text or a title, found neither")
@@ -318,6 +317,17 @@ class CorpusReader:
             return found, False
         self.duplicates += 1
         return replace(document, id=content_id(document.title, document.text)), True
+
+    def _count_file(
+        self, source: str | Path, record: Record, found: tuple[Document, bool] | None
+    ) -> None:
+        """Count a file that was read, and a document of one that was read in part."""
+        if self._last_file != (source, record.file):
+            self._last_file = (source, record.file)
+            self.files.read[KINDS[record.kind].label] += 1
+        self.files.without_text += found is None or found[0].is_empty
+        if record.losses:
+            self.files.add_losses(record.where, record.losses)
 
     def _skip(self, problem: str) -> None:
         self.skipped += 1
@@ -410,6 +420,9 @@ class Placed(NamedTuple):
     document: Document
     # An earlier record without an id has the same content.
     is_repeated: bool
+    # Of a file: its kind, as in `KINDS`, and its losses.
+    kind: str = ""
+    losses: tuple[Loss, ...] = ()
 
 
 def _name(source: str | Path) -> str:

@@ -353,7 +353,12 @@ class Index(ReadableIndex):
         return [source.path for source in remembered_sources(self.store)]
 
     def refresh(
-        self, *, prune: bool = False, progress: Progress | None = None, stage: Stage = no_progress
+        self,
+        *,
+        prune: bool = False,
+        progress: Progress | None = None,
+        stage: Stage = no_progress,
+        seconds: float | None = None,
     ) -> RefreshReport:
         """Read again what has changed in the sources that were indexed with `remember`.
 
@@ -362,12 +367,16 @@ class Index(ReadableIndex):
         and time first, then by hash. If nothing has changed, no lock is taken and no model is
         loaded, unless the index itself has changed so much, as by `delete`, that the encoder's fit
         is measured again. Documents that came from elsewhere stay. An interrupted refresh loses
-        nothing, and the next one resumes it.
+        nothing, and the next one resumes it. A file that is as it was is read again once, if the
+        reader of its kind is newer than the one that read it; equal documents are not encoded
+        again.
 
         Args:
             prune: delete the documents of sources that are missing as a whole, and forget these.
             progress: receives the progress of encoding.
             stage: receives the progress of a search structure that is built.
+            seconds: time for files that only an earlier reader has read; None for no limit.
+                The others of them wait for the next refresh.
 
         Raises:
             SourceError: the index remembers no sources; one is missing as a whole, and nothing is
@@ -376,7 +385,7 @@ class Index(ReadableIndex):
         """
         from retriever.index.refreshing import refreshed
 
-        return refreshed(self, prune=prune, progress=progress, stage=stage)
+        return refreshed(self, prune=prune, progress=progress, stage=stage, seconds=seconds)
 
     def update(self, id_: str, *, metadata: Mapping[str, Any]) -> None:
         """Replace the metadata of a document as a whole; nothing is encoded.

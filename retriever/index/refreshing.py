@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from indexes import LANGUAGES
 from retriever.documents import Document
 from retriever.documents.reader import CorpusReader
+from retriever.documents.report import FilesReport
 from retriever.errors import (
     BadInputError,
     IndexLockedError,
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 _NAMED = 10
 # Of 512 documents that may have moved.
 _BATCHES = 200
+# Files of an earlier reader that are read again at once.
+_OUTDATED_BATCH = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,9 @@ class RefreshReport:
         skipped: malformed records, and files that cannot be read.
         problems: messages of the first 10 of these.
         files_left_out: files of folders that are not read, by suffix or another reason.
+        outdated: files that a reader of an earlier release had read, and that were read again.
+        postponed: such files that wait for the next refresh, since the time was up.
+        files: the files that were read, as `FilesReport.to_json` has them.
     """
 
     added: int = 0
@@ -54,6 +61,9 @@ class RefreshReport:
     skipped: int = 0
     problems: tuple[str, ...] = ()
     files_left_out: dict[str, int] = field(default_factory=dict)
+    outdated: int = 0
+    postponed: int = 0
+    files: dict[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def is_change(self) -> bool:
@@ -67,6 +77,14 @@ def remembered_sources(store: Store) -> list[Source]:
         return []
     with SourceMemory(store) as memory:
         return memory.sources()
+
+
+def remembered_files(store: Store) -> FilesReport:
+    """The files of the sources that an index remembers, by what became of them."""
+    if not memory_path(store).exists():
+        return FilesReport()
+    with SourceMemory(store) as memory:
+        return memory.files_report()
 
 
 @contextmanager
@@ -87,9 +105,10 @@ def remembered(
 
 
 def refreshed(
-    index: Index, *, prune: bool, progress: Progress | None, stage: Stage
+    index: Index, *, prune: bool, progress: Progress | None, stage: Stage, seconds: float | None
 ) -> RefreshReport:
     """As `Index.refresh`."""
+    deadline = None if seconds is None else time.monotonic() + seconds
     if not remembered_sources(index.store):
         raise SourceError(
             f"{index.store}: the index remembers no sources; index them once more with `retriever "
@@ -106,13 +125,15 @@ def refreshed(
                     memory.finish(changes, removed=False)
             return _report(report, changes, readers, memory.count())
     with index._writer() as writer, SourceMemory(index.store) as memory:
-        is_open = True
-        while is_open:
-            # Another process may have refreshed it meanwhile.
-            changes = _changes(memory, prune=prune)
+
+        def read(changes: Sequence[Changes]) -> bool:
+            """Read files again; returns whether some of them are to be read once more."""
             memory.begin(changes)
-            for source, files in [(one.source, one.read) for one in changes if one.read]:
-                reader = CorpusReader.again(source.path, source.options["reader"], files)
+            for change in changes:
+                if not change.read:
+                    continue
+                source = change.source
+                reader = CorpusReader.again(source.path, source.options["reader"], change.read)
                 readers.append(reader)
                 on_long = source.options["on_long"]
                 indexer = index._indexer(
@@ -123,11 +144,46 @@ def refreshed(
                 indexer.settle()
             for ids in memory.stale_ids():
                 report.deleted += writer.delete(ids)
-            writer.merge(stage)
-            is_open = memory.finish(changes, removed=True)
-            memory.forget([one.source.number for one in changes if one.missing])
+            return memory.finish(changes, removed=True)
+
+        is_open = True
+        outdated: list[Changes] = []
+        while is_open:
+            # Another process may have refreshed it meanwhile.
+            changes = _changes(memory, prune=prune)
+            outdated = _without_outdated(changes)
+            is_open = read(changes)
+            memory.forget([change.source.number for change in changes if change.missing])
+        number = sum(len(change.read) for change in outdated)
+        read_again = 0
+        if outdated:
+            step = stage("files that an earlier release read", number)
+            for change in outdated:
+                if deadline is not None and time.monotonic() >= deadline:
+                    break
+                read([change])
+                read_again += len(change.read)
+                step(len(change.read))
+        writer.merge(stage)
         measure_fit(index._opened, writer)
-        return _report(report, changes, readers, memory.count())
+        result = _report(report, changes, readers, memory.count())
+        return replace(result, outdated=read_again, postponed=number - read_again)
+
+
+def _without_outdated(changes: Sequence[Changes]) -> list[Changes]:
+    """Take files of earlier readers out of changes; returns them in batches of one source each."""
+    batches = []
+    for change in changes:
+        paths = sorted(change.outdated)
+        change.read -= change.outdated
+        change.outdated = set()
+        for start in range(0, len(paths), _OUTDATED_BATCH):
+            batch = paths[start : start + _OUTDATED_BATCH]
+            seen = {path: change.seen.pop(path) for path in batch}
+            batches.append(
+                Changes(change.source, read=set(batch), seen=seen, left_out=change.left_out)
+            )
+    return batches
 
 
 def _measure_unchanged(index: Index) -> None:
@@ -168,6 +224,9 @@ def _report(
     problems = [problem for one in changes for problem in one.unreadable]
     skipped = len(problems) + sum(reader.skipped for reader in readers)
     problems += [problem for reader in readers for problem in reader.problems]
+    files = FilesReport()
+    for reader in readers:
+        files.update(reader.files)
     return RefreshReport(
         report.added,
         report.updated,
@@ -176,6 +235,7 @@ def _report(
         skipped,
         tuple(problems[:_NAMED]),
         dict(sum((one.left_out for one in changes), Counter())),
+        files=files.to_json(),
     )
 
 

@@ -19,13 +19,15 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 from indexes import SOURCES_FILE, storage_errors
 from retriever.documents import Document
 from retriever.documents.files import KINDS, kind_of
 from retriever.documents.folders import FolderRules, files_below
+from retriever.documents.kinds import Loss, LossKind
 from retriever.documents.reader import CorpusReader, Placed
+from retriever.documents.report import FilesReport
 from retriever.documents.sources import UnopenedError
 from retriever.documents.tables import split_table
 from retriever.errors import DamagedIndexError
@@ -43,6 +45,18 @@ _SCHEMA = (
     "CREATE TABLE origins (source INTEGER, path BLOB, id TEXT, stale INTEGER, "
     "PRIMARY KEY (source, path, id)) WITHOUT ROWID",
 )
+# How each file was read: its kind in `KINDS`, the version of that reader, why it was skipped, and
+# a line for each loss, a kind and a detail parted by a colon. Then the counts of what a folder
+# leaves out. Earlier releases have neither table.
+_READINGS_SCHEMA = (
+    "CREATE TABLE readings (source INTEGER, path BLOB, kind TEXT, version INTEGER, fault TEXT, "
+    "losses TEXT, is_empty INTEGER, PRIMARY KEY (source, path)) WITHOUT ROWID",
+    "CREATE TABLE left_out (source INTEGER, reason TEXT, files INTEGER, "
+    "PRIMARY KEY (source, reason)) WITHOUT ROWID",
+)
+# Characters of the losses of one file that are kept, and of the reason for skipping one.
+_LOSSES_LENGTH = 10_000
+_FAULT_LENGTH = 500
 # Stamp and hash of a file.
 _Known = tuple[str, bytes | None]
 _OPTIONS = {"reader", "on_long", "is_folder", "lacks"}
@@ -70,6 +84,8 @@ class Changes:
     source: Source
     missing: str | None = None  # why the source as a whole is not there
     read: set[str] = field(default_factory=set)  # files that are to be read
+    # Of these, files that are as they were, but read by a reader of an earlier release.
+    outdated: set[str] = field(default_factory=set)
     # New stamps and hashes of these, and of files whose content is as it was.
     seen: dict[str, tuple[str, bytes]] = field(default_factory=dict)
     gone: list[str] = field(default_factory=list)  # all files, if the source is missing
@@ -98,12 +114,20 @@ class SourceMemory:
     def _prepare(self) -> None:
         """Make the tables, or refuse others."""
         with self._transaction() as database:
-            found = database.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
-            if not (tables := {sql for (sql,) in found}):
-                database.executescript(f"BEGIN; {'; '.join(_SCHEMA)}")
-            elif tables != set(_SCHEMA):
+            rows = database.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
+            tables = {sql for (sql,) in rows}
+            if not tables:
+                database.executescript(f"BEGIN; {'; '.join((*_SCHEMA, *_READINGS_SCHEMA))}")
+            elif tables == set(_SCHEMA):
+                # An index that cannot be written is read without them.
+                with suppress(sqlite3.OperationalError):
+                    database.executescript(f"BEGIN; {'; '.join(_READINGS_SCHEMA)}")
+                    _note_earlier_readings(database)
+                    tables.update(_READINGS_SCHEMA)
+            elif tables != {*_SCHEMA, *_READINGS_SCHEMA}:
                 # Such as a trigger, which would run with the statements of whoever opens it.
                 raise sqlite3.DatabaseError("it holds other tables")
+            self._has_readings = tables != set(_SCHEMA)
 
     def __enter__(self) -> Self:
         return self
@@ -192,6 +216,7 @@ class SourceMemory:
         """What has changed in a source, by size and time, then by hash; with `every`, all of it."""
         found = Changes(source)
         known, erased = self._files(source)
+        versions = self._reader_versions(source)
         # What is installed since may read what was passed over, and gave nothing.
         is_complete = set(source.options["lacks"]) <= set(lacking())
         gave = set[str]() if is_complete else self._paths_of_documents(source)
@@ -201,19 +226,27 @@ class SourceMemory:
         now = time.time_ns()
         for path, (place, status) in there.items():
             row = path if path in known else os.fsdecode(_hidden(path))
+            is_outdated = row == path and _is_outdated(versions.get(path))
             old = known.pop(path, None) or erased.get(row, ("", None))
             new = _stamp(place, path, status, now)
             is_due = every or not (is_complete or path in gave or row in erased)
             if new and old[0] == new and old[1] is not None and not is_due:
+                if is_outdated:
+                    found.read.add(path)
+                    found.outdated.add(path)
+                    found.seen[path] = new, old[1]
                 continue
             try:
                 digest = _digest(place)
             except OSError as error:
                 found.unreadable.append(f"{place}: cannot be read: {error.strerror}")
                 continue
-            if digest != old[1] or is_due or _has_log(place, path):
+            is_changed = digest != old[1] or is_due or _has_log(place, path)
+            if is_changed or is_outdated:
                 found.read.add(path)
                 row = path
+                if not is_changed:
+                    found.outdated.add(path)
             found.seen[row] = new, digest
         # An erased file is not forgotten: where it comes back unchanged, it stays erased.
         found.gone = [path for path in known if not f"{path}/".startswith(tuple(unlisted))]
@@ -230,6 +263,43 @@ class SourceMemory:
                 files = erased if path.startswith(b"\0") else known
                 files[os.fsdecode(path)] = stamp, digest
         return known, erased
+
+    def _reader_versions(self, source: Source) -> dict[str, tuple[str, int]]:
+        """The kind of each file by path, and the version of the reader that read it."""
+        if not self._has_readings:
+            return {}
+        with self._transaction() as database:
+            rows = database.execute(
+                "SELECT path, kind, version FROM readings WHERE source = ?", (source.number,)
+            ).fetchall()
+        return {os.fsdecode(path): (kind, version) for path, kind, version in rows}
+
+    def files_report(self) -> FilesReport:
+        """The files of all sources by what became of them; empty if an earlier release read all."""
+        report = FilesReport()
+        if not self._has_readings:
+            return report
+        names = {source.number: source.path for source in self.sources()}
+        with self._transaction() as database:
+            for kind, files in database.execute(
+                "SELECT kind, count(*) FROM readings WHERE fault = '' GROUP BY kind ORDER BY 2 DESC"
+            ):
+                if kind in KINDS:
+                    report.read[KINDS[kind].label] += files
+            report.without_text, report.skipped = database.execute(
+                "SELECT coalesce(sum(is_empty), 0), coalesce(sum(fault != ''), 0) FROM readings"
+            ).fetchone()
+            for number, path, losses in database.execute(
+                "SELECT source, path, losses FROM readings WHERE losses != '' ORDER BY 1, 2"
+            ):
+                pairs = [line.split(": ", 1) for line in losses.splitlines()]
+                place = os.path.join(names[number], os.fsdecode(path))
+                report.add_losses(
+                    place.rstrip("/"), [Loss(cast(LossKind, kind), why) for kind, why in pairs]
+                )
+            for reason, files in database.execute("SELECT reason, files FROM left_out"):
+                report.left_out[reason] += files
+        return report
 
     def _paths_of_documents(self, source: Source) -> set[str]:
         """The files that gave documents, but mailboxes, which may hold more."""
@@ -251,6 +321,12 @@ class SourceMemory:
                 )
                 rows = [(one.source.number, os.fsencode(path)) for path in (*one.read, *one.gone)]
                 database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, '', NULL)", rows)
+                readings = [
+                    (one.source.number, os.fsencode(path), *_reader_of(path)) for path in one.read
+                ]
+                database.executemany(
+                    "INSERT OR REPLACE INTO readings VALUES (?, ?, ?, ?, '', '', 0)", readings
+                )
                 database.executemany(
                     "UPDATE origins SET stale = 1 WHERE source = ? AND path = ?", rows
                 )
@@ -273,11 +349,20 @@ class SourceMemory:
             raise
         yield from self._noted(batch, numbers)
         with self._transaction() as database:
+            places = [
+                (numbers.get(os.path.abspath(source)), os.fsencode(path), fault[:_FAULT_LENGTH])
+                for source, path, fault in reader.unread
+            ]
+            database.executemany(
+                "UPDATE readings SET fault = ?3 WHERE (source, path) = (?1, ?2) AND NOT EXISTS "
+                "(SELECT 1 FROM origins WHERE (source, path) = (?1, ?2) AND NOT stale)",
+                places,
+            )
             # A file of which nothing can be read any more keeps its documents.
             database.executemany(
                 "UPDATE origins SET stale = 0 WHERE (source, path) = (?1, ?2) AND NOT EXISTS "
                 "(SELECT 1 FROM origins WHERE (source, path) = (?1, ?2) AND NOT stale)",
-                ((numbers.get(os.path.abspath(one)), os.fsencode(at)) for one, at in reader.unread),
+                (place[:2] for place in places),
             )
 
     def _noted(self, batch: Sequence[Placed], numbers: dict[str, int]) -> Iterator[Document]:
@@ -287,8 +372,26 @@ class SourceMemory:
             for number, one in placed
             if number is not None and not one.document.is_empty
         ]
+        readings = [
+            (
+                one.kind,
+                KINDS[one.kind].version,
+                "".join(f"{loss.kind}: {loss.detail}\n" for loss in one.losses),
+                one.document.is_empty,
+                number,
+                os.fsencode(one.file),
+            )
+            for number, one in placed
+            if number is not None and one.kind
+        ]
         with self._transaction() as database:
             database.executemany("INSERT OR REPLACE INTO origins VALUES (?, ?, ?, 0)", rows)
+            database.executemany(
+                f"UPDATE readings SET kind = ?, version = ?, "  # noqa: S608
+                f"losses = substr(losses || ?, 1, {_LOSSES_LENGTH}), is_empty = ? "
+                "WHERE (source, path) = (?, ?)",
+                readings,
+            )
         yield from (one.document for one in batch if not one.is_repeated)
 
     def stale_ids(self) -> Iterator[list[str]]:
@@ -327,7 +430,16 @@ class SourceMemory:
                     "UPDATE sources SET options = ? WHERE source = ?", (json.dumps(options), number)
                 )
                 gone = [(number, os.fsencode(path)) for path in one.gone if removed]
-                database.executemany("DELETE FROM files WHERE source = ? AND path = ?", gone)
+                for table in ("files", "readings"):
+                    database.executemany(
+                        f"DELETE FROM {table} WHERE source = ? AND path = ?",  # noqa: S608
+                        gone,
+                    )
+                database.execute("DELETE FROM left_out WHERE source = ?", (number,))
+                database.executemany(
+                    "INSERT INTO left_out VALUES (?, ?, ?)",
+                    [(number, reason, files) for reason, files in one.left_out.items()],
+                )
             found = database.execute(
                 f"UPDATE files SET hash = NULL WHERE (source, path) IN ({unsettled})"  # noqa: S608
             )
@@ -373,6 +485,7 @@ def _erase_path(database: sqlite3.Connection, source: Source, path: bytes) -> No
     if not path:
         _forget(database, source.number)
         return
+    database.execute("DELETE FROM readings WHERE (source, path) = (?, ?)", row)
     stamp, digest = database.execute(
         "DELETE FROM files WHERE (source, path) = (?, ?) RETURNING stamp, hash", row
     ).fetchone() or ("", None)
@@ -386,7 +499,7 @@ def _erase_path(database: sqlite3.Connection, source: Source, path: bytes) -> No
 
 
 def _forget(database: sqlite3.Connection, number: int) -> None:
-    for table in ("origins", "files", "sources"):
+    for table in ("origins", "files", "readings", "left_out", "sources"):
         database.execute(f"DELETE FROM {table} WHERE source = ?", (number,))  # noqa: S608
 
 
@@ -440,6 +553,36 @@ def _files_of(
             unlisted.append("")
             found.unreadable.append(str(error))
     return there, unlisted
+
+
+def _note_earlier_readings(database: sqlite3.Connection) -> None:
+    """Note that an earlier release read all files that it remembers."""
+    rows = database.execute(
+        "SELECT source, files.path, sources.path FROM files JOIN sources USING (source) "
+        "WHERE substr(files.path, 1, 1) != x'00'"
+    ).fetchall()
+    readings = []
+    for number, path, source_path in rows:
+        kind = kind_of(os.fsdecode(path or source_path)) or ""
+        # A text that is a source has a document a line.
+        is_file = path or kind != "text"
+        readings.append((number, path, kind if is_file else "", 0, "", "", 0))
+    database.executemany("INSERT INTO readings VALUES (?, ?, ?, ?, ?, ?, ?)", readings)
+
+
+def _reader_of(path: str) -> tuple[str, int]:
+    """The kind of a file of a folder by its name, and the version of the reader of that kind.
+
+    A file that is a source gets its kind when it is read: it may be a table or lines.
+    """
+    kind = (kind_of(path) or "") if path else ""
+    return kind, KINDS[kind].version if kind else 0
+
+
+def _is_outdated(reading: tuple[str, int] | None) -> bool:
+    """Whether a reader of an earlier release read a file, and the newest reads more."""
+    kind, version = reading or ("", 0)
+    return kind in KINDS and KINDS[kind].version > version
 
 
 def _hidden(path: str) -> bytes:

@@ -52,6 +52,7 @@ def test_index_tells_what_it_did_for_people_and_programs(retriever, corpus, writ
     changed = write_jsonl({**RECORDS[0], "text": "new"}, *RECORDS[1:3], {"id": "e", "text": "E"})
     counts = found(retriever("index", changed, "--json"))
     assert (counts.pop("seconds") >= 0, counts.pop("bytes") > 10_000) == (True, True)
+    assert counts.pop("files")["read"] == {}
     expected = {"added": 1, "updated": 1, "unchanged": 2, "passages": 2, "pieces": 6}
     assert {name: count for name, count in counts.items() if count} == expected
     done = retriever("index", write_jsonl(RECORDS[0]), "--recreate")

@@ -110,7 +110,11 @@ def test_files_of_a_folder_that_cannot_be_read_cost_no_other(retriever):
     refused(retriever("index", "texts", "--on-error", "fail"), said[0])
     for asked in ((), ("--on-error", "skip")):
         done = retriever("index", "texts", "--recreate", *asked)
-        assert done.err.splitlines()[1:] == [f"skipped: {one}" for one in said]
+        assert done.err.splitlines()[1:] == [
+            *(f"skipped: {one}" for one in said),
+            "files        1 read: 1 text",
+            "skipped      2 files",
+        ]
         assert "1 added, 0 updated, 0 unchanged, 0 deleted, 2 skipped" in done.out
     # What is named itself, and a folder in which nothing can be read.
     for number, asked in [

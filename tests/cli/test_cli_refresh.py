@@ -17,7 +17,7 @@ from tests.cli.conftest import found, lines, refused
 from tests.retriever.documents.source_samples import write
 from tests.retriever.index.moving_samples import word_vectors
 
-COUNTS = {"skipped": 0, "problems": [], "files_left_out": {}}
+COUNTS = {"skipped": 0, "problems": [], "files_left_out": {}, "outdated": 0, "postponed": 0}
 
 
 @pytest.fixture
@@ -30,14 +30,15 @@ def notes(tmp_path, fake_encoder):
 def test_a_renamed_and_a_removed_file(notes, retriever):
     write(notes / "c.zip", "x")
     done = retriever("index", "notes")
-    assert "note: files that are not read: 1 .zip\n" in done.err
+    assert "files        2 read: 2 text\nleft out     1 .zip\n" in done.err
     (notes / "b.txt").rename(notes / "d.txt")
     (notes / "a.txt").unlink()
     done = retriever("refresh")
     assert done.out.startswith(".retriever: 1 added, 0 changed, 2 removed, 0 unchanged in ")
-    assert done.err == "note: files that are not read: 1 .zip\n"
+    assert done.err == "left out     1 .zip\n"
     told = found(retriever("refresh", "--json"))
     assert told.pop("seconds") >= 0
+    assert told.pop("files")["read"] == {}
     assert told == {**COUNTS, "added": 0, "changed": 0, "removed": 0, "unchanged": 1} | {
         "files_left_out": {".zip": 1}
     }

@@ -1,0 +1,67 @@
+"""The files of sources by what became of them: read, read in part, without text, left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from retriever.documents.kinds import Loss
+
+# Files that are named, with their losses.
+_NAMED = 10
+
+
+@dataclass(slots=True)
+class FilesReport:
+    """Number of files of folders, and of files that are one document, by what became of them.
+
+    Attributes:
+        read: by the label of the kind, such as "PDF"; those in part and without text too.
+        in_part: number of files with a part that has no place in their text.
+        losses: by `LossKind`, number of files with such a loss.
+        named: place and losses of the first 10 of these files, a line each.
+        without_text: number of files in which no text was found.
+        skipped: number of files that could not be read.
+        left_out: by suffix or reason, such as "hidden", number of files that are not read by rule;
+            a folder that is left out counts as one.
+    """
+
+    read: Counter[str] = field(default_factory=Counter)
+    in_part: int = 0
+    losses: Counter[str] = field(default_factory=Counter)
+    named: list[str] = field(default_factory=list)
+    without_text: int = 0
+    skipped: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+
+    def add_losses(self, place: str, losses: Sequence[Loss]) -> None:
+        """Count a file that was read in part."""
+        self.in_part += 1
+        self.losses.update({loss.kind for loss in losses})
+        if len(self.named) < _NAMED:
+            details = "; ".join(dict.fromkeys(loss.detail for loss in losses))
+            self.named.append(f"{place}: {details}")
+
+    def update(self, other: FilesReport) -> None:
+        """Add the counts of other files."""
+        self.read.update(other.read)
+        self.in_part += other.in_part
+        self.losses.update(other.losses)
+        self.named += other.named[: _NAMED - len(self.named)]
+        self.without_text += other.without_text
+        self.skipped += other.skipped
+        self.left_out.update(other.left_out)
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as JSON values, by the names of its attributes."""
+        return {
+            "read": dict(self.read),
+            "in_part": self.in_part,
+            "losses": dict(self.losses),
+            "named": self.named,
+            "without_text": self.without_text,
+            "skipped": self.skipped,
+            "left_out": dict(self.left_out),
+        }

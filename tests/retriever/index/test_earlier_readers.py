@@ -1,0 +1,165 @@
+"""Files that a reader of an earlier release read, and what an index remembers of its files."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+from contextlib import closing
+from types import SimpleNamespace
+
+import pytest
+
+from retriever import CorpusReader, Index
+from retriever.documents import files
+from retriever.documents.kinds import Loss, plain
+from retriever.index.refreshing import RefreshReport, remembered_files
+from retriever.index.sources import memory_path
+from tests.retriever.documents.source_samples import write
+
+
+@pytest.fixture
+def index(tmp_path, fake_encoder):
+    with Index.create(tmp_path / "my.index") as made:
+        yield made
+
+
+@pytest.fixture
+def notes(tmp_path):
+    write(tmp_path / "notes/a.md", "# Apples\nred")
+    write(tmp_path / "notes/b.md", "# Pears\ngreen")
+    write(tmp_path / "notes/c.txt", "plums")
+    write(tmp_path / "notes/d.zip", "x")
+    return tmp_path / "notes"
+
+
+def remember(index, *sources):
+    return index.add(CorpusReader(sources, on_empty="yield"), remember=True)
+
+
+def make_newer(monkeypatch, kind):
+    """Give the reader of a kind the next version."""
+    newer = files.KINDS[kind]._replace(version=files.KINDS[kind].version + 1)
+    monkeypatch.setitem(files.KINDS, kind, newer)
+
+
+def read_more(monkeypatch):
+    """Let the reader of Markdown find one word more, and lose a part."""
+    read_markdown = plain.read_markdown
+
+    def reader(text):
+        found = read_markdown(text)
+        return found._replace(
+            text=f"{found.text} ripe", losses=(Loss("data", "1 picture left out"),)
+        )
+
+    monkeypatch.setattr(plain, "read_markdown", reader)
+    make_newer(monkeypatch, "markdown")
+
+
+def test_a_newer_reader_reads_the_files_of_its_kind_once_more(
+    index, notes, monkeypatch, fake_encoder
+):
+    remember(index, notes)
+    assert index.refresh() == RefreshReport(unchanged=3, files_left_out={".zip": 1})
+    read_more(monkeypatch)
+    report = index.refresh()
+    assert (report.changed, report.unchanged, report.outdated, report.postponed) == (2, 1, 2, 0)
+    assert [hit.id for hit in index.search("ripe", mode="bm25")] == ["a.md", "b.md"]
+    assert index.refresh() == RefreshReport(unchanged=3, files_left_out={".zip": 1})
+
+
+def test_equal_documents_are_not_encoded_again(index, notes, monkeypatch, fake_encoder):
+    remember(index, notes)
+    make_newer(monkeypatch, "markdown")
+    encoded = fake_encoder.encoded
+    report = index.refresh()
+    assert (report.changed, report.outdated) == (0, 2)
+    assert fake_encoder.encoded == encoded
+    assert index.refresh().outdated == 0
+
+
+def test_a_changed_file_is_read_whatever_the_time(index, notes, monkeypatch):
+    remember(index, notes)
+    read_more(monkeypatch)
+    write(notes / "b.md", "# Pears\nyellow")
+    report = index.refresh(seconds=0)
+    assert (report.changed, report.outdated, report.postponed) == (1, 0, 1)
+    # The index answers from what the earlier reader found.
+    assert [hit.id for hit in index.search("ripe", mode="bm25")] == ["b.md"]
+    assert [hit.id for hit in index.search("red", mode="bm25")] == ["a.md"]
+    report = index.refresh(seconds=60)
+    assert (report.changed, report.outdated, report.postponed) == (1, 1, 0)
+
+
+def test_batches_that_the_time_allows_are_kept(index, notes, monkeypatch):
+    remember(index, notes)
+    read_more(monkeypatch)
+    monkeypatch.setattr("retriever.index.refreshing._OUTDATED_BATCH", 1)
+    # The start, and before each batch.
+    times = iter([0.0, 4.9, 5.0])
+    clock = SimpleNamespace(monotonic=lambda: next(times))
+    monkeypatch.setattr("retriever.index.refreshing.time", clock)
+    report = index.refresh(seconds=5)
+    assert (report.outdated, report.postponed) == (1, 1)
+    assert [hit.id for hit in index.search("ripe", mode="bm25")] == ["a.md"]
+
+
+def drop_readings(index):
+    """Leave what an earlier release remembered."""
+    with closing(sqlite3.connect(memory_path(index.store))) as database:
+        database.executescript("DROP TABLE readings; DROP TABLE left_out")
+
+
+def test_what_an_earlier_release_remembers_is_read_again_where_a_reader_changed(
+    index, notes, monkeypatch
+):
+    for kind in files.KINDS:
+        monkeypatch.setitem(files.KINDS, kind, files.KINDS[kind]._replace(version=0))
+    remember(index, notes)
+    drop_readings(index)
+    assert index.refresh().outdated == 0
+    drop_readings(index)
+    make_newer(monkeypatch, "text")
+    report = index.refresh()
+    assert (report.outdated, report.changed, report.unchanged) == (1, 0, 3)
+    assert remembered_files(index.store).read == {"text": 1, "Markdown": 2}
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="no folder is read-only for this user")
+def test_an_earlier_memory_that_cannot_be_written_is_read(index, notes):
+    remember(index, notes)
+    drop_readings(index)
+    place = memory_path(index.store)
+    place.chmod(stat.S_IRUSR)
+    try:
+        assert index.sources == [str(notes)]
+        assert remembered_files(index.store).read == {}
+    finally:
+        place.chmod(stat.S_IRUSR | stat.S_IWUSR)
+
+
+def test_the_files_of_an_index_by_what_became_of_them(index, notes, monkeypatch):
+    read_more(monkeypatch)
+    write(notes / "blank.txt", " \n")
+    write(notes / "not.pdf", "no PDF")
+    write(notes / "box.mbox", "From a\nSubject: x\n\none\n\nFrom b\nSubject: y\n\ntwo\n")
+    reader = CorpusReader([notes], on_empty="yield", on_error="skip-files")
+    index.add(reader, remember=True)
+    expected = {
+        "read": {"Markdown": 2, "text": 2, "mailbox": 1},
+        "in_part": 2,
+        "losses": {"data": 2},
+        "named": [f"{notes}/{name}: 1 picture left out" for name in ("a.md", "b.md")],
+        "without_text": 1,
+        "skipped": 1,
+        "left_out": {".zip": 1},
+    }
+    assert reader.files.to_json() == expected
+    assert remembered_files(index.store).to_json() == expected
+    (notes / "a.md").unlink()
+    (notes / "not.pdf").unlink()
+    index.refresh()
+    remaining = remembered_files(index.store).to_json()
+    assert remaining["read"] == {"Markdown": 1, "text": 2, "mailbox": 1}
+    assert (remaining["in_part"], remaining["skipped"]) == (1, 0)
