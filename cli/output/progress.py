@@ -203,6 +203,7 @@ def say_skipped(skipped: int, problems: Sequence[str]) -> None:
 def say_left_out(files: Mapping[str, int]) -> None:
     """Report the files of folders that are not read, by suffix or another reason."""
     if files:
-        from retriever.documents.folders import left_out_text
+        from retriever.documents.folders import TEXT_SUFFIXES, include_advice, left_out_text
 
-        say(f"note: files that are not read: {left_out_text(files)}")
+        advice = include_advice(files, TEXT_SUFFIXES)
+        say(f"note: files that are not read: {left_out_text(files)}{advice}")

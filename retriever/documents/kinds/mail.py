@@ -133,7 +133,8 @@ def read_mail(content: bytes) -> Parsed:
 
 def is_mail(head: bytes) -> bool:
     """Return whether the first bytes of a file are headers of a mail, a sender among them."""
-    head = _from_first_header(head)
+    preface = _PREFACE.match(head)
+    head = head if preface is None else head[preface.end() :]
     end = _BLANK_LINE.search(head)
     headers = head if end is None else head[: end.start()]
     return _FIRST_HEADERS.match(headers) is not None and _SENDER.search(headers) is not None
