@@ -423,8 +423,11 @@ class _MessageReader:
         return body
 
     def _from_base64(self, body: bytes) -> bytes:
-        lines = [b"".join(line.split()) for line in body.splitlines()]
+        lines = [line for line in map(bytes.strip, body.splitlines()) if line]
         sound = [line for line in lines if _BASE64_LINE.fullmatch(line)]
+        if 2 * len(sound) < len(lines):
+            self._losses["text that is no base64, as it should be, is read as it stands"] += 1
+            return body
         # Padding may stand within, where texts were joined.
         groups = [group for group in re.split(rb"=+", b"".join(sound)) if group]
         decoded = []
@@ -432,7 +435,7 @@ class _MessageReader:
             length = len(group) - (len(group) % 4 == 1)
             decoded.append(a2b_base64(group[:length] + b"=" * (-length % 4)))
         is_cut = bool(groups) and len(groups[-1]) % 4 > 0 and not sound[-1].endswith(b"=")
-        if is_cut or len(sound) < len([line for line in lines if line]):
+        if is_cut or len(sound) < len(lines):
             self._losses["damaged base64 is read in part"] += 1
         return b"".join(decoded)
 
@@ -465,7 +468,7 @@ class _MessageReader:
             text, count = _ARMORED.subn("", leaf.text)
             if count:
                 self._losses["its text is encrypted (PGP)"] += 1
-        return text.replace("\r\n", "\n").replace("\r", "\n").strip()
+        return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "").strip()
 
     def _page(self, page: str) -> str:
         try:

@@ -225,6 +225,10 @@ def test_damaged_encodings_are_read_as_far_as_they_go_and_said():
     said = ["damaged base64 is read in part"]
     assert losses_of(f"{base64}{lines}\r\n--\r\nlist@example.org\r\n") == (text.strip(), said)
     assert losses_of(base64 + lines[:75]) == (text[:56].strip(), said)
+    assert losses_of(f"{base64}{ROUTE}\r\n\0{ROUTE}") == (
+        f"{ROUTE}\n{ROUTE}",
+        ["text that is no base64, as it should be, is read as it stands"],
+    )
     quoted = transfer + "quoted-printable\r\n\r\nG=C3=A4vle =ZZ tra= \r\nin="
     assert losses_of(quoted) == (
         "Gävle =ZZ train",
