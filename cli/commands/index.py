@@ -66,7 +66,8 @@ class UpdateOptions:
     no_compact: bool = NO_COMPACT
     include: tuple[str, ...] = setting(
         (),
-        "Of a folder, read only the files that a pattern as in .gitignore matches; repeatable.",
+        "Of a folder, read only the files that a pattern as in .gitignore matches; files of other "
+        "kinds whose name or suffix it says, such as '*.log', as text; repeatable.",
         section="Input",
     )
     exclude: tuple[str, ...] = setting(

@@ -227,9 +227,10 @@ def file_lines(report: Mapping[str, Any]) -> Iterator[str]:
 
 def left_out_line(files: Mapping[str, int]) -> str:
     """Return the line of the files of folders that are not read, by suffix or another reason."""
-    from retriever.documents.folders import left_out_text
+    from retriever.documents.folders import TEXT_SUFFIXES, include_advice, left_out_text
 
-    return f"{'left out':<12} {left_out_text(files)}"
+    advice = include_advice(files, TEXT_SUFFIXES)
+    return f"{'left out':<12} {left_out_text(files)}{advice}"
 
 
 def loss_lines(report: Mapping[str, Any]) -> Iterator[str]:

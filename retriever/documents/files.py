@@ -18,6 +18,15 @@ from typing import NamedTuple
 
 from retriever.documents import Fields, Record
 from retriever.documents.decoding import decoded, not_in
+from retriever.documents.file_heads import (
+    HEAD,
+    has_text_name,
+    head_of,
+    is_maildir_file,
+    is_unfinished_mail,
+    kind_of_head,
+    name_group,
+)
 from retriever.documents.kinds import Parsed, PassedOverError
 from retriever.documents.kinds.mail import messages
 from retriever.documents.processes import ReadingProcesses, parsed
@@ -39,6 +48,15 @@ _CODE = """
 .py .pyi .r .rb .rs .rst .scala .scss .sh .sql .swift .tcl .tf .toml .ts .tsx .vue .yaml .yml .zig
 .zsh
 """
+_CONFIGURATION = """
+.ac .adb .ads .ahk .am .applescript .asm .astro .awk .bat .bib .bzl .cabal .cfg .cls .cmake .cmd
+.coffee .conf .containerfile .csh .cu .desktop .diff .dockerfile .elm .erb .erl .f .for .gemspec
+.glsl .gn .hbs .hcl .hrl .hxx .ini .j2 .jinja .ksh .less .m4 .mak .mk .mount .mts .mustache .nix
+.pas .patch .po .pod .prisma .pro .properties .psm1 .pug .pxd .pyw .pyx .qml .rake .rules .sass
+.sbt .scm .sed .service .socket .sol .srt .sty .styl .svelte .target .tcsh .texi .texinfo .textile
+.timer .tpl .vb .vbs .vhd .vhdl .vim .vtt .wiki
+"""
+_MARKDOWN = ".md .markdown .mdown .mdwn .mdx .mkd .mkdn .qmd .rmd"
 
 
 class Kind(NamedTuple):
@@ -59,15 +77,15 @@ class Kind(NamedTuple):
 
 KINDS: Mapping[str, Kind] = {
     "text": Kind("text", ".txt .text .org .adoc .tex", "plain:read_plain", is_text=True),
-    "code": Kind("source code", _CODE, "plain:read_plain", is_text=True),
-    "markdown": Kind("Markdown", ".md .markdown .mdx .qmd", "plain:read_markdown", is_text=True),
+    "code": Kind("source code", _CODE + _CONFIGURATION, "plain:read_plain", is_text=True),
+    "markdown": Kind("Markdown", _MARKDOWN, "plain:read_markdown", is_text=True),
     "notebook": Kind("Jupyter notebook", ".ipynb", "plain:read_notebook", is_text=True),
     "html": Kind("HTML", ".html .htm .xhtml", "html:read_html", ("lxml", "trafilatura")),
     "pdf": Kind("PDF", ".pdf", "pdf:read_pdf", ("pypdfium2",)),
     "docx": Kind("DOCX", ".docx .docm", "zipped:read_docx", ("mammoth", "defusedxml", "lxml")),
     "pptx": Kind("PPTX", ".pptx .pptm .ppsx", "zipped:read_pptx", ("lxml",)),
     "epub": Kind("EPUB", ".epub", "zipped:read_epub", ("lxml",)),
-    "mail": Kind("e-mail", ".eml", "mail:read_mail"),
+    "mail": Kind("e-mail", ".eml .emlx", "mail:read_mail"),
     "mbox": Kind("mailbox", ".mbox", ""),
 }
 _BY_SUFFIX = {suffix: name for name, kind in KINDS.items() for suffix in kind.suffixes.split()}
@@ -105,23 +123,54 @@ class SourceFile(NamedTuple):
     kind: str = ""
 
 
-def kind_of(path: str | Path) -> str | None:
-    """The kind of a file by its name, compressed by gzip or not; None if it is not read."""
-    return _BY_SUFFIX.get(os.path.splitext(base_name(str(path)))[1])
+def kind_of(path: str | Path, head: bytes | None = None) -> str | None:
+    """The kind of a file by its name, compressed by gzip or not; None if it is not read.
+
+    A name that says nothing is that of the kind which the first bytes show, if these are given.
+    """
+    name = base_name(str(path))
+    if is_maildir_file(name):
+        return "mail"
+    kind = None
+    if not is_unfinished_mail(name):
+        kind = _BY_SUFFIX.get(os.path.splitext(name)[1])
+    if kind is None and head is not None and name_group(name) is None:
+        return kind_of_head(name, head)
+    return kind
+
+
+def kind_of_file(path: str | Path) -> str | None:
+    """The kind of a plain file, which is opened only if its name says nothing."""
+    kind = kind_of(path)
+    if kind is None:
+        with suppress(OSError):
+            kind = kind_of(path, head_of(path))
+    return kind
 
 
 def is_document(path: str | Path) -> bool:
-    """Whether a file alone is one document: of a kind but .txt, or a PDF or zip by its content."""
-    if kind_of(path) not in (None, "text"):
+    """Whether a file alone is one document, or a mailbox of many.
+
+    It is of a kind but .txt; has a name such as README; or is a mail, a mailbox, a script, a PDF or
+    a zip by its content.
+    """
+    kind = kind_of(path)
+    if kind not in (None, "text"):
         return True
     try:
         # A pipe would wait for its other end, and be read only once.
         if not os.path.isfile(path):
             return False
-        with open(path, "rb") as stream:
-            return stream.read(len(_PDF)).startswith((_PDF, _ZIP))
+        head = head_of(path)
     except OSError:
         return False
+    if head.startswith((_PDF, _ZIP)):
+        return True
+    shown = kind_of(path, head) if kind is None else None
+    is_script = head.startswith(b"#!")
+    return shown is not None and (
+        shown != "text" or is_script or has_text_name(base_name(str(path)))
+    )
 
 
 def read_files(
@@ -162,13 +211,17 @@ class _FileReader:
         if isinstance(file, Record):
             yield 0, lambda: file
             return
-        kind = kind_of(file.path) or "text"
         try:
             with bytes_of(file.path, file.where, self._meter) as stream:
+                # What no kind reads is named by a pattern, and read as text.
+                kind = kind_of(file.path, stream.peek(HEAD)[:HEAD]) or "text"
                 if kind == "mbox":
-                    for number, message in enumerate(messages(stream, LONGEST), 1):
+                    for number, message in enumerate(messages(stream, LONGEST_FILE), 1):
                         id_, where = f"{file.id}#{number}", f"{file.where}#{number}"
                         part = file._replace(id=id_, where=where, is_part=True, kind=kind)
+                        if len(message) > LONGEST_FILE:
+                            yield 0, partial(self._refused, part, SourceError(_TOO_LARGE))
+                            continue
                         parser = self._parser("mail", message)
                         yield len(message), partial(self._record, part, parser)
                     return

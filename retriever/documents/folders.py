@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from retriever.documents import Fields, Record
+from retriever.documents.file_heads import head_group, head_of, kind_of_head, name_group
 from retriever.documents.files import KINDS, LONGEST_FILE, SourceFile, kind_of, read_files
 from retriever.documents.ignore_patterns import IgnorePatterns, Position, split_lines
-from retriever.documents.sources import LONGEST, Meter, UnopenedError
+from retriever.documents.sources import LONGEST, Meter, UnopenedError, base_name
 from retriever.documents.text import refuse_named_fields
 from retriever.errors import ConfigError
 
@@ -23,8 +24,13 @@ from retriever.errors import ConfigError
 IGNORE_FILES = (".gitignore", ".ignore", ".retrieverignore")
 # Bytes of the longest ignore file: each name below its folder is compared with all of it.
 _LONGEST_IGNORE_FILE = 1 << 16
-_KNOWN_SUFFIX = re.compile(r"\.[a-z0-9_+-]{1,12}")
 _SHOWN = 12
+_SHOWN_NAMES = 20
+# Wildcards and sets of a pattern, and the last name in it.
+_WILDCARDS = re.compile(r"\[[^\]]*\]|[*?!]")
+_LAST_NAME = re.compile(r"[^/]*$")
+# Of texts that are data, and not read unless a pattern names them.
+TEXT_SUFFIXES = (".csv", ".ics", ".json", ".log", ".tsv", ".vcf", ".xml")
 _LEAVES = "a link that leads out of the source, which is not followed"
 _NOT_PLAIN = "not a plain file"
 
@@ -44,6 +50,16 @@ class FolderRules:
                     f"a name, found {pattern!r}"
                 )
 
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The patterns of `include` that name files or a suffix, which are read as text."""
+        names = ((pattern, _LAST_NAME.search(pattern.rstrip())) for pattern in self.include)
+        return tuple(
+            pattern
+            for pattern, name in names
+            if name is not None and re.search(r"\w", _WILDCARDS.sub("", name[0]))
+        )
+
 
 class Entry(NamedTuple):
     """A file or folder below a source: its relative path, and why it is no document."""
@@ -60,7 +76,8 @@ def files_below(folder: Path, rules: FolderRules, left_out: Counter[str]) -> Ite
     """The files that are read, by relative path, and what cannot be; `left_out` counts the rest."""
     walk = _Walk(folder, left_out)
     # No recursion, since folders may be deeper than Python's calls.
-    levels = [walk.listed("", _Patterns((), _at_source(rules.include), _at_source(rules.exclude)))]
+    patterns = _Patterns((), *map(_at_source, (rules.include, rules.exclude, rules.named)))
+    levels = [walk.listed("", patterns)]
     while levels:
         found = next(levels[-1], None)
         if found is None:
@@ -89,6 +106,8 @@ class _Patterns(NamedTuple):
     ignores: tuple[_Placed, ...]
     include: tuple[_Placed, ...]
     exclude: tuple[_Placed, ...]
+    # Of these patterns `include` those that name files or a suffix.
+    named: tuple[_Placed, ...]
 
     def below(self, name: bytes) -> _Patterns:
         """The patterns in the folder with this name."""
@@ -114,6 +133,10 @@ class _Patterns(NamedTuple):
             if not (is_folder or patterns.verdict(position, name, is_folder, inherits=True)):
                 return "excluded"
         return None
+
+    def has_named(self, name: bytes) -> bool:
+        """Whether a pattern names a file, and not only a folder above it."""
+        return any(patterns.verdict(position, name, False) for patterns, position in self.named)
 
 
 class _Walk:
@@ -150,8 +173,11 @@ class _Walk:
                 self._left_out[reason] += 1
             elif name in folders:
                 yield path, patterns.below(in_bytes)
-            elif (entry := self._entry(path, found[name])) is not None:
-                yield entry
+            else:
+                is_named = patterns.has_named(in_bytes)
+                entry = self._entry(path, found[name], is_named=is_named)
+                if entry is not None:
+                    yield entry
 
     def _ignore_lines(self, entries: dict[str, os.DirEntry[str]]) -> Iterator[bytes]:
         """The lines of the ignore files among some entries, which it takes from these."""
@@ -175,16 +201,13 @@ class _Walk:
                 raise UnopenedError(f"{fault} is larger than {limit} KiB; shorten it")
             yield from split_lines(content)
 
-    def _entry(self, path: str, one: os.DirEntry[str]) -> Entry | None:
+    def _entry(self, path: str, one: os.DirEntry[str], *, is_named: bool) -> Entry | None:
         is_link = one.is_symlink()
         to_folder = is_link and os.path.isdir(one.path)
-        kind = kind_of(one.name)
+        kind = kind_of(one.path) or ("text" if is_named else None)
         if kind is None and not to_folder:
-            suffix = os.path.splitext(one.name)[1].lower()
-            known = _KNOWN_SUFFIX.fullmatch(suffix)
-            self._left_out[suffix if known else "of other names"] += 1
-            return None
-        if is_link and os.path.commonpath([self._root, os.path.realpath(one.path)]) != self._root:
+            return self._unnamed(path, one)
+        if is_link and self._leads_out(one):
             return Entry(path, _LEAVES, passed_over=True)
         if kind is None or to_folder:
             self._left_out["links to folders"] += 1
@@ -199,6 +222,36 @@ class _Walk:
             return Entry(path)
         if not stat.S_ISREG(status.st_mode):
             return Entry(path, _NOT_PLAIN, passed_over=True)
+        return self._sized(path, kind, status)
+
+    def _unnamed(self, path: str, one: os.DirEntry[str]) -> Entry | None:
+        """The entry of a file whose name shows no kind; its first bytes may show one."""
+        name = base_name(one.path)
+        group = name_group(name)
+        if group is None:
+            try:
+                status = one.stat()
+                if one.is_symlink() and self._leads_out(one):
+                    group = "links out of the folder"
+                elif not stat.S_ISREG(status.st_mode):
+                    group = "not plain files"
+                else:
+                    head = head_of(one.path)
+                    kind = kind_of_head(name, head)
+                    if kind is not None:
+                        return self._sized(path, kind, status)
+                    group = head_group(name, head)
+            except OSError:
+                group = "unreadable without a suffix"
+        if one.name.lower().endswith(".gz") and group != "possible secrets":
+            group = ".gz"
+        self._left_out[group or "of other names"] += 1
+        return None
+
+    def _leads_out(self, one: os.DirEntry[str]) -> bool:
+        return os.path.commonpath([self._root, os.path.realpath(one.path)]) != self._root
+
+    def _sized(self, path: str, kind: str, status: os.stat_result) -> Entry | None:
         # A mailbox may be of any size: each of its messages is a document.
         most = LONGEST if KINDS[kind].is_text else LONGEST_FILE
         if status.st_size > most and kind != "mbox":
@@ -211,8 +264,27 @@ def left_out_text(left_out: Mapping[str, int]) -> str:
     """The counts of what was left out, the largest first: ``20 .html, 12 .gz, 3 hidden``."""
     ranked = sorted(left_out.items(), key=lambda item: (-item[1], item[0]))
     shown = ", ".join(f"{number:,} {what}" for what, number in islice(ranked, _SHOWN))
-    more = sum(number for _, number in ranked[_SHOWN:])
-    return f"{shown} and {more:,} of other kinds" if more else shown
+    rest = ranked[_SHOWN:]
+    if not rest:
+        return shown
+    names = ", ".join(what for what, _ in islice(rest, _SHOWN_NAMES))
+    more = " and others" if len(rest) > _SHOWN_NAMES else ""
+    return f"{shown} and {sum(number for _, number in rest):,} of {names}{more}"
+
+
+def include_advice(left_out: Mapping[str, int], suffixes: Container[str] | None = None) -> str:
+    """How to read what is left out for its suffix, after a semicolon; empty if nothing is.
+
+    With `suffixes`, only for these.
+    """
+    names = [name for name in left_out if name.startswith(".")]
+    if suffixes is not None:
+        names = [name for name in names if name in suffixes]
+    if not names:
+        return ""
+    # Text, though it is data, before what may be binary.
+    suffix = max(names, key=lambda name: (name in TEXT_SUFFIXES, left_out[name], name))
+    return f"; --include '*{suffix}' reads only these, as text; add --include '*' to read all kinds"
 
 
 def read_folder(

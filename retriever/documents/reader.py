@@ -14,7 +14,13 @@ from typing import Any, BinaryIO, Literal, NamedTuple, Self, get_args
 
 from retriever.documents import Assembler, ColumnType, Document, Fields, Record, content_id
 from retriever.documents.files import KINDS, SourceFile, is_document, read_files
-from retriever.documents.folders import FolderRules, files_below, left_out_text, read_folder
+from retriever.documents.folders import (
+    FolderRules,
+    files_below,
+    include_advice,
+    left_out_text,
+    read_folder,
+)
 from retriever.documents.kinds import Loss
 from retriever.documents.report import FilesReport
 from retriever.documents.sources import (
@@ -487,5 +493,10 @@ def _size(source: str | Path, rules: FolderRules, *, lenient: bool) -> int | Non
                 raise
     if is_empty:
         found = f" (left out: {left_out_text(left_out)})" if left_out else ""
-        raise SourceError(f"{source}: the folder holds no file of a kind that is read{found}")
+        advice = include_advice(left_out)
+        if rules.include and left_out["excluded"]:
+            advice += "; check the patterns of --include"
+        raise SourceError(
+            f"{source}: the folder holds no file of a kind that is read{found}{advice}"
+        )
     return size

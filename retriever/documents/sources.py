@@ -180,7 +180,7 @@ def opened_stream(
 
 
 @contextmanager
-def bytes_of(path: Path, name: str, meter: Meter) -> Iterator[BinaryIO]:
+def bytes_of(path: Path, name: str, meter: Meter) -> Iterator[io.BufferedReader]:
     """The bytes of a file of any format, decompressed; raises as `opened` does."""
     with _explained(name):
         file = path.open("rb", buffering=0)

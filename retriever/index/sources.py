@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 from indexes import SOURCES_FILE, storage_errors
 from retriever.documents import Document
-from retriever.documents.files import KINDS, kind_of
+from retriever.documents.files import KINDS, kind_of, kind_of_file
 from retriever.documents.folders import FolderRules, files_below
 from retriever.documents.kinds import Loss, LossKind
 from retriever.documents.reader import CorpusReader, Placed
@@ -308,7 +308,8 @@ class SourceMemory:
                 "SELECT DISTINCT path FROM origins WHERE source = ?", (source.number,)
             ).fetchall()
         paths = (os.fsdecode(path) for (path,) in rows)
-        return {path for path in paths if kind_of(path or source.path) != "mbox"}
+        root = Path(source.path)
+        return {path for path in paths if kind_of_file(root / path) != "mbox"}
 
     def begin(self, changes: Sequence[Changes]) -> None:
         """Note which files are about to be read; an interruption has them read again."""

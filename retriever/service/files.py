@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 from fastapi.responses import StreamingResponse
 
+from retriever.documents.file_heads import HEAD
 from retriever.documents.files import KINDS, kind_of
 from retriever.errors import RetrieverError
 from retriever.index import Index
@@ -164,12 +165,12 @@ def _check_plain(status: os.stat_result) -> None:
 
 
 def _media_type(name: str, stream: BinaryIO) -> str:
-    """PDF by name or first bytes, text by name; reading goes on at the first byte."""
-    head = stream.read(5)
+    """PDF and text by name or first bytes; reading goes on at the first byte."""
+    head = stream.read(HEAD)
     stream.seek(0)
-    if head == b"%PDF-" or name.lower().endswith(".pdf"):
+    if head.startswith(b"%PDF-") or name.lower().endswith(".pdf"):
         return PDF
-    kind = kind_of(name)
+    kind = kind_of(name, head)
     # A name of text may stand for text that is compressed.
     is_text = kind is not None and KINDS[kind].is_text and not name.lower().endswith(".gz")
     return TEXT if is_text else DOWNLOAD

@@ -1,16 +1,27 @@
-"""E-mail by the standard library: one message, and mailboxes of many."""
+"""E-mail: a message with its parts and the messages within it, and mailboxes of many.
+
+The standard library parses the headers. The parts are divided here: its parser for them fails on
+deep ones, and loses the text of a multipart whose boundary is missing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from email import message_from_bytes, policy
-from email.message import EmailMessage, Message
+import html
+import re
+from binascii import a2b_base64, a2b_qp
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from email import policy
+from email.message import Message
+from email.parser import BytesHeaderParser
 from email.utils import parseaddr, parsedate_to_datetime
-from typing import BinaryIO, cast
+from functools import cached_property
+from typing import BinaryIO
 
 from retriever.documents import Json
 from retriever.documents.decoding import browser_encoding, page_text, text_of
-from retriever.documents.kinds import OutlinedText, Parsed, PassedOverError, named, one_line
+from retriever.documents.kinds import Loss, OutlinedText, Parsed, PassedOverError, named, one_line
 from retriever.documents.text import iso_date
 from retriever.errors import SourceError
 
@@ -18,108 +29,532 @@ from retriever.errors import SourceError
 # takes quadratic time.
 _LONGEST_HEADER = 1 << 14
 _LONGEST_CONTENT = 1 << 11
+# Levels of parts and messages within each other, and parts of a message in all.
+_DEEPEST = 50
+_MOST_PARTS = 10_000
+# Different losses of one message that are told.
+_MOST_LOSSES = 10
+# Of alternatives, the share of its words that one may have alone and be left out; words of a notice
+# such as "view this mail in your browser", at most; and characters that are compared.
+_LACKING = 1 / 3
+_NOTICE_WORDS = 40
+_COMPARED = 1 << 20
+# Bytes and lines in which the first header is looked for.
+_LONGEST_PREFACE = 1 << 12
+
+_KNOWN = (
+    rb"(?:from|to|cc|bcc|subject|date|sender|reply-to|message-id|in-reply-to|references|received|"
+    rb"return-path|delivered-to|envelope-to|mime-version|importance|priority|status|"
+    rb"(?:arc|authentication|content|dkim|domainkey|list|resent|thread|x)-[!-9;-~]+)[ \t]*:"
+)
+_HEADER = rb"[!-9;-~]+[ \t]*:"
+# White space, a byte-order mark, and the lines above a message in a mailbox.
+_PREFACE = re.compile(rb"(?:\xef\xbb\xbf|[ \t\r\n]|>*From [^\r\n]*(?:[\r\n]|\Z))*+")
+_FIRST_HEADER = re.compile(_HEADER)
+_FIRST_HEADERS = re.compile(rb"(?im)^%s.*\n(?:[ \t].*\n)*+%s" % (_KNOWN, _KNOWN))
+_KNOWN_HEADER = re.compile(_KNOWN, re.IGNORECASE)
+_BLANK_LINE = re.compile(rb"^\r?\n", re.MULTILINE)
+# Mail of macOS writes the length of the message above it, and its own data below.
+_LENGTH = re.compile(rb"\s*([0-9]{1,10})[ \t]*\r?\n")
+# The line above a message in a mailbox, with its date.
+_ENVELOPE = re.compile(rb"From .*\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? .*\d:\d\d")
+_MAILBOX = re.compile(rb"(?:\xef\xbb\xbf)?\s*From [^\n]*\n(?:>From [^\n]*\n)?(?i:%s)" % _KNOWN)
+_SENDER = re.compile(rb"(?im)^(?:from|sender|return-path)[ \t]*:")
+_ANY_BOUNDARY = re.compile(rb"(?im)^--([^\r\n]{1,200}?)[ \t]*\r?\ncontent-[a-z-]+:")
+_BASE64_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2}")
+_BAD_QUOTED = re.compile(rb"=(?![0-9A-Fa-f]{2}|[ \t]*(?:\r?\n|\Z))")
+_ENCODED_WORD = re.compile(r"=\?([\w-]{1,40})(?=[?*])")
+_UUENCODED = ("x-uuencode", "uuencode", "uue", "x-uue")
+_ENRICHED = re.compile(r"(?is)<param>.*?(?:</param>|\Z)|<(?!<)[^<>]*>")
+_ARMORED = re.compile(r"(?s)-----BEGIN PGP MESSAGE-----.*?(?:-----END PGP MESSAGE-----|\Z)")
+_PAGE = re.compile(r"\s*<(?:!doctype html|html)\b", re.IGNORECASE)
+_MESSAGE_TYPES = ("message/rfc822", "message/global", "message/news")
+_CALENDAR_TYPES = ("text/calendar", "text/x-vcalendar")
+# Text that is data, which is named as an attachment is.
+_DATA_TYPES = ("text/rtf", "text/vcard", "text/x-vcard", "text/directory", "text/css")
+_MARKUP = re.compile(r"(?is)<(style|script|title)\b.*?(?:</\1\b|\Z)|<!--.*?(?:-->|\Z)|<[^<>]*>?")
+_ADDRESS = re.compile(r"(?i)(?:https?:|www\.)\S+")
+# A character of a script without spaces between words counts as a word.
+_WORD = re.compile("[0-9a-z\u00c0-\u0dff]+|[\u0e00-\U0010ffff]")
+_CALENDAR_LINE = re.compile(r'([A-Za-z-]++)((?:;(?:[^:"]|"[^"]*+")*+)?+):(.*)')
+_CALENDAR_DATE = re.compile(r"(\d{4})(\d\d)(\d\d)(?:T(\d\d)(\d\d)\d\d(Z?))?")
+_CALENDAR_PARTS = ("VEVENT", "VTODO", "VJOURNAL")
+_CALENDAR_LABELS = {
+    "SUMMARY": "Summary",
+    "DTSTART": "Start",
+    "DTEND": "End",
+    "DUE": "Due",
+    "LOCATION": "Location",
+    "ORGANIZER": "Organizer",
+    "ATTENDEE": "Attendee",
+    "DESCRIPTION": "Description",
+    "COMMENT": "Comment",
+}
+_HEADER_FAULTS = (ValueError, IndexError, AttributeError, TypeError, KeyError, RecursionError)
 
 
 class _BoundedPolicy(policy.EmailPolicy):
-    """Reads the beginning of a long header."""
+    """Reads the beginning of a long header, and bytes of a header as text."""
 
     def header_source_parse(self, sourcelines: list[str]) -> tuple[str, str]:
         name, value = super().header_source_parse(sourcelines)
         is_content = name.lower().startswith("content-")
-        return name, value[: _LONGEST_CONTENT if is_content else _LONGEST_HEADER]
+        value = value[: _LONGEST_CONTENT if is_content else _LONGEST_HEADER]
+        if not value.isascii():
+            value = text_of(value.encode(errors="surrogateescape"), None)
+        return name, _ENCODED_WORD.sub(_browser_name, value)
 
 
-_POLICY = _BoundedPolicy()
+def _browser_name(start: re.Match[str]) -> str:
+    """Return the beginning of an encoded word with the encoding that browsers mean by its name."""
+    return f"=?{browser_encoding(start[1]) or start[1]}"
+
+
+_PARSER = BytesHeaderParser(policy=_BoundedPolicy())
 
 
 def read_mail(content: bytes) -> Parsed:
-    """The text of a message (of its HTML if it has no other); attachments are named, not read."""
-    message = message_from_bytes(content, policy=_POLICY)
-    assert isinstance(message, EmailMessage)
-    if not message.keys():
+    """Return the text of a message and of those within it; attachments are named, not read."""
+    message = _Part(_from_first_header(_without_data(content)))
+    if not message.is_message:
         raise SourceError("no e-mail: it begins with no header such as From: or Subject:")
-    subject, sender = (one_line(_header(message, name)) for name in ("subject", "from"))
-    date = _date(_header(message, "date"))
-    parts = list(message.walk())
-    files = [one_line(one.get_filename()) for one in parts if one.get_filename()]
+    reader = _MessageReader()
+    leaves = reader.read_leaves(message, 0)
+    reader.write(message, leaves)
     metadata: dict[str, Json] = named(
-        **{"from": sender, "to": _header(message, "to"), "date": date},
-        message_id=_header(message, "message-id"),
+        **{"from": message.sender, "to": message.header("to"), "date": message.date},
+        message_id=message.header("message-id"),
     )
-    if files:
-        metadata["attachments"] = list[Json](files)
-    found = OutlinedText()
-    name = parseaddr(sender)
-    found.mark("message", one_line(f"{date[:10]} {name[0] or name[1] or sender}: {subject}"))
-    for text in _texts(message):
-        found.add(text)
-    return found.parsed(subject or None, metadata)
+    if reader.attachments:
+        metadata["attachments"] = list[Json](reader.attachments)
+    parsed = reader.text.parsed(message.subject or None, metadata)
+    return parsed._replace(losses=reader.losses())
 
 
-def _texts(part: Message) -> list[str]:
-    """The texts of a part that is no attachment; of alternatives the first that is not blank."""
-    kind = part.get_content_type()
-    if part.get_filename() or part.get_content_disposition() == "attachment":
-        return []
-    if kind in ("text/plain", "text/html"):
-        raw = part.get_payload(decode=True)
-        content = raw if isinstance(raw, bytes) else b""
-        encoding = browser_encoding(part.get_content_charset())
-        if kind == "text/plain":
-            text = text_of(content, encoding)
-        else:
-            text = _text_of_page(page_text(content, encoding))
-        return list(filter(None, [text.replace("\r\n", "\n").strip()]))
-    if not (kind.startswith("multipart/") and part.is_multipart()):
-        return []
-    parts = cast("list[Message]", part.get_payload())
-    if kind == "multipart/alternative":
-        parts = sorted(parts, key=lambda one: one.get_content_type() != "text/plain")
-        return next(filter(None, map(_texts, parts)), [])
-    return [text for one in parts for text in _texts(one)]
+def is_mail(head: bytes) -> bool:
+    """Return whether the first bytes of a file are headers of a mail, a sender among them."""
+    preface = _PREFACE.match(head)
+    head = head if preface is None else head[preface.end() :]
+    end = _BLANK_LINE.search(head)
+    headers = head if end is None else head[: end.start()]
+    return _FIRST_HEADERS.match(headers) is not None and _SENDER.search(headers) is not None
 
 
-def _text_of_page(page: str) -> str:
-    try:
-        from retriever.documents.kinds.html import read_blocks
-
-        return read_blocks(page).parsed("").text
-    except ImportError as error:
-        raise PassedOverError(
-            'its text is HTML, which needs trafilatura: pip install "layer-retriever[documents]"'
-        ) from error
-
-
-def _header(message: EmailMessage, name: str) -> str:
-    try:
-        return str(message.get(name) or "")
-    except (ValueError, IndexError, AttributeError, TypeError, RecursionError):
-        # What the standard library says of some malformed headers.
-        return ""
-
-
-def _date(header: str) -> str:
-    try:
-        return iso_date(parsedate_to_datetime(header).isoformat()) or ""
-    except (ValueError, TypeError, IndexError):
-        return ""
+def is_mailbox(head: bytes) -> bool:
+    """Return whether the first bytes of a file are those of a mailbox."""
+    return _MAILBOX.match(head) is not None
 
 
 def messages(stream: BinaryIO, longest: int) -> Iterator[bytes]:
-    """The messages of a mailbox, each after a line that begins with `From ` below a blank line."""
+    """Yield the messages of a mailbox, cut after `longest` bytes and one line.
+
+    Each stands below a line that begins with `From ` after a blank line. Such a line is text if it
+    has no time and no header below it.
+    """
     parts: list[bytes] = []
-    size, is_blank = -1, True
-    while line := stream.readline(longest + 1):
-        if line.startswith(b"From ") and is_blank:
+    size = -1
+    is_blank = True
+    line = stream.readline(longest + 1).removeprefix(b"\xef\xbb\xbf")
+    while line:
+        following = stream.readline(longest + 1)
+        is_start = line.startswith(b"From ") and is_blank
+        if is_start and (
+            size < 0 or _ENVELOPE.match(line[:200]) or _KNOWN_HEADER.match(following[:200])
+        ):
             if size >= 0:
                 yield b"".join(parts)
-            parts, size = [], 0
-        elif size < 0:
+            parts = []
+            size = 0
+        elif size < 0 and line.strip():
             raise SourceError("no mailbox: expected a first line that begins with `From `")
-        elif size <= longest:
-            quoted = line.startswith(b">") and line.lstrip(b">").startswith(b"From ")
-            parts.append(line[1:] if quoted else line)
+        elif 0 <= size <= longest:
+            is_quoted = line.startswith(b">") and line.lstrip(b">").startswith(b"From ")
+            parts.append(line[1:] if is_quoted else line)
             size += len(line)
         is_blank = not line.strip()
+        line = following
     if size >= 0:
         yield b"".join(parts)
+
+
+def _without_data(content: bytes) -> bytes:
+    """Return a message without the data that Mail of macOS writes below it."""
+    length = _LENGTH.match(content)
+    if length is not None:
+        end = length.end() + int(length[1])
+        if content[end : end + 100].lstrip().startswith(b"<?xml"):
+            return content[length.end() : end]
+    return content
+
+
+def _from_first_header(content: bytes) -> bytes:
+    """Return a message from its first header on; without one, all but what may precede it."""
+    if b"\n" not in content:
+        content = content.replace(b"\r", b"\n")
+    preface = _PREFACE.match(content)
+    start = 0 if preface is None else preface.end()
+    if _FIRST_HEADER.match(content, start) is None:
+        # Such as the answer of a server.
+        headers = _FIRST_HEADERS.search(content[start : start + _LONGEST_PREFACE])
+        start += 0 if headers is None else headers.start()
+    return content[start:]
+
+
+class _Part:
+    """A message or a part of one: its headers and the bytes below them."""
+
+    def __init__(self, content: bytes, default_type: str = "text/plain") -> None:
+        end = _BLANK_LINE.search(content)
+        head = content if end is None else content[: end.start()]
+        self.headers = _PARSER.parsebytes(head)
+        self.headers.set_default_type(default_type)
+        # Lines that are no headers, without a blank line before them.
+        rest = str(self.headers.get_payload() or "").encode("ascii", "surrogateescape")
+        body = b"" if end is None else content[end.end() :]
+        self.body = rest + content[end.start() :] if rest and end is not None else rest or body
+        self.type = self.call("get_content_type") or default_type
+        self.file_name = one_line(self.call("get_filename"))
+        self.is_attachment = self.call("get_content_disposition") == "attachment"
+
+    def header(self, name: str) -> str:
+        """Return a header; empty if there is none, or none that can be parsed."""
+        return self.call("get", name)
+
+    def call(self, method: str, *arguments: str) -> str:
+        """Return what a method of the headers gives; empty where these cannot be parsed."""
+        try:
+            return str(getattr(self.headers, method)(*arguments) or "")
+        except _HEADER_FAULTS:
+            return ""
+
+    @property
+    def is_message(self) -> bool:
+        """Whether it has a header as mails have."""
+        names = (f"{name}:".encode(errors="replace") for name in self.headers)
+        return any(map(_KNOWN_HEADER.match, names))
+
+    @cached_property
+    def subject(self) -> str:
+        return one_line(self.header("subject"))
+
+    @cached_property
+    def sender(self) -> str:
+        return one_line(self.header("from"))
+
+    @cached_property
+    def date(self) -> str:
+        """The date in UTC as ISO 8601 has it; empty if there is none."""
+        try:
+            return iso_date(parsedate_to_datetime(self.header("date")).isoformat()) or ""
+        except (ValueError, TypeError, IndexError, OverflowError):
+            return ""
+
+    @cached_property
+    def label(self) -> str:
+        """Day, sender and subject."""
+        name, address = parseaddr(self.sender)
+        return one_line(f"{self.date[:10]} {name or address or self.sender}: {self.subject}")
+
+    def divided(self) -> list[bytes]:
+        """The parts of a multipart; none where nothing divides it."""
+        boundary = self.call("get_boundary").encode(errors="surrogateescape")
+        borders = _borders(self.body, boundary)
+        if not borders and (line := _ANY_BOUNDARY.search(self.body)):
+            borders = _borders(self.body, line[1].removesuffix(b"--"))
+        starts = [*(border.start() for border in borders[1:]), len(self.body)]
+        return [
+            self.body[border.end() : start]
+            for border, start in zip(borders, starts, strict=False)
+            if border[1] is None
+        ]
+
+
+def _borders(body: bytes, boundary: bytes) -> list[re.Match[bytes]]:
+    if not boundary:
+        return []
+    return [*re.finditer(rb"(?m)^--%s(--)?[ \t]*\r?(?:\n|\Z)" % re.escape(boundary), body)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A text of a message, which is plain, a page of HTML or a calendar."""
+
+    text: str
+    form: str = "plain"
+
+    @property
+    def words(self) -> set[str]:
+        """The different words, without markup and addresses."""
+        return _words(self.text, is_page=self.form == "page")
+
+
+@dataclass(frozen=True, slots=True)
+class _Forwarded:
+    """A message within another."""
+
+    message: _Part
+    leaves: list[_Text | _Forwarded]
+
+    @property
+    def words(self) -> set[str]:
+        """The different words of its texts and its subject."""
+        return _all_words([_Text(self.message.subject), *self.leaves])
+
+
+_Leaf = _Text | _Forwarded
+
+
+class _MessageReader:
+    """Reads the texts of a message, and writes them with the names of what is not read."""
+
+    def __init__(self) -> None:
+        self.text = OutlinedText()
+        self.attachments: list[str] = []
+        self._losses: Counter[str] = Counter()
+        self._parts = 0
+        # Of the message whose text was written last.
+        self._label: str | None = None
+
+    def losses(self) -> tuple[Loss, ...]:
+        """Return what could not be read."""
+        told = [
+            f"{detail} ({count:,} times)" if count > 1 else detail
+            for detail, count in self._losses.items()
+        ]
+        return tuple(Loss("parts", detail) for detail in told[:_MOST_LOSSES])
+
+    def read_leaves(self, part: _Part, level: int) -> list[_Leaf]:
+        """Return the texts and messages of a part in their order."""
+        self._parts += 1
+        if level > _DEEPEST or self._parts > _MOST_PARTS:
+            where = f"deeper than {_DEEPEST} levels"
+            if level <= _DEEPEST:
+                where = f"after the first {_MOST_PARTS:,}"
+            self._losses[f"parts {where} are not read"] += 1
+            return []
+        if part.type.startswith("multipart/"):
+            return self._read_multipart(part, level)
+        if part.type in _MESSAGE_TYPES or part.file_name.lower().endswith(".eml"):
+            message = _Part(_from_first_header(self._decoded(part)))
+            if message.is_message:
+                if part.file_name:
+                    self.attachments.append(part.file_name)
+                return [_Forwarded(message, self.read_leaves(message, level + 1))]
+        is_text = part.type.startswith(("text/", "message/")) and part.type not in _DATA_TYPES
+        if is_text and not part.is_attachment:
+            return self._read_text(part, self._decoded(part))
+        self._name_attachment(part)
+        return []
+
+    def _read_multipart(self, part: _Part, level: int) -> list[_Leaf]:
+        contents = part.divided()
+        if not contents:
+            part.body = self._decoded(part)
+            contents = part.divided()
+        if not contents:
+            return self._read_text(part, part.body)
+        if part.type == "multipart/encrypted":
+            self._losses["its text is encrypted (PGP)"] += 1
+        is_digest = part.type == "multipart/digest"
+        default = "message/rfc822" if is_digest else "text/plain"
+        branches: list[list[_Leaf]] = []
+        for content in contents:
+            if self._parts > _MOST_PARTS:
+                break
+            inner = _Part(content, default)
+            if is_digest and (inner.sender or inner.subject):
+                # A digest without blank lines above its messages.
+                inner = _Part(content)
+                branches.append([_Forwarded(inner, self.read_leaves(inner, level + 1))])
+            else:
+                branches.append(self.read_leaves(inner, level + 1))
+        if part.type == "multipart/alternative":
+            return _choose_alternative(branches)
+        return [leaf for branch in branches for leaf in branch]
+
+    def _read_text(self, part: _Part, content: bytes) -> list[_Leaf]:
+        encoding = browser_encoding(part.call("get_content_charset"))
+        if part.type == "text/html":
+            text = page_text(content, encoding)
+        else:
+            text = text_of(content, encoding)
+        if part.type in ("text/enriched", "text/richtext"):
+            text = _ENRICHED.sub("", text).replace("<<", "<")
+        if not text.strip():
+            return []
+        if part.type in _CALENDAR_TYPES:
+            return [_Text(text, "calendar")]
+        is_page = part.type.endswith("html") or _PAGE.match(text)
+        return [_Text(text, "page" if is_page else "plain")]
+
+    def _name_attachment(self, part: _Part) -> None:
+        """Note the name of a part that is not read, or its type, and whether it hides text."""
+        name = part.file_name
+        subtype = part.type.rpartition("/")[2].removeprefix("x-")
+        if subtype == "pkcs7-mime" or name.lower() == "smime.p7m":
+            is_signed = "signed" in part.header("content-type").lower()
+            how = "within its signature" if is_signed else "encrypted"
+            self._losses[f"{name or part.type}: its text is {how} (S/MIME)"] += 1
+        elif subtype == "ms-tnef" or name.lower() == "winmail.dat":
+            self._losses[f"{name or part.type}: Outlook's own format (TNEF) is not read"] += 1
+        is_control = subtype.endswith(("-signature", "pgp-encrypted"))
+        is_inline = part.type.startswith("image/") and not part.is_attachment
+        if name or not (is_control or is_inline):
+            self.attachments.append(name or part.type)
+
+    def _decoded(self, part: _Part) -> bytes:
+        """The bytes of a part without their transfer encoding, as far as they can be decoded."""
+        encoding = "".join(part.header("content-transfer-encoding").lower().split()[:1])
+        body = part.body
+        if encoding == "base64":
+            return self._from_base64(body)
+        if encoding == "quoted-printable":
+            if _BAD_QUOTED.search(body):
+                self._losses["damaged quoted-printable is read as it stands"] += 1
+            return a2b_qp(re.sub(rb"=[ \t]++(?=\r?\n)", b"=", body))
+        if encoding in _UUENCODED:
+            message = Message()
+            message["Content-Transfer-Encoding"] = encoding
+            message.set_payload(body.decode("ascii", "surrogateescape"))
+            decoded = message.get_payload(decode=True)
+            if isinstance(decoded, bytes) and decoded != body:
+                return decoded
+            self._losses["damaged uuencoded text is read as it stands"] += 1
+        return body
+
+    def _from_base64(self, body: bytes) -> bytes:
+        lines = [line for line in map(bytes.strip, body.splitlines()) if line]
+        sound = [line for line in lines if _BASE64_LINE.fullmatch(line)]
+        if 2 * len(sound) < len(lines):
+            self._losses["text that is no base64, as it should be, is read as it stands"] += 1
+            return body
+        # Padding may stand within, where texts were joined.
+        groups = [group for group in re.split(rb"=+", b"".join(sound)) if group]
+        decoded = []
+        for group in groups:
+            length = len(group) - (len(group) % 4 == 1)
+            decoded.append(a2b_base64(group[:length] + b"=" * (-length % 4)))
+        is_cut = bool(groups) and len(groups[-1]) % 4 > 0 and not sound[-1].endswith(b"=")
+        if is_cut or len(sound) < len(lines):
+            self._losses["damaged base64 is read in part"] += 1
+        return b"".join(decoded)
+
+    def write(self, message: _Part, leaves: Iterable[_Leaf]) -> None:
+        """Add the texts of a message, with a mark where it begins and where it goes on."""
+        for leaf in leaves:
+            if isinstance(leaf, _Forwarded):
+                inner = leaf.message
+                lines = {"Subject": inner.subject, "From": inner.sender, "Date": inner.date}
+                heading = "\n".join(f"{name}: {line}" for name, line in lines.items() if line)
+                self._add(inner, heading)
+                self.write(inner, leaf.leaves)
+            else:
+                self._add(message, self._plain(leaf))
+
+    def _add(self, message: _Part, block: str) -> None:
+        if not block:
+            return
+        if message.label != self._label:
+            self._label = message.label
+            self.text.mark("message", message.label)
+        self.text.add(block)
+
+    def _plain(self, leaf: _Text) -> str:
+        if leaf.form == "calendar":
+            text = "\n".join(_calendar_lines(leaf.text, _words(self.text.text[-_COMPARED:])))
+        elif leaf.form == "page":
+            text = self._page(leaf.text)
+        else:
+            text, count = _ARMORED.subn("", leaf.text)
+            if count:
+                self._losses["its text is encrypted (PGP)"] += 1
+        return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "").strip()
+
+    def _page(self, page: str) -> str:
+        try:
+            from retriever.documents.kinds.html import read_blocks
+
+            return read_blocks(page).parsed("").text
+        except ImportError as error:
+            raise PassedOverError(
+                "its text is HTML, which needs trafilatura: "
+                'pip install "layer-retriever[documents]"'
+            ) from error
+        except SourceError as error:
+            self._losses[f"a page is not read: {error}"] += 1
+            return ""
+
+
+def _choose_alternative(branches: list[list[_Leaf]]) -> list[_Leaf]:
+    """Return the plain text, or what has many words that it lacks; calendars in any case."""
+    calendars: list[_Leaf] = []
+    texts = []
+    for branch in branches:
+        is_calendar = any(isinstance(leaf, _Text) and leaf.form == "calendar" for leaf in branch)
+        if is_calendar:
+            calendars += branch
+        elif branch:
+            texts.append(branch)
+    texts.sort(key=_has_page)
+    chosen: list[_Leaf] = texts[0] if texts else []
+    words = _all_words(chosen)
+    for branch in texts[1:]:
+        own = _all_words(branch)
+        if len(own - words) <= _LACKING * len(own):
+            continue
+        rest = len(words - own)
+        if rest > max(_NOTICE_WORDS, _LACKING * len(words)):
+            # Both say much that the other does not.
+            chosen = [*chosen, *branch]
+            words |= own
+        else:
+            chosen = branch
+            words = own
+    return [*chosen, *calendars]
+
+
+def _has_page(leaves: Iterable[_Leaf]) -> bool:
+    return any(isinstance(leaf, _Text) and leaf.form == "page" for leaf in leaves)
+
+
+def _all_words(leaves: Iterable[_Leaf]) -> set[str]:
+    return set().union(*(leaf.words for leaf in leaves))
+
+
+def _words(text: str, *, is_page: bool = False) -> set[str]:
+    """Return the different words of a text without web addresses; of a page without markup."""
+    text = text[:_COMPARED]
+    if is_page:
+        text = html.unescape(_MARKUP.sub(" ", text))
+    return set(_WORD.findall(_ADDRESS.sub(" ", text).lower()))
+
+
+def _calendar_lines(calendar: str, words: set[str]) -> Iterator[str]:
+    """Yield what happens, when, where and with whom, as far as some words do not say it."""
+    within: list[str] = []
+    for line in re.sub(r"\r?\n[ \t]", "", calendar).splitlines():
+        match = _CALENDAR_LINE.match(line)
+        if match is None:
+            continue
+        name, options, value = match[1].upper(), match[2], match[3]
+        if name == "BEGIN":
+            within.append(value.strip().upper())
+        elif name == "END":
+            within = within[:-1]
+        elif name in _CALENDAR_LABELS and within and within[-1] in _CALENDAR_PARTS:
+            value = _calendar_value(options, value)
+            if not _words(value) <= words:
+                yield f"{_CALENDAR_LABELS[name]}: {value}"
+
+
+def _calendar_value(options: str, value: str) -> str:
+    """Return a value of a calendar as people write it."""
+    if date := _CALENDAR_DATE.fullmatch(value.strip()):
+        zone = re.search(r'(?i);TZID="?([^;:"]*)', options)
+        time = f" {date[4]}:{date[5]} {'UTC' if date[6] else zone[1] if zone else ''}"
+        return f"{date[1]}-{date[2]}-{date[3]}{time if date[4] else ''}".rstrip()
+    name = re.search(r'(?i);CN=(?:"([^"]*)"|([^;:]*))', options)
+    address = re.sub("(?i)^mailto:", "", value)
+    if name is not None:
+        return f"{name[1] or name[2]} {address}"
+    return re.sub(r"\\([nN])|\\(.)", lambda sign: "\n" if sign[1] else sign[2], address)

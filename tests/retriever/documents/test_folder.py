@@ -244,9 +244,12 @@ def test_stars_after_a_literal_mean_what_they_mean_to_git(repository, pattern):
 
 
 def test_the_last_ignore_file_of_a_folder_decides_and_each_reason_is_counted(tmp_path):
-    kept = ["a.md", "sub/b.txt", "sub/keep/c.txt"]
-    for name in (*kept, "x.log", "y.tar.gz", "z.ZIP", "Makefile", ".env", ".git/a.txt"):
+    kept = ["Makefile", "a.md", "sub/b.txt", "sub/keep/c.txt"]
+    for name in (*kept, "x.log", "y.tar.gz", "z.ZIP", ".env", ".git/a.txt", "id_rsa", "a~"):
         write(tmp_path / name, "text")
+    write(tmp_path / "tool", b"\x7fELF\x02\0")
+    write(tmp_path / "state", '{"a": 1}')
+    write(tmp_path / "stamp", "")
     write(tmp_path / "node_modules/m.txt", "text")
     write(tmp_path / "drafts/d.txt", "text")
     write(tmp_path / ".gitignore", "node_modules/\n*.txt\n")
@@ -261,7 +264,11 @@ def test_the_last_ignore_file_of_a_folder_decides_and_each_reason_is_counted(tmp
             ".log": 1,
             ".gz": 1,
             ".zip": 1,
-            "of other names": 1,
+            "possible secrets": 1,
+            "backup copies": 1,
+            "binary without a suffix": 1,
+            "data without a suffix": 1,
+            "empty without a suffix": 1,
             "hidden": 2,
             "ignored": 1,
             "excluded": 1,
@@ -349,4 +356,6 @@ def test_the_largest_counts_are_listed():
         "1,200 .html, 12 .gz, 12 hidden"
     )
     assert left_out_text(counts).startswith("20 .s20, 19 .s19, ")
-    assert left_out_text(counts).endswith("9 .s9 and 36 of other kinds")
+    assert left_out_text(counts).endswith("9 .s9 and 36 of .s8, .s7, .s6, .s5, .s4, .s3, .s2, .s1")
+    counts = {f".s{number}": number for number in range(1, 41)}
+    assert left_out_text(counts).endswith(".s10, .s9 and others")

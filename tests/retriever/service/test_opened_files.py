@@ -25,6 +25,8 @@ FILES = {
     "mail.eml": "From: a@example.org\nSubject: wind\n\nWind and coal.\n",
     "box.mbox": "From a@example.org Thu Jan  1 00:00:00 2020\nSubject: one\n\nMore wind.\n",
     "odd ü\r\n&name.txt": "wind and a name",
+    "README": "Read of the wind.",
+    "tale": "A tale of the wind.",
 }
 
 
@@ -68,6 +70,8 @@ def ask(client, id_, **headers):
         ("page.html", "application/octet-stream", "attachment"),
         ("mail.eml", "application/octet-stream", "attachment"),
         ("odd ü\r\n&name.txt", "text/plain; charset=utf-8", "inline"),
+        ("README", "text/plain; charset=utf-8", "inline"),
+        ("tale", "text/plain; charset=utf-8", "inline"),
     ],
 )
 def test_file_is_given_as_text_or_as_a_download(client, name, media_type, kind):

@@ -1,0 +1,158 @@
+"""Files whose suffix names no kind: mails and mailboxes, scripts and plain text, by first bytes.
+
+What may hold secrets, copies that editors make, and data such as JSON are not read.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import re
+import zlib
+
+from retriever.documents.kinds.mail import is_mail, is_mailbox
+
+# Bytes of a file that are looked at.
+HEAD = 4096
+
+# Names of texts, which may have an ending: README.de, LICENSE-MIT, Dockerfile.dev.
+_TEXT_NAMES = """
+appfile apkbuild authors berksfile brewfile bugs build buildfile caddyfile cakefile capfile
+cartfile changelog changes codeowners configure containerfile contributing contributors copying
+copyright credits dockerfile earthfile fastfile faq gemfile gnumakefile go guardfile hacking
+history install jenkinsfile justfile kbuild kconfig lesser licence license licenses
+maintainers makefile manifest matchfile meson news notice pipfile pkgbuild podfile
+procfile puppetfile rakefile readme release releasing roadmap sconscript sconstruct security
+snakefile support thanks tiltfile todo unlicense upgrading vagrantfile version workspace wscript
+"""
+_TEXT_STEMS = frozenset(_TEXT_NAMES.split())
+_STEM = re.compile(r"[^.\-_ ]+")
+_SUFFIX = re.compile(r"\.[a-z0-9_+-]{1,12}")
+# Of a file with the name of a text: what it is all the same.
+_OTHER_SUFFIXES = """
+.asc .bak .csv .db .env .gpg .json .jsonl .key .lock .log .map .ndjson .netrc .old .orig .p12
+.pem .pfx .pgp .ppk .rej .sig .sqlite .sum .swp .tmp .tsv .xml
+"""
+_LEFT_SUFFIXES = frozenset(_OTHER_SUFFIXES.split())
+_SECRET_NAME = re.compile(
+    r"id_(?:rsa|dsa|ecdsa|ed25519).*|(?:_?netrc|_?pgpass|htpasswd|g?shadow|(?:dot)?env"
+    r"|(?:aws_?)?credentials?|secrets?|passwords?|tokens?|cookies?|keyring|kubeconfig|wallet"
+    r"|.*_history)(?:\..*)?"
+)
+_SECRET_TEXT = re.compile(
+    rb"PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File|AGE-SECRET-KEY-|\$ANSIBLE_VAULT"
+    rb"|(?m:^[ \t]*(?:machine\s+\S+|default)\s+login\s)|aws_secret_access_key"
+    rb"|\A(?:: \d{9,}:\d+;|#\d{9,}\r?\n)"
+)
+# As Maildir has them: the time, a number of the delivery, the host, and flags once it was seen.
+_MAILDIR = re.compile(
+    r"(?:.*/)?(?:(?:cur|new)/[0-9]{9,}\.[^/.]+\.[^/]+|[0-9]{9,}\.[^/]+[:;!]2,[a-z]*)"
+)
+_UNFINISHED_MAIL = re.compile(r"(?:.*/)?tmp/[0-9]{9,}\.[^/.]+\.[^/]+")
+_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+# JSON, XML, RTF and PostScript.
+_DATA = re.compile(
+    rb"\s*(?:\{\s*[\"\\}]|\[\s*[\[{\"\d]|<[?!]|<svg\b|<[A-Za-z][\w:.-]*(?:\s[^<>]*)?>|%!PS)"
+)
+_VISIBLE = re.compile(rb"[!-~]+")
+# ASCII characters of the longest word: more without a space are base64 and the like.
+_LONGEST_WORD = 1000
+_PAGE = re.compile(rb"(?i)\s*<(?:!doctype html|html)\b")
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_GZIP = b"\x1f\x8b"
+
+
+def head_of(path: str | os.PathLike[str]) -> bytes:
+    """Return the first bytes of a plain file, decompressed; raises OSError."""
+    with open(path, "rb", buffering=0) as file:
+        head = file.read(HEAD)
+    if head.startswith(_GZIP):
+        try:
+            return zlib.decompressobj(31).decompress(head, HEAD)
+        except zlib.error:
+            return b""
+    return head
+
+
+def is_maildir_file(path: str) -> bool:
+    """Return whether a path, in lower case, is that of a message in a Maildir."""
+    return _is_delivery(path) and _MAILDIR.fullmatch(path) is not None
+
+
+def is_unfinished_mail(path: str) -> bool:
+    """Return whether a path, in lower case, is that of a message which a Maildir still receives."""
+    return _is_delivery(path) and _UNFINISHED_MAIL.fullmatch(path) is not None
+
+
+def name_group(path: str) -> str | None:
+    """Return the group of files, such as a suffix, by which a file is left out for its name.
+
+    `path`, in lower case, has no suffix of a kind. None if the first bytes decide.
+    """
+    if is_unfinished_mail(path):
+        return "unfinished mails"
+    name = path[path.rfind("/") + 1 :]
+    suffix = _suffix(name)
+    if suffix and (suffix in _LEFT_SUFFIXES or not has_text_name(name)):
+        return suffix
+    if name.endswith(("~", "#")):
+        return "backup copies"
+    if _SECRET_NAME.fullmatch(name):
+        return "possible secrets"
+    return None
+
+
+def _is_delivery(path: str) -> bool:
+    """Return whether a name begins with digits, as all do in a Maildir."""
+    return path[path.rfind("/") + 1 :][:9].isdigit()
+
+
+def has_text_name(path: str) -> bool:
+    """Return whether a path, in lower case, has a name such as README or Makefile.am."""
+    stem = _STEM.match(path, path.rfind("/") + 1)
+    return stem is not None and stem[0] in _TEXT_STEMS
+
+
+def kind_of_head(path: str, head: bytes) -> str | None:
+    """Return the kind that the first bytes of a file show; None if it is not read.
+
+    `path`, in lower case, is in no `name_group`.
+    """
+    if is_mailbox(head):
+        return "mbox"
+    if is_mail(head):
+        return "mail"
+    if head.startswith(b"%PDF-"):
+        return "pdf"
+    if _PAGE.match(head):
+        return "html"
+    return "text" if head_group(path, head) is None else None
+
+
+def head_group(path: str, head: bytes) -> str | None:
+    """Return the group of files by which a file is left out for its first bytes; None for text."""
+    is_named = has_text_name(path)
+    if not head.strip():
+        return None if is_named else "empty without a suffix"
+    if head.startswith(_UTF16):
+        return None
+    if _CONTROL.search(head) or not (is_named or _is_utf8(head)):
+        return _suffix(path) or "binary without a suffix"
+    if _SECRET_TEXT.search(head):
+        return "possible secrets"
+    if _DATA.match(head) or max(map(len, _VISIBLE.findall(head)), default=0) >= _LONGEST_WORD:
+        return "data without a suffix"
+    return None
+
+
+def _suffix(path: str) -> str:
+    suffix = os.path.splitext(path)[1]
+    return suffix if _SUFFIX.fullmatch(suffix) else ""
+
+
+def _is_utf8(head: bytes) -> bool:
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return True
