@@ -62,7 +62,7 @@ KINDS: Mapping[str, Kind] = {
     "notebook": Kind("Jupyter notebook", ".ipynb", "plain:read_notebook", is_text=True),
     "html": Kind("HTML", ".html .htm .xhtml", "html:read_html", ("lxml", "trafilatura")),
     "pdf": Kind("PDF", ".pdf", "pdf:read_pdf", ("pypdfium2",)),
-    "docx": Kind("DOCX", ".docx .docm", "zipped:read_docx", ("mammoth", "defusedxml", "lxml")),
+    "docx": Kind("DOCX", ".docx .docm", "docx:read_docx", ("lxml",)),
     "pptx": Kind("PPTX", ".pptx .pptm .ppsx", "zipped:read_pptx", ("lxml",)),
     "epub": Kind("EPUB", ".epub", "zipped:read_epub", ("lxml",)),
     "mail": Kind("e-mail", ".eml", "mail:read_mail"),

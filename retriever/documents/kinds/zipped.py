@@ -1,4 +1,4 @@
-"""Zipped formats, DOCX, PPTX and EPUB: parts of bounded size, XML without its own entities."""
+"""Zipped formats: parts of bounded size, XML without its own entities; PPTX and EPUB."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import posixpath
 import zipfile
 import zlib
 from io import BytesIO
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from retriever.documents import Json
 from retriever.documents.decoding import page_text
 from retriever.documents.kinds import OutlinedText, Parsed, named, one_line
-from retriever.documents.kinds.html import BlockWriter, read_blocks, tree_of
+from retriever.documents.kinds.html import BlockWriter, tree_of
 from retriever.errors import SourceError
 
 # Bytes of all parts of a file that are read, unpacked, and how many are unpacked at once.
@@ -75,14 +75,18 @@ class Archive:
         from lxml import etree
 
         parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False)
+        content = self.read(name)
+        entities = SourceError(f"declares XML entities, which are not expanded: {name}")
         try:
-            root = etree.fromstring(self.read(name), parser)
+            root = etree.fromstring(content, parser)
         except etree.XMLSyntaxError as error:
+            # The parser ends at those that grow.
+            if b"<!ENTITY" in content:
+                raise entities from error
             raise SourceError(f"a damaged {self._kind} file: {name}: {one_line(error)}") from error
-        if root.getroottree().docinfo.internalDTD is not None and any(
-            root.getroottree().docinfo.internalDTD.iterentities()
-        ):
-            raise SourceError(f"declares XML entities, which are not expanded: {name}")
+        types = root.getroottree().docinfo.internalDTD
+        if types is not None and any(types.iterentities()):
+            raise entities
         return root
 
     def properties(self) -> tuple[str, dict[str, Json]]:
@@ -98,44 +102,18 @@ class Archive:
         return one_line(given.get("title")), named(author=given.get("creator"), date=date)
 
 
-def read_docx(content: bytes) -> Parsed:
-    """The paragraphs, lists, tables and notes of a Word document; styles say what a heading is."""
-    import defusedxml
-    import mammoth
-
-    archive = Archive(content, "DOCX")
-    # mammoth believes what entries say of their lengths, so it gets a copy of the parts that it
-    # reads. Its XML is that of the standard library, where entities are refused as of now; this
-    # process does nothing else.
-    copy = BytesIO()
-    with zipfile.ZipFile(copy, "w") as parts:
-        for name in sorted(archive.names):
-            if name.endswith((".xml", ".rels")):
-                parts.writestr(name, archive.read(name))
-    defusedxml.defuse_stdlib()
-    try:
-        page = mammoth.convert_to_html(
-            copy,
-            style_map="p[style-name='Title'] => h1:fresh",
-            convert_image=lambda image: [],
-        )
-    except defusedxml.DefusedXmlException as error:
-        raise SourceError("declares XML entities, which are not expanded") from error
-    title, metadata = archive.properties()
-    return read_blocks(page.value).parsed(None, metadata, title)
-
-
 _IS_TITLE = "../*[local-name()='nvSpPr']//*[local-name()='ph'][@type='title' or @type='ctrTitle']"
 
 
 def read_pptx(content: bytes) -> Parsed:
     """The slides of a presentation as pages, with their titles as headings, and their notes."""
     archive = Archive(content, "PPTX")
-    slides = _targets(archive, "ppt/presentation.xml")
+    slides = relations(archive, "ppt/presentation.xml")
     order = archive.xml("ppt/presentation.xml").xpath("//*[local-name()='sldId']")
     found = OutlinedText()
     for number, one in enumerate(order, 1):
-        path = slides.get(next((v for k, v in one.items() if k.endswith("}id")), ""), "")
+        id_ = next((v for k, v in one.items() if k.endswith("}id")), "")
+        path = slides[id_].target if id_ in slides else ""
         found.mark("page", str(number))
         shapes = archive.xml(path).xpath("//*[local-name()='txBody']")
         titles = [one for one in shapes if one.xpath(_IS_TITLE) and _paragraphs(one)]
@@ -146,8 +124,8 @@ def read_pptx(content: bytes) -> Parsed:
         for shape in shapes:
             if shape not in titles:
                 found.add(_paragraphs(shape))
-        for target in _targets(archive, path).values():
-            if "/notesSlides/" in target:
+        for kind, target in relations(archive, path).values():
+            if kind == "notesSlide":
                 body = "//*[local-name()='sp'][.//*[local-name()='ph'][@type='body']]"
                 for shape in archive.xml(target).xpath(body):
                     found.add(_paragraphs(shape))
@@ -205,14 +183,24 @@ def _paragraphs(shape: Any) -> str:
     return "\n".join(line.strip() for line in lines if line.strip())
 
 
-def _targets(archive: Archive, part: str) -> dict[str, str]:
-    """Parts that a part names, by the ids that it has for them."""
+class Relation(NamedTuple):
+    """What a part of an Office document says of another: what it is, and its name."""
+
+    kind: str
+    target: str
+
+
+def relations(archive: Archive, part: str) -> dict[str, Relation]:
+    """Parts that a part names, or the document itself for an empty name, by ids."""
     folder, name = posixpath.split(part)
-    relations = f"{folder}/_rels/{name}.rels"
-    if relations not in archive.names:
+    path = posixpath.join(folder, "_rels", f"{name}.rels")
+    if path not in archive.names:
         return {}
     return {
-        one.get("Id"): posixpath.normpath(posixpath.join("/", folder, one.get("Target", "")))[1:]
-        for one in archive.xml(relations)
-        if one.get("TargetMode") != "External"
+        one.get("Id", ""): Relation(
+            one.get("Type", "").rpartition("/")[2],
+            posixpath.normpath(posixpath.join("/", folder, one.get("Target", "")))[1:],
+        )
+        for one in archive.xml(path)
+        if isinstance(one.tag, str) and one.get("TargetMode") != "External"
     }

@@ -12,14 +12,15 @@ from io import BytesIO
 import pytest
 
 from retriever import SourceError
+from retriever.documents.kinds.docx import read_docx
 from retriever.documents.kinds.mail import read_mail
 from retriever.documents.kinds.pdf import _placed, read_pdf
 from retriever.documents.kinds.plain import read_markdown
-from retriever.documents.kinds.zipped import read_docx, read_epub, read_pptx
+from retriever.documents.kinds.zipped import read_epub, read_pptx
 from tests.retriever.documents import file_samples as samples
 from tests.retriever.documents.source_samples import read, write
 
-for module in ("pypdfium2", "trafilatura", "mammoth", "defusedxml"):
+for module in ("pypdfium2", "trafilatura", "lxml"):
     pytest.importorskip(module)
 
 # Of a test that takes a fraction of it where nothing is quadratic.
