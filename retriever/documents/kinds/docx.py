@@ -93,7 +93,7 @@ def row_blocks(cells: list[list[Block]], before: str) -> Iterator[Block]:
     blocks = [block for cell in cells for block in cell]
     line = " | ".join(" ".join(one_line(block.text) for block in cell) for cell in cells)
     is_layout = any(block.level for block in blocks) or len(line) > _LONGEST_ROW
-    if is_layout or (len(blocks) > 1 and sum(map(bool, cells)) == 1):
+    if is_layout or (len(blocks) > 1 and len(cells) == 1):
         yield from blocks
     elif blocks:
         yield Block(one_line(line).rstrip(" |"), before)
@@ -173,7 +173,7 @@ class _Document:
         """A page that Word would import."""
         relation = self._relations.get(_value(chunk, "id"))
         path = "" if relation is None else relation.target
-        if path.lower().endswith((".htm", ".html", ".xhtml")) and path in self._archive.names:
+        if path.lower().endswith((".htm", ".html", ".xhtml")) and path in self._archive:
             yield Block(read_blocks(page_text(self._archive.read(path))).text)
         elif path:
             self._lost[path] = None
@@ -202,7 +202,7 @@ class _Document:
         """A paragraph as its style and its own properties say."""
         properties = _child(paragraph, "pPr")
         name = _value(_child(properties, "pStyle"))
-        style = self._styles.get(name) or _Style(_level_of_name(name))
+        style = self._styles.get(name) or _Style(heading_level(name))
         own_level = _outline_level(properties)
         level = style.level if own_level is None else own_level
         if level and len(text) <= _LONGEST_HEADING:
@@ -250,7 +250,7 @@ class _Document:
                 walk.skip_subtree()
             elif name == "instrText" and self._fields:
                 self._fields[-1].instruction += element.text or ""
-            elif name == "fldSimple" and _is_of_page(_value(element, "instr")):
+            elif name == "fldSimple" and is_of_page(_value(element, "instr")):
                 walk.skip_subtree()
             elif name in _NOTES:
                 pieces.append(self._note_mark(_NOTES[name], _value(element, "id")))
@@ -267,7 +267,7 @@ class _Document:
             self._fields.append(_Field(len(pieces), _choice(element)))
         elif kind in ("separate", "end") and self._fields:
             field = self._fields[-1]
-            if not field.has_result or (kind == "end" and _is_of_page(field.instruction)):
+            if not field.has_result or (kind == "end" and is_of_page(field.instruction)):
                 del pieces[field.start :]
             field.has_result = True
             if kind == "end":
@@ -304,7 +304,7 @@ class _Document:
         for relation in self._relations.values():
             if relation.kind == kind:
                 return self._part(relation.target)
-        return self._part(path) if path in self._archive.names else None
+        return self._part(path) if path in self._archive else None
 
     def _part(self, path: str) -> Any:
         """The root of a part beside the body; None, and a loss, if it cannot be read."""
@@ -355,7 +355,8 @@ def _value(element: Any, name: str = "val") -> str:
     return ""
 
 
-def _is_of_page(instruction: str) -> bool:
+def is_of_page(instruction: str) -> bool:
+    """Whether a field shows another value on each page."""
     return not _PAGE_FIELDS.isdisjoint(instruction.split(maxsplit=1)[:1])
 
 
@@ -405,7 +406,7 @@ def _style(id_: str, elements: dict[str, Any]) -> _Style:
         if level is None:
             level = _outline_level(properties)
         if level is None:
-            level = _level_of_name(name) or _level_of_name(id_) or None
+            level = heading_level(name) or heading_level(id_) or None
         if name == "title" and level in (None, 1):
             level, is_title = 1, True
         # The name of the style of Pages, and of one of LibreOffice that others are based on.
@@ -417,7 +418,8 @@ def _style(id_: str, elements: dict[str, Any]) -> _Style:
     return _Style(level or 0, is_title, is_list)
 
 
-def _level_of_name(name: str) -> int:
+def heading_level(name: str) -> int:
+    """The level of a heading by the name of its style; 0 for another name."""
     match = _HEADING.fullmatch(name)
     return min(int(match[1]), _HIGHEST_LEVEL) if match else 0
 
