@@ -16,10 +16,8 @@ EXTRAS = {
     "cpu": ["faiss-cpu>=1.11"],
     # lxml-html-clean is what jusText, which trafilatura uses, asks of lxml by another name.
     "documents": [
-        "defusedxml>=0.7",
         "lxml>=5",
         "lxml-html-clean>=0.4",
-        "mammoth>=1.11",
         "pypdfium2>=5",
         "trafilatura>=2",
     ],

@@ -57,6 +57,7 @@ _CONFIGURATION = """
 .timer .tpl .vb .vbs .vhd .vhdl .vim .vtt .wiki
 """
 _MARKDOWN = ".md .markdown .mdown .mdwn .mdx .mkd .mkdn .qmd .rmd"
+_OPEN = ".odt .ott .ods .ots .odp .otp .odg .fodt .fods .fodp"
 
 
 class Kind(NamedTuple):
@@ -82,21 +83,38 @@ KINDS: Mapping[str, Kind] = {
     "notebook": Kind("Jupyter notebook", ".ipynb", "plain:read_notebook", is_text=True),
     "html": Kind("HTML", ".html .htm .xhtml", "html:read_html", ("lxml", "trafilatura")),
     "pdf": Kind("PDF", ".pdf", "pdf:read_pdf", ("pypdfium2",)),
-    "docx": Kind("DOCX", ".docx .docm", "zipped:read_docx", ("mammoth", "defusedxml", "lxml")),
+    "docx": Kind("DOCX", ".docx .docm .dotx .dotm", "docx:read_docx", ("lxml",)),
+    "xlsx": Kind("XLSX", ".xlsx .xlsm .xltx .xltm", "sheets:read_xlsx", ("lxml",)),
     "pptx": Kind("PPTX", ".pptx .pptm .ppsx", "zipped:read_pptx", ("lxml",)),
+    "opendocument": Kind("OpenDocument", _OPEN, "opendocument:read_opendocument", ("lxml",)),
+    "rtf": Kind("RTF", ".rtf", "rtf:read_rtf"),
     "epub": Kind("EPUB", ".epub", "zipped:read_epub", ("lxml",)),
     "mail": Kind("e-mail", ".eml .emlx", "mail:read_mail"),
     "mbox": Kind("mailbox", ".mbox", ""),
 }
 _BY_SUFFIX = {suffix: name for name, kind in KINDS.items() for suffix in kind.suffixes.split()}
 # Which have first bytes of their own, so that a wrong suffix is seen.
-_MARKED = ("pdf", "docx", "pptx", "epub")
+_MARKED = ("pdf", "docx", "pptx", "xlsx", "opendocument", "rtf", "epub")
+# Beginnings of the names of parts, in small letters; OpenDocument is told by two parts.
 _PARTS = {
-    "word/document.xml": "docx",
+    "meta-inf/container.xml": "epub",
+    "word/document": "docx",
     "ppt/presentation.xml": "pptx",
-    "META-INF/container.xml": "epub",
+    "xl/workbook.xml": "xlsx",
 }
-_PDF, _ZIP, _OLD_OFFICE = b"%PDF-", b"PK\x03\x04", b"\xd0\xcf\x11\xe0"
+_OPEN_PARTS = ({"content.xml", "mimetype"}, {"content.xml", "meta-inf/manifest.xml"})
+_PDF, _ZIP, _OLD_OFFICE, _RTF = b"%PDF-", b"PK\x03\x04", b"\xd0\xcf\x11\xe0", b"{\\rtf"
+# What to save a file as that is of a kind that is not read, and the program that does it.
+_SOFFICE = "soffice --headless --convert-to"
+_REMEDIES = {
+    ".doc .dot .wps": f"save it as .docx, for example with `{_SOFFICE} docx FILE`",
+    ".ppt .pps .pot": f"save it as .pptx, for example with `{_SOFFICE} pptx FILE`",
+    ".xls .xlsb .xlt": f"save it as .xlsx, for example with `{_SOFFICE} xlsx FILE`",
+    ".msg": "save it as .eml, for example with `msgconvert FILE`",
+    ".pages": "export it as .docx from Pages",
+    ".numbers": "export it as .xlsx from Numbers",
+    ".key": "export it as .pptx from Keynote",
+}
 # A comment ends at its first end, or many of them would be tried in every combination.
 _PAGE = re.compile(
     rb"(?i)\s*(?:(?><!--.*?-->)\s*)*+(<\?xml[^>]*>\s*)?<(!doctype html|html)\b", re.DOTALL
@@ -164,7 +182,7 @@ def is_document(path: str | Path) -> bool:
         head = head_of(path)
     except OSError:
         return False
-    if head.startswith((_PDF, _ZIP)):
+    if head.startswith((_PDF, _ZIP, _OLD_OFFICE, _RTF)):
         return True
     shown = kind_of(path, head) if kind is None else None
     is_script = head.startswith(b"#!")
@@ -227,6 +245,8 @@ class _FileReader:
                     return
                 content = stream.read(LONGEST_FILE + 1)
             kind = _true_kind(kind, content)
+            if kind == "text" and content.startswith((_ZIP, _OLD_OFFICE)):
+                raise SourceError(f"of a kind that is not read; {_remedy(file.path)}")
             if len(content) > (LONGEST if KINDS[kind].is_text else LONGEST_FILE):
                 raise SourceError(TOO_LONG if KINDS[kind].is_text else _TOO_LARGE)
             parser = self._parser(kind, content, file.where)
@@ -296,26 +316,39 @@ class _LineError(SourceError):
         self.line = line
 
 
+def _remedy(path: Path) -> str:
+    suffix = os.path.splitext(base_name(path.name))[1]
+    remedies = (remedy for suffixes, remedy in _REMEDIES.items() if suffix in suffixes.split())
+    return next(remedies, "convert or unpack it")
+
+
 def _true_kind(kind: str, content: bytes) -> str:
     """The kind that the first bytes show, else that of the suffix."""
     if content.startswith(_PDF):
         return "pdf"
+    if content.startswith(_RTF):
+        return "rtf"
     if content.startswith(_ZIP):
-        from retriever.documents.kinds.zipped import open_zip
+        from retriever.documents.kinds.zipped import open_zip, part_name
 
         with suppress(zipfile.BadZipFile):
-            names = set(open_zip(content).namelist())
-            for part, found in _PARTS.items():
-                if part in names:
-                    return found
-    is_pdf = kind == "pdf" and _PDF in content[:_HEAD]
-    if kind not in _MARKED or is_pdf or not content.strip():
+            names = {part_name(name) for name in open_zip(content).namelist()}
+            for beginning, kind_of_part in _PARTS.items():
+                if any(name.startswith(beginning) for name in names):
+                    return kind_of_part
+            if any(parts <= names for parts in _OPEN_PARTS):
+                return "opendocument"
+    head = content[:_HEAD]
+    is_pdf = kind == "pdf" and _PDF in head
+    is_flat = kind == "opendocument" and b"<office:document" in head
+    if kind not in _MARKED or is_pdf or is_flat or not content.strip():
         return kind
-    if _PAGE.match(content[:_HEAD]):
+    if _PAGE.match(head):
         return "html"
     if content.startswith(_OLD_OFFICE):
+        suffix = KINDS[kind].suffixes.split()[0]
         raise SourceError(
-            f"encrypted, or of an Office before 2007; save it without a password as .{kind}"
+            f"encrypted, or of an Office before 2007; save it without a password as {suffix}"
         )
     if kind != "pdf" and content.startswith(_ZIP):
         # Its reader says what is missing.

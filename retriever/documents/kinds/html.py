@@ -13,12 +13,11 @@ from typing import Any
 
 from retriever.documents.decoding import browser_encoding, page_text
 from retriever.documents.kinds import OutlinedText, Parsed, named, one_line
+from retriever.documents.kinds.equations import equation_text
 from retriever.documents.text import iso_date
 from retriever.errors import SourceError
 
-_SKIPPED = re.compile(
-    "head|script|style|noscript|template|nav|svg|math|object|iframe|button|select"
-)
+_SKIPPED = re.compile("head|script|style|noscript|template|nav|svg|object|iframe|button|select")
 _BLOCK = re.compile(
     "address|article|aside|blockquote|body|caption|center|d[dlt]|details|div|fieldset|figcaption|"
     "figure|footer|form|h[1-6]|header|hr|li|main|ol|p|section|summary|table|tr|ul"
@@ -62,6 +61,7 @@ _LONGEST_PAGE = 1 << 19
 _LEAST_SHARE = 2 / 3
 # For the main text, of the time that a file has; without it all text is read.
 _EXTRACTION_SECONDS = 30.0
+_EQUATIONS = ("math", "m:math", "mml:math")
 _PARTS = ("h1", "h2", "h3", "h4", "h5", "h6", "li", "dt")
 _DATES = ("article:published_time", "date", "dc.date", "dcterms.created")
 
@@ -100,7 +100,26 @@ def tree_of(page: str) -> Any:
     # It would leave out the rest without a word.
     if any(error.type_name == "ERR_RESOURCE_LIMIT" for error in parser.error_log):
         raise SourceError("elements within each other are more than 2,048; simplify the page")
+    for equation in list(root.iter(*_EQUATIONS)):
+        _write_out(equation)
     return root
+
+
+def _write_out(equation: Any) -> None:
+    """Put the letters of an equation in its place, and remove what draws it once more."""
+    parent = equation.getparent()
+    if parent is None:
+        return
+    text = equation_text(equation) or equation.get("alttext", "")
+    tail = equation.tail
+    equation.clear()
+    equation.tag = "span"
+    equation.text = text
+    equation.tail = tail
+    for drawing in (parent.getprevious(), parent.getnext()):
+        # KaTeX and MathJax keep the equation for screen readers beside its letters.
+        if drawing is not None and drawing.get("aria-hidden") == "true":
+            _remove(drawing)
 
 
 def _main(root: Any, size: int) -> OutlinedText:

@@ -1,4 +1,4 @@
-"""Zipped formats, DOCX, PPTX and EPUB: parts of bounded size, XML without its own entities."""
+"""Zipped formats: parts of bounded size, XML without its own entities; PPTX and EPUB."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import posixpath
 import zipfile
 import zlib
 from io import BytesIO
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from retriever.documents import Json
 from retriever.documents.decoding import page_text
 from retriever.documents.kinds import OutlinedText, Parsed, named, one_line
-from retriever.documents.kinds.html import BlockWriter, read_blocks, tree_of
+from retriever.documents.kinds.html import BlockWriter, tree_of
 from retriever.errors import SourceError
 
 # Bytes of all parts of a file that are read, unpacked, and how many are unpacked at once.
@@ -34,6 +34,11 @@ def open_zip(content: bytes) -> zipfile.ZipFile:
         raise zipfile.BadZipFile(str(error)) from error
 
 
+def part_name(name: str) -> str:
+    """The name of a part as it is compared: some programs write backslashes or another case."""
+    return name.replace("\\", "/").lower()
+
+
 class Archive:
     """The parts of a zipped document; `kind` is its name for messages."""
 
@@ -43,13 +48,16 @@ class Archive:
             self._zip = open_zip(content)
         except zipfile.BadZipFile as error:
             raise SourceError(f"a damaged {kind} file: {one_line(error)}") from error
-        self.names = frozenset(self._zip.namelist())
+        self._entries = {part_name(entry.filename): entry for entry in self._zip.infolist()}
         self._room = LONGEST_PARTS
+
+    def __contains__(self, name: str) -> bool:
+        return part_name(name) in self._entries
 
     def read(self, name: str) -> bytes:
         """A part; what its entry says of its length is not believed."""
         try:
-            entry = self._zip.getinfo(name)
+            entry = self._entries[part_name(name)]
             if entry.compress_type not in _METHODS:
                 raise zipfile.BadZipFile(f"{name} is neither stored nor deflated")
             steps = []
@@ -72,22 +80,11 @@ class Archive:
 
     def xml(self, name: str) -> Any:
         """The root element of a part; one with entities of its own is refused."""
-        from lxml import etree
-
-        parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False)
-        try:
-            root = etree.fromstring(self.read(name), parser)
-        except etree.XMLSyntaxError as error:
-            raise SourceError(f"a damaged {self._kind} file: {name}: {one_line(error)}") from error
-        if root.getroottree().docinfo.internalDTD is not None and any(
-            root.getroottree().docinfo.internalDTD.iterentities()
-        ):
-            raise SourceError(f"declares XML entities, which are not expanded: {name}")
-        return root
+        return root_of(self.read(name), f"a damaged {self._kind} file: {name}")
 
     def properties(self) -> tuple[str, dict[str, Json]]:
         """The title, author and date of an Office document."""
-        if "docProps/core.xml" not in self.names:
+        if "docProps/core.xml" not in self:
             return "", {}
         given = {
             one.tag.rpartition("}")[2]: one.text
@@ -98,59 +95,33 @@ class Archive:
         return one_line(given.get("title")), named(author=given.get("creator"), date=date)
 
 
-def read_docx(content: bytes) -> Parsed:
-    """The paragraphs, lists, tables and notes of a Word document; styles say what a heading is."""
-    import defusedxml
-    import mammoth
-
-    archive = Archive(content, "DOCX")
-    # mammoth believes what entries say of their lengths, so it gets a copy of the parts that it
-    # reads. Its XML is that of the standard library, where entities are refused as of now; this
-    # process does nothing else.
-    copy = BytesIO()
-    with zipfile.ZipFile(copy, "w") as parts:
-        for name in sorted(archive.names):
-            if name.endswith((".xml", ".rels")):
-                parts.writestr(name, archive.read(name))
-    defusedxml.defuse_stdlib()
-    try:
-        page = mammoth.convert_to_html(
-            copy,
-            style_map="p[style-name='Title'] => h1:fresh",
-            convert_image=lambda image: [],
-        )
-    except defusedxml.DefusedXmlException as error:
-        raise SourceError("declares XML entities, which are not expanded") from error
-    title, metadata = archive.properties()
-    return read_blocks(page.value).parsed(None, metadata, title)
-
-
 _IS_TITLE = "../*[local-name()='nvSpPr']//*[local-name()='ph'][@type='title' or @type='ctrTitle']"
 
 
 def read_pptx(content: bytes) -> Parsed:
     """The slides of a presentation as pages, with their titles as headings, and their notes."""
     archive = Archive(content, "PPTX")
-    slides = _targets(archive, "ppt/presentation.xml")
+    slides = relations(archive, "ppt/presentation.xml")
     order = archive.xml("ppt/presentation.xml").xpath("//*[local-name()='sldId']")
     found = OutlinedText()
     for number, one in enumerate(order, 1):
-        path = slides.get(next((v for k, v in one.items() if k.endswith("}id")), ""), "")
+        id_ = next((v for k, v in one.items() if k.endswith("}id")), "")
+        path = slides[id_].target if id_ in slides else ""
         found.mark("page", str(number))
         shapes = archive.xml(path).xpath("//*[local-name()='txBody']")
-        titles = [one for one in shapes if one.xpath(_IS_TITLE) and _paragraphs(one)]
-        title = one_line(" ".join(map(_paragraphs, titles)))
+        titles = [one for one in shapes if one.xpath(_IS_TITLE) and paragraphs(one)]
+        title = one_line(" ".join(map(paragraphs, titles)))
         # What stands on a slide without a title is not below that of an earlier one.
         found.mark("heading", title or f"Slide {number}", 1)
         found.add(title)
         for shape in shapes:
             if shape not in titles:
-                found.add(_paragraphs(shape))
-        for target in _targets(archive, path).values():
-            if "/notesSlides/" in target:
+                found.add(paragraphs(shape))
+        for kind, target in relations(archive, path).values():
+            if kind == "notesSlide":
                 body = "//*[local-name()='sp'][.//*[local-name()='ph'][@type='body']]"
                 for shape in archive.xml(target).xpath(body):
-                    found.add(_paragraphs(shape))
+                    found.add(paragraphs(shape))
     title, metadata = archive.properties()
     return found.parsed(None, metadata, title)
 
@@ -170,10 +141,10 @@ def read_epub(content: bytes) -> Parsed:
     }
     spine = package.xpath("//*[local-name()='spine']/*/@idref")
     # Some books name a file again for each of its sections.
-    chapters = dict.fromkeys(files[one] for one in spine if files.get(one) in book.names)
+    chapters = dict.fromkeys(files[one] for one in spine if files.get(one, "") in book)
     if not chapters:
         raise SourceError("a damaged EPUB file: it names no chapter")
-    if "META-INF/encryption.xml" in book.names:
+    if "META-INF/encryption.xml" in book:
         locked = book.xml("META-INF/encryption.xml").xpath("//@URI")
         if any(unquote(one) in chapters for one in locked):
             raise SourceError("encrypted (digital rights management); a copy without it is needed")
@@ -194,7 +165,8 @@ def read_epub(content: bytes) -> Parsed:
     return found.parsed(one_line(given["title"]) or None, metadata)
 
 
-def _paragraphs(shape: Any) -> str:
+def paragraphs(shape: Any) -> str:
+    """The lines of a shape that is drawn."""
     lines = (
         "".join(
             "\n" if one.tag.endswith("}br") else one.text or ""
@@ -205,14 +177,43 @@ def _paragraphs(shape: Any) -> str:
     return "\n".join(line.strip() for line in lines if line.strip())
 
 
-def _targets(archive: Archive, part: str) -> dict[str, str]:
-    """Parts that a part names, by the ids that it has for them."""
+def root_of(content: bytes, fault: str) -> Any:
+    """The root element of XML; `fault` begins what is said of XML that is none."""
+    from lxml import etree
+
+    parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False)
+    entities = SourceError("declares XML entities, which are not expanded")
+    try:
+        root = etree.fromstring(content, parser)
+    except etree.XMLSyntaxError as error:
+        # The parser ends at those that grow.
+        if b"<!ENTITY" in content:
+            raise entities from error
+        raise SourceError(f"{fault}: {one_line(error)}") from error
+    types = root.getroottree().docinfo.internalDTD
+    if types is not None and any(types.iterentities()):
+        raise entities
+    return root
+
+
+class Relation(NamedTuple):
+    """What a part of an Office document says of another: what it is, and its name."""
+
+    kind: str
+    target: str
+
+
+def relations(archive: Archive, part: str) -> dict[str, Relation]:
+    """Parts that a part names, or the document itself for an empty name, by ids."""
     folder, name = posixpath.split(part)
-    relations = f"{folder}/_rels/{name}.rels"
-    if relations not in archive.names:
+    path = posixpath.join(folder, "_rels", f"{name}.rels")
+    if path not in archive:
         return {}
     return {
-        one.get("Id"): posixpath.normpath(posixpath.join("/", folder, one.get("Target", "")))[1:]
-        for one in archive.xml(relations)
-        if one.get("TargetMode") != "External"
+        one.get("Id", ""): Relation(
+            one.get("Type", "").rpartition("/")[2],
+            posixpath.normpath(posixpath.join("/", folder, one.get("Target", "")))[1:],
+        )
+        for one in archive.xml(path)
+        if isinstance(one.tag, str) and one.get("TargetMode") != "External"
     }

@@ -182,6 +182,36 @@ def epub(head: str = "", parts: Mapping[str, str | bytes] = {}) -> bytes:
     )
 
 
+def opendocument() -> bytes:
+    """A text of one paragraph."""
+    spaces = " ".join(
+        f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"'
+        for name in ("office", "text")
+    )
+    body = "<office:body><office:text><text:p>Bees make honey.</text:p></office:text></office:body>"
+    return archive(
+        {
+            "mimetype": "application/vnd.oasis.opendocument.text",
+            "content.xml": f"<office:document-content {spaces}>{body}</office:document-content>",
+        }
+    )
+
+
+def xlsx() -> bytes:
+    """A workbook of one sheet, which has one row."""
+    main = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
+    cells = '<c t="inlineStr"><is><t>Bees</t></is></c><c><v>7</v></c>'
+    return archive(
+        {
+            "xl/workbook.xml": f'<workbook {main} xmlns:r="{OFFICE}"><sheets>'
+            '<sheet name="Sheet1" r:id="a"/></sheets></workbook>',
+            "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{PACKAGE}/relationships">'
+            f'<Relationship Id="a" Type="{OFFICE}/worksheet" Target="a.xml"/></Relationships>',
+            "xl/a.xml": f"<worksheet {main}><sheetData><row>{cells}</row></sheetData></worksheet>",
+        }
+    )
+
+
 def mail(subject: str = "Bees", *, html: bool = False) -> bytes:
     """A message with an attachment."""
     message = EmailMessage()

@@ -23,7 +23,7 @@ from retriever.documents.sources import TextForm
 from tests.retriever.documents import file_samples as samples
 from tests.retriever.documents.source_samples import read, write
 
-for module in ("pypdfium2", "trafilatura", "mammoth", "defusedxml"):
+for module in ("pypdfium2", "trafilatura", "lxml"):
     pytest.importorskip(module)
 
 HONEY = "Bees make honey."
@@ -97,7 +97,7 @@ KINDS = {
         (
             "On bees",
             {"author": "Ada Lovelace", "date": DAY},
-            f"{HONEY}\n\nFood\n\nNectar.\nx 1",
+            f"{HONEY}\n\nFood\n\nNectar.\n\nx | 1",
             [("heading", "Food", "Food")],
         ),
     ),
@@ -130,6 +130,10 @@ KINDS = {
     "pdf.txt": (samples.pdf([HONEY]), (None, {"pages": 1}, HONEY, [("page", "1", "Bees")])),
     "html.pdf": (samples.PAGE, ("On bees", None, None, None)),
     "epub.docx": (samples.epub(), ("On bees", None, None, None)),
+    "open.docx": (samples.opendocument(), (None, {}, HONEY, [])),
+    "sheet.odt": (samples.xlsx(), (None, {}, "Bees | 7", [])),
+    "letter.xlsx": (rb"{\rtf1 Bees make honey.}", (None, {}, HONEY, [])),
+    "words.rtf.gz": (gzip.compress(rb"{\rtf1 Bees make honey.}"), (None, {}, HONEY, [])),
     "zipped.pdf.gz": (gzip.compress(samples.book_pdf()), ("Bees", None, None, None)),
     "zipped.md.gz": (gzip.compress(b"# A\nx"), ("A", {}, "x", [("line", "2", "x")])),
 }
@@ -177,6 +181,10 @@ REFUSED = {
     "damaged.docx": (samples.docx()[:-30], "a damaged DOCX file"),
     "old.docx": (b"\xd0\xcf\x11\xe0" + bytes(600), "encrypted, or of an Office before 2007"),
     "empty.pptx": (samples.archive({"a": "b"}), "a damaged PPTX file: no part"),
+    "words.rtf": (b"only words", "not a RTF file, whatever its name; rename it"),
+    "old.xlsx": (b"\xd0\xcf\x11\xe0" + bytes(600), "encrypted, or of an Office before 2007"),
+    "empty.xlsx": (samples.archive({"a": "b"}), "a damaged XLSX file: no part 'xl/workbook.xml'"),
+    "empty.odt": (samples.archive({"a": "b"}), "a damaged OpenDocument file: no part"),
     "entities.docx": (bomb("docx", samples.docx), "declares XML entities"),
     "entities.pptx": (bomb("pptx", samples.pptx), "declares XML entities"),
     "entities.epub": (bomb("epub", samples.epub), "declares XML entities"),
@@ -240,6 +248,31 @@ def test_a_kind_whose_library_is_missing_is_named_with_the_command_that_installs
     ]
     with pytest.raises(SourceError, match="needs pypdfium2"):
         read(tmp_path / "bees.pdf")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "remedy"),
+    [
+        ("a.doc", b"\xd0\xcf\x11\xe0", "soffice --headless --convert-to docx FILE"),
+        ("a.xls", b"\xd0\xcf\x11\xe0", "soffice --headless --convert-to xlsx FILE"),
+        ("a.ppt", b"\xd0\xcf\x11\xe0", "save it as .pptx"),
+        ("a.msg", b"\xd0\xcf\x11\xe0", "msgconvert FILE"),
+        ("a.pages", samples.archive({"Index/Document.iwa": "x"}), "export it as .docx from Pages"),
+        ("a.key", samples.archive({"Index/Document.iwa": "x"}), "export it as .pptx"),
+        ("a.numbers", samples.archive({"Index/Document.iwa": "x"}), "export it as .xlsx"),
+        ("a.zip", samples.archive({"a": "b"}), "convert or unpack it"),
+    ],
+)
+def test_a_file_of_a_kind_that_is_not_read_is_named_with_what_converts_it(
+    tmp_path, name, content, remedy
+):
+    write(tmp_path / name, content)
+    with pytest.raises(SourceError, match=f"{name}: of a kind that is not read; .*{remedy}"):
+        read(tmp_path / name)
+    write(tmp_path / "bees.txt", HONEY)
+    reader = CorpusReader(tmp_path)
+    assert [one.text for one in reader] == [HONEY]
+    assert reader.files_left_out == {f".{name.partition('.')[2]}": 1}
 
 
 def test_a_file_alone_is_one_document_whose_id_is_its_path_as_given(tmp_path, monkeypatch):

@@ -12,14 +12,17 @@ from io import BytesIO
 import pytest
 
 from retriever import SourceError
+from retriever.documents.kinds.docx import read_docx
 from retriever.documents.kinds.mail import read_mail
+from retriever.documents.kinds.opendocument import read_opendocument
 from retriever.documents.kinds.pdf import _placed, read_pdf
 from retriever.documents.kinds.plain import read_markdown
-from retriever.documents.kinds.zipped import read_docx, read_epub, read_pptx
+from retriever.documents.kinds.sheets import read_xlsx
+from retriever.documents.kinds.zipped import read_epub, read_pptx
 from tests.retriever.documents import file_samples as samples
 from tests.retriever.documents.source_samples import read, write
 
-for module in ("pypdfium2", "trafilatura", "mammoth", "defusedxml"):
+for module in ("pypdfium2", "trafilatura", "lxml"):
     pytest.importorskip(module)
 
 # Of a test that takes a fraction of it where nothing is quadratic.
@@ -73,12 +76,14 @@ def test_front_matter_nested_without_end_is_text(front):
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2])
-@pytest.mark.parametrize("kind", ["docx", "pptx", "epub"])
+@pytest.mark.parametrize("kind", ["docx", "pptx", "epub", "xlsx", "odt"])
 def test_zip_entries_are_not_believed(kind, method):
     part, sample, reader = {
         "docx": ("word/document.xml", samples.docx(), read_docx),
         "pptx": ("ppt/presentation.xml", samples.pptx(), read_pptx),
         "epub": ("META-INF/container.xml", samples.epub(), read_epub),
+        "xlsx": ("xl/workbook.xml", samples.archive({"a": "b"}), read_xlsx),
+        "odt": ("content.xml", samples.archive({"a": "b"}), read_opendocument),
     }[kind]
     size = (1 << 28) + 1
     content = with_part(sample, part, size, method)

@@ -131,3 +131,44 @@ def test_a_hostile_page_is_read_in_little_time(page):
     started = time.monotonic()
     assert "x" in read_html(page.encode()).text
     assert time.monotonic() - started < 40
+
+
+EQUATIONS = {
+    "<mfrac><mi>way</mi><mi>time</mi></mfrac>": "way/time",
+    "<msup><mi>c</mi><mn>2</mn></msup>": "c^2",
+    "<msub><mi>H</mi><mn>2</mn></msub><mi>O</mi>": "H2O",
+    "<msub><mi>v</mi><mi>max</mi></msub>": "v max",
+    "<mi>a</mi><mi>b</mi><mo>=</mo><mi>area</mi><mi>side</mi>": "ab=area side",
+    "<msqrt><mi>a</mi><mo>+</mo><mi>b</mi></msqrt>": "√(a+b)",
+    "<mtable><mtr><mtd><mn>1</mn></mtd><mtd>2</mtd></mtr><mtr><mtd>3</mtd></mtr></mtable>": (
+        "1 2; 3"
+    ),
+    "<semantics><mi>k</mi><annotation encoding='TeX'>\\kappa</annotation></semantics>": "k",
+    "<semantics><mi>k</mi><annotation-xml><ci>kappa</ci></annotation-xml></semantics>": "k",
+    "<mrow>" * 1000 + "<mi>k</mi>": "k",
+}
+
+
+@pytest.mark.parametrize("content", EQUATIONS)
+def test_the_letters_of_an_equation_stand_where_it_does(content):
+    page = f"<main><p>It is <math>{content}</math>, so <m:math><m:mi>x</m:mi></m:math>.</main>"
+    assert read_html(page.encode()).text == f"It is {EQUATIONS[content]}, so x."
+
+
+@pytest.mark.parametrize(
+    "drawn",
+    [
+        # As KaTeX and MathJax 2 write it.
+        "<span class=katex><span class=katex-mathml>{}</span><span class=katex-html "
+        "aria-hidden=true><span>k</span><span>x2</span></span></span>",
+        "<span class=MathJax><nobr aria-hidden=true><span>kx2</span></nobr><span role=x>{}</span>"
+        "</span>",
+    ],
+)
+def test_an_equation_that_is_drawn_beside_its_letters_is_read_once(drawn):
+    equation = "<math><mi>k</mi><msup><mi>x</mi><mn>2</mn></msup></math>"
+    page = f"<main><p>It is {drawn.format(equation)}, he said.</main>"
+    assert " ".join(read_html(page.encode()).text.split()) in (
+        "It is kx^2, he said.",
+        "It is kx^2 , he said.",
+    )

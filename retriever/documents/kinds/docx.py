@@ -1,0 +1,432 @@
+"""Word documents: what a reader sees of the body, its notes, and of headers and footers once.
+
+The XML is read here, since documents are often only nearly as the standard has them: what is
+missing or damaged beside the body costs no more than itself.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from retriever.documents.decoding import page_text
+from retriever.documents.kinds import Loss, OutlinedText, Parsed, one_line
+from retriever.documents.kinds.equations import equation_text, local_name, symbol
+from retriever.documents.kinds.html import read_blocks
+from retriever.documents.kinds.zipped import Archive, relations
+from retriever.errors import SourceError
+
+# Elements whose children stand in their place, and those that were deleted or moved away.
+_WRAPPERS = frozenset(("sdt", "sdtContent", "customXml", "smartTag", "ins", "moveTo"))
+_DELETED = frozenset(("del", "moveFrom"))
+# What is no text of a paragraph that it is in.
+_NO_TEXT = _DELETED | {"pPr", "rPr", "sdtPr", "sdtEndPr", "rubyPr", "delText", "delInstrText"}
+_SPACES = {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "\u2011"}
+_NOTES = {"footnoteReference": "footnotes", "endnoteReference": "endnotes"}
+# Fields whose value is another one on each page.
+_PAGE_FIELDS = frozenset(("PAGE", "NUMPAGES", "SECTIONPAGES"))
+_OFF = ("0", "false", "off", "none")
+_HEADING = re.compile(r"heading ?([1-9])(?:,.*)?", re.IGNORECASE)
+# Of styles that are based on one of these, headings are only those that say so.
+_NO_HEADINGS = ("normal", "subtitle", "toc heading")
+_HIGHEST_LEVEL = 6
+# Characters of the longest heading: some documents give all of their text an outline level.
+_LONGEST_HEADING = 300
+# Styles that are based on one another, at most.
+_MOST_STYLES = 20
+# Characters of the longest row of a table that is one line: a longer one is layout.
+_LONGEST_ROW = 1000
+
+
+class Block(NamedTuple):
+    """A paragraph, or a row of a table; `level` is that of a heading, or 0."""
+
+    text: str
+    before: str = "\n\n"
+    level: int = 0
+
+
+class _Style(NamedTuple):
+    level: int = 0
+    is_title: bool = False
+    is_list: bool = False
+
+
+class _Field:
+    """A field that has begun; what it shows starts at one of a paragraph's pieces of text."""
+
+    __slots__ = ("choice", "has_result", "instruction", "start")
+
+    def __init__(self, start: int, choice: str) -> None:
+        self.start = start
+        # The chosen entry of a list of a form.
+        self.choice = choice
+        self.instruction = ""
+        self.has_result = False
+
+
+def read_docx(content: bytes) -> Parsed:
+    """The paragraphs, tables and notes of a Word document; styles say what a heading is."""
+    archive = Archive(content, "DOCX")
+    path = "word/document.xml"
+    for relation in relations(archive, "").values():
+        if relation.kind == "officeDocument":
+            path = relation.target
+    root = archive.xml(path)
+    document = _Document(archive, path)
+    text = OutlinedText()
+    for block in document.blocks(root):
+        if block.level:
+            text.mark("heading", one_line(block.text), block.level)
+        text.add(block.text, block.before)
+    for block in (*document.notes(), *document.margins(root)):
+        text.add(block.text, block.before)
+    title, metadata = archive.properties()
+    parsed = text.parsed(None, metadata, document.title or title)
+    return parsed._replace(losses=document.losses())
+
+
+def row_blocks(cells: list[list[Block]], before: str) -> Iterator[Block]:
+    """A row of a table as one line, or the blocks of its cells where it is layout."""
+    blocks = [block for cell in cells for block in cell]
+    line = " | ".join(" ".join(one_line(block.text) for block in cell) for cell in cells)
+    is_layout = any(block.level for block in blocks) or len(line) > _LONGEST_ROW
+    if is_layout or (len(blocks) > 1 and len(cells) == 1):
+        yield from blocks
+    elif blocks:
+        yield Block(one_line(line).rstrip(" |"), before)
+
+
+class _Document:
+    """Reads elements of a document as blocks."""
+
+    def __init__(self, archive: Archive, path: str) -> None:
+        self._archive = archive
+        self._folder = posixpath.dirname(path)
+        self._relations = relations(archive, path)
+        # Names of parts.
+        self._lost: dict[str, None] = {}
+        self._styles = _styles(self._related("styles"))
+        self._note_bodies: dict[str, dict[str, Any]] = {}
+        # Numbers of the notes by kind and id, and what these hold.
+        self._note_numbers: dict[tuple[str, str], int] = {}
+        self._notes: list[Any] = []
+        self._fields: list[_Field] = []
+        # The text of paragraphs that run into the next one, since their marks are deleted.
+        self._carried: list[str] = []
+        self.title = ""
+
+    def losses(self) -> tuple[Loss, ...]:
+        """The parts that the document names and that are missing or damaged."""
+        if not self._lost:
+            return ()
+        names = ", ".join(self._lost)
+        return (Loss("parts", f"{len(self._lost)} missing or damaged parts: {names:.200}"),)
+
+    def notes(self) -> Iterator[Block]:
+        """Footnotes and endnotes in the order of their references."""
+        # A note may refer to others, which are added.
+        for number, note in enumerate(self._notes, 1):
+            body = " ".join(block.text for block in self.blocks(note))
+            yield Block(f"[{number}] {body}", "\n" if number > 1 else "\n\n")
+
+    def margins(self, root: Any) -> Iterator[Block]:
+        """The texts of headers, then of footers, each once."""
+        targets = dict.fromkeys(
+            relation.target
+            for name in ("headerReference", "footerReference")
+            for reference in root.iter("{*}" + name)
+            if (relation := self._relations.get(_value(reference, "id"))) is not None
+        )
+        margins = (margin for target in targets if (margin := self._part(target)) is not None)
+        texts = dict.fromkeys(block.text for margin in margins for block in self.blocks(margin))
+        return map(Block, texts)
+
+    def blocks(self, parent: Any) -> Iterator[Block]:
+        """The paragraphs and tables in an element."""
+        for child in _content(parent):
+            name = local_name(child)
+            if name == "p":
+                yield from self._paragraph(child)
+            elif name == "tbl":
+                yield from self._table(child)
+            elif name == "altChunk":
+                yield from self._chunk(child)
+            elif name in ("oMath", "oMathPara"):
+                yield Block(equation_text(child))
+            elif name == "body":
+                yield from self.blocks(child)
+
+    def _table(self, table: Any) -> Iterator[Block]:
+        before = "\n\n"
+        for row in _content(table):
+            if local_name(row) != "tr" or _find(row, "trPr", "del") is not None:
+                continue
+            cells = [list(self.blocks(cell)) for cell in _content(row) if local_name(cell) == "tc"]
+            for block in row_blocks(cells, before):
+                yield block
+                before = "\n"
+
+    def _chunk(self, chunk: Any) -> Iterator[Block]:
+        """A page that Word would import."""
+        relation = self._relations.get(_value(chunk, "id"))
+        path = "" if relation is None else relation.target
+        if path.lower().endswith((".htm", ".html", ".xhtml")) and path in self._archive:
+            yield Block(read_blocks(page_text(self._archive.read(path))).text)
+        elif path:
+            self._lost[path] = None
+
+    def _paragraph(self, paragraph: Any) -> Iterator[Block]:
+        pieces = self._carried
+        self._carried = []
+        boxes: list[Any] = []
+        readings: list[str] = []
+        self._read_inline(paragraph, pieces, boxes, readings)
+        if readings:
+            # Beside each character they would part the word.
+            pieces.append(f" ({', '.join(readings)})")
+        mark = _find(paragraph, "pPr", "rPr")
+        if mark is not None and any(local_name(child) in _DELETED for child in mark):
+            self._carried = pieces
+        else:
+            text = "".join(pieces)
+            text = "\n".join(" ".join(line.split()) for line in text.split("\n")).strip()
+            if text:
+                yield self._styled(paragraph, text)
+        for box in boxes:
+            yield from self.blocks(box) if local_name(box) == "txbxContent" else self._drawn(box)
+
+    def _styled(self, paragraph: Any, text: str) -> Block:
+        """A paragraph as its style and its own properties say."""
+        properties = _child(paragraph, "pPr")
+        name = _value(_child(properties, "pStyle"))
+        style = self._styles.get(name) or _Style(heading_level(name))
+        own_level = _outline_level(properties)
+        level = style.level if own_level is None else own_level
+        if level and len(text) <= _LONGEST_HEADING:
+            if style.is_title and not self.title:
+                self.title = one_line(text)
+            return Block(one_line(text), level=level)
+        own_number = _find(properties, "numPr", "numId")
+        is_list = style.is_list if own_number is None else _value(own_number) != "0"
+        return Block(text, "\n" if is_list else "\n\n")
+
+    def _read_inline(
+        self, paragraph: Any, pieces: list[str], boxes: list[Any], readings: list[str]
+    ) -> None:
+        """Add the text of a paragraph, its text boxes and drawings, and readings of characters."""
+        from lxml import etree
+
+        for field in self._fields:
+            # An instruction that goes on in another paragraph may as well be lost text.
+            field.start = len(pieces)
+            field.instruction = ""
+            field.has_result = True
+        walk = etree.iterwalk(paragraph, events=("start",))
+        for _, element in walk:
+            name = local_name(element)
+            if name == "t":
+                pieces.append(element.text or "")
+            elif name == "r":
+                hidden = _find(element, "rPr", "vanish")
+                if hidden is not None and _value(hidden) not in _OFF:
+                    walk.skip_subtree()
+            elif name in _NO_TEXT or (name == "Fallback" and _is_second(element)):
+                walk.skip_subtree()
+            elif name in _SPACES:
+                pieces.append(_SPACES[name])
+            elif name == "sym":
+                pieces.append(_symbol(element))
+            elif name == "oMath":
+                pieces.append(equation_text(element))
+                walk.skip_subtree()
+            elif name == "rt":
+                readings.append("".join(part.text or "" for part in element.iter("{*}t")))
+                walk.skip_subtree()
+            elif name == "fldChar":
+                self._follow_field(element, pieces)
+                walk.skip_subtree()
+            elif name == "instrText" and self._fields:
+                self._fields[-1].instruction += element.text or ""
+            elif name == "fldSimple" and is_of_page(_value(element, "instr")):
+                walk.skip_subtree()
+            elif name in _NOTES:
+                pieces.append(self._note_mark(_NOTES[name], _value(element, "id")))
+            elif name in ("txbxContent", "relIds", "chart"):
+                boxes.append(element)
+                walk.skip_subtree()
+            elif name == "textpath":
+                pieces.append(f" {element.get('string', '')} ")
+
+    def _follow_field(self, element: Any, pieces: list[str]) -> None:
+        """Keep the result of a field, and not what stands in its instruction."""
+        kind = _value(element, "fldCharType")
+        if kind == "begin":
+            self._fields.append(_Field(len(pieces), _choice(element)))
+        elif kind in ("separate", "end") and self._fields:
+            field = self._fields[-1]
+            if not field.has_result or (kind == "end" and is_of_page(field.instruction)):
+                del pieces[field.start :]
+            field.has_result = True
+            if kind == "end":
+                pieces.append(field.choice)
+                self._fields.pop()
+
+    def _note_mark(self, kind: str, id_: str) -> str:
+        """The mark of a note in the text; nothing if the note is missing."""
+        if kind not in self._note_bodies:
+            part = self._related(kind)
+            self._note_bodies[kind] = {} if part is None else {_value(n, "id"): n for n in part}
+        note = self._note_bodies[kind].get(id_)
+        if note is None:
+            self._lost[f"{kind[:-1]} {id_}"] = None
+            return ""
+        number = self._note_numbers.setdefault((kind, id_), len(self._notes) + 1)
+        if number > len(self._notes):
+            self._notes.append(note)
+        return f"[{number}]"
+
+    def _drawn(self, reference: Any) -> Iterator[Block]:
+        """The words of a diagram or chart."""
+        id_ = _value(reference, "dm" if local_name(reference) == "relIds" else "id")
+        drawing = self._part(self._relations[id_].target) if id_ in self._relations else None
+        if drawing is None:
+            return
+        words = "//*[local-name()='t'] | //*[local-name()='strCache']//*[local-name()='v']"
+        texts = dict.fromkeys(one_line(word.text) for word in drawing.xpath(words))
+        yield Block("\n".join(filter(None, texts)))
+
+    def _related(self, kind: str) -> Any:
+        """The part of a kind of which there is one."""
+        path = posixpath.join(self._folder, f"{kind}.xml")
+        for relation in self._relations.values():
+            if relation.kind == kind:
+                return self._part(relation.target)
+        return self._part(path) if path in self._archive else None
+
+    def _part(self, path: str) -> Any:
+        """The root of a part beside the body; None, and a loss, if it cannot be read."""
+        try:
+            return self._archive.xml(path)
+        except SourceError:
+            self._lost[path] = None
+            return None
+
+
+def _content(parent: Any) -> Iterator[Any]:
+    """The children of an element and of wrappers among them, without what was deleted."""
+    for child in parent:
+        name = local_name(child)
+        if name in _WRAPPERS:
+            yield from _content(child)
+        elif name == "AlternateContent":
+            yield from (one for branch in child[:1] for one in _content(branch))
+        elif name not in _DELETED:
+            yield child
+
+
+def _is_second(fallback: Any) -> bool:
+    """Whether the alternative before this one has text."""
+    choice = fallback.getprevious()
+    return choice is not None and next(choice.iter("{*}t", "{*}textpath"), None) is not None
+
+
+def _child(parent: Any, name: str) -> Any:
+    """The first child of a name; None if there is none."""
+    if parent is not None:
+        for child in parent:
+            if local_name(child) == name:
+                return child
+    return None
+
+
+def _find(element: Any, first: str, second: str) -> Any:
+    return _child(_child(element, first), second)
+
+
+def _value(element: Any, name: str = "val") -> str:
+    """An attribute of any namespace; empty if there is none."""
+    if element is not None:
+        for key, value in element.attrib.items():
+            if key.rpartition("}")[2] == name:
+                return str(value)
+    return ""
+
+
+def is_of_page(instruction: str) -> bool:
+    """Whether a field shows another value on each page."""
+    return not _PAGE_FIELDS.isdisjoint(instruction.split(maxsplit=1)[:1])
+
+
+def _choice(begin: Any) -> str:
+    """The entry that is chosen in a list of a form, which has no other result."""
+    choices = _find(begin, "ffData", "ddList")
+    if choices is None:
+        return ""
+    entries = [_value(entry) for entry in choices if local_name(entry) == "listEntry"]
+    number = _value(_child(choices, "result")) or _value(_child(choices, "default")) or "0"
+    return entries[int(number)] if number.isdecimal() and int(number) < len(entries) else ""
+
+
+def _symbol(element: Any) -> str:
+    """A character that a document names by its code in a font."""
+    try:
+        code = int(_value(element, "char"), 16)
+    except ValueError:
+        return ""
+    if _value(element, "font") == "Symbol":
+        return symbol(code)
+    # Those of other fonts without text are drawings.
+    return chr(code) if 0x20 <= code < 0xD800 else ""
+
+
+def _styles(root: Any) -> dict[str, _Style]:
+    """What the styles of paragraphs say, each by itself or by the one that it is based on."""
+    elements = {
+        _value(style, "styleId"): style
+        for style in (() if root is None else root)
+        if local_name(style) == "style" and _value(style, "type") in ("paragraph", "")
+    }
+    return {id_: _style(id_, elements) for id_ in elements}
+
+
+def _style(id_: str, elements: dict[str, Any]) -> _Style:
+    level: int | None = None
+    is_title = is_list = False
+    for step in range(_MOST_STYLES):
+        element = elements.get(id_)
+        if element is None:
+            break
+        name = _value(_child(element, "name")).lower()
+        properties = _child(element, "pPr")
+        number = _find(properties, "numPr", "numId")
+        is_list = is_list or (number is not None and _value(number) != "0")
+        if level is None:
+            level = _outline_level(properties)
+        if level is None:
+            level = heading_level(name) or heading_level(id_) or None
+        if name == "title" and level in (None, 1):
+            level, is_title = 1, True
+        # The name of the style of Pages, and of one of LibreOffice that others are based on.
+        if name == "heading" and not step and level is None:
+            level = 1
+        if level is None and name in _NO_HEADINGS:
+            level = 0
+        id_ = _value(_child(element, "basedOn"))
+    return _Style(level or 0, is_title, is_list)
+
+
+def heading_level(name: str) -> int:
+    """The level of a heading by the name of its style; 0 for another name."""
+    match = _HEADING.fullmatch(name)
+    return min(int(match[1]), _HIGHEST_LEVEL) if match else 0
+
+
+def _outline_level(properties: Any) -> int | None:
+    """The level that properties of a paragraph give it; 0 for text, None if they say nothing."""
+    value = _value(_child(properties, "outlineLvl"))
+    if not value.isdecimal():
+        return None
+    return min(int(value) + 1, _HIGHEST_LEVEL) if int(value) < 9 else 0

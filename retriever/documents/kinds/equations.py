@@ -1,0 +1,121 @@
+"""Equations as a line of text: MathML, of HTML and OpenDocument, and OMML, of Office."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# Elements that hold letters and signs; between two words there is a space.
+_WORDS = frozenset(("mi", "mn", "ms", "mtext"))
+_TOKENS = _WORDS | {"mo", "t"}
+# Another form of the same equation, or how it looks.
+_SKIPPED = frozenset(("annotation", "annotation-xml", "mphantom"))
+# What stands between the first and second part, and between the second and third.
+_SIGNS = {
+    "f": ("/",),
+    "mfrac": ("/",),
+    "sSup": ("^",),
+    "msup": ("^",),
+    "sSub": ("",),
+    "msub": ("",),
+    "sSubSup": ("", "^"),
+    "msubsup": ("", "^"),
+    "munder": (" ",),
+    "mover": (" ",),
+    "munderover": (" ", "^"),
+    "limLow": (" ",),
+    "limUpp": (" ",),
+    "func": (" ",),
+}
+# What stands between the parts of others, however many there are.
+_SEPARATORS = {"mtr": " ", "mr": " ", "mtable": "; ", "m": "; ", "eqArr": "; ", "oMathPara": " "}
+# The characters of the font Symbol, from 0x20 and from 0xA0 on.
+_SYMBOLS = {
+    0x20: (
+        " !∀#∃%&∋()∗+,−./0123456789:;<=>?≅ΑΒΧΔΕΦΓΗΙϑΚΛΜΝΟΠΘΡΣΤΥςΩΞΨΖ[∴]⊥_"
+        " αβχδεφγηιϕκλμνοπθρστυϖωξψζ{|}∼"
+    ),
+    0xA0: "€ϒ′≤⁄∞ƒ♣♦♥♠↔←↑→↓°±″≥×∝∂•÷≠≡≈…|—↵ℵℑℜ℘⊗⊕∅∩∪⊃⊇⊄⊂⊆∈∉∠∇®©™∏√⋅¬∧∨⇔⇐⇑⇒⇓◊",
+}
+
+
+def local_name(element: Any) -> str:
+    """The name of an element without its namespace; of comments and the like nothing."""
+    tag = element.tag
+    return tag.rpartition("}")[2].rpartition(":")[2] if isinstance(tag, str) else ""
+
+
+def equation_text(root: Any) -> str:
+    """The letters of an equation in reading order, with signs for fractions, powers and roots."""
+    from lxml import etree
+
+    # Of each open element the names and texts of its parts.
+    levels: list[list[tuple[str, str]]] = [[]]
+    walk = etree.iterwalk(root, events=("start", "end"))
+    for event, element in walk:
+        name = local_name(element)
+        is_skipped = name in _SKIPPED or name.endswith("Pr")
+        if event == "start":
+            levels.append([])
+            if name in _TOKENS or is_skipped:
+                walk.skip_subtree()
+            continue
+        parts = levels.pop()
+        is_token = name in _TOKENS or not len(element)
+        text = "".join(element.itertext()) if is_token else _joined(element, name, parts)
+        if text and not is_skipped:
+            levels[-1].append((name, text))
+    return " ".join("".join(text for _, text in levels[0]).split())
+
+
+def _joined(element: Any, name: str, parts: list[tuple[str, str]]) -> str:
+    """The text of an element from the names and texts of its parts."""
+    texts = [text for _, text in parts]
+    if name in ("msqrt", "mroot", "rad"):
+        return "√" + _grouped(_line(parts))
+    if name == "d":
+        start, end = _property(element, "begChr", "("), _property(element, "endChr", ")")
+        return start + ", ".join(texts) + end
+    if name == "nary":
+        return " ".join((_property(element, "chr", "∫"), *texts))
+    if name in _SEPARATORS:
+        return _SEPARATORS[name].join(texts)
+    if name in _SIGNS and texts:
+        line = _grouped(texts[0]) if _SIGNS[name] == ("/",) else texts[0]
+        for sign, text in zip(_SIGNS[name], texts[1:], strict=False):
+            # A letter or digit below the line is part of a name, as in H2O.
+            space = "" if sign or len(text) == 1 else " "
+            line += sign + space + (_grouped(text) if sign in ("/", "^") else text)
+        return line
+    return _line(parts)
+
+
+def _line(parts: list[tuple[str, str]]) -> str:
+    """Parts beside each other; words are parted, and names of one letter are not."""
+    line = ""
+    word = ""
+    for part, text in parts:
+        line += " " if word and part in _WORDS and len(word) + len(text) > 2 else ""
+        line += text
+        word = text if part in _WORDS else ""
+    return line
+
+
+def _grouped(text: str) -> str:
+    """A text in brackets, unless it is one word."""
+    return text if text.isalnum() else f"({text})"
+
+
+def _property(element: Any, name: str, default: str) -> str:
+    """The sign that the properties of an OMML element name."""
+    values = element.xpath(f"*/*[local-name()='{name}']/@*[local-name()='val']")
+    return str(values[0]) if values else default
+
+
+def symbol(code: int) -> str:
+    """The character with this code in the font Symbol; nothing if it has none."""
+    # Office adds 0xF000 to codes of fonts that are no text.
+    code -= 0xF000 if code >= 0xF000 else 0
+    for first, characters in _SYMBOLS.items():
+        if first <= code < first + len(characters):
+            return characters[code - first]
+    return ""

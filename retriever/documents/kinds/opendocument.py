@@ -1,0 +1,312 @@
+"""OpenDocument, zipped or as one XML file: texts, spreadsheets, presentations and drawings."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from retriever.documents.kinds import Loss, OutlinedText, Parsed, named, one_line
+from retriever.documents.kinds.docx import Block, row_blocks
+from retriever.documents.kinds.equations import equation_text, local_name
+from retriever.documents.kinds.sheets import Cell, Row, Sheet, written_sheets
+from retriever.documents.kinds.zipped import Archive, root_of
+from retriever.errors import SourceError
+
+_ZIP = b"PK"
+# Beside the text: what was deleted, what reviewers say, controls, and words about pictures.
+_NO_TEXT = frozenset(
+    ("tracked-changes", "annotation", "annotation-end", "forms", "scripts", "event-listeners")
+) | {"desc", "title", "sequence-decls", "variable-decls", "user-field-decls", "page-thumbnail"}
+# Within a paragraph, what is another one on each page.
+_PAGE_FIELDS = frozenset(("page-number", "page-count"))
+_SHAPES = frozenset(
+    ("frame", "text-box", "custom-shape", "rect", "line", "polyline", "polygon", "path")
+) | {"regular-polygon", "circle", "ellipse", "g", "connector", "caption", "control"}
+_ROW_GROUPS = frozenset(("table-header-rows", "table-rows", "table-row-group"))
+_MARGINS = frozenset(
+    ("header", "header-left", "header-first", "footer", "footer-left", "footer-first")
+)
+_HIGHEST_LEVEL = 6
+# Styles that are based on one another, at most.
+_MOST_STYLES = 20
+# Cells that are repeated as the file says, and characters of the longest one.
+_MOST_REPEATED = 1000
+_LONGEST_REPEATED = 1000
+_MOST_SPACES = 100
+
+
+class _Style(NamedTuple):
+    parent: str
+    level: str
+    is_hidden: bool
+
+
+def read_opendocument(content: bytes) -> Parsed:
+    """The text of a document of any kind, with its title, author and date."""
+    if content.startswith(_ZIP):
+        document = _Document(Archive(content, "OpenDocument"))
+    else:
+        document = _Document(None, root_of(content, "a damaged OpenDocument file"))
+    body = next(iter(document.content.xpath("/*/*[local-name()='body']/*")), None)
+    if body is None:
+        raise SourceError("a damaged OpenDocument file: it has no body")
+    kind = local_name(body)
+    losses: tuple[Loss, ...] = ()
+    if kind == "spreadsheet":
+        text, losses = document.sheets(body)
+    elif kind in ("presentation", "drawing"):
+        text = document.slides(body)
+    else:
+        text = document.pages(body)
+    title, author, date = document.properties()
+    parsed = text.parsed(None, named(author=author, date=date[:10]), document.title or title)
+    return parsed._replace(losses=losses)
+
+
+class _Document:
+    """Reads elements of a document as blocks."""
+
+    def __init__(self, archive: Archive | None, root: Any = None) -> None:
+        self._archive = archive
+        if archive is not None and "META-INF/manifest.xml" in archive:
+            manifest = archive.xml("META-INF/manifest.xml")
+            if next(manifest.iter("{*}encryption-data", "{*}encrypted-key"), None) is not None:
+                raise SourceError("encrypted; save a copy without its password")
+        # One file has all of these parts.
+        self._meta = root if archive is None else self._part("meta.xml")
+        self._common = root if archive is None else self._part("styles.xml")
+        self.content = root if archive is None else archive.xml("content.xml")
+        self._styles = _styles(self.content) | _styles(self._common)
+        self._notes: list[Any] = []
+        self.title = ""
+
+    def _part(self, name: str) -> Any:
+        if self._archive is None or name not in self._archive:
+            return None
+        return self._archive.xml(name)
+
+    def properties(self) -> tuple[str, str, str]:
+        """The title, author and date of creation."""
+        values = {
+            local_name(element): one_line(element.text)
+            for group in (() if self._meta is None else self._meta.iter("{*}meta"))
+            for element in group
+        }
+        author = values.get("initial-creator") or values.get("creator", "")
+        date = values.get("creation-date") or values.get("date", "")
+        return values.get("title", ""), author, date
+
+    def pages(self, body: Any) -> OutlinedText:
+        """A text with its notes, and headers and footers once."""
+        text = OutlinedText()
+        for block in self.blocks(body):
+            if block.level:
+                text.mark("heading", one_line(block.text), block.level)
+            text.add(block.text, block.before)
+        # A note may have others.
+        for number, note in enumerate(self._notes, 1):
+            words = " ".join(block.text for block in self.blocks(note))
+            text.add(f"[{number}] {words}", "\n" if number > 1 else "\n\n")
+        margins = (
+            margin
+            for page in (() if self._common is None else self._common.iter("{*}master-page"))
+            for margin in page
+            if local_name(margin) in _MARGINS
+        )
+        for line in dict.fromkeys(block.text for one in margins for block in self.blocks(one)):
+            text.add(line)
+        return text
+
+    def slides(self, body: Any) -> OutlinedText:
+        """Slides or drawings as pages, with their titles as headings, and their notes."""
+        text = OutlinedText()
+        pages = (page for page in body if local_name(page) == "page")
+        for number, page in enumerate(pages, 1):
+            text.mark("page", str(number))
+            titles = [shape for shape in page if _value(shape, "class") == "title"]
+            title = one_line(" ".join(block.text for one in titles for block in self.blocks(one)))
+            text.mark("heading", title or f"Slide {number}", 1)
+            text.add(title)
+            for shape in page:
+                if shape not in titles:
+                    for block in self.blocks([shape]):
+                        text.add(block.text, block.before)
+        return text
+
+    def sheets(self, body: Any) -> tuple[OutlinedText, tuple[Loss, ...]]:
+        """The visible sheets, and how many others there are."""
+        tables = [table for table in body if local_name(table) == "table"]
+        visible = [table for table in tables if not self._is_hidden(table)]
+        text = written_sheets(
+            Sheet(_value(table, "name"), self._rows(table), self._drawn(table)) for table in visible
+        )
+        hidden = len(tables) - len(visible)
+        if not hidden:
+            return text, ()
+        return text, (Loss("data", f"{hidden} of {len(tables)} sheets are hidden"),)
+
+    def _is_hidden(self, element: Any) -> bool:
+        style = self._styles.get(_value(element, "style-name"))
+        return style is not None and style.is_hidden
+
+    def _drawn(self, table: Any) -> str:
+        shapes = (shapes for shapes in table if local_name(shapes) == "shapes")
+        return "\n".join(block.text for one in shapes for block in self.blocks(one))
+
+    def _rows(self, table: Any) -> Iterator[Row]:
+        for row in _table_rows(table):
+            cells: Row = []
+            column = 0
+            for cell, repeated in _cells(row):
+                text, is_word = self._cell(cell)
+                # A long text is not repeated, nor are empty cells to the last column.
+                number = repeated if 0 < len(text) <= _LONGEST_REPEATED else bool(text)
+                look = _value(cell, "style-name")
+                cells += (
+                    Cell(column + step, text, look, is_word)
+                    for step in range(min(number, _MOST_REPEATED))
+                )
+                column += repeated
+            yield cells
+
+    def _cell(self, cell: Any) -> tuple[str, bool]:
+        """What a cell shows, and whether that is a word."""
+        kind = _value(cell, "value-type")
+        number = _value(cell, "value")
+        if kind == "date":
+            return _value(cell, "date-value").replace("T", " "), False
+        if kind in ("float", "percentage", "currency"):
+            with suppress(ValueError):
+                is_part = kind == "percentage"
+                text = f"{float(number) * 100:.6g}%" if is_part else f"{float(number):.15g}"
+                return text, False
+        lines = (self._inline(child, []) for child in cell if local_name(child) == "p")
+        return one_line(" ".join(lines)), kind in ("string", "")
+
+    def blocks(self, parent: Any) -> Iterator[Block]:
+        """The paragraphs, lists and tables in an element, and in what it groups."""
+        for child in parent:
+            name = local_name(child)
+            if name in ("p", "h"):
+                yield from self._paragraph(child, name)
+            elif name == "list":
+                for block in self.blocks(child):
+                    yield block if block.level else block._replace(before="\n")
+            elif name == "table":
+                yield from self._table(child)
+            elif name == "object":
+                yield Block(self._equation(child))
+            elif name and name not in _NO_TEXT:
+                yield from self.blocks(child)
+
+    def _table(self, table: Any) -> Iterator[Block]:
+        before = "\n\n"
+        for row in _table_rows(table):
+            cells = [list(self.blocks(cell)) for cell, _ in _cells(row)]
+            for block in row_blocks(cells, before):
+                yield block
+                before = "\n"
+
+    def _paragraph(self, paragraph: Any, name: str) -> Iterator[Block]:
+        boxes: list[Any] = []
+        text = self._inline(paragraph, boxes)
+        text = "\n".join(" ".join(line.split()) for line in text.split("\n")).strip()
+        if text:
+            level = self._level(paragraph, name)
+            yield Block(one_line(text), level=level) if level else Block(text)
+        yield from self.blocks(boxes)
+
+    def _level(self, paragraph: Any, name: str) -> int:
+        """The level of a heading, which its element, its style or one below that has; else 0."""
+        value = _value(paragraph, "outline-level") or ("1" if name == "h" else "")
+        style = _value(paragraph, "style-name")
+        for _ in range(_MOST_STYLES):
+            if style == "Title" and not value:
+                self.title = self.title or one_line("".join(paragraph.itertext()))
+                return 1
+            if value or style not in self._styles:
+                break
+            value = self._styles[style].level
+            style = self._styles[style].parent
+        return min(max(int(value), 0), _HIGHEST_LEVEL) if value.isdecimal() else 0
+
+    def _inline(self, paragraph: Any, boxes: list[Any]) -> str:
+        """The text of a paragraph; what is drawn beside it is added to `boxes`."""
+        from lxml import etree
+
+        pieces: list[str] = []
+        readings: list[str] = []
+        walk = etree.iterwalk(paragraph, events=("start", "end", "comment", "pi"))
+        for event, element in walk:
+            if event != "start":
+                pieces.append((element.tail if element is not paragraph else None) or "")
+                continue
+            name = local_name(element)
+            if name == "note":
+                self._notes += [part for part in element if local_name(part) == "note-body"]
+                pieces.append(f"[{len(self._notes)}]")
+            elif name == "ruby-text":
+                readings.append("".join(element.itertext()))
+            elif name in _SHAPES:
+                equations = [self._equation(one) for one in element.iterfind("{*}object")]
+                pieces += equations
+                if not any(equations):
+                    boxes.append(element)
+            elif name == "s":
+                spaces = _value(element, "c")
+                pieces.append(" " * min(int(spaces) if spaces.isdecimal() else 1, _MOST_SPACES))
+            elif name in ("tab", "line-break"):
+                pieces.append("\t" if name == "tab" else "\n")
+            elif not (name in _NO_TEXT or name in _PAGE_FIELDS or self._is_hidden(element)):
+                pieces.append(element.text or "")
+                continue
+            walk.skip_subtree()
+        # Beside each character they would part the word.
+        return "".join(pieces) + (f" ({', '.join(readings)})" if readings else "")
+
+    def _equation(self, element: Any) -> str:
+        """The letters of an equation, which is within an object or a part of its own."""
+        for equation in element.iter("{*}math"):
+            return equation_text(equation)
+        folder = posixpath.normpath(_value(element, "href"))
+        root = self._part(f"{folder}/content.xml")
+        return equation_text(root) if root is not None and local_name(root) == "math" else ""
+
+
+def _value(element: Any, name: str) -> str:
+    """An attribute of any namespace; empty if there is none."""
+    for key, value in element.attrib.items():
+        if key.rpartition("}")[2] == name:
+            return str(value)
+    return ""
+
+
+def _styles(root: Any) -> dict[str, _Style]:
+    styles = {}
+    for style in () if root is None else root.iter("{*}style"):
+        properties = [*style.iterfind("{*}text-properties"), *style.iterfind("{*}table-properties")]
+        is_hidden = any(_value(one, "display") in ("none", "false") for one in properties)
+        styles[_value(style, "name")] = _Style(
+            _value(style, "parent-style-name"), _value(style, "default-outline-level"), is_hidden
+        )
+    return styles
+
+
+def _table_rows(table: Any) -> Iterator[Any]:
+    """Rows, each once, since what a file repeats is equal."""
+    for child in table:
+        name = local_name(child)
+        if name == "table-row":
+            yield child
+        elif name in _ROW_GROUPS:
+            yield from _table_rows(child)
+
+
+def _cells(row: Any) -> Iterator[tuple[Any, int]]:
+    """The cells of a row, and how often each is repeated."""
+    for cell in row:
+        if local_name(cell) in ("table-cell", "covered-table-cell"):
+            number = _value(cell, "number-columns-repeated")
+            yield cell, int(number) if number.isdecimal() else 1

@@ -1,0 +1,331 @@
+"""Spreadsheets: each sheet a section, each row a line with the names of its columns.
+
+Rows are read one after the other, since a sheet may say that it has a million of them; what a
+formula shows is what the program that saved it computed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from io import BytesIO
+from itertools import chain
+from typing import Any, NamedTuple
+
+from retriever.documents.kinds import Loss, OutlinedText, Parsed, one_line
+from retriever.documents.kinds.equations import local_name
+from retriever.documents.kinds.zipped import Archive, Relation, paragraphs, relations
+from retriever.documents.sources import LONGEST, TOO_LONG
+from retriever.errors import SourceError
+
+# Characters of the longest name of a column.
+_LONGEST_NAME = 80
+# The name that a program gives a sheet.
+_DEFAULT_NAME = re.compile(r"[^\W\d_]+ ?\d+")
+# Numbers of formats that every program has for dates and times.
+_DATES = frozenset((*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59)))
+_PERCENT = frozenset((9, 10))
+# Parts of a format that are no code: texts, colors, conditions and escaped characters.
+_NO_CODE = re.compile(r'"[^"]*"|\[(?!h+\]|m+\]|s+\])[^\]]*\]|\\.|_.|\*.', re.IGNORECASE)
+# Days to the year 9999.
+_LAST_DAY = 2_958_466
+
+
+class Cell(NamedTuple):
+    """A cell that is not empty: its column, what it shows, and a name of its look."""
+
+    column: int
+    text: str
+    look: str
+    is_word: bool = True
+
+
+# The cells of a row by ascending columns, since a row may have one in the last column alone.
+Row = list[Cell]
+
+
+class Sheet(NamedTuple):
+    """A sheet: its name, its rows, and what is drawn over it."""
+
+    name: str
+    rows: Iterable[Row]
+    drawn: str = ""
+
+
+def written_sheets(sheets: Iterable[Sheet]) -> OutlinedText:
+    """Sheets that are not empty, as sections by their names."""
+    text = OutlinedText()
+    sections = [(sheet, _lines(sheet.rows)) for sheet in sheets]
+    begun = [(sheet, next(lines, ""), lines) for sheet, lines in sections]
+    filled = [(sheet, first, lines) for sheet, first, lines in begun if first or sheet.drawn]
+    for sheet, first, lines in filled:
+        # The name that a program gave the only one says nothing.
+        if len(filled) > 1 or not _DEFAULT_NAME.fullmatch(sheet.name):
+            text.mark("heading", one_line(sheet.name), 1)
+            text.add(one_line(sheet.name))
+        before = "\n\n"
+        for line in chain([first], lines):
+            text.add(line, before)
+            before = "\n"
+            if len(text) > LONGEST:
+                raise SourceError(TOO_LONG)
+        text.add(sheet.drawn)
+    return text
+
+
+def _lines(rows: Iterable[Row]) -> Iterator[str]:
+    """Rows as lines; below a row of names each value has the name of its column."""
+    names: dict[int, str] = {}
+    candidate: Row = []
+    # Whether a table may begin: at the first row, and below rows of which none is its names.
+    is_open = True
+    for row in rows:
+        if not row:
+            is_open = True
+            candidate = []
+            continue
+        if candidate and _is_header(candidate, row):
+            names = {cell.column: cell.text for cell in candidate}
+            is_open = False
+        candidate = row if is_open and _may_be_header(row) else []
+        if candidate or not names:
+            yield " | ".join(cell.text for cell in row)
+        else:
+            yield " | ".join(
+                f"{names[cell.column]}: {cell.text}" if cell.column in names else cell.text
+                for cell in row
+            )
+
+
+def _may_be_header(row: Row) -> bool:
+    """Whether a row has words alone, each another one, in columns beside each other."""
+    return (
+        len(row) > 1
+        and row[-1].column - row[0].column == len(row) - 1
+        and all(cell.is_word and len(cell.text) <= _LONGEST_NAME for cell in row)
+        and len({cell.text for cell in row}) == len(row)
+    )
+
+
+def _is_header(names: Row, row: Row) -> bool:
+    """Whether a row of words is that of the names: by the look and the values of the one below.
+
+    Two columns of words alone are often keys and values; more have names.
+    """
+    looks = {cell.column: cell.look for cell in names}
+    cells = [cell for cell in row if cell.column in looks]
+    return (
+        len(cells) > 2
+        or any(not cell.is_word for cell in cells)
+        or (bool(cells) and all(cell.look != looks[cell.column] for cell in cells))
+    )
+
+
+def read_xlsx(content: bytes) -> Parsed:
+    """The visible sheets of a workbook."""
+    archive = Archive(content, "XLSX")
+    book = _Workbook(archive)
+    text = written_sheets(book.sheets())
+    title, metadata = archive.properties()
+    return text.parsed(None, metadata, title)._replace(losses=book.losses())
+
+
+class _Workbook:
+    """The parts of a workbook that its sheets share."""
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
+        path = "xl/workbook.xml"
+        for relation in relations(archive, "").values():
+            if relation.kind == "officeDocument":
+                path = relation.target
+        root = archive.xml(path)
+        self._relations = relations(archive, path)
+        sheets = [element for element in root.iter() if local_name(element) == "sheet"]
+        self.visible = [sheet for sheet in sheets if sheet.get("state", "visible") == "visible"]
+        self._hidden = len(sheets) - len(self.visible)
+        self._damaged: list[str] = []
+        dates = next(iter(root.xpath("//*[local-name()='workbookPr']/@date1904")), "0")
+        self._first_day = datetime(1904, 1, 1) if dates in ("1", "true") else datetime(1899, 12, 30)
+        self._strings = [_string(string) for string in self._elements("sharedStrings", "si")]
+        self._formats = self._read_formats()
+
+    def losses(self) -> tuple[Loss, ...]:
+        """Hidden sheets, and those that end too early."""
+        total = self._hidden + len(self.visible)
+        losses = []
+        if self._hidden:
+            losses.append(Loss("data", f"{self._hidden} of {total} sheets are hidden"))
+        if self._damaged:
+            names = ", ".join(self._damaged)
+            losses.append(Loss("parts", f"{len(self._damaged)} damaged sheets: {names:.200}"))
+        return tuple(losses)
+
+    def sheets(self) -> Iterator[Sheet]:
+        """The visible sheets, whose rows are read once."""
+        for sheet in self.visible:
+            name = sheet.get("name", "")
+            ids = [value for key, value in sheet.attrib.items() if key.endswith("}id")]
+            relation = self._relations.get(ids[0] if ids else "")
+            if relation is None or relation.target not in self._archive:
+                self._damaged.append(name)
+            elif relation.kind == "worksheet":
+                yield Sheet(name, self._rows(name, relation), self._drawn(relation))
+
+    def _drawn(self, sheet: Relation) -> str:
+        """The text of boxes over a sheet."""
+        drawings = [
+            relation.target
+            for relation in relations(self._archive, sheet.target).values()
+            if relation.kind == "drawing" and relation.target in self._archive
+        ]
+        shapes = (
+            shape
+            for drawing in drawings
+            for shape in self._archive.xml(drawing).xpath("//*[local-name()='txBody']")
+        )
+        return "\n".join(filter(None, map(paragraphs, shapes)))
+
+    def _rows(self, name: str, sheet: Relation) -> Iterator[Row]:
+        try:
+            last = 0
+            for element in _streamed(self._archive.read(sheet.target), "row"):
+                number = element.get("r", "")
+                last += 1
+                if number.isdecimal() and int(number) != last:
+                    last = int(number)
+                    yield []
+                yield list(self._cells(element))
+        except SyntaxError:
+            self._damaged.append(name)
+
+    def _cells(self, row: Any) -> Iterator[Cell]:
+        column = -1
+        for element in row:
+            # Columns are counted where a cell does not name its own.
+            column = _column(element.get("r", ""), column + 1)
+            look = element.get("s", "0")
+            text, is_word = self._value(element, look)
+            if text:
+                yield Cell(column, text, look, is_word)
+
+    def _value(self, cell: Any, look: str) -> tuple[str, bool]:
+        """What a cell shows, and whether that is a word."""
+        kind = cell.get("t", "n")
+        if kind == "inlineStr":
+            return _string(cell), True
+        value = ""
+        for child in cell:
+            if child.tag.endswith("}v"):
+                value = (child.text or "").strip()
+        if not value:
+            return "", True
+        if kind == "s":
+            number = int(value) if value.isdecimal() else len(self._strings)
+            return (self._strings[number] if number < len(self._strings) else ""), True
+        if kind == "n":
+            return self._number(value, look), False
+        if kind == "b":
+            return ("FALSE" if value == "0" else "TRUE"), False
+        return one_line(value), kind == "str"
+
+    def _number(self, value: str, look: str) -> str:
+        """A number as its format shows it: as a date, a time, percent, or as it is."""
+        try:
+            number = float(value)
+        except ValueError:
+            return one_line(value)
+        code = self._formats.get(look, "")
+        if code == "%":
+            return f"{number * 100:.6g}%"
+        if code == "[]":
+            minutes = round(number * 24 * 60)
+            return f"{minutes // 60}:{minutes % 60:02}"
+        if code and 0 <= number < _LAST_DAY:
+            return self._moment(number, code)
+        return f"{number:.15g}"
+
+    def _moment(self, number: float, code: str) -> str:
+        # 1900 was no leap year, but the first program of this kind had it as one.
+        is_early = number < 60 and self._first_day.year == 1899
+        moment = self._first_day + timedelta(days=number + is_early, milliseconds=500)
+        if number < 1:
+            # A day that is none is often an empty one.
+            is_time = "h" in code or "s" in code
+            return f"{moment:%H:%M:%S}".removesuffix(":00") if is_time else f"{number:.15g}"
+        is_day = moment.hour == moment.minute == moment.second == 0
+        return f"{moment:%Y-%m-%d}" if is_day else f"{moment:%Y-%m-%d %H:%M:%S}".removesuffix(":00")
+
+    def _read_formats(self) -> dict[str, str]:
+        """The code of the formats of dates (`[]` of lengths of time) and percents, by looks."""
+        codes = {
+            str(number): "%" if number in _PERCENT else "h" if number in (18, 19, 20, 21) else "d"
+            for number in _DATES | _PERCENT
+        }
+        codes["46"] = "[]"
+        formats: dict[str, str] = {}
+        for styles in self._elements("styles", "numFmts", "cellXfs"):
+            for number, element in enumerate(styles):
+                if local_name(styles) == "cellXfs":
+                    formats[str(number)] = codes.get(element.get("numFmtId", ""), "")
+                else:
+                    codes[element.get("numFmtId", "")] = _code(element.get("formatCode", ""))
+        return formats
+
+    def _elements(self, kind: str, *names: str) -> Iterator[Any]:
+        """Elements of the part of a kind, of which there is one."""
+        for relation in self._relations.values():
+            if relation.kind == kind and relation.target in self._archive:
+                try:
+                    yield from _streamed(self._archive.read(relation.target), *names)
+                except SyntaxError:
+                    self._damaged.append(relation.target)
+                return
+
+
+def _code(code: str) -> str:
+    """What a format shows a number as: a date, a length of time, percent, or itself."""
+    # What stands behind the first semicolon is for numbers below zero.
+    code = _NO_CODE.sub("", code.lower()).partition(";")[0]
+    if "%" in code:
+        return "%"
+    if "[" in code:
+        return "[]"
+    return code if code != "general" and re.search("[ymdhs]", code) else ""
+
+
+def _streamed(content: bytes, *names: str) -> Iterator[Any]:
+    """Elements of a part, each of which is gone when the next one comes."""
+    from lxml import etree
+
+    if b"<!ENTITY" in content:
+        raise SourceError("declares XML entities, which are not expanded")
+    tags = [f"{{*}}{name}" for name in names]
+    parser = etree.iterparse(BytesIO(content), tag=tags, resolve_entities=False, no_network=True)
+    for _, element in parser:
+        yield element
+        element.clear()
+        while element.getprevious() is not None:
+            del element.getparent()[0]
+
+
+def _string(element: Any) -> str:
+    """The text of a string, without the reading of its characters."""
+    return one_line(
+        "".join(
+            text.text or ""
+            for text in element.iter("{*}t")
+            if not text.getparent().tag.endswith("}rPh")
+        )
+    )
+
+
+def _column(reference: str, default: int) -> int:
+    """The number, from 0 on, of the column that a cell such as AB12 is in."""
+    number = 0
+    for letter in reference:
+        if not "A" <= letter <= "Z":
+            break
+        number = number * 26 + ord(letter) - 64
+    return number - 1 if number else default
