@@ -1,11 +1,19 @@
-"""Encodings of text: as given, as a byte-order mark says, UTF-8, or Windows-1252 by a rule."""
+"""Encodings of text: as named, as a byte-order mark says, UTF-8, or what chardet detects.
+
+A few bytes that are not of the encoding are replaced by U+FFFD and counted, as is NUL.
+`benchmarks/encodings.py` measures the bounds.
+"""
 
 from __future__ import annotations
 
 import codecs
 import re
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import NamedTuple
 
+from retriever.documents.kinds import Loss
 from retriever.errors import ConfigError
 
 # The longer ones first.
@@ -57,17 +65,75 @@ _LABELS = {
 }
 # Queries, judgments and data sets have no option.
 REMEDY = "convert it to UTF-8, or give `--set encoding=NAME` if the command has that setting"
-_LETTERS = rb"\xc0-\xd6\xd8-\xf6\xf8-\xff\x8a\x8c\x8e\x9a\x9c\x9e\x9f"
-_LETTER = re.compile(rb"[%s]" % _LETTERS)
+_REPLACEMENT = "\ufffd"
+_HIGH = re.compile(rb"[\x80-\xff]")
+_ASCII_BYTES = bytes(range(128))
+_NULS = re.compile(rb"\0+")
+_NUL_CHARACTERS = re.compile("\0+")
+# Bytes for each run of NUL in a text: UTF-16 and programs have more runs.
+_NUL_SPACING = 100
+# Of the bytes above 127, the share in valid sequences from which a text is one with a few bad
+# bytes, and the share below which it is in another encoding. Between the two it is damaged.
+_LEAST_VALID = 0.9
+_LEAST_DAMAGED = 0.5
+# The least confidence of chardet, and that for bytes of which so many are UTF-8: short texts in
+# EUC-JP, Windows-874 and CP866 have up to 0.62, and damaged UTF-8 is never guessed so surely.
+_CONFIDENCE = 0.05
+_SURE = 0.7
+# Bytes that chardet looks at, and around each byte above 127 that is among them.
+_SAMPLE = 1 << 16
+_CONTEXT = 1 << 10
+# The beginning of a shift in ISO-2022, which is ASCII otherwise.
+_SHIFT = b"\x1b$"
+# Bytes above 127 of a text that are too few for chardet, and the confidence below which it often
+# errs in languages of Western Europe. There a text is Windows-1252 if all of these bytes are
+# letters of words that are ASCII for the most part, words of one letter, or punctuation. A bad
+# byte is seldom any of these.
+_FEWEST = 2
+_UNSURE = 0.12
+_LETTERS = rb"A-Za-z\x8a\x8c\x8e\x9a\x9c\x9e\x9f\xc0-\xd6\xd8-\xf6\xf8-\xff"
+_SMALL = rb"\x9c\xdf-\xef\xf1-\xf6\xf8-\xfc"
+_CAPITAL = rb"\x8c\xc0-\xcf\xd1-\xd6\xd8-\xdc"
+_WORD = rb"\xc0\xc9\xe0\xe1\xe5\xe8\xe9\xec\xed\xf2\xf3\xf6\xf8"
+_SIGNS = rb"\x80\x84\x85\x91-\x97\x99\xa0\xa1\xa3\xa7\xa9\xab\xae\xb0\xb1\xb5\xba-\xbf\xd7"
+_WESTERN = re.compile(
+    rb"(?<=[A-Za-z])[%(small)s]{1,2}(?![A-Z\x80-\x91\x93-\xff])"
+    rb"|(?<![%(letters)s])[%(small)s%(capital)s][%(small)s]?(?=[a-z])"
+    rb"|(?<![%(letters)s])[%(word)s](?![%(letters)s])"
+    rb"|(?<![%(letters)s])[%(signs)s]|[%(signs)s](?![%(letters)s])"
+    # An apostrophe, and the dot of Catalan, stand within words.
+    rb"|[\x92\xb7]"
+    % {
+        b"letters": _LETTERS,
+        b"small": _SMALL,
+        b"capital": _CAPITAL,
+        b"word": _WORD,
+        b"signs": _SIGNS,
+    }
+)
 _CHARSET = re.compile(
     rb"(?i)<(?:meta[^>]{0,200}?charset|\?xml[^>]{0,99}?encoding)\s*=\s*[\"']?([\w-]+)"
 )
-_ASCII = re.compile(rb"[A-Za-z]")
-_IN_WORD = re.compile(rb"(?<=[A-Za-z])[%s]|[%s](?=[A-Za-z])" % (_LETTERS, _LETTERS))
-# Sequences of UTF-8, and the first bytes of cut ones: capitals after small letters.
-_SEQUENCES = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[a-z][\xc0-\xde]")
-# What Windows-1252 does not have.
-_NONE = re.compile(rb"[\x81\x8d\x8f\x90\x9d\0]")
+
+
+class DecodedText(NamedTuple):
+    """A text, and what became of its bytes.
+
+    Attributes:
+        text: without a byte-order mark and NUL.
+        encoding: the encoding of the bytes.
+        is_detected: whether nobody named the encoding, and it is not UTF-8.
+        replaced: how often bad bytes or NUL are replaced by U+FFFD; a run of NUL counts once, and
+            so does a character that is cut.
+    """
+
+    text: str
+    encoding: str
+    is_detected: bool = False
+    replaced: int = 0
+
+
+_records: ContextVar[list[DecodedText] | None] = ContextVar("_records", default=None)
 
 
 def check_encoding(name: str | None) -> None:
@@ -85,24 +151,91 @@ def not_in(encoding: str, error: UnicodeError) -> str:
     return f"not {encoding}: {error}; {REMEDY}"
 
 
-def encoding_of(head: bytes) -> str | None:
-    """What the first bytes of a text show, if it is not UTF-8 and not unknown."""
+def detect_encoding(content: bytes) -> str | None:
+    """Return the encoding that bytes show; None if that is UTF-8, or unknown.
+
+    Raises:
+        UnicodeDecodeError: the bytes are UTF-8 that is damaged.
+    """
     for mark, name in _MARKS.items():
-        if head.startswith(mark):
+        if content.startswith(mark):
             return None if name == "utf-8-sig" else name
-    if head.isascii():
+    if _has_many_nuls(content):
+        guess = _guess(content[:_SAMPLE], _CONFIDENCE) or ""
+        return guess if guess.startswith("utf") else None
+    if content.isascii():
+        return _guess(content[:_SAMPLE], _CONFIDENCE) if _SHIFT in content else None
+    try:
+        # The end of a stream's beginning may be within a character.
+        codecs.getincrementaldecoder("utf-8")().decode(content)
         return None
-    with suppress(UnicodeDecodeError):
-        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError as error:
+        fault = error
+    high = len(content.translate(None, _ASCII_BYTES))
+    valid = 1 - (len(content) - len(content.decode("utf-8", "ignore").encode())) / high
+    is_western = high <= _FEWEST and _is_western(content)
+    if valid >= _LEAST_VALID or (_has_one_fault(content) and not (high == 1 and is_western)):
         return None
-    # In a language of Western Europe letters with accents are few among the others, and most stand
-    # within words. Other one-byte encodings have mostly such letters, and broken UTF-8 has
-    # sequences of UTF-8.
-    high, inside, sequences, letters = (
-        len(one.findall(head)) for one in (_LETTER, _IN_WORD, _SEQUENCES, _ASCII)
-    )
-    few = 10 * sequences <= high <= 2 * inside and 2 * high <= letters
-    return WESTERN if few and _NONE.search(head) is None else None
+    if is_western:
+        return WESTERN
+    is_damaged = valid >= _LEAST_DAMAGED
+    sample = _sample(content)
+    encoding = _guess(sample, _SURE if is_damaged else _UNSURE)
+    if encoding is None and not is_damaged:
+        return WESTERN if _is_western(sample) else _guess(sample, _CONFIDENCE)
+    if encoding is None and is_damaged:
+        reason = f"{valid:.0%} of its bytes above 127 are valid UTF-8, so that it is damaged"
+        raise UnicodeDecodeError("utf-8", content, fault.start, fault.end, reason)
+    return encoding
+
+
+def _is_western(content: bytes) -> bool:
+    return not _WESTERN.sub(b"", content).translate(None, _ASCII_BYTES)
+
+
+def _guess(sample: bytes, confidence: float) -> str | None:
+    """The encoding that chardet finds with this confidence; None if that is UTF-8 or none."""
+    from chardet import EncodingEra, detect
+
+    # Without the encodings of mainframes, in which no character is as in ASCII.
+    era = EncodingEra.ALL & ~EncodingEra.MAINFRAME
+    guess = detect(sample, should_rename_legacy=False, encoding_era=era, max_bytes=_SAMPLE)
+    if guess["encoding"] is None or guess["confidence"] < confidence:
+        return None
+    with suppress(LookupError):
+        name = codecs.lookup(guess["encoding"]).name
+        encoding = _BROWSER_ENCODINGS.get(name, name)
+        return None if encoding == "utf-8" else encoding
+    return None
+
+
+def _has_many_nuls(content: bytes) -> bool:
+    if b"\0" not in content:
+        return False
+    return len(_NULS.findall(content)) > max(1, len(content) // _NUL_SPACING)
+
+
+def _has_one_fault(content: bytes) -> bool:
+    """Whether one byte or cut character is no UTF-8."""
+    text = content.decode("utf-8", "replace")
+    return text.count(_REPLACEMENT) - content.count(_REPLACEMENT.encode()) == 1
+
+
+def _sample(content: bytes) -> bytes:
+    """The lines around bytes above 127, the first of them."""
+    parts: list[bytes] = []
+    size = 0
+    end = 0
+    while size < _SAMPLE and (high := _HIGH.search(content, end)) is not None:
+        place = high.start()
+        first = max(end, place - _CONTEXT)
+        start = max(first, content.rfind(b"\n", first, place) + 1)
+        last = place + _CONTEXT
+        end = content.find(b"\n", last, last + _CONTEXT) + 1 or last + _CONTEXT
+        parts.append(content[start:end])
+        size += len(parts[-1])
+    # A NUL would be taken for a sign that the bytes are no text.
+    return b"".join(parts).replace(b"\0", b"")
 
 
 def page_text(content: bytes, encoding: str | None = None) -> str:
@@ -123,17 +256,89 @@ def browser_encoding(label: str | None) -> str | None:
 
 
 def text_of(content: bytes, encoding: str | None) -> str:
-    """A text in an encoding, else in what `decoded` finds; bad bytes are replaced."""
-    for candidate in (encoding, None):
+    """A text in an encoding, else in the one that `decode` detects; bad bytes are replaced."""
+    decoded = _decoded(content, encoding)
+    if (records := _records.get()) is not None:
+        records.append(decoded)
+    return decoded.text
+
+
+def _decoded(content: bytes, encoding: str | None) -> DecodedText:
+    # A page that names another encoding may be UTF-8, which few other texts are by chance.
+    for name in (encoding, "utf-8"):
         with suppress(UnicodeDecodeError):
-            return decoded(content, candidate)[0]
-    return decoded(content, encoding, "replace")[0]
+            return DecodedText(_unmarked(content.decode(name or "utf-8")), name or "utf-8")
+    for candidate in (None,) if encoding == "utf-8" else (encoding, None):
+        with suppress(UnicodeDecodeError):
+            return decode(content, candidate)
+    name = encoding or "utf-8"
+    text = content.decode(name, "replace")
+    return DecodedText(_unmarked(text), name, replaced=text.count(_REPLACEMENT))
 
 
-def decoded(
-    content: bytes, encoding: str | None = None, errors: str = "strict"
-) -> tuple[str, str | None]:
-    """A text, and the encoding that was found where none was given and it is not UTF-8."""
-    found = None if encoding else encoding_of(content)
-    text = content.decode(encoding or found or "utf-8", errors)
-    return text.removeprefix("\ufeff"), found
+def _unmarked(text: str) -> str:
+    return text.removeprefix("\ufeff")
+
+
+def byte_losses(texts: Iterable[DecodedText]) -> tuple[Loss, ...]:
+    """Name the bad bytes of the texts of a file, if there are any."""
+    replaced: dict[str, int] = {}
+    for text in texts:
+        if text.replaced:
+            replaced[text.encoding] = replaced.get(text.encoding, 0) + text.replaced
+    return tuple(
+        Loss(
+            "bytes",
+            f"{number:,} bad {'byte' if number == 1 else 'bytes'} (not {encoding}, or NUL) "
+            "replaced by U+FFFD",
+        )
+        for encoding, number in replaced.items()
+    )
+
+
+@contextmanager
+def recorded_texts() -> Iterator[list[DecodedText]]:
+    """Collect what `text_of` and `page_text` decode, so that readers need not pass it on."""
+    records: list[DecodedText] = []
+    token = _records.set(records)
+    try:
+        yield records
+    finally:
+        _records.reset(token)
+
+
+def decode(content: bytes, encoding: str | None = None) -> DecodedText:
+    """Decode a text in an encoding, else in the one that its bytes show.
+
+    Raises:
+        UnicodeDecodeError: more than one byte and a tenth of those above 127 are bad.
+    """
+    detected = None if encoding else detect_encoding(content)
+    name = encoding or detected or "utf-8"
+    replaced = 0
+    try:
+        text = content.decode(name)
+    except UnicodeDecodeError:
+        text, replaced = replace_bad_bytes(content, name)
+    text = _unmarked(text)
+    if "\0" in text and not _has_many_nuls(content if detected is None else text.encode()):
+        text, nuls = _NUL_CHARACTERS.subn(_REPLACEMENT, text)
+        replaced += nuls
+    return DecodedText(text, name, detected is not None, replaced)
+
+
+def replace_bad_bytes(content: bytes, encoding: str) -> tuple[str, int]:
+    """Decode a text in an encoding, with U+FFFD for a few bad bytes; return their number too.
+
+    Raises:
+        UnicodeDecodeError: more than one byte and a tenth of those above 127 are bad.
+    """
+    text = content.decode(encoding, "replace")
+    intact = content.decode(encoding, "ignore")
+    replaced = text.count(_REPLACEMENT) - intact.count(_REPLACEMENT)
+    is_wide = codecs.lookup(encoding).name.startswith(("utf-16", "utf-32"))
+    high = len(content) if is_wide else len(content.translate(None, _ASCII_BYTES))
+    bad = len(content) - len(intact.encode(encoding, "ignore"))
+    if replaced > 1 and bad > (1 - _LEAST_VALID) * high:
+        content.decode(encoding)
+    return text, replaced

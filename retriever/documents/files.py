@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from retriever.documents import Fields, Record
-from retriever.documents.decoding import decoded, not_in
+from retriever.documents.decoding import byte_losses, decode, not_in
 from retriever.documents.file_heads import (
     HEAD,
     has_text_name,
@@ -249,18 +249,18 @@ class _FileReader:
                 raise SourceError(f"of a kind that is not read; {_remedy(file.path)}")
             if len(content) > (LONGEST if KINDS[kind].is_text else LONGEST_FILE):
                 raise SourceError(TOO_LONG if KINDS[kind].is_text else _TOO_LARGE)
-            parser = self._parser(kind, content, file.where)
+            parser = self._parser(kind, content)
             yield len(content), partial(self._record, file._replace(kind=kind), parser)
         except SourceError as error:
             yield 0, partial(self._refused, file, error)
 
-    def _parser(self, kind: str, content: bytes, where: str = "") -> Callable[[], Parsed]:
+    def _parser(self, kind: str, content: bytes) -> Callable[[], Parsed]:
         """What gives the content of a file, which a process has begun to read unless it is text."""
         label, _, reader, needs, is_text, _ = KINDS[kind]
         if not content or content.isspace():
             return lambda: Parsed("")
         if is_text:
-            return partial(self._parsed_text, reader, content, where)
+            return partial(self._parsed_text, reader, content)
         try:
             require_extra("documents", f"reading {label} files", *needs)
         except MissingExtraError as error:
@@ -268,13 +268,13 @@ class _FileReader:
         encoding = self._encoding if kind == "html" else None
         return self._processes.read(reader, content, encoding).result
 
-    def _parsed_text(self, reader: str, content: bytes, where: str) -> Parsed:
-        text, found = decoded(content, self._encoding)
-        if found is not None:
-            FieldCount.add(self._meter.recoded, found, where)
-        if (place := text.find("\0")) >= 0:
-            raise _LineError(text.count("\n", 0, place) + 1, NUL_FAULT)
-        return parsed(reader, text)
+    def _parsed_text(self, reader: str, content: bytes) -> Parsed:
+        decoded = decode(content, self._encoding)
+        if (place := decoded.text.find("\0")) >= 0:
+            raise _LineError(decoded.text.count("\n", 0, place) + 1, NUL_FAULT)
+        result = parsed(reader, decoded.text)
+        encoding = decoded.encoding if decoded.is_detected else None
+        return result._replace(losses=result.losses + byte_losses([decoded]), encoding=encoding)
 
     def _record(self, file: SourceFile, parser: Callable[[], Parsed]) -> Record:
         try:
@@ -283,13 +283,15 @@ class _FileReader:
             place = file._replace(where=ascii(file.where))
             return self._refused(place, SourceError("the file's name is not UTF-8; rename it"))
         try:
-            text, title, metadata, outline, losses = parser()
+            text, title, metadata, outline, losses, encoding = parser()
         except UnicodeDecodeError as error:
             line = error.object.count(b"\n", 0, error.start) + 1
             fault = not_in(self._encoding, error) if self._encoding else decode_fault(error)
             return self._refused(file, _LineError(line, fault))
         except SourceError as error:
             return self._refused(file, error)
+        if encoding is not None:
+            FieldCount.add(self._meter.recoded, encoding, file.where)
         values = {**metadata, "id": file.id, "title": title, self._text_name: text}
         return Record(
             file.number,

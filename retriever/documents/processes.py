@@ -20,6 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
+from retriever.documents.decoding import byte_losses, recorded_texts
 from retriever.documents.kinds import Loss, Parsed, PassedOverError
 from retriever.documents.outline import Mark
 from retriever.errors import SourceError
@@ -82,9 +83,10 @@ class ReadingProcesses:
             found, passed_over, fault = json.loads(line)
             if fault is not None:
                 raise (PassedOverError if passed_over else SourceError)(fault)
-            text, title, metadata, marks, losses = found
+            text, title, metadata, marks, losses, encoding = found
             outline = tuple(Mark(*mark) for mark in marks)
-            return Parsed(text, title, metadata, outline, tuple(Loss(*loss) for loss in losses))
+            losses = tuple(Loss(*loss) for loss in losses)
+            return Parsed(text, title, metadata, outline, losses, encoding)
         code = self._end(process)
         if time.monotonic() - started >= SECONDS:
             raise SourceError(f"not read within {SECONDS:,.0f} s; split or convert it")
@@ -117,8 +119,11 @@ def parsed(reader: str, content: bytes | str, *encodings: str) -> Parsed:
     """Return what `module:function` finds in a file; any other error is a SourceError too."""
     module, _, function = reader.partition(":")
     try:
-        result: Parsed = getattr(import_module(f"{_KINDS}.{module}"), function)(content, *encodings)
-        return result
+        with recorded_texts() as texts:
+            read = getattr(import_module(f"{_KINDS}.{module}"), function)
+            result: Parsed = read(content, *encodings)
+        encoding = next((text.encoding for text in texts if text.is_detected), result.encoding)
+        return result._replace(losses=result.losses + byte_losses(texts), encoding=encoding)
     except (SourceError, MemoryError):
         raise
     except Exception as error:

@@ -12,7 +12,7 @@ import stat
 import zlib
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal, cast
@@ -26,7 +26,7 @@ from retriever.documents import (
     Fields,
     content_id,
 )
-from retriever.documents.decoding import REMEDY, WESTERN, check_encoding, encoding_of, not_in
+from retriever.documents.decoding import REMEDY, check_encoding, detect_encoding, not_in
 from retriever.errors import ConfigError, SourceError, StorageError
 
 if TYPE_CHECKING:
@@ -88,8 +88,8 @@ class TextForm:
     """How sources of text are written.
 
     Attributes:
-        encoding: found if it is None: as a byte-order mark says, else UTF-8, or Windows-1252 where
-            the first bytes are not UTF-8 but read as that.
+        encoding: detected if it is None: as a byte-order mark says, else UTF-8, or what chardet
+            detects in first bytes that are not UTF-8.
         delimiter: one character between the cells of CSV, which any text without another suffix
             then is; None for a comma, and a tab in TSV.
         header: whether the first row of CSV and TSV has the names of the columns; else these are
@@ -256,10 +256,16 @@ def _recoded(stream: _Bytes, name: str, form: TextForm, meter: Meter) -> _Bytes:
     head = stream.head()
     if head.startswith(tuple(_MAGIC)):
         return stream
-    encoding = form.encoding or encoding_of(head)
-    # JSON is UTF-8, so that other bytes are faults.
-    is_json = head.lstrip().startswith(b"{") and form.encoding is None
-    if encoding is None or (is_json and encoding == WESTERN):
+    encoding = form.encoding
+    if encoding is None:
+        # The lines of damaged UTF-8 are faults.
+        with suppress(UnicodeDecodeError):
+            encoding = detect_encoding(head)
+        # JSON is Unicode, so that other bytes are faults.
+        is_json = head.lstrip().startswith(b"{")
+        if is_json and encoding and not encoding.startswith("utf"):
+            encoding = None
+    if encoding is None:
         return stream
     if form.encoding is None:
         FieldCount.add(meter.recoded, encoding, name)

@@ -36,13 +36,18 @@ class Loss(NamedTuple):
 
 
 class Parsed(NamedTuple):
-    """The content of a file, as one document."""
+    """The content of a file, as one document.
+
+    Attributes:
+        encoding: the one that was detected where the file names none, if it is not UTF-8.
+    """
 
     text: str
     title: str | None = None
     metadata: Mapping[str, Json] = {}
     outline: Outline = ()
     losses: tuple[Loss, ...] = ()
+    encoding: str | None = None
 
 
 class OutlinedText:

@@ -182,7 +182,7 @@ HEADERS = {
     "named id": ("id,text\na,x\n", {"id": "key"}, r":1: no column 'key' .*id from"),
     "named title": ("id,text\na,x\n", {"title": "head"}, r":1: no column 'head' .*title from"),
     "twice": ("id,text,id\na,x,b\n", {}, r":1: two columns are called 'id'"),
-    "not utf-8": (b"id,text,\xe9\na,x,b\n", {}, r":1: invalid UTF-8: byte 0xe9"),
+    "not utf-8": (b"id,text,\xff\na,x,b\n", {}, r":1: invalid UTF-8: byte 0xff"),
     "open quote": ('id,text\na,x\nb,"y\nc,z\n', {}, r":3: a quote opened .* never closed"),
 }
 

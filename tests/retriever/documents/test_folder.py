@@ -102,9 +102,9 @@ def test_what_cannot_be_read_below_a_folder_is_named_or_skipped(tmp_path, longes
     (tmp_path / "c.txt").symlink_to("c.txt")
     write(tmp_path / "d.txt.gz", gzip.compress(b"cut" * 100)[:-9])
     write(tmp_path / "e.txt.gz", gzip.compress(b"x" * (longest + 1), 1))
-    write(tmp_path / "f.txt", b"fine\nnot \xff fine\n")
+    write(tmp_path / "f.txt", b"fine\nnot \xff fine: " + bytes(range(1, 0x100)))
     write(tmp_path / "g.md", " \n")
-    write(tmp_path / "h.txt", "x\n\n\0")
+    write(tmp_path / "h.txt", "x\n\n\0x\0")
     with pytest.raises(SourceError, match=r"b\.txt: no such file"):
         CorpusReader([tmp_path])
     reader = CorpusReader([tmp_path], on_error="skip")

@@ -43,7 +43,7 @@ def test_encodings_that_no_browser_reads_are_not_decoded(tmp_path, monkeypatch):
     chapter = {"OEBPS/a.xhtml": f'<?xml version="1.0" encoding="punycode"?><p>{text}</p>'}
     # Pages are decoded in the process that reads them.
     with monkeypatch.context() as patch:
-        patch.setattr("retriever.documents.decoding.decoded", None)
+        patch.setattr("retriever.documents.decoding.decode", None)
         write(tmp_path / "a.html", page)
         write(tmp_path / "b.epub", samples.epub(parts=chapter))
         with bounded_time():
