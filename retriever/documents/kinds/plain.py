@@ -3,21 +3,45 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import date, time
-from typing import Any
+from functools import cache
+from typing import Any, ClassVar
 
 from retriever.documents import Json
 from retriever.documents.kinds import OutlinedText, Parsed, one_line
+from retriever.documents.kinds.markdown import headings, markdown_headings
 from retriever.documents.outline import Mark
 from retriever.documents.text import iso_date
 from retriever.errors import SourceError
 
 # Characters of the longest front matter: more is no front matter.
 _LONGEST_FRONT = 1 << 16
+_YAML_BLOCK = re.compile(r"---[ \t\r]*\n((?:.*\n)*?)(?:---|\.\.\.)[ \t\r]*(?:\n|\Z)")
+_TOML_BLOCK = re.compile(r"\+\+\+[ \t\r]*\n((?:.*\n)*?)\+\+\+[ \t\r]*(?:\n|\Z)")
+# Of a block that is no YAML: a field, lines that go on with it, and lines that are none.
+_FIELD = re.compile(r"""('[^'\n]+'|"[^"\n]+"|[^\W\d][^\n:'"#]*?)[ \t]*:(?:[ \t]+(.*)|$)""")
+_MORE_OF_FIELD = re.compile(r"[ \t]|-[ \t]|\s*$")
+_NO_FIELD = re.compile(r"#.*|\s*")
+_NO_YAML = object()
+# The core schema of YAML 1.2: what a plain value begins with, and its form.
+_YAML_VALUES = {
+    "null": (["~", "n", "N", ""], r"(?:~|null|Null|NULL|)\Z"),
+    "bool": ([*"tTfF"], r"(?:true|True|TRUE|false|False|FALSE)\Z"),
+    "int": ([*"-+0123456789"], r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)\Z"),
+    "float": (
+        [*"-+.0123456789"],
+        r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
+        r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z",
+    ),
+}
+_BASES = {"0o": 8, "0x": 16}
+# Of Markdown, what no reader sees.
+_UNSEEN = re.compile(r"<!--(?s:.)*?(?:-->|\Z)|</?[a-zA-Z][^<>]*+>")
 
 # A key of so many parts that the standard library's time and memory, quadratic in them, are much.
 _DEEP_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){100}""")
@@ -36,13 +60,14 @@ def read_markdown(text: str) -> Parsed:
     metadata, body = _front_matter(text)
     title = one_line(metadata.pop("title", None)) or None
     # From the first line that is not blank.
-    start = body.rfind("\n", 0, len(body) - len(body.lstrip())) + 1
-    first = next(markdown_headings(body[start:]), None)
-    if first is not None and (first.offset, first.level) == (0, 1) and title in (None, first.label):
-        title = first.label
-        # A heading without number signs has a line below it.
-        lines = 2 if body[start:].partition("\n")[0].strip() == title else 1
-        body = "".join(body[start:].split("\n", lines)[lines:])
+    body = body[body.rfind("\n", 0, len(body) - len(body.lstrip())) + 1 :]
+    first = next(headings(body), None)
+    if first is not None and first.mark.level == 1 and title in (None, first.mark.label):
+        offset = first.mark.offset
+        if not _UNSEEN.sub("", body[:offset]).strip():
+            title = first.mark.label
+            # What stands beside or above it stays, and so does it then.
+            body = body[first.stop :] if offset == 0 and first.stop >= 0 else body
     return _lines(text, body, title, metadata, markdown_headings)
 
 
@@ -51,7 +76,7 @@ def _lines(
     rest: str,
     title: str | None = None,
     metadata: dict[str, Json] | None = None,
-    headings: _Headings | None = None,
+    find_headings: _Headings | None = None,
 ) -> Parsed:
     """The end `rest` of a text, with the number of its first line."""
     text = rest.strip()
@@ -59,84 +84,118 @@ def _lines(
         return Parsed("", title, metadata or {})
     start = len(whole) - len(rest.lstrip())
     number = whole.count("\n", 0, start) + 1
-    found = headings(text) if headings is not None else ()
-    return Parsed(text, title, metadata or {}, (Mark(0, "line", str(number)), *found))
-
-
-def markdown_headings(text: str) -> Iterator[Mark]:
-    """Headings with number signs or a line below them, outside fenced code."""
-    offset, fence, before = 0, "", ""
-    for line in text.split("\n"):
-        body = line.strip()
-        is_block = len(line) - len(line.lstrip(" ")) <= 3
-        paragraph = ""
-        if fence:
-            is_last = body.startswith(fence) and not body.strip(fence[0])
-            if is_last or (fence == "-->" and fence in body):
-                fence = ""
-        elif is_block and body.startswith("<!--"):
-            fence = "" if "-->" in body else "-->"
-        elif is_block and (body[:3] == "~~~" or re.match("```+[^`]*$", body)):
-            fence = body[: len(body) - len(body.lstrip(body[0]))]
-        elif is_block and body.startswith("#"):
-            label = body.lstrip("#")
-            level = len(body) - len(label)
-            closed = label.rstrip("#")
-            label = (closed if closed.endswith((" ", "\t")) else label).strip()
-            if level <= 6 and label and body[level] in " \t":
-                yield Mark(offset, "heading", label, level)
-        elif is_block and before and body and set(body) in ({"="}, {"-"}):
-            yield Mark(offset - len(before) - 1, "heading", before.strip(), 1 + (body[0] == "-"))
-        elif is_block and not body.startswith(("- ", "* ", "+ ", ">", "|")):
-            paragraph = line if body else ""
-        before = paragraph
-        offset += len(line) + 1
+    marks = find_headings(text) if find_headings is not None else ()
+    return Parsed(text, title, metadata or {}, (Mark(0, "line", str(number)), *marks))
 
 
 def _front_matter(text: str) -> tuple[dict[str, Json], str]:
-    """The fields of YAML or TOML that a text begins with, and the text below them."""
-    fence = text.partition("\n")[0].rstrip()
-    if fence not in ("---", "+++"):
+    """The fields of YAML or TOML that a text begins with, and the text below them.
+
+    Fields begin in the line after the fence, as in Pandoc: above a blank line it is a rule.
+    """
+    match = _YAML_BLOCK.match(text, 0, _LONGEST_FRONT)
+    is_yaml = match is not None
+    match = match or _TOML_BLOCK.match(text, 0, _LONGEST_FRONT)
+    if match is None:
         return {}, text
-    end, length = text.find(f"\n{fence}", 3, _LONGEST_FRONT), 4
-    if end < 0 and fence == "---":
-        end = text.find("\n...", 3, _LONGEST_FRONT)
-    line, _, rest = text[end + length :].partition("\n")
-    if end < 0 or line.strip():
-        return {}, text
-    front = text[3 : end + 1]
-    found: object = None
-    if fence == "---":
-        found = _yaml(front)
+    front = match[1]
+    below = text[match.end() :]
+    if not front.strip():
+        return {}, below
+    fields: object = None
+    if is_yaml:
+        fields = _yaml(front) if front.partition("\n")[0].strip() else None
     elif _DEEP_KEY.search(front) is None:
         with suppress(ValueError, RecursionError):
-            found = tomllib.loads(front)
-    if not isinstance(found, dict):
+            fields = tomllib.loads(front)
+    if not isinstance(fields, dict):
         return {}, text
     try:
-        return {str(name): _json(value) for name, value in found.items()}, rest
+        return {str(name): _json(value) for name, value in fields.items()}, below
     except RecursionError:
         # Keys with dots nest deeper than the parser calls itself.
         return {}, text
 
 
 def _yaml(front: str) -> object:
+    """The fields of a block; None if it has lines that belong to no field."""
+    value = _load_yaml(front)
+    if value is not _NO_YAML:
+        return value
+    # A value with a colon, as in a title, is the usual fault; it costs no other field.
+    fields: dict[object, object] = {}
+    lines = front.splitlines()
+    place = 0
+    while place < len(lines):
+        first = _FIELD.fullmatch(lines[place])
+        start = place
+        place += 1
+        if first is None:
+            if _NO_FIELD.fullmatch(lines[start]) is None:
+                return None
+            continue
+        while place < len(lines) and _MORE_OF_FIELD.match(lines[place]):
+            place += 1
+        value = _load_yaml("\n".join(lines[start:place]))
+        if isinstance(value, dict):
+            fields |= value
+        else:
+            fields[first[1].strip("'\"")] = _as_written([first[2] or "", *lines[start + 1 : place]])
+    return fields
+
+
+def _as_written(lines: list[str]) -> str | list[str]:
+    """A value that is no YAML: a list if all lines below its name are items."""
+    lines = [line.strip() for line in lines if line.strip()]
+    if all(line.startswith("- ") for line in lines):
+        return [line[2:].strip().strip("'\"") for line in lines]
+    return " ".join(lines).strip("'\"")
+
+
+def _load_yaml(front: str) -> object:
+    """The value of a text of YAML; `_NO_YAML` if it is none."""
+    import yaml
+
+    try:
+        return yaml.load(front, _yaml_loader())  # noqa: S506
+    except (yaml.YAMLError, ValueError, RecursionError, KeyError, AttributeError, TypeError):
+        return _NO_YAML
+
+
+@cache
+def _yaml_loader() -> Any:
+    """PyYAML's safe loader, of YAML 1.1, with the values of YAML 1.2's core schema."""
     import yaml
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
         """Takes no aliases, of which a few lines can make any number of values."""
+
+        yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
 
         def compose_node(self, parent: Any, index: Any) -> Any:
             if self.check_event(yaml.AliasEvent):
                 raise yaml.YAMLError("an alias")
             return super().compose_node(parent, index)
 
+        def construct_number(self, node: Any) -> object:
+            return _yaml_number(self.construct_scalar(node))
+
+    for name, (first, pattern) in _YAML_VALUES.items():
+        Loader.add_implicit_resolver(f"tag:yaml.org,2002:{name}", re.compile(pattern), first)
+    for name in ("int", "float"):
+        Loader.add_constructor(f"tag:yaml.org,2002:{name}", Loader.construct_number)
+    return Loader
+
+
+def _yaml_number(text: str) -> int | float | str:
+    """A number of YAML; its text if metadata cannot hold it."""
     try:
-        return yaml.load(front, Loader)  # noqa: S506
-    except (yaml.YAMLError, ValueError, RecursionError, KeyError, AttributeError, TypeError):
-        # A value with a colon, as in a title, is the usual fault: what most lines mean is plain.
-        lines = (line.partition(": ") for line in front.splitlines() if line[:1].isalpha())
-        return {name: value.strip().strip("'\"") for name, _, value in lines if value} or None
+        whole = int(text[2:], _BASES[text[:2]]) if text[:2] in _BASES else int(text)
+    except ValueError:
+        # Thousands of digits, or no whole number.
+        real = math.inf if text.isdecimal() else float(text.lower().replace(".inf", "inf"))
+        return real if math.isfinite(real) else text
+    return whole if -(2**63) <= whole < 2**63 else text
 
 
 def _json(value: object) -> Any:
@@ -144,11 +203,11 @@ def _json(value: object) -> Any:
     if isinstance(value, date | time):
         value = value.isoformat()
     if isinstance(value, str) and _MOMENT.match(value):
-        return iso_date(re.sub(r"\s+(?=[+-]\d)", "", value)) or value
+        return iso_date(re.sub(r"\s+(?=[+-]\d|Z$)", "", value)) or value
     if isinstance(value, dict):
-        return {str(name): _json(one) for name, one in value.items()}
+        return {str(name): _json(item) for name, item in value.items()}
     if isinstance(value, list | tuple | set):
-        return [_json(one) for one in value]
+        return [_json(item) for item in value]
     return value
 
 
