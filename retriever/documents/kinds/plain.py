@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import date, time
 from functools import cache
-from typing import Any, ClassVar
+from operator import itemgetter
+from typing import Any, ClassVar, NamedTuple
 
 from retriever.documents import Json
-from retriever.documents.kinds import OutlinedText, Parsed, one_line
+from retriever.documents.kinds import Loss, OutlinedText, Parsed, one_line
 from retriever.documents.kinds.markdown import headings, markdown_headings
 from retriever.documents.outline import Mark
 from retriever.documents.text import iso_date
@@ -43,6 +44,20 @@ _BASES = {"0o": 8, "0x": 16}
 # Of Markdown, what no reader sees.
 _UNSEEN = re.compile(r"<!--(?s:.)*?(?:-->|\Z)|</?[a-zA-Z][^<>]*+>")
 
+# An address that holds its own data, up to them, and these: in base64, perhaps in a quotation of
+# several lines, and a picture's with escapes.
+_DATA_ADDRESS = re.compile(
+    r"""(["']?)\b(data:([a-z]{1,20}/[\w.+-]{1,80}))((?:;[\w.+-]{1,80}(?:=[^\s;,"']{0,80})?){0,5}),""",
+    re.I,
+)
+_BASE64 = re.compile(r"[A-Za-z0-9+/=_%-]*+")
+_BASE64_LINES = re.compile(r"[A-Za-z0-9+/=_%\s\\-]*+")
+_ESCAPED = re.compile(r"""[^\s"'<>()\\]*+""")
+_QUOTED = {sign: re.compile(f"[^{sign}\n]*+") for sign in "\"'"}
+_MEDIA = ("image", "audio", "video", "font")
+# Characters of data that are left where they are: an example may be meant.
+_FEW_DATA = 48
+
 # A key of so many parts that the standard library's time and memory, quadratic in them, are much.
 _DEEP_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){100}""")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d")
@@ -51,13 +66,15 @@ _Headings = Callable[[str], Iterator[Mark]]
 
 
 def read_plain(text: str) -> Parsed:
-    """Text or code as it is, but for blank lines at its ends."""
-    return _lines(text, text)
+    """Text or code as it is, but for blank lines at its ends and data in addresses."""
+    source = without_data(text)
+    return _lines(source, source.text)
 
 
 def read_markdown(text: str) -> Parsed:
     """Markdown; its front matter is metadata, and the heading that it begins with its title."""
-    metadata, body = _front_matter(text)
+    source = without_data(text)
+    metadata, body = _front_matter(source.text)
     title = one_line(metadata.pop("title", None)) or None
     # From the first line that is not blank.
     body = body[body.rfind("\n", 0, len(body) - len(body.lstrip())) + 1 :]
@@ -68,24 +85,93 @@ def read_markdown(text: str) -> Parsed:
             title = first.mark.label
             # What stands beside or above it stays, and so does it then.
             body = body[first.stop :] if offset == 0 and first.stop >= 0 else body
-    return _lines(text, body, title, metadata, markdown_headings)
+    return _lines(source, body, title, metadata, markdown_headings)
+
+
+class Shortened(NamedTuple):
+    """A text whose addresses hold no data.
+
+    Attributes:
+        text: with ``data:image/png`` in place of an address and its data.
+        gaps: where lines begin in it before which lines are left out, and how many are so far.
+        losses: data that are no picture, sound or font.
+    """
+
+    text: str
+    gaps: tuple[tuple[int, int], ...] = ()
+    losses: tuple[Loss, ...] = ()
+
+
+def without_data(text: str) -> Shortened:
+    """Leave the data of addresses out of a text: nobody can search for them."""
+    parts: list[str] = []
+    gaps: list[tuple[int, int]] = []
+    types: list[str] = []
+    length = place = dropped_lines = size = 0
+    for match in _DATA_ADDRESS.finditer(text):
+        data = _data(text, match) if match.start() >= place else ""
+        if len(data) < _FEW_DATA:
+            continue
+        parts.append(text[place : match.end(2)])
+        length += len(parts[-1])
+        place = match.end() + len(data)
+        if line_ends := data.count("\n"):
+            dropped_lines += line_ends
+            rest_of_line = text.find("\n", place)
+            gaps += [(length + rest_of_line - place + 1, dropped_lines)] * (rest_of_line >= 0)
+        if match[3].partition("/")[0].lower() not in _MEDIA:
+            types.append(match[3].lower())
+            size += len(data)
+    parts.append(text[place:])
+    detail = (
+        f"{len(types)} data URI{'s' if len(types) > 1 else ''} with {max(1, size // 1000)} kB of "
+        f"{', '.join(sorted(set(types)))[:100]} left out"
+    )
+    losses = (Loss("data", detail),) if types else ()
+    return Shortened("".join(parts), tuple(gaps), losses)
+
+
+def _data(text: str, match: re.Match[str]) -> str:
+    """The data that follow the beginning of an address; empty if they are words to be read."""
+    start = match.end()
+    quotation = match[1]
+    if match[4].lower().endswith(";base64"):
+        lines = _BASE64_LINES.match(text, start) if quotation else None
+        if lines is not None and text[lines.end() : lines.end() + 1] == quotation:
+            return lines[0]
+        data = _BASE64.match(text, start)
+    elif match[3].partition("/")[0].lower() in _MEDIA:
+        data = (_QUOTED[quotation] if quotation else _ESCAPED).match(text, start)
+    else:
+        data = None
+    return data[0] if data is not None else ""
 
 
 def _lines(
-    whole: str,
+    source: Shortened,
     rest: str,
     title: str | None = None,
     metadata: dict[str, Json] | None = None,
     find_headings: _Headings | None = None,
 ) -> Parsed:
-    """The end `rest` of a text, with the number of its first line."""
+    """The end `rest` of a text, with the numbers of its lines in the file."""
     text = rest.strip()
     if not text:
-        return Parsed("", title, metadata or {})
-    start = len(whole) - len(rest.lstrip())
-    number = whole.count("\n", 0, start) + 1
-    marks = find_headings(text) if find_headings is not None else ()
-    return Parsed(text, title, metadata or {}, (Mark(0, "line", str(number)), *marks))
+        return Parsed("", title, metadata or {}, losses=source.losses)
+    start = len(source.text) - len(rest.lstrip())
+    marks = [*find_headings(text)] if find_headings is not None else []
+    dropped = max((lines for place, lines in source.gaps if place <= start), default=0)
+    number = source.text.count("\n", 0, start) + 1 + dropped
+    numbers = [Mark(0, "line", str(number))]
+    before = start
+    for place, lines in source.gaps:
+        if start < place < start + len(text):
+            number += source.text.count("\n", before, place) + lines - dropped
+            dropped = lines
+            before = place
+            numbers.append(Mark(place - start, "line", str(number)))
+    marks = sorted([*numbers, *marks], key=itemgetter(0))
+    return Parsed(text, title, metadata or {}, tuple(marks), source.losses)
 
 
 def _front_matter(text: str) -> tuple[dict[str, Json], str]:
@@ -217,16 +303,22 @@ def read_notebook(text: str) -> Parsed:
         book = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise SourceError(f"no Jupyter notebook: not JSON: {error}") from error
+    losses: list[Loss] = []
     try:
         sheets = [book] if "cells" in book else book["worksheets"]
         cells = [cell for sheet in sheets for cell in sheet["cells"]]
-        found = OutlinedText()
+        blocks = OutlinedText()
+        title = ""
         for cell in cells:
-            given = cell.get("source", cell.get("input", ""))
-            source = given if isinstance(given, str) else "".join(given)
+            lines = cell.get("source", cell.get("input", ""))
+            source = without_data(lines if isinstance(lines, str) else "".join(lines))
+            losses += source.losses
             is_markdown = cell.get("cell_type") == "markdown"
-            body = source.strip("\n")
-            found.add(body, marks=markdown_headings(body) if is_markdown else ())
+            body = source.text.strip("\n")
+            marks = [*markdown_headings(body)] if is_markdown else []
+            if marks and not len(blocks) and (marks[0].offset, marks[0].level) == (0, 1):
+                title = marks[0].label
+            blocks.add(body, marks=marks)
     except (AttributeError, KeyError, TypeError) as error:
         raise SourceError("no Jupyter notebook: expected a list of cells") from error
-    return found.parsed()
+    return blocks.parsed(other=title)._replace(losses=tuple(losses))

@@ -60,7 +60,7 @@ KINDS = {
     "bees.ipynb": (
         samples.notebook(),
         (
-            None,
+            "On bees",
             {},
             "# On bees\nBees make honey.\n## Food\n\neat()",
             [("heading", "On bees", "# On"), ("heading", "Food", "## Food")],

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import random
 import time
 from itertools import pairwise
 
@@ -10,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retriever.documents.kinds.markdown import markdown_headings, visible_label
-from retriever.documents.kinds.plain import read_markdown
+from retriever.documents.kinds.plain import read_markdown, read_notebook, read_plain
 
 LINES = [
     "# a",
@@ -232,4 +235,86 @@ def test_empty_front_matter_is_nothing(front):
 def test_hostile_markdown_takes_little_time(text):
     started = time.process_time()
     read_markdown(text)
+    assert time.process_time() - started < 5
+
+
+DATA = base64.b64encode(random.Random(5).randbytes(900)).decode()
+WRAPPED = "\n".join(DATA[start : start + 76] for start in range(0, len(DATA), 76))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"![o](data:image/png;base64,{DATA} 'An otter')", "![o](data:image/png 'An otter')"),
+        (f"[o]: data:image/gif;base64,{DATA}\nNext words", "[o]: data:image/gif\nNext words"),
+        (f"<img src='data:image/png;base64,\n{WRAPPED}'> x", "<img src='data:image/png'> x"),
+        (
+            f"a {{b: url(data:font/woff2;charset=utf-8;base64,{DATA})}}",
+            "a {b: url(data:font/woff2)}",
+        ),
+        (f'"data:image/svg+xml;utf8,{"<p x=1/>" * 9}" b', '"data:image/svg+xml" b'),
+        (f"url(data:image/svg+xml,{'%3Cp/%3E' * 9}) b", "url(data:image/svg+xml) b"),
+        (f"DATA:IMAGE/PNG;BASE64,{DATA}", "DATA:IMAGE/PNG"),
+    ],
+)
+def test_data_in_addresses_are_left_out(text, expected):
+    for read in (read_markdown, read_plain):
+        document = read(text)
+        assert (document.text, document.losses) == (expected, ())
+    cells = [{"cell_type": "markdown", "source": text}]
+    assert read_notebook(json.dumps({"cells": cells})).text == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "data:text/plain;base64,SGVsbG8sIFdvcmxkIQ==",
+        f"data:text/html,<p>{'many words ' * 9}end",
+        f"metadata:image/png;base64,{DATA}",
+        f"the data: image/png and base64,{DATA}",
+    ],
+)
+def test_short_data_and_words_stay(text):
+    assert read_plain(text).text == text
+
+
+def test_data_that_are_no_picture_are_counted():
+    document = read_markdown(f"[a](data:application/pdf;base64,{DATA})\n" * 2)
+    assert document.losses == (("data", "2 data URIs with 2 kB of application/pdf left out"),)
+
+
+def test_lines_below_data_of_several_lines_keep_their_numbers():
+    picture = f'<img src="data:image/png;base64,{WRAPPED}">'
+    text = f"---\nicon: x\n---\n\none\n{picture}\ntwo\n\n{picture} {picture}\n## three\n"
+    document = read_markdown(text)
+    lines = document.text.split("\n")
+    numbers = {}
+    marks = [mark for mark in document.outline if mark.kind == "line"]
+    for mark in marks:
+        first = document.text.count("\n", 0, mark.offset)
+        numbers |= {line: int(mark.label) + n for n, line in enumerate(lines[first:])}
+    source_lines = text.split("\n")
+    for line in ("one", "two", "## three"):
+        assert source_lines[numbers[line] - 1] == line
+
+
+def test_the_first_heading_of_a_notebook_is_its_title():
+    cells = [{"cell_type": "markdown", "source": ["# Otters *swim*\n", "## How"]}]
+    document = read_notebook(json.dumps({"cells": cells}))
+    assert (document.title, document.text) == ("Otters swim", "# Otters *swim*\n## How")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"data:a/b;base64,' * 50_000,
+        "data:image/a," * 70_000,
+        f'"data:a/b;base64,\n{"A" * 48}"\n' * 15_000,
+        "data:" * 200_000,
+        "data:a/b" + ";a" * 300_000,
+    ],
+)
+def test_hostile_addresses_take_little_time(text):
+    started = time.process_time()
+    read_plain(text)
     assert time.process_time() - started < 5
