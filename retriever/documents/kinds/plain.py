@@ -3,21 +3,60 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import date, time
-from typing import Any
+from functools import cache
+from operator import itemgetter
+from typing import Any, ClassVar, NamedTuple
 
 from retriever.documents import Json
-from retriever.documents.kinds import OutlinedText, Parsed, one_line
+from retriever.documents.kinds import Loss, OutlinedText, Parsed, one_line
+from retriever.documents.kinds.markdown import headings, markdown_headings
 from retriever.documents.outline import Mark
 from retriever.documents.text import iso_date
 from retriever.errors import SourceError
 
 # Characters of the longest front matter: more is no front matter.
 _LONGEST_FRONT = 1 << 16
+_YAML_BLOCK = re.compile(r"---[ \t\r]*\n((?:.*\n)*?)(?:---|\.\.\.)[ \t\r]*(?:\n|\Z)")
+_TOML_BLOCK = re.compile(r"\+\+\+[ \t\r]*\n((?:.*\n)*?)\+\+\+[ \t\r]*(?:\n|\Z)")
+# Of a block that is no YAML: a field, lines that go on with it, and lines that are none.
+_FIELD = re.compile(r"""('[^'\n]+'|"[^"\n]+"|[^\W\d][^\n:'"#]*?)[ \t]*:(?:[ \t]+(.*)|$)""")
+_MORE_OF_FIELD = re.compile(r"[ \t]|-[ \t]|\s*$")
+_NO_FIELD = re.compile(r"#.*|\s*")
+_NO_YAML = object()
+# The core schema of YAML 1.2: what a plain value begins with, and its form.
+_YAML_VALUES = {
+    "null": (["~", "n", "N", ""], r"(?:~|null|Null|NULL|)\Z"),
+    "bool": ([*"tTfF"], r"(?:true|True|TRUE|false|False|FALSE)\Z"),
+    "int": ([*"-+0123456789"], r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)\Z"),
+    "float": (
+        [*"-+.0123456789"],
+        r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
+        r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z",
+    ),
+}
+_BASES = {"0o": 8, "0x": 16}
+# Of Markdown, what no reader sees.
+_UNSEEN = re.compile(r"<!--(?s:.)*?(?:-->|\Z)|</?[a-zA-Z][^<>]*+>")
+
+# An address that holds its own data, up to them, and these: in base64, perhaps in a quotation of
+# several lines, and a picture's with escapes.
+_DATA_ADDRESS = re.compile(
+    r"""(["']?)\b(data:([a-z]{1,20}/[\w.+-]{1,80}))((?:;[\w.+-]{1,80}(?:=[^\s;,"']{0,80})?){0,5}),""",
+    re.I,
+)
+_BASE64 = re.compile(r"[A-Za-z0-9+/=_%-]*+")
+_BASE64_LINES = re.compile(r"[A-Za-z0-9+/=_%\s\\-]*+")
+_ESCAPED = re.compile(r"""[^\s"'<>()\\]*+""")
+_QUOTED = {sign: re.compile(f"[^{sign}\n]*+") for sign in "\"'"}
+_MEDIA = ("image", "audio", "video", "font")
+# Characters of data that are left where they are: an example may be meant.
+_FEW_DATA = 48
 
 # A key of so many parts that the standard library's time and memory, quadratic in them, are much.
 _DEEP_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){100}""")
@@ -27,116 +66,222 @@ _Headings = Callable[[str], Iterator[Mark]]
 
 
 def read_plain(text: str) -> Parsed:
-    """Text or code as it is, but for blank lines at its ends."""
-    return _lines(text, text)
+    """Text or code as it is, but for blank lines at its ends and data in addresses."""
+    source = without_data(text)
+    return _lines(source, source.text)
 
 
 def read_markdown(text: str) -> Parsed:
     """Markdown; its front matter is metadata, and the heading that it begins with its title."""
-    metadata, body = _front_matter(text)
+    source = without_data(text)
+    metadata, body = _front_matter(source.text)
     title = one_line(metadata.pop("title", None)) or None
     # From the first line that is not blank.
-    start = body.rfind("\n", 0, len(body) - len(body.lstrip())) + 1
-    first = next(markdown_headings(body[start:]), None)
-    if first is not None and (first.offset, first.level) == (0, 1) and title in (None, first.label):
-        title = first.label
-        # A heading without number signs has a line below it.
-        lines = 2 if body[start:].partition("\n")[0].strip() == title else 1
-        body = "".join(body[start:].split("\n", lines)[lines:])
-    return _lines(text, body, title, metadata, markdown_headings)
+    body = body[body.rfind("\n", 0, len(body) - len(body.lstrip())) + 1 :]
+    first = next(headings(body), None)
+    if first is not None and first.mark.level == 1 and title in (None, first.mark.label):
+        offset = first.mark.offset
+        if not _UNSEEN.sub("", body[:offset]).strip():
+            title = first.mark.label
+            # What stands beside or above it stays, and so does it then.
+            body = body[first.stop :] if offset == 0 and first.stop >= 0 else body
+    return _lines(source, body, title, metadata, markdown_headings)
+
+
+class Shortened(NamedTuple):
+    """A text whose addresses hold no data.
+
+    Attributes:
+        text: with ``data:image/png`` in place of an address and its data.
+        gaps: where lines begin in it before which lines are left out, and how many are so far.
+        losses: data that are no picture, sound or font.
+    """
+
+    text: str
+    gaps: tuple[tuple[int, int], ...] = ()
+    losses: tuple[Loss, ...] = ()
+
+
+def without_data(text: str) -> Shortened:
+    """Leave the data of addresses out of a text: nobody can search for them."""
+    parts: list[str] = []
+    gaps: list[tuple[int, int]] = []
+    types: list[str] = []
+    length = place = dropped_lines = size = 0
+    for match in _DATA_ADDRESS.finditer(text):
+        data = _data(text, match) if match.start() >= place else ""
+        if len(data) < _FEW_DATA:
+            continue
+        parts.append(text[place : match.end(2)])
+        length += len(parts[-1])
+        place = match.end() + len(data)
+        if line_ends := data.count("\n"):
+            dropped_lines += line_ends
+            rest_of_line = text.find("\n", place)
+            gaps += [(length + rest_of_line - place + 1, dropped_lines)] * (rest_of_line >= 0)
+        if match[3].partition("/")[0].lower() not in _MEDIA:
+            types.append(match[3].lower())
+            size += len(data)
+    parts.append(text[place:])
+    detail = (
+        f"{len(types)} data URI{'s' if len(types) > 1 else ''} with {max(1, size // 1000)} kB of "
+        f"{', '.join(sorted(set(types)))[:100]} left out"
+    )
+    losses = (Loss("data", detail),) if types else ()
+    return Shortened("".join(parts), tuple(gaps), losses)
+
+
+def _data(text: str, match: re.Match[str]) -> str:
+    """The data that follow the beginning of an address; empty if they are words to be read."""
+    start = match.end()
+    quotation = match[1]
+    if match[4].lower().endswith(";base64"):
+        lines = _BASE64_LINES.match(text, start) if quotation else None
+        if lines is not None and text[lines.end() : lines.end() + 1] == quotation:
+            return lines[0]
+        data = _BASE64.match(text, start)
+    elif match[3].partition("/")[0].lower() in _MEDIA:
+        data = (_QUOTED[quotation] if quotation else _ESCAPED).match(text, start)
+    else:
+        data = None
+    return data[0] if data is not None else ""
 
 
 def _lines(
-    whole: str,
+    source: Shortened,
     rest: str,
     title: str | None = None,
     metadata: dict[str, Json] | None = None,
-    headings: _Headings | None = None,
+    find_headings: _Headings | None = None,
 ) -> Parsed:
-    """The end `rest` of a text, with the number of its first line."""
+    """The end `rest` of a text, with the numbers of its lines in the file."""
     text = rest.strip()
     if not text:
-        return Parsed("", title, metadata or {})
-    start = len(whole) - len(rest.lstrip())
-    number = whole.count("\n", 0, start) + 1
-    found = headings(text) if headings is not None else ()
-    return Parsed(text, title, metadata or {}, (Mark(0, "line", str(number)), *found))
-
-
-def markdown_headings(text: str) -> Iterator[Mark]:
-    """Headings with number signs or a line below them, outside fenced code."""
-    offset, fence, before = 0, "", ""
-    for line in text.split("\n"):
-        body = line.strip()
-        is_block = len(line) - len(line.lstrip(" ")) <= 3
-        paragraph = ""
-        if fence:
-            is_last = body.startswith(fence) and not body.strip(fence[0])
-            if is_last or (fence == "-->" and fence in body):
-                fence = ""
-        elif is_block and body.startswith("<!--"):
-            fence = "" if "-->" in body else "-->"
-        elif is_block and (body[:3] == "~~~" or re.match("```+[^`]*$", body)):
-            fence = body[: len(body) - len(body.lstrip(body[0]))]
-        elif is_block and body.startswith("#"):
-            label = body.lstrip("#")
-            level = len(body) - len(label)
-            closed = label.rstrip("#")
-            label = (closed if closed.endswith((" ", "\t")) else label).strip()
-            if level <= 6 and label and body[level] in " \t":
-                yield Mark(offset, "heading", label, level)
-        elif is_block and before and body and set(body) in ({"="}, {"-"}):
-            yield Mark(offset - len(before) - 1, "heading", before.strip(), 1 + (body[0] == "-"))
-        elif is_block and not body.startswith(("- ", "* ", "+ ", ">", "|")):
-            paragraph = line if body else ""
-        before = paragraph
-        offset += len(line) + 1
+        return Parsed("", title, metadata or {}, losses=source.losses)
+    start = len(source.text) - len(rest.lstrip())
+    marks = [*find_headings(text)] if find_headings is not None else []
+    dropped = max((lines for place, lines in source.gaps if place <= start), default=0)
+    number = source.text.count("\n", 0, start) + 1 + dropped
+    numbers = [Mark(0, "line", str(number))]
+    before = start
+    for place, lines in source.gaps:
+        if start < place < start + len(text):
+            number += source.text.count("\n", before, place) + lines - dropped
+            dropped = lines
+            before = place
+            numbers.append(Mark(place - start, "line", str(number)))
+    marks = sorted([*numbers, *marks], key=itemgetter(0))
+    return Parsed(text, title, metadata or {}, tuple(marks), source.losses)
 
 
 def _front_matter(text: str) -> tuple[dict[str, Json], str]:
-    """The fields of YAML or TOML that a text begins with, and the text below them."""
-    fence = text.partition("\n")[0].rstrip()
-    if fence not in ("---", "+++"):
+    """The fields of YAML or TOML that a text begins with, and the text below them.
+
+    Fields begin in the line after the fence, as in Pandoc: above a blank line it is a rule.
+    """
+    match = _YAML_BLOCK.match(text, 0, _LONGEST_FRONT)
+    is_yaml = match is not None
+    match = match or _TOML_BLOCK.match(text, 0, _LONGEST_FRONT)
+    if match is None:
         return {}, text
-    end, length = text.find(f"\n{fence}", 3, _LONGEST_FRONT), 4
-    if end < 0 and fence == "---":
-        end = text.find("\n...", 3, _LONGEST_FRONT)
-    line, _, rest = text[end + length :].partition("\n")
-    if end < 0 or line.strip():
-        return {}, text
-    front = text[3 : end + 1]
-    found: object = None
-    if fence == "---":
-        found = _yaml(front)
+    front = match[1]
+    below = text[match.end() :]
+    if not front.strip():
+        return {}, below
+    fields: object = None
+    if is_yaml:
+        fields = _yaml(front) if front.partition("\n")[0].strip() else None
     elif _DEEP_KEY.search(front) is None:
         with suppress(ValueError, RecursionError):
-            found = tomllib.loads(front)
-    if not isinstance(found, dict):
+            fields = tomllib.loads(front)
+    if not isinstance(fields, dict):
         return {}, text
     try:
-        return {str(name): _json(value) for name, value in found.items()}, rest
+        return {str(name): _json(value) for name, value in fields.items()}, below
     except RecursionError:
         # Keys with dots nest deeper than the parser calls itself.
         return {}, text
 
 
 def _yaml(front: str) -> object:
+    """The fields of a block; None if it has lines that belong to no field."""
+    value = _load_yaml(front)
+    if value is not _NO_YAML:
+        return value
+    # A value with a colon, as in a title, is the usual fault; it costs no other field.
+    fields: dict[object, object] = {}
+    lines = front.splitlines()
+    place = 0
+    while place < len(lines):
+        first = _FIELD.fullmatch(lines[place])
+        start = place
+        place += 1
+        if first is None:
+            if _NO_FIELD.fullmatch(lines[start]) is None:
+                return None
+            continue
+        while place < len(lines) and _MORE_OF_FIELD.match(lines[place]):
+            place += 1
+        value = _load_yaml("\n".join(lines[start:place]))
+        if isinstance(value, dict):
+            fields |= value
+        else:
+            fields[first[1].strip("'\"")] = _as_written([first[2] or "", *lines[start + 1 : place]])
+    return fields
+
+
+def _as_written(lines: list[str]) -> str | list[str]:
+    """A value that is no YAML: a list if all lines below its name are items."""
+    lines = [line.strip() for line in lines if line.strip()]
+    if all(line.startswith("- ") for line in lines):
+        return [line[2:].strip().strip("'\"") for line in lines]
+    return " ".join(lines).strip("'\"")
+
+
+def _load_yaml(front: str) -> object:
+    """The value of a text of YAML; `_NO_YAML` if it is none."""
+    import yaml
+
+    try:
+        return yaml.load(front, _yaml_loader())  # noqa: S506
+    except (yaml.YAMLError, ValueError, RecursionError, KeyError, AttributeError, TypeError):
+        return _NO_YAML
+
+
+@cache
+def _yaml_loader() -> Any:
+    """PyYAML's safe loader, of YAML 1.1, with the values of YAML 1.2's core schema."""
     import yaml
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
         """Takes no aliases, of which a few lines can make any number of values."""
+
+        yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
 
         def compose_node(self, parent: Any, index: Any) -> Any:
             if self.check_event(yaml.AliasEvent):
                 raise yaml.YAMLError("an alias")
             return super().compose_node(parent, index)
 
+        def construct_number(self, node: Any) -> object:
+            return _yaml_number(self.construct_scalar(node))
+
+    for name, (first, pattern) in _YAML_VALUES.items():
+        Loader.add_implicit_resolver(f"tag:yaml.org,2002:{name}", re.compile(pattern), first)
+    for name in ("int", "float"):
+        Loader.add_constructor(f"tag:yaml.org,2002:{name}", Loader.construct_number)
+    return Loader
+
+
+def _yaml_number(text: str) -> int | float | str:
+    """A number of YAML; its text if metadata cannot hold it."""
     try:
-        return yaml.load(front, Loader)  # noqa: S506
-    except (yaml.YAMLError, ValueError, RecursionError, KeyError, AttributeError, TypeError):
-        # A value with a colon, as in a title, is the usual fault: what most lines mean is plain.
-        lines = (line.partition(": ") for line in front.splitlines() if line[:1].isalpha())
-        return {name: value.strip().strip("'\"") for name, _, value in lines if value} or None
+        whole = int(text[2:], _BASES[text[:2]]) if text[:2] in _BASES else int(text)
+    except ValueError:
+        # Thousands of digits, or no whole number.
+        real = math.inf if text.isdecimal() else float(text.lower().replace(".inf", "inf"))
+        return real if math.isfinite(real) else text
+    return whole if -(2**63) <= whole < 2**63 else text
 
 
 def _json(value: object) -> Any:
@@ -144,11 +289,11 @@ def _json(value: object) -> Any:
     if isinstance(value, date | time):
         value = value.isoformat()
     if isinstance(value, str) and _MOMENT.match(value):
-        return iso_date(re.sub(r"\s+(?=[+-]\d)", "", value)) or value
+        return iso_date(re.sub(r"\s+(?=[+-]\d|Z$)", "", value)) or value
     if isinstance(value, dict):
-        return {str(name): _json(one) for name, one in value.items()}
+        return {str(name): _json(item) for name, item in value.items()}
     if isinstance(value, list | tuple | set):
-        return [_json(one) for one in value]
+        return [_json(item) for item in value]
     return value
 
 
@@ -158,16 +303,22 @@ def read_notebook(text: str) -> Parsed:
         book = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise SourceError(f"no Jupyter notebook: not JSON: {error}") from error
+    losses: list[Loss] = []
     try:
         sheets = [book] if "cells" in book else book["worksheets"]
         cells = [cell for sheet in sheets for cell in sheet["cells"]]
-        found = OutlinedText()
+        blocks = OutlinedText()
+        title = ""
         for cell in cells:
-            given = cell.get("source", cell.get("input", ""))
-            source = given if isinstance(given, str) else "".join(given)
+            lines = cell.get("source", cell.get("input", ""))
+            source = without_data(lines if isinstance(lines, str) else "".join(lines))
+            losses += source.losses
             is_markdown = cell.get("cell_type") == "markdown"
-            body = source.strip("\n")
-            found.add(body, marks=markdown_headings(body) if is_markdown else ())
+            body = source.text.strip("\n")
+            marks = [*markdown_headings(body)] if is_markdown else []
+            if marks and not len(blocks) and (marks[0].offset, marks[0].level) == (0, 1):
+                title = marks[0].label
+            blocks.add(body, marks=marks)
     except (AttributeError, KeyError, TypeError) as error:
         raise SourceError("no Jupyter notebook: expected a list of cells") from error
-    return found.parsed()
+    return blocks.parsed(other=title)._replace(losses=tuple(losses))
