@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 
 # The parts of a unit that are terms in every language.
 _PARTS = re.compile(r"(?<![^._])[^._'’]+(?![^._])")
-# Documents that a filter can name.
-_MOST_IDS = 10_000
-# Words of a phrase that documents are looked up by, the rarest first.
-_MOST_WORDS = 3
+# Passages whose documents a filter names: at most so many, and this share of the index beyond the
+# first few. With more of them, finding the hits without the filter takes less time.
+_MOST_PASSAGES = 2_000
+_FEW_PASSAGES = 20
+_SHARE = 1 / 20
 # Letters of the longest word whose parts are looked up.
 _LONGEST = 30
 # Signs of a keyboard, each with those that word processors and languages have in its place.
@@ -134,17 +135,19 @@ class Demands:
 
 def within(query: ParsedQuery, view: View, analyzer: Analyzer, where: Where | None) -> Where | None:
     """`where`, narrowed to documents with the rarest word of a phrase if these are few enough."""
+    most = min(_MOST_PASSAGES, max(_FEW_PASSAGES, int(_SHARE * view.passage_count)))
     for phrase in query.phrases:
         # How a script without spaces is divided depends on what stands around the phrase.
         if UNSPACED.search(phrase):
             continue
-        terms, number = _rarest_terms(typed(phrase), view, analyzer)
-        if not terms or number > _MOST_IDS:
+        terms = _rarest_terms(typed(phrase), view, analyzer)
+        number = sum(view.document_frequencies(terms).values())
+        if not terms or number > most:
             continue
         ids: set[str] = set()
         if number:
             ranking = view.ranking(BM25Settings(), where, None)
-            (found,) = ranking.candidates([Query(sorted(terms))], "bm25", number)
+            (found,) = ranking.candidates([Query(sorted(terms))], "bm25", number + 1)
             if not found.complete:
                 continue
             ids.update(view.documents_of(found.passages.tolist()).values())
@@ -154,26 +157,18 @@ def within(query: ParsedQuery, view: View, analyzer: Analyzer, where: Where | No
     return where
 
 
-def _rarest_terms(phrase: str, view: View, analyzer: Analyzer) -> tuple[set[str], int]:
-    """Terms of which each document with a phrase has one, and the number of passages with them.
+def _rarest_terms(phrase: str, view: View, analyzer: Analyzer) -> frozenset[str]:
+    """Terms of which each document with a phrase has one; none of a phrase without words.
 
-    Those of a word and of its parts, since markup may divide it: ``**impor**tant``. None of a
-    phrase without words.
+    They are those of its rarest word and of the parts of this word, which markup may divide:
+    ``**impor**tant``.
     """
-    languages = view.setting("languages", {})
     words = set(chain.from_iterable(map(_PARTS.findall, analyzer.words(phrase))))
-    forms = {word: analyzer.forms(word, languages) for word in words}
-    counts = view.document_frequencies(set(chain.from_iterable(forms.values())))
-    rarest = sorted(
-        (sum(map(counts.__getitem__, forms[word])), word) for word in words if forms[word]
-    )
-    candidates = []
-    for number, word in rarest[:_MOST_WORDS]:
-        parts = _terms_of_parts(word, view, analyzer)
-        more = sum(view.document_frequencies(parts - forms[word]).values())
-        candidates.append((number + more, parts | forms[word]))
-    number, terms = min(candidates, key=lambda candidate: candidate[0], default=(0, set()))
-    return terms, number
+    forms = _counted_forms(words, view, analyzer)
+    if not forms:
+        return frozenset()
+    rarest = min(forms, key=lambda word: (forms[word][1], word))
+    return forms[rarest][0] | _terms_of_parts(rarest, view, analyzer)
 
 
 def _terms_of_parts(word: str, view: View, analyzer: Analyzer) -> set[str]:
@@ -181,17 +176,40 @@ def _terms_of_parts(word: str, view: View, analyzer: Analyzer) -> set[str]:
     size = len(word)
     if size > _LONGEST:
         return set()
-    languages = view.setting("languages", {})
-    places = list(combinations(range(size + 1), 2))
-    forms = {(i, j): analyzer.forms(word[i:j], languages) for i, j in places}
-    counts = view.document_frequencies(set(chain.from_iterable(forms.values())))
-    numbers = {span: sum(map(counts.__getitem__, forms[span])) for span in places if forms[span]}
+
+    def known_forms(parts: Collection[str]) -> dict[str, tuple[frozenset[str], int]]:
+        """Return the forms and numbers of the parts that a passage has, and of stop words."""
+        stop_word = (frozenset[str](), view.passage_count)
+        counted = dict.fromkeys(parts, stop_word) | _counted_forms(parts, view, analyzer)
+        return {part: forms for part, forms in counted.items() if forms[1]}
+
+    ends = range(1, size)
+    known = known_forms({word[:end] for end in ends} | {word[end:] for end in ends})
+    middles = [
+        (start, stop)
+        for start, stop in combinations(ends, 2)
+        if word[:start] in known and word[stop:] in known
+    ]
+    known |= known_forms({word[start:stop] for start, stop in middles})
+    divisions: list[tuple[str, ...]] = [(word[:end], word[end:]) for end in ends]
+    divisions += [(word[:start], word[start:stop], word[stop:]) for start, stop in middles]
     terms: set[str] = set()
-    for i, j in combinations(range(1, size + 1), 2):
-        parts = [span for span in ((0, i), (i, j), (j, size)) if span in numbers]
-        if parts and all(map(numbers.__getitem__, parts)):
-            terms |= forms[min(parts, key=numbers.__getitem__)]
+    for parts in divisions:
+        if known.keys() >= set(parts):
+            terms |= min((known[part] for part in parts), key=lambda forms: forms[1])[0]
     return terms
+
+
+def _counted_forms(
+    words: Iterable[str], view: View, analyzer: Analyzer
+) -> dict[str, tuple[frozenset[str], int]]:
+    """The forms of words but stop words, and the number of passages with each."""
+    languages = view.setting("languages", {})
+    forms = {word: analyzer.forms(word, languages) for word in words}
+    counts = view.document_frequencies(set(chain.from_iterable(forms.values())))
+    return {
+        word: (terms, sum(map(counts.__getitem__, terms))) for word, terms in forms.items() if terms
+    }
 
 
 def typed(text: str) -> str:
