@@ -51,14 +51,17 @@ _TITLE = r"""(?:\s{1,9}(?:"[^"\n]{0,300}"|'[^'\n]{0,300}'))?"""
 _WIKI = r"\[\[(?:[^\[\]|\n]{0,300}\|)?([^\[\]|\n]{1,300})\]\]"
 _LINK = r"\[(?=[^\[\]]{0,1000}\][(\[])"
 _LINKS = re.compile(
-    # A tag, whose attributes have values: not a<b && c>d.
-    r"""<(?:/?[A-Za-z][A-Za-z0-9-]{0,30}(?:\s[^<>]{0,300}=["'][^<>]{0,300})?\s?/?>"""
+    # A comment, or a tag, whose attributes have values: not a<b && c>d.
+    r"""<(?:!--[^<>]{0,1000}-->|/?[A-Za-z][A-Za-z0-9-]{0,30}(?:\s[^<>]{0,300}=["'][^<>]{0,300})?\s?/?>"""
     r"|([a-z]{2,9}:[^<>\s]{1,300})>)"
     rf"|{_WIKI}|!{_WIKI}"  # [[page]], [[page|label]]
     r"|\[\^[^\[\]\s]{1,99}\]"  # A footnote.
     rf"|{_LINK}|!{_LINK}"
     rf"|\](?:\({_ADDRESS}{_TITLE}\)|\[[^\[\]\n]{{0,300}}\])"
 )
+# [label], where a line defines it.
+_DEFINITION = re.compile(r"\n[ \t]{0,3}\[([^\[\]\n]{1,300})\]:[ \t]*\S")
+_LABEL = re.compile(r"\[([^\[\]\n]{1,300})\](?!:)")
 # Signs of emphasis are at the beginning or the end of a word: not snake_case, nor between spaces.
 _RUN = r"|{0}(?<![^\W_]{0})(?<!{0}{0}){0}*+(?=\S)|{0}(?<=\S{0})(?<!{0}{0}){0}*+(?![^\W_])"
 _PAIR = (
@@ -229,6 +232,9 @@ def rendered(text: str) -> str:
     for space in _SPACES:
         text = text.replace(space, " ")
     text = _LINKS.sub(r"\1\2\3", _QUOTATION.sub("\n", text))
+    if "]:" in text:
+        labels = set(_DEFINITION.findall(text))
+        text = _LABEL.sub(lambda label: label[1] if label[1] in labels else label[0], text)
     text = _EMPHASIS.sub(r"\1\2\3\4\5", text)
     if "&" in text:
         for entity, sign in _ENTITIES.items():

@@ -29,6 +29,8 @@ _EXCLUDED = re.compile(r"-([^\W\d_][^\s\"“”=/\\:<>|$@]*)")
 _LETTER = re.compile(r"[^\W\d_]")
 # Letters of the shortest word to leave out, in scripts that set spaces: -v and -rf are flags.
 _LEAST_LETTERS = 3
+# Words to leave out; each is looked up.
+_MOST_EXCLUDED = 50
 # Scripts that set no space between words: Thai to Burmese, Khmer, kana and ideographs.
 UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff]"
@@ -93,7 +95,7 @@ def parse_query(text: str, has_flag: Callable[[str], bool] = lambda word: False)
         left_out = phrase if token["not"] else None
         if phrase is not None and left_out is None:
             phrases.append(phrase)
-        if left_out is None and is_end:
+        if left_out is None and is_end and len(excluded) < _MOST_EXCLUDED:
             left_out = _excluded_word(token[0], has_flag)
             is_end = left_out is not None
         if left_out is not None:

@@ -553,7 +553,7 @@ function unanswered({ hits, has_answer, probability }) {
 
 function nothing(lines, filtered, reason) {
   if (!held().documents) return emptyIndex();
-  if (reason) lines.push(`${reason[0].toUpperCase()}${reason.slice(1)}.`);
+  if (reason) lines.unshift(`${reason[0].toUpperCase()}${reason.slice(1)}.`);
   else if (filtered) lines.push("No document passes the filters and can be ranked. Remove a filter above.");
   else lines.push("No other document shares a word with this one.");
   if (state.mode === "bm25" && (!reason || reason.includes("hybrid")))

@@ -84,6 +84,8 @@ def test_signs_that_differ_stay_apart():
         ("salt &amp; vinegar&nbsp;crisps", "salt & vinegar crisps"),
         ("no \\*stars\\* here, 1\\. first", "no *stars* here, 1. first"),
         ("a claim[^1] without proof", "a claim without proof"),
+        ("by the [south gate], too\n\n[south gate]: x.md", "by the south gate, too"),
+        ("open <!-- for now --> to all", "open to all"),
         ("これは**とても**重要です", "これはとても重要です"),
         ("<https://example.org/a> is **up**", "https://example.org/a is up"),
     ],
@@ -102,6 +104,7 @@ def test_a_phrase_of_a_rendered_text_is_held(text, seen):
         "if (a<b && c>d) x",
         "i == j, i==j",
         "rows[0] and f(x)[1]",
+        "a [note] to self\n[other]: x",
         "* one\n* two",
         "---\n***\n===",
         "5 > 3",
@@ -123,7 +126,7 @@ def test_rendering_takes_signs_away_and_no_words(text):
 @pytest.mark.parametrize(
     "part",
     ["*", "*a", "_", "[", "[a", "](", "![", "<a", "`", "` `` ", "> ", "[[a|", "](a \"", "](a(b)",
-     "x==", "~~", "\\", "<a b=\"", "[a](", "\n>", "&", "**a** ", "[^", "a*"],
+     "x==", "~~", "\\", "<a b=\"", "[a](", "\n>", "&", "**a** ", "[^", "a*", "<!--", "[a]: "],
 )  # fmt: skip
 def test_rendering_takes_linear_time(part):
     text = part * (400_000 // len(part))
