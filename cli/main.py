@@ -229,7 +229,12 @@ def _usage_message(error: click.ClickException) -> str:
         message = f"No such command {error.command_name!r}{_did_you_mean(near)}"
     # click lists the values that an option can have on lines of their own.
     message = " ".join(message.split()).removesuffix(".")
-    return message if context is None else f"{message} (see `{context.command_path} --help`)"
+    if context is None:
+        return message
+    message = f"{message} (see `{context.command_path} --help`)"
+    if isinstance(error, click.NoSuchOption) and context.command.name in ("query", "search"):
+        message += "; to search for it, write --raw -- before the query, after all options"
+    return message
 
 
 def _in_place_of(error: click.NoSuchOption) -> str:

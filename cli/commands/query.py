@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -47,6 +48,10 @@ if TYPE_CHECKING:
 
 # Cells of the terminal that hits fill at most.
 WIDEST = 120
+# What begins with a hyphen and is no option unless its letter is one: -40, "-v prints lines".
+_TEXT = re.compile(r"-(?:[^-A-Za-z]|[^\s=]*\s)")
+# Marks such words of the query until options are read; no argument of a process has it.
+_MARK = "\0"
 _OF_CONVEX = ("alpha", "normalization")
 
 
@@ -123,7 +128,7 @@ class QueryOptions:
     raw: bool = setting(
         False,
         'Search for TEXT as it is: without it, documents must hold "an exact phrase" in quotation '
-        "marks, and those that hold a -word are left out.",
+        "marks, and those that hold a last -word are left out.",
         section="Search",
     )
     collapse: bool = setting(
@@ -162,7 +167,37 @@ class QueryOptions:
     )
 
 
-@click.command("query", cls=Command)
+class QueryCommand(Command):
+    """A command whose text may begin with a hyphen where no option does: ``-40 degrees``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the options, and what looks like one and is none as words of the text."""
+        if not any(map(_TEXT.match, args)):
+            return super().parse_args(ctx, args)
+        rest = super().parse_args(ctx, self._marked(args))
+        words = ctx.params.get("text") or ()
+        ctx.params["text"] = tuple(word.removeprefix(_MARK) for word in words)
+        return rest
+
+    def _marked(self, args: Sequence[str]) -> list[str]:
+        """Mark the words of the text, but for values of options and what follows ``--``."""
+        options = [option for option in self.params if isinstance(option, click.Option)]
+        spellings = {name for option in options for name in option.opts}
+        valued = {name for option in options if not option.is_flag for name in option.opts}
+        marked: list[str] = []
+        is_value = False
+        for place, arg in enumerate(args):
+            if arg == "--" and not is_value:
+                return [*marked, *args[place:]]
+            is_word = not is_value and arg[:2] not in spellings and _TEXT.match(arg) is not None
+            marked.append(_MARK + arg if is_word else arg)
+            # Of -qk, the last letter may be the option that has a value.
+            last = arg if arg.startswith("--") else f"-{arg[-1:]}"
+            is_value = not is_value and not is_word and arg.startswith("-") and last in valued
+        return marked
+
+
+@click.command("query", cls=QueryCommand)
 @click.argument("text", nargs=-1)
 @config_option
 @index_option
@@ -281,6 +316,18 @@ def _note_paths(words: Sequence[str], *, is_expanded: bool) -> None:
         )
 
 
+def _print_json(
+    records: Sequence[dict[str, Any]], remarks: Sequence[dict[str, Any]], query: str | None
+) -> None:
+    """Print hits to stdout and remarks to stderr, with the id of a query of a file."""
+    of_query = {} if query is None else {"query": query}
+    for record in records:
+        click.echo(json.dumps(of_query | record, ensure_ascii=False))
+    # Remarks are no hits: a program that reads hits does not meet them.
+    for remark in remarks:
+        click.echo(json.dumps(of_query | remark, ensure_ascii=False), err=True)
+
+
 @dataclass(frozen=True)
 class _Session:
     """An open index, how it is searched, and how hits are printed."""
@@ -312,30 +359,27 @@ class _Session:
         """Print what was found for a text, which has an id if it is of a file."""
         from cli.output.hits import explanation, facets_text, hit_text
         from retriever.search.queries import highlights
-        from retriever.search.syntax import parse_query
+        from retriever.search.syntax import ParsedQuery, operators_note, parse_query
 
         index = self.index
         hits, answer = self.answered(found)
-        reason = None
-        if not found:
-            reason = index.no_hits_reason(text, self.settings, where=self.where)
-        text = text if self.settings.raw else parse_query(text).text
+        reason = None if found else index.no_hits_reason(text, self.settings, where=self.where)
+        parsed = ParsedQuery(text) if self.settings.raw else parse_query(text, index.has_flag)
+        text = parsed.text
         better = index.suggestion(text) if query is None else None
         fields = self.asked.facets
         counts = index.facets(fields, text, where=self.where) if fields else None
         if self.as_json:
-            of_query = {} if query is None else {"query": query}
             records = [hit.to_json() for hit in hits]
             records += [] if counts is None else [{"facets": counts.to_json()}]
-            for record in records:
-                click.echo(json.dumps(of_query | record, ensure_ascii=False))
-            # Remarks are no hits: a program that reads hits does not meet them.
             remarks: list[dict[str, Any]] = [] if reason is None else [{"no_hits": reason}]
+            if parsed.excluded:
+                note = operators_note(parsed, "--raw")
+                remarks.append({"excluded": parsed.excluded, "note": note})
             if answer is not None:
                 remarks.append({"has_answer": answer.has_answer, "probability": answer.probability})
             remarks += [] if better is None else [{"did_you_mean": better}]
-            for remark in remarks:
-                click.echo(json.dumps(of_query | remark, ensure_ascii=False), err=True)
+            _print_json(records, remarks, query)
             return
         if query is not None:
             say(f"== {query}: {text}", err=False)
@@ -362,6 +406,8 @@ class _Session:
                 self.note(
                     f"nothing relevant was found ({chance}): lower --min-probability to see hits"
                 )
+        if parsed.excluded or (parsed.phrases and reason is not None):
+            self.note(f"note: {operators_note(parsed, '--raw')}")
         if better is not None:
             self.note(f"did you mean: {better}")
 

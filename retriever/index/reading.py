@@ -21,6 +21,7 @@ from retriever.search.fusion import DEFAULT_WEIGHT, FIT
 from retriever.search.queries import (
     Excerpt,
     check_query,
+    excluded_texts,
     mapped,
     prepared_queries,
     query_terms,
@@ -211,6 +212,7 @@ class ReadableIndex:
         settings: SearchSettings | None = None,
         *,
         where: str | Mapping[str, Any] | None = None,
+        exclude: Iterable[str] = (),
         reranker: Reranker | None = None,
         **keywords: Unpack[SearchKeywords],
     ) -> Hits:
@@ -221,6 +223,7 @@ class ReadableIndex:
             settings: how to rank; None takes the defaults.
             where: rank only documents that match this filter: a text in the grammar of
                 docs/ranking.md, or the values of fields, ``{"year": 2020, "lang": ["en", "de"]}``.
+            exclude: words, in any of their forms, and phrases that no hit holds.
             reranker: scores the best `settings.depth` hits again; see `load_reranker`.
             keywords: single fields of `SearchSettings`, `FusionSettings` and `BM25Settings`:
                 ``k=5, alpha=0.7, k1=0.9``.
@@ -231,8 +234,8 @@ class ReadableIndex:
             equal scores than are candidates (2 `k` or more), those that were added first are.
 
         Raises:
-            TypeError: `text`, `settings`, `where` or `reranker` is something else, or a keyword is
-                unknown.
+            TypeError: `text`, `settings`, `where`, `exclude` or `reranker` is something else, or a
+                keyword is unknown.
             What `search_many` raises.
         """
         if not isinstance(text, str):
@@ -240,7 +243,9 @@ class ReadableIndex:
                 f"text: expected one query, found {type(text).__name__}; search_many takes several"
                 ", and their vectors as ready=QueryVectors(vectors, index.encoder_spec)"
             )
-        found = self.search_many([text], settings, where=where, reranker=reranker, **keywords)
+        found = self.search_many(
+            [text], settings, where=where, exclude=exclude, reranker=reranker, **keywords
+        )
         return Hits(next(found))
 
     def search_many(
@@ -249,6 +254,7 @@ class ReadableIndex:
         settings: SearchSettings | None = None,
         *,
         where: str | Mapping[str, Any] | None = None,
+        exclude: Iterable[str] = (),
         reranker: Reranker | None = None,
         ready: QueryVectors | None = None,
         **keywords: Unpack[SearchKeywords],
@@ -259,24 +265,27 @@ class ReadableIndex:
         all of them. The other arguments, and the hits, are those of `search`.
 
         Raises:
-            TypeError: `texts` is a single string, `settings`, `where`, `reranker` or `ready` is
-                something else, or a keyword is unknown.
+            TypeError: `texts` or `exclude` is a single string, `settings`, `where`, `reranker` or
+                `ready` is something else, or a keyword is unknown.
             ConfigError: a setting is out of range, or `ready` has not one vector of finite numbers
                 for each query.
-            BadInputError: a query is empty, or not valid Unicode.
+            BadInputError: a query, or a text of `exclude`, is empty or not valid Unicode.
             EncoderMismatchError: the reranker was trained on the vectors of another encoder, or
                 `ready` was made by one.
             FilterError: the filter does not parse.
             What `encoder` raises, in the modes that need it.
         """
         require_several("texts", texts)
-        wanted = search_settings(settings, keywords, ("where", "reranker", "ready"))
+        wanted = search_settings(settings, keywords, ("where", "exclude", "reranker", "ready"))
         if reranker is not None:
             from retriever.search.reranking import check_reranker
 
             check_reranker(reranker)
         compiled = None if where is None else compile_where(where)
-        return search_texts(self._opened, texts, wanted, compiled, reranker, ready)
+        excluded = excluded_texts(exclude) if exclude else ()
+        return search_texts(
+            self._opened, texts, wanted, compiled, reranker, ready, exclude=excluded
+        )
 
     def rank(
         self,
@@ -284,6 +293,7 @@ class ReadableIndex:
         settings: SearchSettings | None = None,
         *,
         where: str | Mapping[str, Any] | None = None,
+        exclude: Iterable[str] = (),
         ready: QueryVectors | None = None,
         **keywords: Unpack[SearchKeywords],
     ) -> Iterator[list[tuple[str, float]]]:
@@ -294,11 +304,14 @@ class ReadableIndex:
             What `search_many` raises.
         """
         require_several("texts", texts)
-        wanted = search_settings(settings, keywords, ("where", "ready"))
+        wanted = search_settings(settings, keywords, ("where", "exclude", "ready"))
         if wanted.collapse:
             raise ConfigError("collapse: it compares texts; use search_many")
         compiled = None if where is None else compile_where(where)
-        return search_texts(self._opened, texts, wanted, compiled, None, ready, brief=True)
+        excluded = excluded_texts(exclude) if exclude else ()
+        return search_texts(
+            self._opened, texts, wanted, compiled, None, ready, exclude=excluded, brief=True
+        )
 
     def more_like(
         self,
@@ -522,22 +535,33 @@ class ReadableIndex:
         settings: SearchSettings | None = None,
         *,
         where: str | Mapping[str, Any] | None = None,
+        exclude: Iterable[str] = (),
         **keywords: Unpack[SearchKeywords],
     ) -> str:
         """Return why `search` with these arguments has no hits, and what to change."""
         from retriever.search.syntax import ParsedQuery, no_hits_reason, parse_query
 
-        requested = search_settings(settings, keywords, ("where",))
+        requested = search_settings(settings, keywords, ("where", "exclude"))
         compiled = None if where is None else compile_where(where)
-        query = ParsedQuery(text) if requested.raw else parse_query(text)
+        excluded = excluded_texts(exclude) if exclude else ()
+        query = ParsedQuery(text) if requested.raw else parse_query(text, self.has_flag)
 
         def has_hits(text: str, where: str | None) -> bool:
-            single = replace(requested, k=1, raw=False, collapse=False)
+            single = replace(requested, k=1, collapse=False)
             return bool(self.search(text, single, where=where))
 
         with self._opened.view() as view:
             analyzer = self._opened.state_of(view).analyzer
-            return no_hits_reason(query, requested.mode, compiled, view, analyzer, has_hits)
+            return no_hits_reason(
+                query, requested.mode, compiled, view, analyzer, has_hits, excluded
+            )
+
+    def has_flag(self, word: str) -> bool:
+        """Whether a document has a word with a hyphen before it, as in ``java -jar``."""
+        from retriever.search.syntax import holds_flag
+
+        with self._opened.view() as view:
+            return holds_flag(view, word)
 
     def hit_features(self, text: str, hits: Sequence[Hit], mode: Mode) -> NDArray[np.float64]:
         """What tells whether hits of a query are relevant; see `retriever.search.calibration`."""

@@ -32,13 +32,13 @@ from retriever.index import Index
 from retriever.mcp.budget import fit_document, fit_documents, fit_hits, fit_state, to_json
 from retriever.search.engine import Hit
 from retriever.search.queries import Excerpt
-from retriever.search.syntax import parse_query
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # Bytes; a query is far smaller.
 _LONGEST_BODY = 1024 * 1024
 # With so few hits, the candidates of a hybrid search do not depend on `k` and `offset`.
 _MOST_HITS = 50
+_MOST_EXCLUDED = 50
 _SHOWN_VALUES = 12
 _LONGEST_VALUE = 40
 
@@ -128,7 +128,7 @@ class SearchParameters(StatusParameters):
     query: str = Field(
         min_length=1,
         max_length=10_000,
-        description='A question or words; a hit has "an exact phrase" and no -word.',
+        description="A question or words, searched for as text.",
     )
     k: int = Field(5, ge=1, le=_MOST_HITS, description="Maximum number of hits.")
     offset: int = Field(
@@ -136,6 +136,9 @@ class SearchParameters(StatusParameters):
     )
     mode: Literal["hybrid", "dense", "bm25"] = Field(
         "hybrid", description="dense ranks by meaning, bm25 by words, hybrid by both."
+    )
+    exclude: list[str] = Field(
+        [], max_length=_MOST_EXCLUDED, description="Words or phrases that no hit holds."
     )
     where: str | None = Field(None, max_length=10_000, description=_GRAMMAR)
     min_probability: float | None = Field(
@@ -265,11 +268,12 @@ class _Tools:
         if given.where is not None and (unknown := index.filter_warning(given.where)):
             notes.append(unknown)
         least = given.min_probability
-        hits: list[Hit] = index.search(
-            given.query, k=last, mode=given.mode, where=given.where, raw=False
-        )
+        query = given.query
+        mode = given.mode
+        exclude = given.exclude
+        hits: list[Hit] = index.search(query, k=last, mode=mode, where=given.where, exclude=exclude)
         has_hits = bool(hits)
-        answer, judged = index.answer(hits, mode=given.mode, least=least), {}
+        answer, judged = index.answer(hits, mode=mode, least=least), {}
         if answer is not None:
             judged = {"has_answer": answer.has_answer, "probability": round(answer.probability, 4)}
             notes += [answer.warning] if answer.warning else []
@@ -279,10 +283,11 @@ class _Tools:
                 notes.append(f"perhaps nothing relevant was found{remedy}")
                 hits = hits if least is None else []
         if not has_hits:
-            notes.append(
-                index.no_hits_reason(given.query, mode=given.mode, where=given.where, raw=False)
-            )
-        if better := index.suggestion(parse_query(given.query).text):
+            notes.append(index.no_hits_reason(query, mode=mode, where=given.where, exclude=exclude))
+        elif exclude:
+            texts = ", ".join(map(to_json, exclude))
+            notes.append(f"documents with these texts of exclude are left out: {texts}")
+        if better := index.suggestion(query):
             notes.append(f"no document has a word of the query; did you mean: {better}")
         shown = [(hit, _excerpt(index, hit, given.context)) for hit in hits[given.offset :]]
         return fit_hits(name, shown, given.offset, given.max_tokens, notes, judged)

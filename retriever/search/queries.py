@@ -14,11 +14,17 @@ from numpy.typing import NDArray
 
 from indexes import Query
 from retriever.encoders.spec import EncoderSpec
-from retriever.errors import BadInputError, ConfigError, EncoderMismatchError, string_fault
+from retriever.errors import (
+    BadInputError,
+    ConfigError,
+    EncoderMismatchError,
+    require_several,
+    string_fault,
+)
 from retriever.search import CALIBRATION, SearchSettings
 from retriever.search.engine import ranked_hits, ranked_ids
 from retriever.search.fusion import FIT
-from retriever.search.syntax import Demands, ParsedQuery, parse_query, within
+from retriever.search.syntax import ParsedQuery, holds_flag, parse_query
 
 if TYPE_CHECKING:
     from indexes import View, Where
@@ -72,20 +78,31 @@ def search_texts(
     reranker: Reranker | None,
     ready: QueryVectors | None = None,
     *,
+    exclude: tuple[str, ...] = (),
     brief: bool = False,
 ) -> Iterator[list[Any]]:
     """The hits of each query, or if `brief` their ids and scores."""
+
+    def has_flag(word: str) -> bool:
+        with index.view() as view:
+            return holds_flag(view, word)
+
     if ready is not None:
         ready = _comparable(ready)
     stream, answered = iter(texts), 0
     while batch := list(islice(stream, _BATCH)):
-        for number, text in enumerate(batch, start=answered + 1):
-            check_query(text, number, settings.raw)
+        queries = [
+            ParsedQuery(text) if settings.raw else parse_query(text, has_flag) for text in batch
+        ]
+        for number, (text, query) in enumerate(zip(batch, queries, strict=True), answered + 1):
+            check_query(text, number, query)
+        if exclude:
+            queries = [query._replace(excluded=query.excluded + exclude) for query in queries]
         part = None
         if ready is not None:
             part = ready._replace(vectors=ready.vectors[answered : answered + len(batch)])
             _require_one_each(ready, answered + len(batch), is_last=len(batch) < _BATCH)
-        yield from _search(index, batch, settings, where, reranker, part, brief)
+        yield from _search(index, queries, settings, where, reranker, part, brief)
         answered += len(batch)
     if ready is not None:
         _require_one_each(ready, answered, is_last=True)
@@ -179,15 +196,31 @@ def query_terms(analyzer: Analyzer, view: View, text: str) -> list[str]:
     return analyzer.query_tokens(text, view.setting("languages", {}), view.document_frequencies)
 
 
-def check_query(text: str, number: int = 1, raw: bool = True) -> None:
+def check_query(text: str, number: int = 1, query: ParsedQuery | None = None) -> None:
     """Refuse a query that is blank or not valid Unicode, or has only words to leave out."""
     fault = string_fault(text)
     if not text.strip():
         fault = "is empty: expected at least one word"
-    elif not raw and not parse_query(text).text:
-        fault = "has only words to leave out: expected at least one to search for"
+    elif query is not None and not query.text:
+        fault = (
+            "has only words to leave out: expected at least one to search for, or raw, which "
+            "searches for the query as it is"
+        )
     if fault is not None:
         raise BadInputError(f"query {number} {fault}")
+
+
+def excluded_texts(exclude: Iterable[str]) -> tuple[str, ...]:
+    """Return words and phrases to leave out; refuse what has no letter, digit or valid Unicode."""
+    require_several("exclude", exclude)
+    texts = tuple(exclude)
+    for number, text in enumerate(texts, start=1):
+        fault = string_fault(text)
+        if fault is None and not any(map(str.isalnum, text)):
+            fault = "has no word: expected a word or a phrase"
+        if fault is not None:
+            raise BadInputError(f"exclude: text {number} {fault}")
+    return texts
 
 
 def warn_doubtful(index: OpenedIndex, view: View, where: Where | None) -> None:
@@ -198,7 +231,7 @@ def warn_doubtful(index: OpenedIndex, view: View, where: Where | None) -> None:
 
 def _search(
     index: OpenedIndex,
-    texts: Sequence[str],
+    asked: Sequence[ParsedQuery],
     settings: SearchSettings,
     where: Where | None,
     reranker: Reranker | None,
@@ -206,7 +239,6 @@ def _search(
     brief: bool,
 ) -> list[list[Any]]:
     wide, encoded = settings, settings.mode != "bm25"
-    asked = [ParsedQuery(text) if settings.raw else parse_query(text) for text in texts]
     texts = [query.plain for query in asked]
     if reranker is not None:
         wide = replace(settings, k=max(settings.k, settings.depth))
@@ -276,6 +308,8 @@ def _ranked(
         strange = replace(settings, fusion=settings.fusion.completed(weight))
     if strange == settings and not any(one.phrases or one.excluded for one in asked):
         return rank(view, settings, queries, where)
+    from retriever.search.phrases import Demands, within
+
     found: list[list[Any]] = []
     state = index.state_of(view)
     analyzer = state.analyzer

@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 import re
-import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from indexes import BM25Settings, Query, compile_where, written_value
-from retriever.documents.division import normalized
+from indexes import BM25Settings, Query
 
 if TYPE_CHECKING:
     from indexes import Mode, View, Where
     from retriever.documents.analyzer import Analyzer
 
-# A phrase, or a word with a letter after its hyphen; both at the beginning of the text or after
-# white space.
-_OPERATOR = re.compile(
-    r'(?<!\S)(?:(?P<not>-)?["“”](?P<phrase>[^"“”]*)["“”]|-(?P<word>[^\W\d_]\S*))'
+# A phrase, at the beginning of the text or after white space. Straight quotation marks may have
+# curly ones between them, in pairs.
+_PHRASE = (
+    r'(?<!\S)(?P<not>-)?(?:"(?P<straight>(?:[^"“”„]|[“„][^"“”„]*[“”])*+)"'
+    r'|["“”](?P<curly>[^"“”]*)["“”])'
 )
-_WORD_END = ".,;:!?)]}"
+_QUOTED = re.compile(_PHRASE)
+_TOKEN = re.compile(rf"{_PHRASE}|\S+")
+# How a phrase or a word to leave out begins.
+_OPERATOR = re.compile(r'(?<!\S)(?:-?["“”]|-[^\W\d_])')
+_WORD = re.compile(r"\w")
+# A word to leave out: no option with a value, such as -std=c17.
+_EXCLUDED = re.compile(r"-([^\W\d_][^\s\"“”=/\\:<>|$@]*)")
+_LETTER = re.compile(r"[^\W\d_]")
+# Letters of the shortest word to leave out, in scripts that set spaces: -v and -rf are flags.
+_LEAST_LETTERS = 3
+# Words to leave out; each is looked up.
+_MOST_EXCLUDED = 50
 # Scripts that set no space between words: Thai to Burmese, Khmer, kana and ideographs.
-_UNSPACED = re.compile(
+UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff]"
 )
-# The parts of a unit that are terms in every language.
-_PARTS = re.compile(r"(?<![^._])[^._'’]+(?![^._])")
-# Documents that a filter can name.
-_MOST_IDS = 10_000
+_WORD_END = ".,;:!?)]}"
 # Characters of the shortest word that is corrected, of the shortest part of a divided one, of the
 # shortest word that is corrected by two edits, and of the longest word.
 _SHORTEST = 4
@@ -61,106 +68,77 @@ class ParsedQuery(NamedTuple):
     @property
     def plain(self) -> str:
         """The text for the encoder, without the quotation marks of phrases."""
-        return _OPERATOR.sub(r"\g<phrase>", self.text) if self.phrases else self.text
+        return _QUOTED.sub(r"\g<straight>\g<curly>", self.text) if self.phrases else self.text
 
 
-def parse_query(text: str) -> ParsedQuery:
-    """Read ``"an exact phrase"``, ``-word`` and ``-"a phrase"`` in a query.
+def parse_query(text: str, has_flag: Callable[[str], bool] = lambda word: False) -> ParsedQuery:
+    """Read ``"an exact phrase"``, ``-"a phrase"`` and, at the end of a query, ``-word``.
 
-    An operator begins the text or follows white space, and a word to leave out begins with a
-    letter: ``state-of-the-art``, ``-5`` and ``--flag`` are text.
+    An operator begins the text or follows white space. A word is left out where only other
+    operators that leave something out follow it, the query has another word, and it has three
+    letters or more: ``python -m venv``, ``rm -rf`` and ``state-of-the-art`` are text. So is a word
+    for which `has_flag` says that a document has it with its hyphen.
     """
+    if not _OPERATOR.search(text):
+        return ParsedQuery(text.strip())
+    tokens = list(_TOKEN.finditer(text))
+    # Whether a word at this place, from the end on, can be one to leave out.
+    is_end = len(list(filter(_WORD.search, text.split()))) > 1
     phrases: list[str] = []
     excluded: list[str] = []
+    pieces: list[str] = []
+    stop = len(text)
+    for token in reversed(tokens):
+        phrase = token["curly"] if token["straight"] is None else token["straight"]
+        if phrase is not None and not _WORD.search(phrase):
+            phrase = None
+        left_out = phrase if token["not"] else None
+        if phrase is not None and left_out is None:
+            phrases.append(phrase)
+        if left_out is None and is_end and len(excluded) < _MOST_EXCLUDED:
+            left_out = _excluded_word(token[0], has_flag)
+            is_end = left_out is not None
+        if left_out is not None:
+            excluded.append(left_out)
+            pieces.append(text[token.end() : stop])
+            stop = token.start()
+    pieces.append(text[:stop])
+    kept = " ".join(reversed(pieces)).strip()
+    return ParsedQuery(kept, tuple(reversed(phrases)), tuple(reversed(excluded)))
 
-    def read(match: re.Match[str]) -> str:
-        phrase = match["phrase"]
-        if phrase is None:
-            excluded.append(match["word"].rstrip(_WORD_END))
-            return " "
-        if not re.search(r"\w", phrase):
-            return match[0]
-        (excluded if match["not"] else phrases).append(phrase)
-        return " " if match["not"] else match[0]
 
-    return ParsedQuery(_OPERATOR.sub(read, text).strip(), tuple(phrases), tuple(excluded))
+def _excluded_word(token: str, has_flag: Callable[[str], bool]) -> str | None:
+    """Return the word that a token leaves out; None of a token that is text."""
+    match = _EXCLUDED.fullmatch(token)
+    if match is None:
+        return None
+    word = match[1].rstrip(_WORD_END)
+    is_short = len(_LETTER.findall(word)) < _LEAST_LETTERS and not UNSPACED.search(word)
+    return None if is_short or has_flag(word) else word
 
 
-class Demands:
-    """Which passages may be hits of a query, by the stored texts of their documents.
+def holds_flag(view: View, word: str) -> bool:
+    """Whether a document has a word with a hyphen before it, as in ``java -jar``.
 
-    Where no passage holds every phrase though the document does, any of its passages may.
+    Indexes of earlier releases have no such terms.
     """
-
-    def __init__(self, query: ParsedQuery, view: View, analyzer: Analyzer) -> None:
-        self._view, self._analyzer = view, analyzer
-        self._phrases = [_folded(one) for one in query.phrases]
-        self._held = view.setting("languages", {})
-        # A word is left out in all its forms, anything else as it is written.
-        words = {one: self._terms_of(one) for one in query.excluded}
-        self._terms = set(chain.from_iterable(words.values()))
-        self._excluded = [_folded(text) for text, terms in words.items() if not terms]
-        self._allowed: dict[str, frozenset[int]] = {}
-
-    def _terms_of(self, text: str) -> set[str]:
-        """The terms of a text that is one word; none of another."""
-        is_word = self._analyzer.words(text) == [text] and _PARTS.fullmatch(text)
-        if not is_word or _UNSPACED.search(text):
-            return set()
-        return set(self._analyzer.forms(text, self._held))
-
-    def __call__(self, document: str, passage: int) -> bool:
-        """Whether a passage may be a hit; `document` is the id of its document."""
-        if document not in self._allowed:
-            self._allowed[document] = frozenset(self._passages(document))
-        return passage in self._allowed[document]
-
-    def _passages(self, id_: str) -> Iterable[int]:
-        stored = self._view.document(id_)
-        if stored is None:
-            return ()
-        text = f"{stored.title or ''}\n{stored.text}"
-        if self._terms and any(self._analyzer.spans(text, self._terms, self._held)):
-            return ()
-        folded = _folded(text)
-        if any(holds(folded, one) for one in self._excluded):
-            return ()
-        if not all(holds(folded, one) for one in self._phrases):
-            return ()
-        passages = [number for number, _, _ in stored.passages]
-        shown = []
-        for number, first, last in stored.passages if self._phrases else ():
-            folded = _folded(f"{stored.title or ''}\n{stored.text[first:last]}")
-            if all(holds(folded, one) for one in self._phrases):
-                shown.append(number)
-        return shown or passages
+    match = re.match(r"[^\W_]+", word)
+    term = f"-{match[0].lower()}" if match else ""
+    return view.document_frequencies([term])[term] > 0
 
 
-def within(query: ParsedQuery, view: View, analyzer: Analyzer, where: Where | None) -> Where | None:
-    """`where`, narrowed to documents with the rarest word of a phrase if these are few enough."""
-    held = view.setting("languages", {})
-    for phrase in query.phrases:
-        # How a script without spaces is divided depends on what stands around the phrase.
-        if _UNSPACED.search(phrase):
-            continue
-        words = chain.from_iterable(map(_PARTS.findall, analyzer.words(phrase)))
-        forms = list(filter(None, (analyzer.forms(word, held) for word in words)))
-        counts = view.document_frequencies(set(chain.from_iterable(forms)))
-        rarest = min(forms, key=lambda one: sum(map(counts.__getitem__, one)), default=None)
-        number = 0 if rarest is None else sum(map(counts.__getitem__, rarest))
-        if rarest is None or number > _MOST_IDS:
-            continue
-        ids: set[str] = set()
-        if number:
-            ranking = view.ranking(BM25Settings(), where, None)
-            (found,) = ranking.candidates([Query(sorted(rarest))], "bm25", number)
-            if not found.complete:
-                continue
-            ids.update(view.documents_of(found.passages.tolist()).values())
-        listed = ", ".join(map(written_value, sorted(ids))) or '""'
-        also = "" if where is None else f" and ({where.text})"
-        where = compile_where(f"id in ({listed}){also}")
-    return where
+def operators_note(query: ParsedQuery, raw: str) -> str:
+    """Say which documents a query leaves out; `raw` is the option that takes it as text."""
+    as_text = f"{raw} searches for the query as it is"
+    if not query.excluded:
+        return as_text
+    texts = " or ".join(f'"{text}"' for text in query.excluded)
+    operators = _written_operators(query.excluded)
+    return f"documents with {texts} are left out, since the query has {operators}; {as_text}"
+
+
+def _written_operators(excluded: Sequence[str]) -> str:
+    return ", ".join(f'-"{text}"' if re.search(r"\s", text) else f"-{text}" for text in excluded)
 
 
 def no_hits_reason(
@@ -170,10 +148,12 @@ def no_hits_reason(
     view: View,
     analyzer: Analyzer,
     has_hits: Callable[[str, str | None], bool],
+    exclude: Sequence[str] = (),
 ) -> str:
     """Say what emptied the hits of a query, and what to change.
 
-    `has_hits` says whether a text and a filter have hits, in the same mode.
+    `has_hits` says whether a text and a filter have hits, in the same mode. `exclude` is left out
+    beside what the query leaves out.
     """
     if not view.count_documents():
         return "the index is empty: add documents"
@@ -191,57 +171,27 @@ def no_hits_reason(
             )
         is_elsewhere = where is not None and view.facets([], None, terms, 1).matches
         remedy = "change the filter" if is_elsewhere else "check the spelling"
-        return f"no document{among} has a word of the query: {remedy}, or use the mode hybrid"
+        # Hybrid search has the same rule for phrases.
+        also = "remove quotation marks and use" if query.phrases else "use"
+        return f"no document{among} has a word of the query: {remedy}, or {also} the mode hybrid"
     phrases = " and ".join(f'"{phrase}"' for phrase in query.phrases)
     filter_text = None if where is None else where.text
-    if query.excluded and (not query.phrases or has_hits(query.text, filter_text)):
+    if (query.excluded or exclude) and (not phrases or has_hits(query.text, filter_text)):
         conditions = ["a word of the query"] if mode == "bm25" else []
         conditions += [phrases] if phrases else []
         with_these = f" with {' and '.join(conditions)}" if conditions else ""
-        excluded = ", ".join(
-            f'-"{text}"' if re.search(r"\s", text) else f"-{text}" for text in query.excluded
-        )
-        return (
-            f"every document{among}{with_these} has what the query leaves out ({excluded}): remove "
-            "a minus sign and what follows it"
-        )
+        reason = f"every document{among}{with_these} has what the query leaves out"
+        if query.excluded:
+            operators = _written_operators(query.excluded)
+            return f"{reason} ({operators}): remove a minus sign and what follows it"
+        texts = ", ".join(f'"{text}"' for text in exclude)
+        return f"{reason} ({texts}): take one out of exclude"
     if not phrases:
         return f"no document{among} was ranked: search again"
     remedy = "remove quotation marks"
     if where is not None and has_hits(query.text, None):
         remedy = f"change the filter, or {remedy}"
     return f"no document{among} has {phrases} as written: {remedy}"
-
-
-def holds(text: str, phrase: str) -> bool:
-    """Whether a folded text holds a folded phrase of whole words."""
-    start = -1
-    while (start := text.find(phrase, start + 1)) >= 0:
-        stop = start + len(phrase)
-        if not (_joined(text, start) or _joined(text, stop)):
-            return True
-    return False
-
-
-def _joined(text: str, place: int) -> bool:
-    """Whether a word goes on at a place of a text."""
-    if not 0 < place < len(text):
-        return False
-    before, after = text[place - 1], text[place]
-    if after in "'’" and place + 1 < len(text):
-        after = text[place + 1]
-    if before in "'’" and place > 1:
-        before = text[place - 2]
-    return not _UNSPACED.search(before + after) and _in_word(before) and _in_word(after)
-
-
-def _in_word(character: str) -> bool:
-    return character == "_" or unicodedata.category(character)[0] in "LMN"
-
-
-def _folded(text: str) -> str:
-    """A text in which case, width and white space make no difference."""
-    return " ".join(normalized("NFKC", text).casefold().split())
 
 
 def suggested(
@@ -264,7 +214,7 @@ def suggested(
     unknown_words = 0
     for start, stop in sorted({span[1:] for span in analyzer.spans(text, None, held)}):
         word = text[start:stop].lower()
-        if start < end or not _SHORTEST <= len(word) <= _LONGEST or _UNSPACED.search(word):
+        if start < end or not _SHORTEST <= len(word) <= _LONGEST or UNSPACED.search(word):
             continue
         terms = frequencies.keys() & analyzer.query_tokens(word, held, count)
         if not terms or any(map(frequencies.__getitem__, terms)):

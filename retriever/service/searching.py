@@ -25,7 +25,7 @@ from retriever.search.engine import Hit, check_cancelled
 from retriever.search.fusion import FusionSettings, Method
 from retriever.search.queries import QueryVectors, check_query, highlights
 from retriever.search.reranking import Reranker
-from retriever.search.syntax import ParsedQuery, parse_query
+from retriever.search.syntax import ParsedQuery, operators_note, parse_query
 from retriever.service.batching import Batcher, in_groups
 from retriever.service.limits import SEARCH_PATH, Catalog, ServiceError, check_number
 from retriever.settings import declared_settings
@@ -96,7 +96,7 @@ class Ranking(_Counting):
     raw: bool = Field(
         False,
         description='Search for the query as it is; otherwise `"an exact phrase"` must be in a '
-        "document, and a document with a `-word` is no hit.",
+        "document, and a document with a last `-word` is no hit.",
     )
     collapse: bool = Field(
         False, description="Fold hits that nearly repeat a better one into it, as its `copies`."
@@ -165,6 +165,8 @@ class SearchJob:
     request: SearchRequest
     index: Index
     texts: tuple[str, ...]
+    # The texts without operators, unless the request is raw.
+    queries: tuple[ParsedQuery, ...]
     settings: SearchSettings
     where: str | None
 
@@ -216,9 +218,13 @@ def _job(catalog: Catalog, request: SearchRequest) -> SearchJob:
     if not texts and request.like is None:
         raise BadInputError("query: expected one query or several, found none")
     check_number("queries", len(texts), limits.max_queries)
+    index = catalog.index(request.index)
+    queries = []
     for number, text in enumerate(texts, start=1):
         catalog.check_text(f"query {number}", text)
-        check_query(text, number, request.raw)
+        query = ParsedQuery(text) if request.raw else parse_query(text, index.has_flag)
+        check_query(text, number, query)
+        queries.append(query)
     given = tuple((name, one) for name in _SETTINGS if (one := getattr(request, name)) is not None)
     settings = _settings(limits.search, given)
     check_number("k", settings.k, limits.max_k)
@@ -233,10 +239,10 @@ def _job(catalog: Catalog, request: SearchRequest) -> SearchJob:
         )
     if request.rerank and request.like is not None:
         raise BadInputError("rerank: it needs a query, found like; leave one of them out")
-    index = catalog.index(request.index)
     if least is not None:
         index.answer([], settings, least=least)
-    return SearchJob(request, index, texts, settings, _checked_filter(catalog, request.where))
+    where = _checked_filter(catalog, request.where)
+    return SearchJob(request, index, texts, tuple(queries), settings, where)
 
 
 @lru_cache
@@ -289,14 +295,10 @@ def _needs_vectors(job: SearchJob, reranker: Reranker | None) -> bool:
     return job.request.like is None and (job.settings.mode != "bm25" or reads_vectors)
 
 
-def _parsed(job: SearchJob, text: str) -> ParsedQuery:
-    return ParsedQuery(text) if job.settings.raw else parse_query(text)
-
-
 def _encoded(jobs: Sequence[SearchJob], reranker: Reranker | None) -> dict[str, Any] | Exception:
     """The vectors of the queries on one index by text, and at "" the encoder's specification."""
     needed = [job for job in jobs if _needs_vectors(job, reranker)]
-    texts = list(dict.fromkeys(_parsed(job, text).plain for job in needed for text in job.texts))
+    texts = list(dict.fromkeys(query.plain for job in needed for query in job.queries))
     if not texts:
         return {}
     try:
@@ -317,9 +319,8 @@ def _hits(
     if _needs_vectors(first, reranker):
         if isinstance(vectors, Exception):
             raise vectors
-        ready = QueryVectors(
-            np.stack([vectors[_parsed(first, text).plain] for text in texts]), vectors[""]
-        )
+        queries = [query for job in group for query in job.queries]
+        ready = QueryVectors(np.stack([vectors[query.plain] for query in queries]), vectors[""])
     chosen = reranker if first.request.rerank else None
     search = first.index.search_many
     try:
@@ -341,7 +342,7 @@ def _answer(job: SearchJob, hits: list[list[Hit]]) -> Answer:
         except KeyError:
             raise ServiceError(404, f"the index holds no document {like.id!r:.80}") from None
         results.append({"like": like.id, "hits": [hit.to_json() for hit in similar]})
-    for text, ranked in zip(job.texts, hits, strict=True):
+    for text, query, ranked in zip(job.texts, job.queries, hits, strict=True):
         check_cancelled()
         answer = index.answer(ranked, job.settings, least=request.min_probability)
         judged: Answer = {}
@@ -351,7 +352,7 @@ def _answer(job: SearchJob, hits: list[list[Hit]]) -> Answer:
         withheld = request.min_probability is not None and answer and not answer.has_answer
         records = [] if withheld else [hit.to_json() for hit in ranked]
         if request.highlight:
-            weights = index.term_weights(_parsed(job, text).text)
+            weights = index.term_weights(query.text)
             for record in records:
                 record["marks"] = highlights(
                     record["passage"], index.analyzer, weights, index.languages
@@ -361,13 +362,14 @@ def _answer(job: SearchJob, hits: list[list[Hit]]) -> Answer:
         elif withheld:
             chance = f"the probability of an answer is {judged['probability']:.1%}"
             judged["no_hits"] = f"{chance}: lower min_probability to see hits"
+        if query.excluded:
+            judged["excluded"] = list(query.excluded)
+            judged["note"] = operators_note(query, '"raw": true')
         results.append({"query": text, "hits": records, **judged})
-        if len(hits) == 1 and (better := index.suggestion(_parsed(job, text).text)) is not None:
+        if len(hits) == 1 and (better := index.suggestion(query.text)) is not None:
             results[0]["did_you_mean"] = better
-    queries = [
-        _parsed(job, result["query"]).text if "query" in result else None for result in results
-    ]
-    whole = _with_facets(results, index, request, where, queries)
+    words: list[str | None] = [query.text for query in job.queries]
+    whole = _with_facets(results, index, request, where, words or [None])
     whole["warnings"] += warned
     return whole
 

@@ -115,20 +115,78 @@ def test_phrases_words_left_out_and_suggestions(retriever, indexed, queries):
     assert ids('"red apples" fruit -grey') == ["d"]
     assert set(ids("red -stones")) == {"a", "b"}
     assert set(ids("red -stones", "--raw")) == {"a", "b", "c", "d"}
-    refused = retriever("query", "--", "-stones")
+    refused = retriever("query", '-"stones"')
     assert (refused.code, refused.out) == (2, "")
     assert "query 1 has only words to leave out: expected at least one" in refused.err
     done = retriever("query", "gery appels", "--mode", "bm25")
     assert done.err.splitlines()[-1] == "did you mean: grey apples"
     done = retriever("query", '"gery stones" red -fruit', "--json", "--mode", "bm25")
     assert done.out == ""
-    reason, better = map(json.loads, done.err.splitlines())
+    reason, left_out, better = map(json.loads, done.err.splitlines())
+    assert left_out["excluded"] == ["fruit"]
+    assert "--raw searches" in left_out["note"]
     assert reason == {"no_hits": 'no document has "gery stones" as written: remove quotation marks'}
     assert better == {"did_you_mean": '"grey stones" red'}
     done = retriever("query", "gery stones", "--json")
     assert all("id" in hit for hit in lines(done))
     assert json.loads(done.err) == {"did_you_mean": "grey stones"}
     assert "did_you_mean" not in retriever("query", "--queries", queries, "--json").err
+
+
+def test_what_a_query_leaves_out_is_said_beside_the_hits(retriever, indexed):
+    done = retriever("query", 'red -stones -"green fruit"')
+    assert done.out
+    assert done.err == (
+        'note: documents with "stones" or "green fruit" are left out, since the query has -stones, '
+        '-"green fruit"; --raw searches for the query as it is\n'
+    )
+    assert retriever("query", "red -stones", "-q").err == ""
+    assert retriever("query", "red -stones", "--raw").err == ""
+    done = retriever("query", '"grey wolves"')
+    assert done.err.splitlines()[-2:] == [
+        'no hits: no document has "grey wolves" as written: remove quotation marks',
+        "note: --raw searches for the query as it is",
+    ]
+
+
+@pytest.mark.parametrize("mode", ["bm25", "dense", "hybrid"])
+def test_flags_are_words_of_a_query(retriever, indexed, mode):
+    def run(*arguments):
+        done = retriever("query", "--json", "--mode", mode, *arguments)
+        assert "left out" not in done.err
+        return done.out
+
+    for text in ("red -v stones", "red -st", "what does -stones do in red", "red --stones"):
+        assert run(text) == run(text, "--raw")
+
+
+def test_a_query_may_begin_with_a_hyphen_where_no_option_does(retriever, indexed):
+    for arguments in (
+        ("-40 red apples",),
+        ("-40", "red", "apples"),
+        ("-k", "3", "-.5", "red", "--mode", "bm25"),
+        ("-qk", "1", "red", "-40"),
+        ("-v prints red", "-k1"),
+        ("--no-cache of red", "-k", "1"),
+        ("-q", "-k1", "--", "-40", "red"),
+    ):
+        done = retriever("query", *arguments)
+        assert (done.code, "red" in done.out) == (0, True), done
+    words = lines(retriever("query", "red", "-40", "--json", "--mode", "bm25"))
+    assert words == lines(retriever("query", "--json", "--mode", "bm25", "--", "red -40"))
+    for arguments, option in (
+        (("-vk1", "red"), "-v"),
+        (("red", "-grey"), "-g"),
+        (("--mdoe", "bm25", "red"), "--mdoe"),
+        (("--mdoe=bm25", "red"), "--mdoe"),
+    ):
+        done = retriever("query", *arguments)
+        assert (done.code, done.out) == (2, "")
+        assert f"No such option '{option}'" in done.err
+        assert "write --raw -- before the query" in done.err
+    done = retriever("query", "red", "--alpha", "-0.5")
+    assert "expected 0 to 1, found -0.5" in done.err
+    assert "--raw" not in retriever("info", "-40").err
 
 
 def test_facets_follow_the_hits_as_a_table_or_a_line_of_json(retriever, indexed):
@@ -160,7 +218,8 @@ def test_no_hits_is_success_and_says_why_on_stderr(retriever, indexed):
         ),
         (['"red green"'], 'no document has "red green" as written: remove quotation marks'),
     ):
-        assert retriever("query", *arguments) == (0, "", f"no hits: {why}\n")
+        note = "note: --raw searches for the query as it is\n" if '"' in why else ""
+        assert retriever("query", *arguments) == (0, "", f"no hits: {why}\n{note}")
         done = retriever("query", *arguments, "--json")
         assert (done.out, json.loads(done.err)) == ("", {"no_hits": why})
     with pytest.warns(UserWarning, match="no document has the field 'yeer'; did you mean 'year'"):

@@ -1,7 +1,7 @@
 // The search page. The address holds the whole state; every change of it is a new search.
 
 const $ = (id) => document.getElementById(id);
-const DEFAULTS = { q: "", index: "", mode: "hybrid", alpha: 0.6, fold: 0, k: 10, where: "", f: [], like: "", at: 0, open: "" };
+const DEFAULTS = { q: "", index: "", mode: "hybrid", alpha: 0.6, fold: 0, raw: 0, k: 10, where: "", f: [], like: "", at: 0, open: "" };
 const TYPING = 180; // Milliseconds of a pause in typing.
 const SLIDING = 60;
 const SLOW = 400; // Milliseconds until the page says that it is searching.
@@ -442,6 +442,7 @@ async function answer(controller) {
   else if (!browsing) body.query = state.q;
   if (!browsing && state.mode === "hybrid") body.alpha = state.alpha;
   if (!browsing && state.fold === 1) body.collapse = true;
+  if (!browsing && state.raw === 1) body.raw = true;
   try {
     const [found, facets] = await countFields(browsing ? "browse" : "search", body, controller.signal);
     if (controller.signal.aborted) return;
@@ -454,7 +455,7 @@ async function answer(controller) {
     showStatus(result, browsing, performance.now() - begun);
     // Once, to count the values of fields that no search before has shown.
     if (nested.size > fields) return search();
-    const said = [...found.warnings, ...meant(result), ...unanswered(result)];
+    const said = [...found.warnings, ...leftOut(result), ...meant(result), ...unanswered(result)];
     if (result.hits.length) said.length ? notice(...said) : quiet();
     else if (!held().documents && !(await stillEmpty())) search();
     else nothing(said, body.where.length > 0, result.no_hits);
@@ -532,6 +533,14 @@ function meant({ did_you_mean: q }) {
   return q ? [element("p", {}, "Did you mean ", element("button", { type: "button", onclick: () => change({ q }) }, q), "?")] : [];
 }
 
+// Quotation marks and a minus sign are text, then.
+const asItIs = () => element("button", { type: "button", onclick: () => change({ raw: 1, k: DEFAULTS.k }) }, "Search for the query as it is");
+
+function leftOut({ excluded, query, hits }) {
+  if (excluded) return [`Documents with ${excluded.map((text) => `“${text}”`).join(" or ")} are left out.`, asItIs()];
+  return !hits.length && !state.raw && /(^|\s)["“”]/.test(query || "") ? [asItIs()] : [];
+}
+
 // Hits are behind a button where they probably hold no answer.
 function unanswered({ hits, has_answer, probability }) {
   const withheld = has_answer === false && hits.length > 0;
@@ -544,7 +553,7 @@ function unanswered({ hits, has_answer, probability }) {
 
 function nothing(lines, filtered, reason) {
   if (!held().documents) return emptyIndex();
-  if (reason) lines.push(`${reason[0].toUpperCase()}${reason.slice(1)}.`);
+  if (reason) lines.unshift(`${reason[0].toUpperCase()}${reason.slice(1)}.`);
   else if (filtered) lines.push("No document passes the filters and can be ranked. Remove a filter above.");
   else lines.push("No other document shares a word with this one.");
   if (state.mode === "bm25" && (!reason || reason.includes("hybrid")))
@@ -771,7 +780,7 @@ function shownValue(value) {
 $("query").addEventListener("input", () => {
   const now = performance.now();
   const replace = now - typed < READING;
-  change({ q: $("query").value, like: "", at: 0, open: "", k: DEFAULTS.k }, { pause: TYPING, replace });
+  change({ q: $("query").value, raw: 0, like: "", at: 0, open: "", k: DEFAULTS.k }, { pause: TYPING, replace });
   typed = now;
 });
 $("query").addEventListener("blur", () => (typed = -Infinity));

@@ -298,9 +298,11 @@ def test_filters_apply_and_unknown_fields_are_noted(index):
     assert "has lists and no strings" in found["notes"][0]
 
 
-def test_phrases_are_exact_and_unknown_words_noted(index):
-    found = answer(index, "search", query='"apples and pears" -garten')
-    assert [hit["id"] for hit in found["hits"]] == ["note"]
+def test_a_query_is_text_and_unknown_words_are_noted(index):
+    for query in ('"apples and pears" in the -garten', "apples -m pears"):
+        found = answer(index, "search", query=query)
+        assert [hit["id"] for hit in found["hits"]] == [hit.id for hit in index.search(query, k=5)]
+        assert "notes" not in found
     found = answer(index, "search", query="aples")
     assert found["notes"] == ["no document has a word of the query; did you mean: apples"]
 
@@ -429,9 +431,29 @@ def test_the_command_speaks_the_protocol_alone_on_standard_output(index):
     assert (found["index"], found["hits"][0]["id"]) == ("orchard", "note")
 
 
+@pytest.mark.parametrize("mode", ["bm25", "dense", "hybrid"])
+def test_an_agent_excludes_words_and_phrases_by_an_argument(index, mode):
+    everything = answer(index, "search", query="apples and pears", mode=mode)
+    ids = {hit["id"] for hit in everything["hits"]}
+    assert "note" in ids
+    excluded = ["Apples and  pears", "xylophone"]
+    found = answer(index, "search", query="apples and pears", mode=mode, exclude=excluded)
+    assert {hit["id"] for hit in found["hits"]} == ids - {"note"}
+    if found["hits"]:
+        (note,) = found["notes"]
+        assert note == (
+            'documents with these texts of exclude are left out: "Apples and  pears", "xylophone"'
+        )
+    assert "text 1 has no word" in refusal(index, "search", query="apples", exclude=["-"])
+    assert "exclude" in refusal(index, "search", query="apples", exclude="apples")
+
+
 def test_an_agent_learns_why_there_are_no_hits(index):
-    (note,) = answer(index, "search", query='"apples xylophone"')["notes"]
-    assert note == 'no document has "apples xylophone" as written: remove quotation marks'
+    (note,) = answer(index, "search", query="apples", mode="bm25", exclude=["apples"])["notes"]
+    assert note == (
+        'every document with a word of the query has what the query leaves out ("apples"): take '
+        "one out of exclude"
+    )
     (note,) = answer(index, "search", query="apples", where='id = "none"')["notes"]
     assert note == "no document passes the filter: change it or leave it out"
 

@@ -23,7 +23,7 @@ from starlette.routing import Mount
 
 from retriever import ConfigError, Index, IndexLockedError, RetrieverError
 from retriever.search import queries
-from retriever.search.syntax import Demands
+from retriever.search.phrases import Demands
 from retriever.service import ServiceSettings, create_app
 from retriever.service.batching import Batcher
 from tests.retriever.covered import by_coverage
@@ -106,6 +106,22 @@ def test_a_result_without_hits_says_why(client, mode):
         assert result["no_hits"] == "no document passes the filter: change it or leave it out"
     (result,) = search(client, query="wind", mode=mode).json()["results"]
     assert "no_hits" not in result
+
+
+@pytest.mark.parametrize("mode", ["bm25", "dense", "hybrid"])
+def test_a_result_says_what_the_query_leaves_out(client, mode):
+    asked = {"query": ["wind -apples", "wind -m apples", "-ab wind"], "mode": mode}
+    left_out, *texts = search(client, **asked).json()["results"]
+    assert left_out["excluded"] == ["apples"]
+    assert left_out["note"] == (
+        'documents with "apples" are left out, since the query has -apples; "raw": true searches '
+        "for the query as it is"
+    )
+    raw = search(client, **asked, raw=True).json()["results"]
+    assert raw[1:] == texts
+    assert not any("excluded" in result or "note" in result for result in [*texts, *raw])
+    message = error_of(search(client, query=["wind", "-apples -wind"]), 400)
+    assert message.startswith("query 2 has only words to leave out")
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
