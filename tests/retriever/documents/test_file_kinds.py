@@ -77,7 +77,7 @@ KINDS = {
         (
             "On bees",
             {"author": "Ada", "language": "en"},
-            f"{HONEY} See this.\n\nFood\nnectar\npollen\n\na\n  b\nx 1",
+            f"{HONEY} See this.\n\nFood\nnectar\npollen\n\na\n  b\nx | 1",
             [("heading", "Food", "Food")],
         ),
     ),
