@@ -54,6 +54,7 @@ _LEAST_TEXT = 40
 # Words with which a heading or an item begins, by which it is found in the main text.
 _FIRST_WORDS = 4
 _SPACE = re.compile(r"\s+")
+_BETWEEN_CELLS = " | "
 # The main text is looked for in pages of at most so many bytes: longer ones are books, not pages
 # with menus, and take minutes. What leaves out more than a third of a page, or of its headings and
 # list items, has missed its text.
@@ -371,6 +372,8 @@ class BlockWriter:
         self._found = found
         self._line: list[str] = []
         self._before = "\n\n"
+        # How long the text was when the row of a table began.
+        self._row_start = 0
 
     def write(self, root: Any) -> None:
         """Add the text below an element."""
@@ -386,6 +389,13 @@ class BlockWriter:
                 if is_block:
                     self._flush(fixed)
                     self._before = "\n" if _LINE.fullmatch(tag) else self._before
+                if tag == "tr":
+                    self._row_start = len(self._found)
+                if tag in ("td", "th"):
+                    self._flush(fixed)
+                    # Beside the cell before it, unless that is empty.
+                    if len(self._found) > self._row_start:
+                        self._before = _BETWEEN_CELLS
                 fixed += is_fixed
                 if tag == "br":
                     self._line.append("\n")
@@ -397,11 +407,9 @@ class BlockWriter:
             else:
                 if event == "end" and is_block:
                     self._flush(fixed, tag)
+                    # What an empty cell was to stand beside is no more.
+                    self._before = "\n\n" if tag == "tr" else self._before
                 fixed -= event == "end" and is_fixed
-                if event == "end" and tag in ("td", "th"):
-                    # The cells of a row are on one line.
-                    self._line.append(" ")
-                    self._before = self._before if "".join(self._line).strip() else " "
                 text = one.tail if one is not root else None
             if text:
                 self._line.append(text if fixed else _SPACE.sub(" ", text))

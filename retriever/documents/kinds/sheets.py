@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from io import BytesIO
 from itertools import chain
+from math import isfinite
 from typing import Any, NamedTuple
 
 from retriever.documents.kinds import Loss, OutlinedText, Parsed, one_line
@@ -28,8 +29,8 @@ _DATES = frozenset((*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 5
 _PERCENT = frozenset((9, 10))
 # Parts of a format that are no code: texts, colors, conditions and escaped characters.
 _NO_CODE = re.compile(r'"[^"]*"|\[(?!h+\]|m+\]|s+\])[^\]]*\]|\\.|_.|\*.', re.IGNORECASE)
-# Days to the year 9999.
-_LAST_DAY = 2_958_466
+# Days to the end of the year 9999, counted from 1904.
+_LAST_DAY = 2_957_003
 
 
 class Cell(NamedTuple):
@@ -236,6 +237,8 @@ class _Workbook:
             number = float(value)
         except ValueError:
             return one_line(value)
+        if not isfinite(number):
+            return one_line(value)
         code = self._formats.get(look, "")
         if code == "%":
             return f"{number * 100:.6g}%"
@@ -324,7 +327,8 @@ def _string(element: Any) -> str:
 def _column(reference: str, default: int) -> int:
     """The number, from 0 on, of the column that a cell such as AB12 is in."""
     number = 0
-    for letter in reference:
+    # The last column is XFD.
+    for letter in reference[:3]:
         if not "A" <= letter <= "Z":
             break
         number = number * 26 + ord(letter) - 64

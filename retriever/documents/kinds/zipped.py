@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from retriever.documents import Json
 from retriever.documents.decoding import page_text
-from retriever.documents.kinds import OutlinedText, Parsed, named, one_line
+from retriever.documents.kinds import Loss, OutlinedText, Parsed, named, one_line
 from retriever.documents.kinds.html import BlockWriter, tree_of
 from retriever.errors import SourceError
 
@@ -104,9 +104,13 @@ def read_pptx(content: bytes) -> Parsed:
     slides = relations(archive, "ppt/presentation.xml")
     order = archive.xml("ppt/presentation.xml").xpath("//*[local-name()='sldId']")
     found = OutlinedText()
+    missing = 0
     for number, one in enumerate(order, 1):
         id_ = next((v for k, v in one.items() if k.endswith("}id")), "")
         path = slides[id_].target if id_ in slides else ""
+        if path not in archive:
+            missing += 1
+            continue
         found.mark("page", str(number))
         shapes = archive.xml(path).xpath("//*[local-name()='txBody']")
         titles = [one for one in shapes if one.xpath(_IS_TITLE) and paragraphs(one)]
@@ -118,12 +122,16 @@ def read_pptx(content: bytes) -> Parsed:
             if shape not in titles:
                 found.add(paragraphs(shape))
         for kind, target in relations(archive, path).values():
-            if kind == "notesSlide":
+            if kind == "notesSlide" and target in archive:
                 body = "//*[local-name()='sp'][.//*[local-name()='ph'][@type='body']]"
                 for shape in archive.xml(target).xpath(body):
                     found.add(paragraphs(shape))
     title, metadata = archive.properties()
-    return found.parsed(None, metadata, title)
+    parsed = found.parsed(None, metadata, title)
+    if not missing:
+        return parsed
+    loss = Loss("parts", f"{missing} of {len(order)} slides are missing")
+    return parsed._replace(losses=(loss,))
 
 
 def read_epub(content: bytes) -> Parsed:

@@ -6,6 +6,8 @@ import gzip
 import mailbox
 import os
 import time
+from io import BytesIO
+from zipfile import ZipFile
 
 import pytest
 
@@ -15,6 +17,7 @@ from retriever.documents.kinds.html import read_html
 from retriever.documents.kinds.mail import read_mail
 from retriever.documents.kinds.pdf import _placed
 from retriever.documents.kinds.plain import read_markdown
+from retriever.documents.kinds.zipped import read_pptx
 from retriever.documents.outline import Mark
 from retriever.documents.sources import TextForm
 from tests.retriever.documents import file_samples as samples
@@ -71,7 +74,7 @@ KINDS = {
         (
             "On bees",
             {"author": "Ada", "language": "en"},
-            f"{HONEY} See this.\n\nFood\nnectar\npollen\n\na\n  b\nx 1",
+            f"{HONEY} See this.\n\nFood\nnectar\npollen\n\na\n  b\nx | 1",
             [("heading", "Food", "Food")],
         ),
     ),
@@ -218,6 +221,16 @@ def test_what_cannot_be_read_is_one_line_and_costs_nothing_else(tmp_path):
         assert "\n" not in problem
         with pytest.raises(SourceError, match=name):
             read(tmp_path / name)
+
+
+def test_a_slide_or_note_that_is_missing_costs_no_other():
+    with ZipFile(BytesIO(samples.pptx())) as old:
+        parts = {name: old.read(name) for name in old.namelist()}
+    del parts["ppt/slides/slide2.xml"]
+    del parts["ppt/notesSlides/notes1.xml"]
+    found = read_pptx(samples.archive(parts))
+    assert (found.title, found.text) == ("Food", "nectar\npollen")
+    assert [tuple(loss) for loss in found.losses] == [("parts", "1 of 2 slides are missing")]
 
 
 def test_what_gives_no_text_is_passed_over_or_empty(tmp_path):

@@ -133,6 +133,25 @@ def test_a_hostile_page_is_read_in_little_time(page):
     assert time.monotonic() - started < 40
 
 
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        ("<tr><th>key<th>unit<tr><td>retry<td>ms", "key | unit\nretry | ms"),
+        (
+            "<tr><td><p>key</p><td><p>unit</p><tr><td>retry<td><div>ms</div>",
+            "key | unit\nretry | ms",
+        ),
+        # An empty cell does not join two rows.
+        ("<tr><td>key<td>unit<tr><td><td>ms", "key | unit\nms"),
+        ("<tr><td>key<td><td>unit", "key | unit"),
+        ("<tr><td>key<td></table><p>text", "key\n\ntext"),
+        ("<tr><td>key<td><table><tr><td>a<td>b</table><td>c", "key\na | b | c"),
+    ],
+)
+def test_cells_of_a_row_are_parted_on_one_line(rows, text):
+    assert read_html(f"<main><table>{rows}</table></main>".encode()).text == text
+
+
 EQUATIONS = {
     "<mfrac><mi>way</mi><mi>time</mi></mfrac>": "way/time",
     "<msup><mi>c</mi><mn>2</mn></msup>": "c^2",

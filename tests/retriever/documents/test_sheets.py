@@ -121,6 +121,7 @@ def test_names_of_columns_are_told_by_what_is_below_them(rows, last):
         (1, "0", "0"),
         (1, "1e300", "1e+300"),
         (1, "nan", "nan"),
+        (5, "inf", "inf"),
         (9, "7", "7"),
     ],
 )
@@ -132,6 +133,8 @@ def test_numbers_are_read_as_their_format_shows_them(look, value, text):
 def test_days_are_counted_from_1904_where_a_workbook_says_so():
     book = xlsx('<row><c s="1"><v>43890</v></c></row>', book='<workbookPr date1904="1"/>')
     assert read_xlsx(book).text.endswith("2024-03-01")
+    late = xlsx('<row><c s="1"><v>2958400</v></c></row>', book='<workbookPr date1904="1"/>')
+    assert read_xlsx(late).text.endswith("2958400")
 
 
 def test_strings_truth_values_errors_and_results_of_formulas():
