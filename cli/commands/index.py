@@ -34,7 +34,7 @@ from cli.output.progress import (
     warn_metadata,
     warn_reader,
 )
-from cli.output.text import counted, human_bytes, say, tell
+from cli.output.text import counted, human_bytes, say, say_earlier_terms, tell
 from cli.source_options import (
     NO_COMPACT,
     IndexOptions,
@@ -163,6 +163,7 @@ def index_command(
             )
             raise
         copies = index.count_copies()
+        say_earlier_terms(index, quiet=quiet)
     seconds = round(time.monotonic() - started, 3)
     if report.emptied:
         say(f"note: {counted(report.emptied, 'document')} deleted, whose new version is empty")

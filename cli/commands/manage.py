@@ -141,7 +141,8 @@ def _lines(info: dict[str, Any]) -> Iterator[str]:
             analyzer["division"]
         ]
         + (", stemmed" if analyzer["stemming"] else "")
-        + (", stop words removed" if analyzer["stop_words"] else ""),
+        + (", stop words removed" if analyzer["stop_words"] else "")
+        + (", terms of an earlier release" if analyzer["terms"] == "parts" else ""),
         "fit": _fit_line(info["fit"]) if info["fit"].get("words") else "",
         "calibrated": "; ".join(map(_calibrated_line, info["calibration"].values())),
         "long texts": f"{long_texts['on_long']}, overlap {long_texts['overlap']} pieces",
@@ -244,6 +245,7 @@ def doctor_command(folder: Location, as_json: bool) -> None:
     exit code is 0 if all is well, 3 if the index is damaged, and 1 if anything else is found.
     """
     from retriever.index import Index
+    from retriever.index.opened import earlier_terms
 
     with Index.open(folder) as index:
         mend = "retriever index SOURCE --recreate -i {}"
@@ -253,6 +255,8 @@ def doctor_command(folder: Location, as_json: bool) -> None:
             found += [*_of_queries(index, facts), *_of_sources(index)]
             if number := facts["uncounted_passages"]:
                 found.append(("languages", _uncounted(number), "retriever compact -i {}"))
+            if reason := earlier_terms(index.analyzer.settings):
+                found.append(("terms", reason, "retriever reindex -i {}"))
     found += [("remains", f"{path}: {what}", "") for path, what in facts.get("remains", {}).items()]
     place = shlex.quote(str(folder))
     findings = [

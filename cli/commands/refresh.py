@@ -25,7 +25,7 @@ from cli.options import (
     option,
     quiet_option,
 )
-from cli.output.text import counted, say, tell
+from cli.output.text import counted, say, say_earlier_terms, tell
 
 if TYPE_CHECKING:
     from retriever.index import Index
@@ -64,6 +64,7 @@ def refresh_command(folder: Location, prune: bool, quiet: bool, as_json: bool) -
         Stages(quiet=quiet) as stage,
     ):
         report = index.refresh(prune=prune, progress=progress, stage=stage)
+        say_earlier_terms(index, quiet=quiet)
     seconds = round(time.monotonic() - started, 3)
     _warn(report, quiet=quiet)
     if report.files_left_out and not quiet:

@@ -7,11 +7,14 @@ import shlex
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from retriever.terminal import on_one_line, table
+
+if TYPE_CHECKING:
+    from retriever.index import Index
 
 
 def say(line: str, *, err: bool = True) -> None:
@@ -41,6 +44,15 @@ def tell(
     elif not quiet:
         for line in [summary] if isinstance(summary, str) else summary:
             say(line, err=False)
+
+
+def say_earlier_terms(index: Index, *, quiet: bool = False) -> None:
+    """Say that an index has the terms of an earlier release, and what brings those of this one."""
+    from retriever.index.opened import earlier_terms
+
+    if not quiet and (reason := earlier_terms(index.analyzer.settings)):
+        place = shlex.quote(str(index.store))
+        say(f"note: {index.store}: {reason}; `retriever reindex -i {place}` brings them")
 
 
 def tell_encoder(

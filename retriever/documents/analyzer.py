@@ -1,9 +1,10 @@
 """The analyzer: from text to index terms, the same for passages and for queries.
 
 docs/ranking.md says what a word is. In order: words, scripts without spaces, identifiers, form,
-possessives (a final 's in English), stop words, stems, and words without their accents. The
-division ``plain`` is that of earlier releases: each CJK character is a word, and words have no
-parts and keep their accents.
+possessives (a final 's in English), stop words, stems, words without their accents, and behind the
+parts of a unit its whole terms (``3.11.2``, ``c++``). Behind all others stand stop words in
+capitals (``IT``), the only terms with capital letters. The division ``plain`` is that of earlier
+releases: each CJK character is a word, and words have no parts and keep their accents.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property, lru_cache, partial
 from importlib.util import find_spec
@@ -19,9 +20,17 @@ from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 from retriever.documents.division import (
+    APOSTROPHES,
+    FOLDED_SIGNS,
+    LONGEST_WHOLE,
     ascii_digits,
     divide,
+    in_one_form,
+    join_compound,
     normalized,
+    separated,
+    unit_parts,
+    whole_pieces,
     without_accents,
     word_pattern,
 )
@@ -29,6 +38,7 @@ from retriever.documents.languages import (
     AMBIGUOUS_FUNCTION_WORDS,
     DEFAULT_LANGUAGES,
     ENGLISH_FUNCTION_WORDS,
+    FIRST,
     QUERY_FUNCTION_WORDS,
     SCRIPT_OF,
     function_words,
@@ -44,7 +54,7 @@ from retriever.settings import check_settings, setting
 NO_LANGUAGE = "none"
 AUTO = "auto"
 # What the settings of an index of an earlier release do not name.
-PLAIN: dict[str, Any] = {"division": "plain", "detection": "words"}
+PLAIN: dict[str, Any] = {"division": "plain", "detection": "words", "terms": "parts"}
 # Lucene's EnglishAnalyzer.ENGLISH_STOP_WORDS_SET: the 1,333 of the package `stop-words` ("able",
 # "act", "affected", ...) cost retrieval quality.
 _ENGLISH = """
@@ -69,7 +79,14 @@ _MEMOS = 64
 _Count = Callable[[Iterable[str]], Mapping[str, int]]
 # A phrase as `retriever.search.syntax` reads it.
 _QUOTED = re.compile(r'(?<!\S)["“”]([^"“”]*)["“”]')
-_INVISIBLE = str.maketrans("’", "'", "\u00ad\u200c\u200d")
+_PLAIN_SIGNS: dict[int, Any] = str.maketrans("’", "'", "\u00ad\u200c\u200d")
+# Characters beside a capital word that can tell whether it is emphasized.
+_NEAR = 40
+_SENTENCE_END = ".!?:;"
+_OPENING_SIGNS = "([{\"'“‘`*_"
+# Signs inside a unit.
+_INSIDE = "-&.:'’‘/"
+_CLOSING_SIGNS = ")]}\"'”’`*_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +104,8 @@ class AnalyzerSettings:
             ``grams``; an `Analyzer` and an index have one of these.
         detection: how ``auto`` tells the language of a passage: ``ngrams`` by function words and
             py3langid; ``words`` as in earlier releases, and where the settings name the language.
+        terms: ``whole`` for terms such as ``3.11.2``, ``c++`` and ``IT`` beside their parts;
+            ``parts`` as in earlier releases, and with the division ``plain``.
 
     Raises:
         ConfigError: the language is unknown, or has no stemmer or no stop-word list and the
@@ -98,12 +117,15 @@ class AnalyzerSettings:
     stop_words: bool = setting(True, "Drop stop words.")
     division: Literal["auto", "icu", "grams", "plain"] = setting("auto", "Division into words.")
     detection: Literal["ngrams", "words"] = setting("ngrams", "How languages are told.")
+    terms: Literal["whole", "parts"] = setting("whole", "Whole terms beside their parts.")
 
     def __post_init__(self) -> None:
         check_settings(self)
         if self.language != AUTO:
             # Nothing is told, so these settings equal those of earlier releases.
             object.__setattr__(self, "detection", "words")
+        if self.division == "plain":
+            object.__setattr__(self, "terms", "parts")
         if self.language == NO_LANGUAGE:
             object.__setattr__(self, "stemming", False)
             object.__setattr__(self, "stop_words", False)
@@ -125,9 +147,16 @@ class AnalyzerSettings:
     def to_json(self) -> dict[str, Any]:
         """As they are stored, beside `PLAIN`; those of an earlier release as it wrote them."""
         values = asdict(self)
-        if self.detection == "words":
-            del values["detection"]
+        for name in ("detection", "terms"):
+            if values[name] == PLAIN[name]:
+                del values[name]
         return values
+
+    def renewed(self) -> AnalyzerSettings:
+        """With the terms of this release in place of those of an earlier one."""
+        newest = AnalyzerSettings()
+        division = newest.division if self.division == "plain" else self.division
+        return replace(self, division=division, terms=newest.terms).resolved()
 
     def resolved(self) -> AnalyzerSettings:
         """With what is installed here in place of the division ``auto``."""
@@ -140,10 +169,10 @@ def as_held(asked: AnalyzerSettings | None, held: AnalyzerSettings) -> AnalyzerS
     """Return what is asked for, read as the index is if all that a caller chooses is the same."""
     if asked is None:
         return held
-    same = replace(asked, division=held.division, detection=held.detection) == held
-    if not same:
+    alike = replace(asked, detection=held.detection, terms=held.terms)
+    if replace(alike, division=held.division) != held:
         return asked.resolved()
-    return held if asked.division == "auto" else replace(asked, detection=held.detection)
+    return held if asked.division == "auto" else alike
 
 
 class Analyzer:
@@ -174,6 +203,8 @@ class Analyzer:
             self.settings = self.settings.resolved()
         language = self.settings.language
         self._is_plain = self.settings.division == "plain"
+        self._is_whole = self.settings.terms == "whole"
+        self._pattern = partial(word_pattern, is_plain=self._is_plain, is_whole=self._is_whole)
         if stop_list is not None:
             require_several("stop_list", stop_list)
             self.stop_list = frozenset(stop_list)
@@ -206,6 +237,8 @@ class Analyzer:
         """The terms of a text, and its languages; none if the settings name the language."""
         _, units, words = self._read(text)
         terms = list(chain.from_iterable(map(words.__getitem__, units)))
+        if not words.capitals.isdisjoint(units):
+            terms += [term for term, _, _ in _emphasized(text, units, words.capitals)]
         return terms, words.languages if self.settings.language == AUTO else ()
 
     def languages(self, text: str) -> tuple[str, ...]:
@@ -215,7 +248,8 @@ class Analyzer:
     def words(self, text: str) -> list[str]:
         """The words of a text as written; of scripts without spaces, what stands between others."""
         # Only apostrophes depend on the language: a query needs no more than function words.
-        return self._read(text, languages_by_function_words)[1]
+        units = self._read(text, languages_by_function_words)[1]
+        return separated(units) if self._is_whole else units
 
     def query_tokens(
         self, text: str, held: Mapping[str, int], count: _Count | None = None
@@ -230,21 +264,19 @@ class Analyzer:
         """
         if self.settings.language != AUTO:
             pattern, _, words = self._read(text)
-            units, _ = self._query_units(text, pattern, words)
-            return list(chain.from_iterable(map(words.__getitem__, units)))
+            return self._query_terms(text, pattern, words)[0]
         ascii_only, terms = text.isascii(), list[str]()
         whole, choices = list[str](), iter([tuple(held)])
         if len(held) != 1:
-            whole = word_pattern(ascii_only, False, self._is_plain).findall(text)
-            choices = query_choices(whole, ascii_only, self._known, held)
+            whole = self._pattern(ascii_only, False).findall(text)
+            told = separated(whole) if self._is_whole else whole
+            choices = query_choices(told, ascii_only, self._known, held)
         dropped = set(whole)
         for languages in choices:
             splits = not _APOSTROPHE_SEPARATES.isdisjoint(languages)
-            pattern = word_pattern(ascii_only, splits, self._is_plain)
-            words = self._words(languages)
-            units, function_units = self._query_units(text, pattern, words)
+            pattern = self._pattern(ascii_only, splits)
+            new, function_units = self._query_terms(text, pattern, self._words(languages))
             dropped &= function_units
-            new = chain.from_iterable(map(words.__getitem__, units))
             found = frozenset(terms)
             terms += [term for term in new if term not in found]
         if count is None or len(set(map(SCRIPT_OF.get, held))) == len(held):
@@ -263,18 +295,37 @@ class Analyzer:
         more = count(sorted(others.difference(terms)))
         return terms + [term for term in more if more[term]]
 
-    def _query_units(
+    def _query_terms(
         self, text: str, pattern: re.Pattern[str], words: _Words
     ) -> tuple[list[str], set[str]]:
-        """The units of a query that have terms, and the function words that have none."""
+        """The terms of a query, and the function words in it that have none."""
         units = pattern.findall(text)
-        if not self.settings.stop_words:
-            return units, set()
+        capitals = []
+        if not words.capitals.isdisjoint(units):
+            capitals = [term for term, _, _ in _emphasized(text, units, words.capitals)]
+        dropped = self._dropped(text, units, pattern, words) if self.settings.stop_words else set()
+        remaining = [words[unit] for unit in units if unit not in dropped]
+        if dropped and not any(remaining):
+            dropped = set()
+            remaining = list(map(words.__getitem__, units))
+        return [*chain.from_iterable(remaining), *capitals], dropped
+
+    def _dropped(
+        self, text: str, units: list[str], pattern: re.Pattern[str], words: _Words
+    ) -> set[str]:
+        """The units of a query that are function words."""
         folded = list(map(str.lower, units))
         listed, unclear = words.function_words
-        if listed.isdisjoint(folded):
-            return units, set()
-        is_listed = [False, *(word in listed for word in folded), False]
+        if listed.isdisjoint(separated(folded) if self._is_whole else folded):
+            return set()
+        is_listed = [
+            False,
+            *(
+                word in listed or ("-" in word and listed.issuperset(word.split("-")))
+                for word in folded
+            ),
+            False,
+        ]
         quoted = {unit for phrase in _QUOTED.findall(text) for unit in pattern.findall(phrase)}
         has_cases = not text.isupper()
         dropped = set()
@@ -283,13 +334,10 @@ class Analyzer:
             # A capital letter that begins a sentence is no emphasis, and "I" is none anywhere.
             is_letter = len(unit) == 1 and (place == 0 or unit == "I")
             is_emphasized = has_cases and unit.isupper() and not is_letter
-            is_function_word = word in listed or (word in unclear and is_beside)
+            is_function_word = is_listed[place + 1] or (word in unclear and is_beside)
             if is_function_word and not is_emphasized and unit not in quoted:
                 dropped.add(unit)
-        remaining = [unit for unit in units if unit not in dropped]
-        if not any(map(words.__getitem__, remaining)):
-            return units, set()
-        return remaining, dropped
+        return dropped
 
     def forms(self, word: str, held: Iterable[str]) -> frozenset[str]:
         """The terms of which a passage with a word has one, in the languages of an index.
@@ -318,6 +366,10 @@ class Analyzer:
                 if wanted is None or not wanted.isdisjoint(words[match.group()]):
                     for term, start, stop in words.placed(match.group()):
                         yield term, match.start() + start, match.start() + stop
+            if wanted is None or not words.capitals.isdisjoint(wanted):
+                for span in _emphasized(text, pattern.findall(text), words.capitals):
+                    if wanted is None or span[0] in wanted:
+                        yield span
 
     def _readings(
         self, text: str, held: Iterable[str] | None
@@ -330,23 +382,26 @@ class Analyzer:
         alone: list[tuple[str, ...]] = [(language,) for language in held]
         for languages in alone or [()]:
             splits = not _APOSTROPHE_SEPARATES.isdisjoint(languages)
-            yield word_pattern(text.isascii(), splits, self._is_plain), self._words(languages)
+            yield self._pattern(text.isascii(), splits), self._words(languages)
 
     def _read(
         self, text: str, languages_of: Callable[..., tuple[str, ...]] | None = None
     ) -> tuple[re.Pattern[str], list[str], _Words]:
         """Return the pattern of units, the units of a text, and the words with their terms."""
         ascii_only, language = text.isascii(), self.settings.language
-        pattern = word_pattern(ascii_only, language in _APOSTROPHE_SEPARATES, self._is_plain)
+        pattern = self._pattern(ascii_only, language in _APOSTROPHE_SEPARATES)
         units = pattern.findall(text)
         if language != AUTO:
             return pattern, units, self._words((language,))
         if languages_of is None:
             by_words = self.settings.detection == "words"
             languages_of = languages_by_function_words if by_words else text_languages
-        languages = languages_of(units, ascii_only, self._known)
+        told = units
+        if self._is_whole and "-" in text:
+            told = " ".join(units[:FIRST]).replace("-", " ").split()
+        languages = languages_of(told, ascii_only, self._known)
         if not _APOSTROPHE_SEPARATES.isdisjoint(languages):
-            pattern = word_pattern(ascii_only, True, self._is_plain)
+            pattern = self._pattern(ascii_only, True)
             units = pattern.findall(text)
         return pattern, units, self._words(languages)
 
@@ -381,44 +436,138 @@ class _Words(dict[str, tuple[str, ...]]):
     rules: dict[str | None, _Rule] = field(default_factory=dict)
 
     @cached_property
+    def signs(self) -> Mapping[int, str | None]:
+        """What becomes of signs in a word."""
+        return FOLDED_SIGNS if self.settings.terms == "whole" else _PLAIN_SIGNS
+
+    @cached_property
     def function_words(self) -> tuple[frozenset[str], frozenset[str]]:
         """The words that are function words in queries, and those that are beside such words."""
         listed, unclear = (
             {word for language in self.languages for word in table.get(language, ())}
             for table in (QUERY_FUNCTION_WORDS, AMBIGUOUS_FUNCTION_WORDS)
         )
-        listed |= {word.replace("'", "’") for word in listed}
+        signs = APOSTROPHES if self.settings.terms == "whole" else "’"
+        listed |= {word.replace("'", sign) for word in listed for sign in signs}
         return frozenset(listed), frozenset(unclear)
 
+    @cached_property
+    def common_words(self) -> frozenset[str]:
+        """The stop words and the function words of queries."""
+        stop_words = (self.rule(script).stop_words for script in map(SCRIPT_OF.get, self.languages))
+        return self.function_words[0].union(*stop_words)
+
+    @cached_property
+    def capitals(self) -> frozenset[str]:
+        """Stop words and function words in capitals, which are terms where they stand out."""
+        if not self.settings.stop_words or self.settings.terms != "whole":
+            return frozenset()
+        listed = set(self.common_words)
+        if "english" in self.languages:
+            listed |= ENGLISH_FUNCTION_WORDS
+        signs = frozenset(APOSTROPHES)
+        # Words of scripts without capitals are not lower-case either.
+        cased = (word for word in listed if word.islower() and signs.isdisjoint(word))
+        return frozenset(map(str.upper, cased)) - {"I"}
+
     def __missing__(self, unit: str) -> tuple[str, ...]:
-        terms = tuple([term for term, _, _ in self.placed(unit)])
+        first, hyphen, second = unit.partition("-")
+        if unit[1:].islower() and unit.isascii() and unit.isalpha():
+            # Most words, faster.
+            terms = tuple(self._terms_of_word(unit))
+        elif hyphen and unit.isascii() and first.isalpha() and second.isalpha():
+            terms = self._terms_of_compound(first, second)
+        else:
+            form, parts = self._parts(unit)
+            if parts == [(form, 0)]:
+                terms = tuple([term for term, _, _ in self._terms_of_part(form)])
+            else:
+                # The terms of most parts are remembered.
+                of_parts = chain.from_iterable([self[part] for part, _ in parts])
+                terms = (*of_parts, *[term for term, _, _ in self._whole_terms(form, parts)])
         if len(unit) <= _MEMO_WORD_LENGTH:
             if len(self) >= _MEMO_ENTRIES:
                 self.clear()
             self[unit] = terms
         return terms
 
+    def _terms_of_compound(self, first: str, second: str) -> tuple[str, ...]:
+        """The terms of two words of letters with a hyphen, as `placed` has them, but faster."""
+        compound = f"{first}-{second}"
+        terms = self[first] + self[second]
+        if len(compound) <= LONGEST_WHOLE and not self._joins_common_words(compound, False):
+            terms += tuple(self._terms_of_word(join_compound(compound)))
+        if not compound.isupper():
+            terms += tuple([word for word in (first, second) if word in self.capitals])
+        return terms
+
     def placed(self, unit: str) -> Iterator[tuple[str, int, int]]:
         """The terms of a unit with their places in it."""
-        is_plain = self.settings.division == "plain"
-        for text, start, stop, is_word in divide(unit, self.settings.division):
-            if not is_word:
-                if term := _fold(text):
+        form, parts = self._parts(unit)
+        for part, place in parts:
+            for term, start, stop in self._terms_of_part(part):
+                yield term, place + start, place + stop
+        if parts != [(form, 0)]:
+            yield from self._whole_terms(form, parts)
+
+    def _parts(self, unit: str) -> tuple[str, list[tuple[str, int]]]:
+        """A unit in one form, and its parts with their places."""
+        if self.settings.terms == "parts":
+            return unit, [(unit, 0)]
+        form = in_one_form(unit)
+        return form, unit_parts(form)
+
+    def _terms_of_part(self, part: str) -> Iterator[tuple[str, int, int]]:
+        division = self.settings.division
+        is_whole = self.settings.terms == "whole"
+        for text, start, stop, is_word in divide(part, division, is_whole):
+            if is_word:
+                for term in self._terms_of_word(text):
                     yield term, start, stop
+                # That of "U.S."
+                if len(text) < stop - start and text in self.capitals:
+                    yield text, start, stop
+            elif term := _fold(text, signs=self.signs):
+                yield term, start, stop
+
+    def _whole_terms(
+        self, unit: str, parts: Sequence[tuple[str, int]]
+    ) -> Iterator[tuple[str, int, int]]:
+        """The terms of a unit beside those of its parts."""
+        for text, start, stop, is_word in whole_pieces(unit):
+            if not is_word:
+                yield _fold(text, signs=self.signs), start, stop
+            elif not self._joins_common_words(unit[start:stop], unit.count("-") > 1):
+                for term in self._terms_of_word(text):
+                    yield term, start, stop
+        # A stop word in capitals stands out in "IT-Support", not in "AT&T".
+        if not unit.isupper():
+            for part, place in parts:
+                if part in self.capitals:
+                    yield part, place, place + len(part)
+
+    def _terms_of_word(self, text: str) -> Iterator[str]:
+        is_plain = self.settings.division == "plain"
+        script = script_of(text)
+        language, stop_words, stem = self.rules.get(script) or self.rule(script)
+        folded = _fold(text, language == "turkish", not is_plain, self.signs)
+        splits = language in _APOSTROPHE_SEPARATES
+        for word in word_pattern(folded.isascii(), splits, True).findall(folded):
+            bare = word.removesuffix("'s") if language in _HAS_POSSESSIVE else word
+            if bare in stop_words or word in stop_words:
                 continue
-            script = script_of(text)
-            language, stop_words, stem = self.rules.get(script) or self.rule(script)
-            folded = _fold(text, language == "turkish", not is_plain)
-            splits = language in _APOSTROPHE_SEPARATES
-            for word in word_pattern(folded.isascii(), splits, True).findall(folded):
-                bare = word.removesuffix("'s") if language in _HAS_POSSESSIVE else word
-                if bare in stop_words or word in stop_words:
-                    continue
-                yield (term := stem(bare)), start, stop
-                if not (is_plain or bare.isascii()):
-                    plain = without_accents(bare)
-                    if plain != bare and plain not in stop_words and (other := stem(plain)) != term:
-                        yield other, start, stop
+            yield (term := stem(bare))
+            if not (is_plain or bare.isascii()):
+                plain = without_accents(bare)
+                if plain != bare and plain not in stop_words and (other := stem(plain)) != term:
+                    yield other
+
+    def _joins_common_words(self, compound: str, is_long: bool) -> bool:
+        """Whether nobody writes a compound as one word, as "state-of-the-art"."""
+        words = compound.lower().split("-")
+        if is_long:
+            return not self.common_words.isdisjoint(words)
+        return self.common_words.issuperset(words)
 
     def rule(self, script: str | None) -> _Rule:
         """How words of a script become terms, whose language may be that of the settings."""
@@ -438,7 +587,49 @@ class _Words(dict[str, tuple[str, ...]]):
         return rule
 
 
-def _fold(word: str, turkish: bool = False, ascii_digits_only: bool = True) -> str:
+def _emphasized(
+    text: str, units: Iterable[str], capitals: frozenset[str]
+) -> Iterator[tuple[str, int, int]]:
+    """The stop words of a text that are written in capitals and mean something, with their places.
+
+    Words in capitals among such words are a heading or a shout. One letter is a word where it
+    neither begins a sentence nor a line: "vitamin A".
+    """
+    for word in sorted(capitals.intersection(units)):
+        start = text.find(word)
+        while start >= 0:
+            stop = start + len(word)
+            if _stands_out(text, start, stop):
+                yield word, start, stop
+            start = text.find(word, stop)
+
+
+def _stands_out(text: str, start: int, stop: int) -> bool:
+    """Whether a word in capitals is a unit and stands out from the words beside it."""
+    sign, following = text[stop : stop + 1], text[stop + 1 : stop + 2]
+    if sign.isalnum() or (sign and sign in "_+#") or (following.isalnum() and sign in _INSIDE):
+        return False
+    line = text[max(0, start - _NEAR) : start].rpartition("\n")[2]
+    if line and not (line[-1].isspace() or line[-1] in _OPENING_SIGNS):
+        return False
+    before = line.split()[-1:]
+    if before and before[0][-1] in _SENTENCE_END:
+        before = []
+    is_quoted = line[-1:] in _OPENING_SIGNS and sign in _CLOSING_SIGNS and line and sign
+    is_letter = stop - start == 1
+    if is_letter and not is_quoted and not any(map(str.isalnum, "".join(before))):
+        return False
+    after = text[stop : stop + _NEAR].partition("\n")[0].split()[:1] if sign.isspace() else []
+    cased = [word for word in before + after if word.lower() != word.upper()]
+    return not cased or not all(map(str.isupper, cased))
+
+
+def _fold(
+    word: str,
+    turkish: bool = False,
+    ascii_digits_only: bool = True,
+    signs: Mapping[int, str | None] = _PLAIN_SIGNS,
+) -> str:
     """NFKC, lower case, a plain apostrophe, nothing invisible."""
     if word.isascii() and not turkish:
         return word.lower()
@@ -450,7 +641,7 @@ def _fold(word: str, turkish: bool = False, ascii_digits_only: bool = True) -> s
     if ascii_digits_only:
         word = word.translate(ascii_digits())
     # Lower-casing and removing joiners can leave a sequence that composes further.
-    return normalized("NFKC", word.translate(_INVISIBLE).lower())
+    return normalized("NFKC", word.translate(signs).lower())
 
 
 def _languages() -> tuple[frozenset[str], frozenset[str]]:

@@ -19,7 +19,7 @@ from itertools import chain, product
 from typing import Any
 
 # Words of a text that are looked at.
-_FIRST = 200
+FIRST = 200
 # A language other than its script's default has this share of the words of the script as function
 # words, and this multiple of the default's.
 _SHARE, _MULTIPLE = 0.12, 1.5
@@ -240,7 +240,7 @@ def possible_languages(word: str, held: Iterable[str]) -> set[str]:
 def _language_by_ngrams(words: Sequence[str], script: str, counts: Mapping[str, int]) -> str:
     """The language of the words of a script, by n-grams and the function words of each language."""
     default, *alternatives = _LANGUAGES[script]
-    own = [word for word in words[:_FIRST] if script_of(word) == script]
+    own = [word for word in words[:FIRST] if script_of(word) == script]
     text = " ".join(own)
     ranking = _identifier(script).rank(text)
     default_code, *codes = _CODES[script][0].split()
@@ -277,7 +277,7 @@ def _evidence(
     words: Sequence[str], ascii_only: bool, known: Mapping[str, Iterable[str]]
 ) -> tuple[Counter[str], dict[str, int]]:
     """Of the first words of a text, the function words of each language, and all of each script."""
-    first = words[:_FIRST]
+    first = words[:FIRST]
     counts = Counter(chain.from_iterable(filter(None, map(known.get, first))))
     if ascii_only:
         return counts, {"latin": len(first)}

@@ -157,6 +157,13 @@ def uncounted_passages(view: View) -> int:
     return int(view.describe()["uncounted_passages"]) if view.setting(LANGUAGES, {}) else 0
 
 
+def earlier_terms(settings: AnalyzerSettings) -> str | None:
+    """What an index lacks whose terms are those of an earlier release; None if it has all."""
+    if settings.terms == "whole":
+        return None
+    return "an earlier release made it, without terms such as 3.11.2, C++ and IT"
+
+
 def read_structures(view: View, store: Store) -> StructureSettings:
     """How large segments are searched, which `rebuild` changes; DamagedIndexError if altered."""
     try:
@@ -224,7 +231,8 @@ class IndexSettings:
             asked, kept = getattr(self, name), getattr(own, name)
             single = self.single.get(name)
             if isinstance(kept, AnalyzerSettings):
-                newest = {"division": "auto", "detection": AnalyzerSettings().detection}
+                default = AnalyzerSettings()
+                newest = {name: getattr(default, name) for name in PLAIN}
                 whole = replace(kept, **{**newest, **single}) if single else asked
                 parts[name] = as_held(whole, kept)
             else:

@@ -86,9 +86,9 @@ def reindexed(
     dies, the old index stays as it is, and the same call resumes. What is encoded is the whole
     stored text, of truncated documents too.
 
-    The settings are those of `Index.create`; what is not given is as in the index. `progress`
-    and `report` are those of `Index.add`; `read` is called with the number of documents read since
-    the last call.
+    The settings are those of `Index.create`; what is not given is as in the index, but terms are
+    made as in this release. `progress` and `report` are those of `Index.add`; `read` is called with
+    the number of documents read since the last call.
 
     Returns:
         What was done, or None if the index has these settings already.
@@ -105,9 +105,12 @@ def reindexed(
         spec = old.encoder_spec
         own = IndexSettings(old.analyzer.settings, old.passages, old.structures)
     wanted = asked.completed(own)
-    if asked.analyzer is not None and wanted.analyzer is not None:
-        # Languages are told as in this release once the analyzer is asked for.
-        analyzer = replace(wanted.analyzer, detection=asked.analyzer.detection)
+    # Terms are made as in this release.
+    if wanted.analyzer is not None and asked.analyzer is None:
+        wanted = replace(wanted, analyzer=wanted.analyzer.renewed())
+    elif wanted.analyzer is not None and asked.analyzer is not None:
+        whole = asked.analyzer
+        analyzer = replace(wanted.analyzer, detection=whole.detection, terms=whole.terms)
         wanted = replace(wanted, analyzer=analyzer)
     if loaded is None:
         same = _same_encoder(choice, spec)

@@ -171,7 +171,8 @@ def test_canonically_equal_texts_have_equal_terms(text):
 
 @given(st.text(st.characters(max_codepoint=127)))
 def test_ascii_text_has_the_words_it_has_among_other_text(text):
-    for analyzer in (PLAIN, ENGLISH, Analyzer(AnalyzerSettings("english"))):
+    # Without stop words in capitals, whose terms stand at the end.
+    for analyzer in (PLAIN, ENGLISH, Analyzer(AnalyzerSettings("english", stop_words=False))):
         assert analyzer.tokens(text + " Ω")[:-1] == analyzer.tokens(text)
 
 
