@@ -103,8 +103,8 @@ def parse_query(text: str, has_flag: Callable[[str], bool] = lambda word: False)
             pieces.append(text[token.end() : stop])
             stop = token.start()
     pieces.append(text[:stop])
-    kept = " ".join(reversed(pieces)).strip()
-    return ParsedQuery(kept, tuple(reversed(phrases)), tuple(reversed(excluded)))
+    remaining = " ".join(reversed(pieces)).strip()
+    return ParsedQuery(remaining, tuple(reversed(phrases)), tuple(reversed(excluded)))
 
 
 def _excluded_word(token: str, has_flag: Callable[[str], bool]) -> str | None:
