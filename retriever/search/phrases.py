@@ -52,7 +52,8 @@ _WIKI = r"\[\[(?:[^\[\]|\n]{0,300}\|)?([^\[\]|\n]{1,300})\]\]"
 _LINK = r"\[(?=[^\[\]]{0,1000}\][(\[])"
 _LINKS = re.compile(
     # A comment, or a tag, whose attributes have values: not a<b && c>d.
-    r"""<(?:!--[^<>]{0,1000}-->|/?[A-Za-z][A-Za-z0-9-]{0,30}(?:\s[^<>]{0,300}=["'][^<>]{0,300})?\s?/?>"""
+    r"<(?:!--[^<>]{0,1000}-->"
+    r"""|/?[A-Za-z][A-Za-z0-9-]{0,30}(?:\s[^<>]{0,300}=["'][^<>]{0,300})?\s?/?>"""
     r"|([a-z]{2,9}:[^<>\s]{1,300})>)"
     rf"|{_WIKI}|!{_WIKI}"  # [[page]], [[page|label]]
     r"|\[\^[^\[\]\s]{1,99}\]"  # A footnote.
@@ -91,9 +92,10 @@ class Demands:
     """
 
     def __init__(self, query: ParsedQuery, view: View, analyzer: Analyzer) -> None:
-        self._view, self._analyzer = view, analyzer
+        self._view = view
+        self._analyzer = analyzer
         self._phrases = {folded(phrase) for phrase in query.phrases}
-        self._held = view.setting("languages", {})
+        self._languages = view.setting("languages", {})
         # A word is left out in all its forms, anything else as it is written.
         words = {text: self._terms_of(typed(text)) for text in query.excluded}
         self._terms = set(chain.from_iterable(words.values()))
@@ -105,7 +107,7 @@ class Demands:
         is_word = self._analyzer.words(text) == [text] and _PARTS.fullmatch(text)
         if not is_word or UNSPACED.search(text):
             return set()
-        return set(self._analyzer.forms(text, self._held))
+        return set(self._analyzer.forms(text, self._languages))
 
     def __call__(self, document: str, passage: int) -> bool:
         """Whether a passage may be a hit; `document` is the id of its document."""
@@ -119,17 +121,17 @@ class Demands:
             return ()
         title = stored.title or ""
         text = f"{title}\n{stored.text}"
-        if self._terms and any(self._analyzer.spans(text, self._terms, self._held)):
+        if self._terms and any(self._analyzer.spans(text, self._terms, self._languages)):
             return ()
         is_markup = kind_of(id_) != "code"
-        phrases = held_phrases(text, self._phrases | self._excluded, is_markup=is_markup)
+        phrases = find_phrases(text, self._phrases | self._excluded, is_markup=is_markup)
         if phrases & self._excluded or not phrases >= self._phrases:
             return ()
         shown = [
             number
             for number, start, stop in (stored.passages if self._phrases else ())
             if self._phrases
-            == held_phrases(
+            == find_phrases(
                 f"{title}\n{stored.text[start:stop]}", self._phrases, is_markup=is_markup
             )
         ]
@@ -150,10 +152,10 @@ def within(query: ParsedQuery, view: View, analyzer: Analyzer, where: Where | No
         ids: set[str] = set()
         if number:
             ranking = view.ranking(BM25Settings(), where, None)
-            (found,) = ranking.candidates([Query(sorted(terms))], "bm25", number + 1)
-            if not found.complete:
+            (candidates,) = ranking.candidates([Query(sorted(terms))], "bm25", number + 1)
+            if not candidates.complete:
                 continue
-            ids.update(view.documents_of(found.passages.tolist()).values())
+            ids.update(view.documents_of(candidates.passages.tolist()).values())
         listed = ", ".join(map(written_value, sorted(ids))) or '""'
         also = "" if where is None else f" and ({where.text})"
         where = compile_where(f"id in ({listed}){also}")
@@ -180,26 +182,26 @@ def _terms_of_parts(word: str, view: View, analyzer: Analyzer) -> set[str]:
     if size > _LONGEST:
         return set()
 
-    def known_forms(parts: Collection[str]) -> dict[str, tuple[frozenset[str], int]]:
+    def count_parts(parts: Collection[str]) -> dict[str, tuple[frozenset[str], int]]:
         """Return the forms and numbers of the parts that a passage has, and of stop words."""
         stop_word = (frozenset[str](), view.passage_count)
-        counted = dict.fromkeys(parts, stop_word) | _counted_forms(parts, view, analyzer)
-        return {part: forms for part, forms in counted.items() if forms[1]}
+        forms = dict.fromkeys(parts, stop_word) | _counted_forms(parts, view, analyzer)
+        return {part: terms for part, terms in forms.items() if terms[1]}
 
     ends = range(1, size)
-    known = known_forms({word[:end] for end in ends} | {word[end:] for end in ends})
+    counted = count_parts({word[:end] for end in ends} | {word[end:] for end in ends})
     middles = [
         (start, stop)
         for start, stop in combinations(ends, 2)
-        if word[:start] in known and word[stop:] in known
+        if word[:start] in counted and word[stop:] in counted
     ]
-    known |= known_forms({word[start:stop] for start, stop in middles})
+    counted |= count_parts({word[start:stop] for start, stop in middles})
     divisions: list[tuple[str, ...]] = [(word[:end], word[end:]) for end in ends]
     divisions += [(word[:start], word[start:stop], word[stop:]) for start, stop in middles]
     terms: set[str] = set()
     for parts in divisions:
-        if known.keys() >= set(parts):
-            terms |= min((known[part] for part in parts), key=lambda forms: forms[1])[0]
+        if counted.keys() >= set(parts):
+            terms |= min((counted[part] for part in parts), key=lambda forms: forms[1])[0]
     return terms
 
 
@@ -242,14 +244,14 @@ def rendered(text: str) -> str:
     return text
 
 
-def held_phrases(text: str, phrases: Collection[str], *, is_markup: bool) -> set[str]:
+def find_phrases(text: str, phrases: Collection[str], *, is_markup: bool) -> set[str]:
     """The folded phrases that a text holds, as it is or, if it is markup, as a reader sees it."""
-    plain = folded(text)
-    held = {phrase for phrase in phrases if holds(plain, phrase)}
-    if is_markup and len(held) < len(phrases) and _MARKS.search(text):
-        plain = folded(rendered(text))
-        held.update(phrase for phrase in phrases if holds(plain, phrase))
-    return held
+    reading = folded(text)
+    matches = {phrase for phrase in phrases if holds(reading, phrase)}
+    if is_markup and len(matches) < len(phrases) and _MARKS.search(text):
+        reading = folded(rendered(text))
+        matches.update(phrase for phrase in phrases if holds(reading, phrase))
+    return matches
 
 
 def holds(text: str, phrase: str) -> bool:

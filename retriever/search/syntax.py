@@ -103,8 +103,8 @@ def parse_query(text: str, has_flag: Callable[[str], bool] = lambda word: False)
             pieces.append(text[token.end() : stop])
             stop = token.start()
     pieces.append(text[:stop])
-    kept = " ".join(reversed(pieces)).strip()
-    return ParsedQuery(kept, tuple(reversed(phrases)), tuple(reversed(excluded)))
+    remaining = " ".join(reversed(pieces)).strip()
+    return ParsedQuery(remaining, tuple(reversed(phrases)), tuple(reversed(excluded)))
 
 
 def _excluded_word(token: str, has_flag: Callable[[str], bool]) -> str | None:
@@ -122,9 +122,9 @@ def holds_flag(view: View, word: str) -> bool:
 
     Indexes of earlier releases have no such terms.
     """
-    match = re.match(r"[^\W_]+", word)
-    term = f"-{match[0].lower()}" if match else ""
-    return view.document_frequencies([term])[term] > 0
+    written = word.lower()
+    beginnings = filter(None, (re.match(run, written) for run in (r"[^\W_]+", r"[\w.'-]+")))
+    return any(view.document_frequencies({f"-{match[0]}" for match in beginnings}).values())
 
 
 def operators_note(query: ParsedQuery, raw: str) -> str:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retriever import Index
-from retriever.search.phrases import folded, held_phrases, holds, rendered, typed
+from retriever.search.phrases import find_phrases, folded, holds, rendered, typed
 
 MODES = ["dense", "bm25", "hybrid"]
 
@@ -91,8 +91,8 @@ def test_signs_that_differ_stay_apart():
     ],
 )
 def test_a_phrase_of_a_rendered_text_is_held(text, seen):
-    assert held_phrases(text, [folded(seen)], is_markup=True)
-    assert not held_phrases(text, [folded(seen)], is_markup=False) or "\n  are" in text
+    assert find_phrases(text, [folded(seen)], is_markup=True)
+    assert not find_phrases(text, [folded(seen)], is_markup=False) or "\n  are" in text
 
 
 @pytest.mark.parametrize(
@@ -118,9 +118,9 @@ def test_signs_that_are_no_markup_stay(text):
 @given(st.text('a1 *_`~=[]()<>!\\|^\n&"', max_size=60))
 def test_rendering_takes_signs_away_and_no_words(text):
     shorter = iter(text.replace("<br>", " "))
-    kept = rendered(text)
-    assert len(kept) <= len(text)
-    assert all(sign in shorter for sign in kept if sign.isalnum())
+    reading = rendered(text)
+    assert len(reading) <= len(text)
+    assert all(sign in shorter for sign in reading if sign.isalnum())
 
 
 @pytest.mark.parametrize(
@@ -156,11 +156,11 @@ def notes(tmp_path, fake_encoder):
 @pytest.mark.parametrize("mode", MODES)
 def test_a_word_that_markup_divides_is_found(notes, mode):
     hits = notes.search('"passport and the visa"', mode=mode, raw=False)
-    found = ["hidden", "link.md", "middle.md", "plain.md", "split.md"]
-    assert sorted(hit.id for hit in hits) == found
+    ids = ["hidden", "link.md", "middle.md", "plain.md", "split.md"]
+    assert sorted(hit.id for hit in hits) == ids
     assert not notes.search('"visa and passport the"', mode=mode, raw=False)
     hits = notes.search('visa -"passport and the visa"', mode=mode, raw=False)
-    assert not {hit.id for hit in hits} & set(found)
+    assert not {hit.id for hit in hits} & set(ids)
     assert {"other.md", "code.py"} <= {hit.id for hit in hits}
 
 
