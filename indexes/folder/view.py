@@ -46,6 +46,7 @@ from indexes.protocol import (
     Passage,
     Query,
     StoredDocument,
+    Term,
 )
 from indexes.vectors.flat import exact_scores, nearest_of, rounded
 from indexes.vectors.library import FLAT
@@ -245,6 +246,7 @@ class FolderView:
         self.segments = commit.segments
         self.passage_count = commit.bm25.statistics.passages
         self.document_frequencies = commit.bm25.document_frequencies
+        self.terms_beginning = commit.bm25.terms_beginning
 
     def ranking(
         self,
@@ -283,7 +285,7 @@ class FolderView:
         return has_type(self._connection, self._folder, self.segments, name, types)
 
     def facets(
-        self, names: Sequence[str], where: Where | None, terms: Sequence[str] | None, limit: int
+        self, names: Sequence[str], where: Where | None, terms: Sequence[Term] | None, limit: int
     ) -> Facets:
         from indexes.filters.facets import counted_documents, counted_facet, values_in
 
