@@ -34,6 +34,7 @@ from cli.options import (
     pointing,
     query_map_option,
     quiet_option,
+    synonyms_option,
     where_option,
 )
 from cli.output.text import counted, say
@@ -181,6 +182,7 @@ class QueryOptions:
     },
 )
 @query_map_option
+@synonyms_option
 @encoder_options(OWN)
 @quiet_option
 @json_option
@@ -192,6 +194,7 @@ def query_command(
     where: str | None,
     asked: QueryOptions,
     query_map: Path | None,
+    synonyms: Path | None,
     encoder: EncoderOptions,
     quiet: bool,
     as_json: bool,
@@ -238,6 +241,10 @@ def query_command(
             from retriever import load_query_map
 
             index.query_map = load_query_map(query_map)
+        if synonyms is not None:
+            from retriever import load_synonyms
+
+            index.synonyms = load_synonyms(synonyms)
         search = partial(index.search_many, settings=settings, where=where, reranker=reranker)
         session = _Session(index, search, settings, where, asked, as_json, quiet)
         if asked.min_probability is not None:
@@ -310,7 +317,7 @@ class _Session:
 
     def show(self, found: list[Hit], text: str, query: str | None = None) -> None:
         """Print what was found for a text, which has an id if it is of a file."""
-        from cli.output.hits import explanation, facets_text, hit_text
+        from cli.output.hits import expansion_lines, explanation, facets_text, hit_text
         from retriever.search.queries import highlights
         from retriever.search.syntax import parse_query
 
@@ -322,7 +329,8 @@ class _Session:
         text = text if self.settings.raw else parse_query(text).text
         better = index.suggestion(text) if query is None else None
         fields = self.asked.facets
-        counts = index.facets(fields, text, where=self.where) if fields else None
+        raw = self.settings.raw
+        counts = index.facets(fields, text, where=self.where, raw=raw) if fields else None
         if self.as_json:
             of_query = {} if query is None else {"query": query}
             records = [hit.to_json() for hit in hits]
@@ -341,7 +349,7 @@ class _Session:
             say(f"== {query}: {text}", err=False)
         styled = is_styled()
         cells = min(shutil.get_terminal_size((100, 24)).columns, WIDEST)
-        weights, analyzer = index.term_weights(text), index.analyzer
+        weights, analyzer = index.term_weights(text, raw=raw), index.analyzer
         languages = index.languages
         for hit in hits:
             spans = highlights(hit.passage, analyzer, weights, languages)
@@ -350,6 +358,9 @@ class _Session:
         if self.asked.explain and hits:
             fusion = self.settings.fusion.completed(index.default_weight)
             click.echo(explanation(hits, replace(self.settings, fusion=fusion)))
+            if self.settings.mode != "dense":
+                for line in expansion_lines(index.expansions(text, raw=raw), cells):
+                    click.echo(line)
         if counts is not None:
             click.echo(facets_text(counts))
         if reason is not None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from retriever.search.fusion import FIT
 from retriever.search.syntax import Demands, ParsedQuery, parse_query, within
 
 if TYPE_CHECKING:
-    from indexes import View, Where
+    from indexes import Term, View, Where
     from retriever.documents.analyzer import Analyzer
     from retriever.index.opened import OpenedIndex
     from retriever.rerankers.head import QueryMap
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 # Queries that are encoded together.
 _BATCH = 256
+# What a query has in lower case that has other spellings or a beginning: letters, those with a
+# combining diaeresis or ring, and the asterisk.
+_EXPANDED = (*("ae", "oe", "ue", "aa", "ä", "ö", "ü", "å", "ø", "æ", "œ", "\u0308", "\u030a"), "*")
 # A term is important to highlights from this share of the weight of the heaviest one.
 _SHARE = 1 / 4
 
@@ -174,9 +177,23 @@ def unknown_fields(view: View, names: Iterable[str]) -> str | None:
     return None
 
 
-def query_terms(analyzer: Analyzer, view: View, text: str) -> list[str]:
-    """The terms of a query to an index in the languages that it holds."""
-    return analyzer.query_tokens(text, view.setting("languages", {}), view.document_frequencies)
+def query_terms(
+    index: OpenedIndex, view: View, text: str, *, has_beginnings: bool = False
+) -> list[Term]:
+    """The terms of a query to an index in the languages that it holds, and their expansions.
+
+    With `has_beginnings`, ``word*`` stands for all words that begin so.
+    """
+    analyzer = index.state_of(view).analyzer
+    terms = analyzer.query_tokens(text, view.setting("languages", {}), view.document_frequencies)
+    folded = text.lower()
+    if index.synonyms is None and not any(mark in folded for mark in _EXPANDED):
+        return cast("list[Term]", terms)
+    from retriever.search.expansions import expand
+
+    synonyms = index.synonyms
+    more = expand(text, terms, view, analyzer, synonyms, has_beginnings=has_beginnings)
+    return [*terms, *more]
 
 
 def check_query(text: str, number: int = 1, raw: bool = True) -> None:
@@ -212,7 +229,9 @@ def _search(
         wide = replace(settings, k=max(settings.k, settings.depth))
         encoded = encoded or reranker.reads_vectors
     words = [query.text for query in asked]
-    prepared = prepared_queries(index, texts, encoded, ready, reranker, words)
+    prepared = prepared_queries(
+        index, texts, encoded, ready, reranker, words, has_beginnings=not settings.raw
+    )
     with prepared as (view, queries):
         if where is not None:
             warn_doubtful(index, view, where)
@@ -309,10 +328,13 @@ def prepared_queries(
     ready: QueryVectors | None = None,
     reranker: Reranker | None = None,
     words: Sequence[str] | None = None,
+    *,
+    has_beginnings: bool = False,
 ) -> Iterator[tuple[View, list[Query]]]:
     """A view, and queries as the analyzer and, if they are encoded, the encoder reads them.
 
-    `words` are the texts for the analyzer, where they differ from those for the encoder.
+    `words` are the texts for the analyzer, where they differ from those for the encoder;
+    `has_beginnings` is that of `query_terms`.
     """
     while True:
         vectors: Iterable[NDArray[np.float32] | None] = [None] * len(texts)
@@ -338,6 +360,9 @@ def prepared_queries(
                     f"{index.store}: the index has the encoder {state.encoder}, but the vectors of "
                     f"the queries are of {ready.made_by}; encode them with the encoder of the index"
                 )
-            terms = [query_terms(state.analyzer, view, text) for text in words or texts]
+            terms = [
+                query_terms(index, view, text, has_beginnings=has_beginnings)
+                for text in words or texts
+            ]
             yield view, [Query(own, row) for own, row in zip(terms, vectors, strict=True)]
             return

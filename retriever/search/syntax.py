@@ -12,7 +12,7 @@ from indexes import BM25Settings, Query, compile_where, written_value
 from retriever.documents.division import normalized
 
 if TYPE_CHECKING:
-    from indexes import Mode, View, Where
+    from indexes import Mode, Term, View, Where
     from retriever.documents.analyzer import Analyzer
 
 # A phrase, or a word with a letter after its hyphen; both at the beginning of the text or after
@@ -168,17 +168,16 @@ def no_hits_reason(
     mode: Mode,
     where: Where | None,
     view: View,
-    analyzer: Analyzer,
+    terms: Sequence[Term],
     has_hits: Callable[[str, str | None], bool],
 ) -> str:
     """Say what emptied the hits of a query, and what to change.
 
-    `has_hits` says whether a text and a filter have hits, in the same mode.
+    `terms` are those of the query with its expansions. `has_hits` says whether a text and a filter
+    have hits, in the same mode.
     """
     if not view.count_documents():
         return "the index is empty: add documents"
-    languages = view.setting("languages", {})
-    terms = analyzer.query_tokens(query.text, languages, view.document_frequencies)
     counts = view.facets([], where, terms, 1)
     if not counts.documents:
         return "no document passes the filter: change it or leave it out"

@@ -351,7 +351,7 @@ def _answer(job: SearchJob, hits: list[list[Hit]]) -> Answer:
         withheld = request.min_probability is not None and answer and not answer.has_answer
         records = [] if withheld else [hit.to_json() for hit in ranked]
         if request.highlight:
-            weights = index.term_weights(_parsed(job, text).text)
+            weights = index.term_weights(_parsed(job, text).text, raw=job.settings.raw)
             for record in records:
                 record["marks"] = highlights(
                     record["passage"], index.analyzer, weights, index.languages
@@ -367,7 +367,7 @@ def _answer(job: SearchJob, hits: list[list[Hit]]) -> Answer:
     queries = [
         _parsed(job, result["query"]).text if "query" in result else None for result in results
     ]
-    whole = _with_facets(results, index, request, where, queries)
+    whole = _with_facets(results, index, request, where, queries, raw=job.settings.raw)
     whole["warnings"] += warned
     return whole
 
@@ -378,11 +378,15 @@ def _with_facets(
     asked: _Counting,
     where: str | None,
     queries: Sequence[str | None],
+    *,
+    raw: bool = True,
 ) -> Answer:
     """The answer of some results, with what the request counts."""
     if asked.facets:
         for result, query in zip(results, queries, strict=True):
-            facets = index.facets(asked.facets, query, where=where, limit=asked.facet_limit)
+            facets = index.facets(
+                asked.facets, query, where=where, limit=asked.facet_limit, raw=raw
+            )
             result["facets"] = facets.to_json()
     doubt = None if where is None else index.filter_warning(where)
     return {"results": results, "warnings": [] if doubt is None else [doubt]}
