@@ -288,6 +288,18 @@ def _note_paths(words: Sequence[str], *, is_expanded: bool) -> None:
         )
 
 
+def _print_json(
+    records: Sequence[dict[str, Any]], remarks: Sequence[dict[str, Any]], query: str | None
+) -> None:
+    """Print records, and remarks to stderr, each on a line and with the id of its query."""
+    of_query = {} if query is None else {"query": query}
+    for record in records:
+        click.echo(json.dumps(of_query | record, ensure_ascii=False))
+    # Remarks are no hits: a program that reads hits does not meet them.
+    for remark in remarks:
+        click.echo(json.dumps(of_query | remark, ensure_ascii=False), err=True)
+
+
 @dataclass(frozen=True)
 class _Session:
     """An open index, how it is searched, and how hits are printed."""
@@ -328,22 +340,19 @@ class _Session:
             reason = index.no_hits_reason(text, self.settings, where=self.where)
         text = text if self.settings.raw else parse_query(text).text
         better = index.suggestion(text) if query is None else None
+        note = index.search_note(text, found, self.settings, where=self.where)
         fields = self.asked.facets
         raw = self.settings.raw
         counts = index.facets(fields, text, where=self.where, raw=raw) if fields else None
         if self.as_json:
-            of_query = {} if query is None else {"query": query}
             records = [hit.to_json() for hit in hits]
             records += [] if counts is None else [{"facets": counts.to_json()}]
-            for record in records:
-                click.echo(json.dumps(of_query | record, ensure_ascii=False))
-            # Remarks are no hits: a program that reads hits does not meet them.
             remarks: list[dict[str, Any]] = [] if reason is None else [{"no_hits": reason}]
             if answer is not None:
                 remarks.append({"has_answer": answer.has_answer, "probability": answer.probability})
             remarks += [] if better is None else [{"did_you_mean": better}]
-            for remark in remarks:
-                click.echo(json.dumps(of_query | remark, ensure_ascii=False), err=True)
+            remarks += [] if note is None else [{"note": note}]
+            _print_json(records, remarks, query)
             return
         if query is not None:
             say(f"== {query}: {text}", err=False)
@@ -363,18 +372,22 @@ class _Session:
                     click.echo(line)
         if counts is not None:
             click.echo(facets_text(counts))
+        if note is not None:
+            self.note(f"note: {note}")
         if reason is not None:
             self.note(f"no hits: {reason}")
         elif answer is not None and not answer.has_answer:
-            chance = f"probability of an answer {answer.probability:.1%}"
-            if hits:
-                self.note(f"note: perhaps nothing relevant was found ({chance})")
-            else:
-                self.note(
-                    f"nothing relevant was found ({chance}): lower --min-probability to see hits"
-                )
+            self._note_doubt(hits, answer)
         if better is not None:
             self.note(f"did you mean: {better}")
+
+    def _note_doubt(self, hits: list[Hit], answer: Answer) -> None:
+        """Say that an answer is improbable."""
+        chance = f"probability of an answer {answer.probability:.1%}"
+        if hits:
+            self.note(f"note: perhaps nothing relevant was found ({chance})")
+        else:
+            self.note(f"nothing relevant was found ({chance}): lower --min-probability to see hits")
 
     def answer_file(self, queries: str) -> None:
         """Print the hits of every query of a file, or write them as a run."""

@@ -288,6 +288,8 @@ def _ranked(
     brief: bool = False,
 ) -> list[list[Any]]:
     """Hits of queries, only of documents with their phrases and without their excluded words."""
+    if settings.mode == "bm25" and not all(query.terms for query in queries):
+        return _ranked_or_scanned(index, view, asked, queries, settings, where, brief)
     rank = ranked_ids if brief else ranked_hits
     weight = view.setting(FIT, {}).get("strange_weight") if settings.mode == "hybrid" else None
     strange = settings
@@ -309,6 +311,29 @@ def _ranked(
         chosen = within(one, view, analyzer, where)
         found += rank(view, own, [query], chosen, demands)
     return found
+
+
+def _ranked_or_scanned(
+    index: OpenedIndex,
+    view: View,
+    parsed_queries: Sequence[ParsedQuery],
+    queries: Sequence[Query],
+    settings: SearchSettings,
+    where: Where | None,
+    brief: bool,
+) -> list[list[Any]]:
+    """As `_ranked`; documents with the words of a query that has no terms are looked for."""
+    from retriever.search.stop_words import phrase_hits
+
+    analyzer = index.state_of(view).analyzer
+    ranked: list[list[Any]] = []
+    for parsed, query in zip(parsed_queries, queries, strict=True):
+        if query.terms:
+            ranked += _ranked(index, view, [parsed], [query], settings, where, brief)
+        else:
+            hits = phrase_hits(view, analyzer, parsed, settings, where)
+            ranked.append([(hit.id, hit.score) for hit in hits] if brief else hits)
+    return ranked
 
 
 def mapped(query_map: QueryMap, queries: list[Query]) -> list[Query]:

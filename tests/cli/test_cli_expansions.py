@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -78,3 +79,16 @@ def test_words_that_an_expansion_found_are_highlighted(retriever, monkeypatch):
     monkeypatch.setattr("cli.commands.query.is_styled", lambda: True)
     shown = retriever("query", "ferry*", "--mode", "bm25").out
     assert re.search("\x1b\\[[0-9;]+mferryman", shown.replace("\x1b[33m\x1b[1m", "\x1b[1m"))
+
+
+def test_a_query_of_stop_words_alone_says_how_many_texts_were_read(retriever):
+    assert "no hits" in retriever("query", "of it", "--mode", "bm25").err
+    expected = "in the texts of 4 documents; the mode hybrid ranks all"
+    outcome = retriever("query", "at", "--mode", "bm25")
+    assert outcome.out.startswith("  1  0.4545  word")
+    assert outcome.err.startswith("note: the query has only stop words")
+    assert outcome.err.endswith(f"{expected}\n")
+    outcome = retriever("query", "at", "--mode", "bm25", "--json")
+    assert json.loads(outcome.out)["id"] == "word"
+    assert json.loads(outcome.err)["note"].endswith(expected)
+    assert retriever("query", "at", "--mode", "bm25", "-q").err == ""

@@ -313,6 +313,11 @@ def test_beginnings_of_words_and_synonyms_are_found(index):
     assert [hit["id"] for hit in found["hits"]] == ["long", "note"]
 
 
+def test_a_query_of_stop_words_alone_is_noted(index):
+    found = answer(index, "search", query="the", mode="bm25")
+    assert found["notes"][0].startswith("the query has only stop words")
+
+
 def test_the_schema_names_the_fields_of_the_corpus(index):
     search, *others = ask({"fruit": index})
     where = search.input_schema["properties"]["where"]["description"]

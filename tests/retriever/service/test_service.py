@@ -140,6 +140,14 @@ def test_beginnings_and_synonyms_are_found_counted_and_marked(client, index):
     assert search(client, query="zephyr", synonyms="/etc/passwd").status_code == 422
 
 
+def test_a_query_of_stop_words_alone_is_a_phrase_and_a_warning(client, index):
+    index.add([{"id": "stop", "text": "an and, or a not"}])
+    answer = search(client, query="and or a", mode="bm25").json()
+    assert [hit["id"] for hit in answer["results"][0]["hits"]] == ["stop"]
+    assert answer["warnings"] == [index.search_note("and or a", [], mode="bm25")]
+    assert search(client, query="wind", mode="bm25").json()["warnings"] == []
+
+
 def test_hits_that_hold_no_answer_are_withheld_if_a_probability_is_asked_for(client, index):
     asked = {"query": ["wind apples", "xylophones"], "min_probability": 0.5}
     assert "learn them with `retriever calibrate" in error_of(search(client, **asked), 400)
