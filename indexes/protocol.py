@@ -275,10 +275,13 @@ class View(Protocol):
     def document_frequencies(self, terms: Iterable[AnyTerm]) -> dict[AnyTerm, int]:
         """For each term or expansion, the number of live passages that its idf is of."""
 
-    def terms_beginning(self, prefix: str, limit: int) -> list[str]:
+    def terms_beginning(
+        self, prefix: str, limit: int, terms_of: Callable[[str], Iterable[str]]
+    ) -> list[str]:
         """The `limit` most frequent terms that begin with a text; equal ones by code point.
 
-        Raises ConfigError where a store cannot find them.
+        Deleted passages may count. A store that has no list of terms reads a limited number of
+        texts with the prefix instead: `terms_of` gives the terms of their words that begin so.
         """
 
     def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:

@@ -6,7 +6,7 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -246,7 +246,6 @@ class FolderView:
         self.segments = commit.segments
         self.passage_count = commit.bm25.statistics.passages
         self.document_frequencies = commit.bm25.document_frequencies
-        self.terms_beginning = commit.bm25.terms_beginning
 
     def ranking(
         self,
@@ -273,6 +272,11 @@ class FolderView:
             with self.commit.lock:
                 self.commit.allowed[where.text] = found
         return found
+
+    def terms_beginning(
+        self, prefix: str, limit: int, terms_of: Callable[[str], Iterable[str]]
+    ) -> list[str]:
+        return self.commit.bm25.terms_beginning(prefix, limit)
 
     def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:
         from indexes.filters.evaluation import unknown_fields

@@ -7,12 +7,15 @@ passages that hold a term as Milvus counts them.
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from collections.abc import Collection as Several
-from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
+from heapq import nsmallest
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -64,6 +67,10 @@ _EFFORTS = {"HNSW": "ef", "DISKANN": "search_list"}
 _LEAST_EFFORT = 100
 # Rows of a request with texts or vectors, or without; documents that are read together.
 _HEAVY, _LIGHT, _READ = 500, 4000, 256
+# Texts that are read for the terms with a beginning.
+_MOST_TEXTS = 1000
+# What a pattern of `like` takes for more than itself.
+_WILDCARD = re.compile(r"[\\%_]")
 HEAD = ("document", "id", "head", "metadata")
 
 
@@ -171,12 +178,19 @@ class MilvusView(View):
             found[term] = known[term]
         return found
 
-    def terms_beginning(self, prefix: str, limit: int) -> list[str]:
-        """Refused: Milvus has hashes of the terms."""
-        raise ConfigError(
-            f"{self.location}: {prefix}*: Milvus cannot find words by their beginning; leave out "
-            "the asterisk, or use an index in a folder or in PostgreSQL"
+    def terms_beginning(
+        self, prefix: str, limit: int, terms_of: Callable[[str], Iterable[str]]
+    ) -> list[str]:
+        """Those of up to 1,000 texts: Milvus has hashes of the terms."""
+        escaped = _WILDCARD.sub(r"\\\g<0>", prefix)
+        patterns = dict.fromkeys([escaped, escaped.capitalize(), escaped.upper()])
+        where = " or ".join(
+            f"text like {json.dumps(f'%{pattern}%', ensure_ascii=False)}" for pattern in patterns
         )
+        counts: Counter[str] = Counter()
+        for row in islice(self.rows(where, ["text"]), _MOST_TEXTS):
+            counts.update(set(terms_of(row["text"])))
+        return nsmallest(limit, counts, key=lambda term: (-counts[term], term))
 
     def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:
         unknown = [name for name in sorted(set(names)) if not self.count(has(fact("name", name)))]

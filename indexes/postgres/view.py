@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import count
@@ -216,7 +216,9 @@ class PostgresView(View):
     def document_frequencies(self, terms: Iterable[AnyTerm]) -> dict[AnyTerm, int]:
         return {term: df for term, (_, df) in self.postings(terms).items()}
 
-    def terms_beginning(self, prefix: str, limit: int) -> list[str]:
+    def terms_beginning(
+        self, prefix: str, limit: int, terms_of: Callable[[str], Iterable[str]]
+    ) -> list[str]:
         return read_terms_beginning(self.tables, prefix, limit)
 
     def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:

@@ -168,11 +168,24 @@ def _beginnings(
             for form in (variant, without_accents(variant))
         )
         terms = list(
-            chain.from_iterable(view.terms_beginning(one, _MOST_TERMS) for one in beginnings)
+            chain.from_iterable(_terms_beginning(one, view, analyzer, held) for one in beginnings)
         )[:_MOST_TERMS]
         terms += _cut_stems(folded, view, analyzer, held)
         alternatives = [(term,) for term in terms if term not in own]
         yield _Candidate(f"{word}*", _singles(forms), alternatives, _BEGINNING_WEIGHT)
+
+
+def _terms_beginning(
+    beginning: str, view: View, analyzer: Analyzer, held: Iterable[str]
+) -> Iterable[str]:
+    """The most frequent terms that begin so."""
+
+    def terms_of(text: str) -> Iterator[str]:
+        for word in dict.fromkeys(analyzer.words(text.lower())):
+            if word.startswith(beginning):
+                yield from analyzer.forms(word, held)
+
+    return view.terms_beginning(beginning, _MOST_TERMS, terms_of)
 
 
 def find_beginnings(text: str, analyzer: Analyzer) -> Iterator[str]:

@@ -308,3 +308,23 @@ def test_queries_without_expansions_have_the_same_scores_beside_them(make):
         index.synonyms = Synonyms(GROUPS)
         after = list(index.rank(["migration of the index", "studying"], mode="bm25", k=20))
         assert before == after
+
+
+@pytest.mark.parametrize(
+    "store", ["postgres_url", pytest.param("milvus_url", marks=pytest.mark.milvus)]
+)
+def test_other_stores_find_what_a_folder_finds(make, request, store):
+    texts = {f"{number:02}": " ".join(WORDS[number : number + 3]) for number in range(20)}
+    texts |= {"a": "Schröder writes 100%_sure", "b": "int* p, the integer", "c": "100 percent"}
+    with make(texts) as index, Index.create(request.getfixturevalue(store)) as other:
+        other.add(index)
+        other.synonyms = index.synonyms = Synonyms([["diploma", "mild migraine", "runtime"]])
+        queries = ["migra*", "migrati*", "studyi*", "Schroeder", "int*", "inte*", "100*", "diploma"]
+        for query in queries:
+            expected = index.search(query, mode="bm25", k=30, raw=False)
+            assert expected
+            hits = other.search(query, mode="bm25", k=30, raw=False)
+            assert {hit.id for hit in hits} == {hit.id for hit in expected}, query
+            scores = {hit.id: hit.score for hit in hits}
+            for hit in expected:
+                assert scores[hit.id] == pytest.approx(hit.score, rel=1e-5), query
