@@ -40,7 +40,11 @@ _SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "œ": ("oe",),
     "ü": ("ue",),
     "å": ("aa",),
+    "ss": ("ß",),
+    "ß": ("ss",),
 }
+# An analyzer reads them as equal.
+_SHARP = ("ss", "ß")
 _SPELLED = re.compile("|".join(_SPELLINGS))
 _WORD = re.compile(r"[^\W\d_]+")
 # Spellings of all words of a query that are looked up.
@@ -126,31 +130,55 @@ def _spellings(
         folded = word.lower()
         variants = list(islice(spelled(folded), _MOST_SPELLINGS - number))
         number += len(variants)
-        if folds:
-            # "cœur" has the term "coeur" besides.
-            variants = [variant for variant in variants if without_accents(variant) != folded]
         forms = analyzer.forms(word, held) if variants else frozenset()
         # A word that was dropped has no other spellings.
-        if not own.isdisjoint(forms):
-            others = chain.from_iterable(analyzer.forms(variant, held) for variant in variants)
-            alternatives = [(term,) for term in others if term not in own]
-            yield _Candidate(word, _singles(forms), alternatives, _SPELLING_WEIGHT)
+        if own.isdisjoint(forms):
+            continue
+        tail = _tail(folded)
+        alternatives = []
+        for variant in variants:
+            # "cœur" has the term "coeur" besides, and in German "jørgensen" that of "joergensen".
+            if folds and not forms.isdisjoint(analyzer.forms(without_accents(variant), held)):
+                continue
+            doubled = variant.replace("ß", "ss")
+            head = doubled[: len(doubled) - tail]
+            alternatives += [
+                (term,)
+                for term in analyzer.forms(variant, held)
+                if term not in own and _has_spelling(term, head)
+            ]
+        yield _Candidate(word, _singles(forms), alternatives, _SPELLING_WEIGHT)
+
+
+def _tail(word: str) -> int:
+    """How many letters follow the last spelling of a word, of which ß and ss are none."""
+    doubled = word.replace("ß", "ss")
+    ends = [match.end() for match in _SPELLED.finditer(doubled) if match.group() not in _SHARP]
+    return len(doubled) - ends[-1]
+
+
+def _has_spelling(term: str, head: str) -> bool:
+    """Whether a stem has the head of a word with its spellings; "viru" of "virues" has not."""
+    return term.replace("ß", "ss").startswith((head, without_accents(head)))
 
 
 def spelled(word: str) -> Iterator[str]:
     """The other spellings of a word in lower case: each of ä, ö, ü, å, æ, ø, œ as two letters.
 
-    And each two such letters as one of these.
+    And each two such letters as one of these. In a word with one of them, so do ß and ss.
     """
+    matches = list(_SPELLED.finditer(word))
+    if all(match.group() in _SHARP for match in matches):
+        return
     pieces: list[tuple[str, ...]] = []
     end = 0
-    for match in _SPELLED.finditer(word):
+    for match in matches:
         pieces.append((word[end : match.start()],))
         pieces.append((match.group(), *_SPELLINGS[match.group()]))
         end = match.end()
     combined = map("".join, product(*pieces, (word[end:],)))
     # The first one is the word itself.
-    return islice(combined, 1, None)
+    yield from islice(combined, 1, None)
 
 
 def _beginnings(

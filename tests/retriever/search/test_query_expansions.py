@@ -57,7 +57,7 @@ def make(tmp_path, fake_encoder):
 FILLER = "was seen by the harbor on a cold morning"
 
 
-@pytest.mark.parametrize("language", ["auto", "english", "none", "swedish"])
+@pytest.mark.parametrize("language", ["auto", "english", "none", "swedish", "danish"])
 @pytest.mark.parametrize(
     ("written", "typed"),
     [
@@ -69,6 +69,7 @@ FILLER = "was seen by the harbor on a cold morning"
         ("Kjærgård", "Kjaergaard"),
         ("Ångström", "Aangstroem"),
         ("Cœur", "coeur"),
+        ("Füßli", "Fuessli"),
         ("Übermühle", "Uebermuehle"),
         ("Scho\u0308nberg", "Schoenberg"),
     ],
@@ -81,6 +82,16 @@ def test_a_name_and_its_spelling_without_umlauts_find_each_other(make, language,
         assert ids(index, written) == ["umlaut", "letters"]
         assert ids(index, typed, raw=True) == ["letters", "umlaut"]
         assert ids(index, f"{typed} morning")[:2] == ["letters", "umlaut"]
+
+
+def test_the_exact_spelling_is_first_beside_german_texts(make):
+    german = "Der Arzt {} hat den Patienten am Montag untersucht, und die Familie war froh."
+    texts = {"one": german.format("Bjørnsen"), "two": german.format("Bjoernsen")}
+    with make(texts) as index:
+        assert index.languages == {"german": 2}
+        # The stem of the latter is the former without its accent.
+        assert ids(index, "Bjoernsen") == ["two", "one"]
+        assert ids(index, "Bjørnsen") == ["one", "two"]
 
 
 def test_letters_side_by_side_that_are_no_umlaut_find_nothing_else(make):
@@ -101,6 +112,12 @@ def test_no_correction_is_offered_for_a_word_that_is_found_in_another_spelling(m
         assert index.suggestion("Schroeder") is None
         assert index.suggestion("migra*") is None
         assert index.suggestion("migratoin") == "migration"
+
+
+def test_a_stem_without_the_spelling_is_no_other_spelling(make):
+    with make({"stem": f"the viru {FILLER}", "word": f"virüs {FILLER}"}) as index:
+        # The stem of "virues" is "viru".
+        assert ids(index, "virüs") == ["word"]
 
 
 def test_spellings_are_those_of_each_place():
