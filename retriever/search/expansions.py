@@ -185,16 +185,16 @@ def _beginnings(
     text: str, own: frozenset[str], view: View, analyzer: Analyzer, held: Iterable[str]
 ) -> Iterator[_Candidate]:
     """Words that stand for all that begin so."""
+    has_german = "german" in {*held, analyzer.settings.language}
     for word in islice(find_beginnings(text, analyzer), _MOST_BEGINNINGS):
         forms = analyzer.forms(word, held)
         if _is_written(f"{word}*", forms, view):
             continue
         folded = normalized("NFKC", word).lower()
-        beginnings = dict.fromkeys(
-            form
-            for variant in (folded, *islice(spelled(folded), _MOST_VARIANTS))
-            for form in (variant, without_accents(variant))
-        )
+        variants = list(islice(spelled(folded), _MOST_VARIANTS))
+        # German stems have no umlauts.
+        bare = [folded, *(variants if has_german else ())]
+        beginnings = dict.fromkeys([folded, *variants, *map(without_accents, bare)])
         terms = list(
             chain.from_iterable(_terms_beginning(one, view, analyzer, held) for one in beginnings)
         )[:_MOST_TERMS]

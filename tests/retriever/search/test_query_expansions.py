@@ -218,6 +218,13 @@ def test_beginnings_with_umlauts_find_both_spellings(make):
         assert {"umlaut", "letters"} <= set(ids(index, "uebun*"))
 
 
+def test_a_beginning_with_ae_finds_no_word_with_a(make):
+    texts = {"anaemia": "mild anaemia", "umlaut": "die Anämie", "other": "anamnestic doubts"}
+    with make(texts, analyzer=AnalyzerSettings("english")) as index:
+        assert ids(index, "anaem*") == ["anaemia", "umlaut"]
+        assert set(ids(index, "anäm*")) == {"anaemia", "umlaut", "other"}
+
+
 def test_facets_weights_and_highlights_know_expansions(make, tmp_path):
     texts = {"a": "Schröder went", "b": "the configuration", "c": "nothing"}
     with make(texts) as index:
