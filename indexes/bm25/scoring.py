@@ -235,61 +235,62 @@ def _expanded(
         postings = segment.postings
         joined = read.joined()
         postings.check(joined)
-        held = {
+        postings_of = {
             name: (joined.positions[start:stop], joined.frequencies[start:stop])
             for name, (start, stop) in zip(names, joined.ranges.tolist(), strict=True)
         }
         columns: list[tuple[NDArray[Any], NDArray[Any]]] = []
         for place, term in enumerate(terms):
             if isinstance(term, Expansion):
-                positions, frequencies, either = merge_alternatives(term, held)
+                positions, frequencies, either = merge_alternatives(term, postings_of)
                 lengths = postings.lengths_of(positions, np.ones(len(positions), np.uint32))
                 # A term of two alternatives counts twice.
                 columns.append((positions, np.minimum(frequencies, lengths)))
             else:
-                columns.append(held[term])
+                columns.append(postings_of[term])
                 either = columns[-1][0]
             df[place] += len(segment.of_live_positions(either))
         expanded.append(
             Read.of(
-                np.concatenate([one.astype("<u4") for one, _ in columns]),
-                np.concatenate([one.astype("<u4") for _, one in columns]),
-                np.array([len(one) for one, _ in columns], np.int64),
+                np.concatenate([positions.astype("<u4") for positions, _ in columns]),
+                np.concatenate([frequencies.astype("<u4") for _, frequencies in columns]),
+                np.array([len(positions) for positions, _ in columns], np.int64),
             )
         )
     return expanded, df
 
 
 def merge_alternatives(
-    expansion: Expansion, held: Mapping[str, tuple[NDArray[Any], NDArray[Any]]]
+    expansion: Expansion, postings: Mapping[str, tuple[NDArray[Any], NDArray[Any]]]
 ) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[Any]]:
     """The passages that hold an alternative of an expansion.
 
-    `held` has, for each term, the passages that hold it, ascending, and how often.
+    `postings` has, for each term, the passages that hold it, ascending, and how often.
 
     Returns:
         (n,) passages, ascending; (n,) the added frequencies of their alternatives; and the
         passages that hold an alternative or the word itself, ascending.
     """
-    parts = [_holding_all(alternative, held) for alternative in expansion.alternatives]
-    passages, places = np.unique(np.concatenate([one for one, _ in parts]), return_inverse=True)
-    values = np.concatenate([one for _, one in parts])
+    parts = [_holding_all(alternative, postings) for alternative in expansion.alternatives]
+    together = np.concatenate([positions for positions, _ in parts])
+    passages, places = np.unique(together, return_inverse=True)
+    values = np.concatenate([frequencies for _, frequencies in parts])
     frequencies = np.bincount(places, values, len(passages)).astype(np.int64)
-    own = [_holding_all(alternative, held)[0] for alternative in expansion.terms]
+    own = [_holding_all(alternative, postings)[0] for alternative in expansion.terms]
     return passages, frequencies, np.unique(np.concatenate([passages, *own]))
 
 
 def _holding_all(
-    terms: Sequence[str], held: Mapping[str, tuple[NDArray[Any], NDArray[Any]]]
+    terms: Sequence[str], postings: Mapping[str, tuple[NDArray[Any], NDArray[Any]]]
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """The passages that hold all of some terms, ascending, and how often the rarest."""
-    passages, frequencies = held[terms[0]]
+    passages, frequencies = postings[terms[0]]
     for term in terms[1:]:
-        others = held[term]
+        other_passages, other_frequencies = postings[term]
         passages, own, theirs = np.intersect1d(
-            passages, others[0], assume_unique=True, return_indices=True
+            passages, other_passages, assume_unique=True, return_indices=True
         )
-        frequencies = np.minimum(frequencies[own], others[1][theirs])
+        frequencies = np.minimum(frequencies[own], other_frequencies[theirs])
     return passages, frequencies
 
 

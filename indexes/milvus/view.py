@@ -207,8 +207,8 @@ class MilvusView(View):
         selected = expression_of(where, self.count)
         matching: set[int] = set()
         if terms:
-            held = f"({selected}) and ({_holding(terms)})"
-            matching = {row["document"] for row in self.rows(held, HEAD[:1])}
+            holders = f"({selected}) and ({_holding(terms)})"
+            matching = {row["document"] for row in self.rows(holders, HEAD[:1])}
         documents = [(row["metadata"], row["document"] in matching) for row in self.heads(selected)]
         counted = {}
         for name in names:
@@ -357,10 +357,10 @@ class MilvusRanking:
         if factors:
             # A term whose idf is 0 finds its passages all the same.
             weighted: dict[int, float] = {}
-            for term, one in factors.items():
+            for term, factor in factors.items():
                 names = [term] if isinstance(term, str) else chain.from_iterable(term.alternatives)
                 for dimension in map(dimension_of, map(number_of, names)):
-                    weighted[dimension] = max(one, 1e-6, weighted.get(dimension, 0))
+                    weighted[dimension] = max(factor, 1e-6, weighted.get(dimension, 0))
             holders = self._search("sparse", weighted, min(4 * depth + 64, _MOST), fields)
         rows = [row for _, row in sorted((nearest | holders).items())]
         dense, chosen = np.zeros(len(rows)), np.zeros(len(rows), np.bool_)
@@ -413,11 +413,11 @@ class MilvusRanking:
         lengths = np.array([row["length"] for row in rows], np.uint32)
         counts = [dict(zip(row["terms"], row["counts"], strict=True)) for row in rows]
         for term, factor in factors.items():
-            alternatives = [[number_of(name) for name in one] for one in _alternatives(term)]
+            alternatives = [list(map(number_of, names)) for names in _alternatives(term)]
             frequencies = np.array(
                 [
-                    sum(min(held.get(number, 0) for number in one) for one in alternatives)
-                    for held in counts
+                    sum(min(row.get(number, 0) for number in numbers) for numbers in alternatives)
+                    for row in counts
                 ],
                 np.uint32,
             )
@@ -437,10 +437,10 @@ def _holding(terms: Iterable[Term], alternatives: Iterable[tuple[str, ...]] = ()
     """An expression for the passages that hold one of some terms or alternatives."""
     numbers: list[int] = []
     several = []
-    for one in chain(chain.from_iterable(map(_alternatives, terms)), alternatives):
-        if len(one) == 1:
-            numbers.append(number_of(one[0]))
+    for names in chain(chain.from_iterable(map(_alternatives, terms)), alternatives):
+        if len(names) == 1:
+            numbers.append(number_of(names[0]))
         else:
-            several.append(f"array_contains_all(terms, {sorted(set(map(number_of, one)))})")
+            several.append(f"array_contains_all(terms, {sorted(set(map(number_of, names)))})")
     single = [f"array_contains_any(terms, {sorted(set(numbers))})"] if numbers else []
     return " or ".join([*single, *several])

@@ -82,11 +82,11 @@ def expanded_postings(
     expansion: Expansion, postings: Mapping[str, NDArray[Any]]
 ) -> tuple[NDArray[Any], int]:
     """The postings of an expansion as of one term, and its document frequency."""
-    held = {
+    pairs = {
         name: (postings[name]["passage"], postings[name]["frequency"]) for name in expansion.names()
     }
-    passages, frequencies, either = merge_alternatives(expansion, held)
-    together = np.concatenate([postings[name] for name in held])
+    passages, frequencies, either = merge_alternatives(expansion, pairs)
+    together = np.concatenate([postings[name] for name in pairs])
     distinct, first = np.unique(together["passage"], return_index=True)
     merged = np.empty(len(passages), POSTING)
     merged["passage"] = passages

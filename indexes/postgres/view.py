@@ -197,11 +197,11 @@ class PostgresView(View):
     def postings(self, terms: Iterable[AnyTerm]) -> dict[AnyTerm, tuple[NDArray[Any], int]]:
         """The postings of live passages for each distinct term, and its document frequency."""
         distinct = dict.fromkeys(terms)
-        held = read_postings(self.tables, plain_terms(distinct), self.dead)
+        plain = read_postings(self.tables, plain_terms(distinct), self.dead)
         return {
-            term: expanded_postings(term, held)
+            term: expanded_postings(term, plain)
             if isinstance(term, Expansion)
-            else (held[term], len(held[term]))
+            else (plain[term], len(plain[term]))
             for term in distinct
         }
 
@@ -239,8 +239,8 @@ class PostgresView(View):
         self, names: Sequence[str], where: Where | None, terms: Sequence[Term] | None, limit: int
     ) -> Facets:
         chosen = EVERYTHING if where is None else condition(where.expression)
-        held = [postings["passage"] for postings, _ in self.postings(terms or ()).values()]
-        values = np.concatenate([np.empty(0, np.int64), *held]), *chosen.parameters
+        matching = [postings["passage"] for postings, _ in self.postings(terms or ()).values()]
+        values = np.concatenate([np.empty(0, np.int64), *matching]), *chosen.parameters
         text = sql.SQL(chosen.text)
         counted = "count(*), count(*) FILTER (WHERE matches)"
         ((documents, matches),) = self.rows(f"SELECT {counted} {_PASSING}", *values, where=text)

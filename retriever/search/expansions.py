@@ -92,19 +92,19 @@ def expand(
     *,
     has_beginnings: bool = True,
 ) -> list[Expansion]:
-    """The expansions of a query that has some terms, in the order of its words in each kind.
+    """Return the expansions of a query with these terms: spellings, beginnings, then synonyms.
 
     With `has_beginnings`, a word that ends with an asterisk stands for all that begin so.
     """
     own = frozenset(terms)
-    held = view.setting("languages", {})
+    languages = view.setting("languages", {})
     text = normalized("NFC", text)
-    candidates = list(_spellings(text, own, analyzer, held))
+    candidates = list(_spellings(text, own, analyzer, languages))
     if has_beginnings and "*" in text:
-        candidates += _beginnings(text, own, view, analyzer, held)
+        candidates += _beginnings(text, own, view, analyzer, languages)
     if synonyms is not None:
-        candidates += _synonyms(text, analyzer, held, synonyms)
-    names = {name for one in candidates for name in chain.from_iterable(one.alternatives)}
+        candidates += _synonyms(text, analyzer, languages, synonyms)
+    names = {name for other in candidates for name in chain.from_iterable(other.alternatives)}
     # One look-up for all of them.
     counts = view.document_frequencies(sorted(names)) if names else {}
     expansions = []
@@ -121,16 +121,16 @@ def expand(
 
 
 def _spellings(
-    text: str, own: frozenset[str], analyzer: Analyzer, held: Iterable[str]
+    text: str, own: frozenset[str], analyzer: Analyzer, languages: Iterable[str]
 ) -> Iterator[_Candidate]:
-    """Words with ae for ä or ä for ae, and the like."""
+    """Yield, for each word of a query, its spellings with ä for ae, ae for ä, and the like."""
     number = 0
     folds = analyzer.settings.division != "plain"
     for word in dict.fromkeys(_WORD.findall(text)):
         folded = word.lower()
         variants = list(islice(spelled(folded), _MOST_SPELLINGS - number))
         number += len(variants)
-        forms = analyzer.forms(word, held) if variants else frozenset()
+        forms = analyzer.forms(word, languages) if variants else frozenset()
         # A word that was dropped has no other spellings.
         if own.isdisjoint(forms):
             continue
@@ -138,13 +138,13 @@ def _spellings(
         alternatives = []
         for variant in variants:
             # "cœur" has the term "coeur" besides, and in German "jørgensen" that of "joergensen".
-            if folds and not forms.isdisjoint(analyzer.forms(without_accents(variant), held)):
+            if folds and not forms.isdisjoint(analyzer.forms(without_accents(variant), languages)):
                 continue
             doubled = variant.replace("ß", "ss")
             head = doubled[: len(doubled) - tail]
             alternatives += [
                 (term,)
-                for term in analyzer.forms(variant, held)
+                for term in analyzer.forms(variant, languages)
                 if term not in own and _has_spelling(term, head)
             ]
         yield _Candidate(word, _singles(forms), alternatives, _SPELLING_WEIGHT)
@@ -163,9 +163,10 @@ def _has_spelling(term: str, head: str) -> bool:
 
 
 def spelled(word: str) -> Iterator[str]:
-    """The other spellings of a word in lower case: each of ä, ö, ü, å, æ, ø, œ as two letters.
+    """Yield the other spellings of a word in lower case.
 
-    And each two such letters as one of these. In a word with one of them, so do ß and ss.
+    Each of ä, ö, ü, å, æ, ø and œ is two letters, and such two letters are one of these. In a word
+    with one of them, ß is ss too, and ss is ß.
     """
     matches = list(_SPELLED.finditer(word))
     if all(match.group() in _SHARP for match in matches):
@@ -182,12 +183,12 @@ def spelled(word: str) -> Iterator[str]:
 
 
 def _beginnings(
-    text: str, own: frozenset[str], view: View, analyzer: Analyzer, held: Iterable[str]
+    text: str, own: frozenset[str], view: View, analyzer: Analyzer, languages: Iterable[str]
 ) -> Iterator[_Candidate]:
-    """Words that stand for all that begin so."""
-    has_german = "german" in {*held, analyzer.settings.language}
+    """Yield, for each word with an asterisk, the terms that begin so."""
+    has_german = "german" in {*languages, analyzer.settings.language}
     for word in islice(find_beginnings(text, analyzer), _MOST_BEGINNINGS):
-        forms = analyzer.forms(word, held)
+        forms = analyzer.forms(word, languages)
         if _is_written(f"{word}*", forms, view):
             continue
         folded = normalized("NFKC", word).lower()
@@ -196,22 +197,24 @@ def _beginnings(
         bare = [folded, *(variants if has_german else ())]
         beginnings = dict.fromkeys([folded, *variants, *map(without_accents, bare)])
         terms = list(
-            chain.from_iterable(_terms_beginning(one, view, analyzer, held) for one in beginnings)
+            chain.from_iterable(
+                _terms_beginning(variant, view, analyzer, languages) for variant in beginnings
+            )
         )[:_MOST_TERMS]
-        terms += _cut_stems(folded, view, analyzer, held)
+        terms += _cut_stems(folded, view, analyzer, languages)
         alternatives = [(term,) for term in terms if term not in own]
         yield _Candidate(f"{word}*", _singles(forms), alternatives, _BEGINNING_WEIGHT)
 
 
 def _terms_beginning(
-    beginning: str, view: View, analyzer: Analyzer, held: Iterable[str]
+    beginning: str, view: View, analyzer: Analyzer, languages: Iterable[str]
 ) -> Iterable[str]:
     """The most frequent terms that begin so."""
 
     def terms_of(text: str) -> Iterator[str]:
         for word in dict.fromkeys(analyzer.words(text.lower())):
             if word.startswith(beginning):
-                yield from analyzer.forms(word, held)
+                yield from analyzer.forms(word, languages)
 
     return view.terms_beginning(beginning, _MOST_TERMS, terms_of)
 
@@ -239,15 +242,16 @@ def _is_written(text: str, terms: Iterable[str], view: View) -> bool:
     """Whether a passage among the best with a word holds a text with an asterisk as written."""
     pattern = re.compile(rf"(?<![\w*]){re.escape(text)}(?![\w*])", re.IGNORECASE)
     for passage in _best_passages(terms, view, 2 * _READ):
-        shown = passage.text[passage.start : passage.stop][:_READ_CHARACTERS]
-        for match in pattern.finditer(shown):
-            if not _is_emphasized(shown[shown.rfind("\n", 0, match.start()) + 1 : match.start()]):
+        text_part = passage.text[passage.start : passage.stop][:_READ_CHARACTERS]
+        for match in pattern.finditer(text_part):
+            line_start = text_part.rfind("\n", 0, match.start()) + 1
+            if not _is_emphasized(text_part[line_start : match.start()]):
                 return True
     return False
 
 
 def _cut_stems(
-    beginning: str, view: View, analyzer: Analyzer, held: Iterable[str]
+    beginning: str, view: View, analyzer: Analyzer, languages: Iterable[str]
 ) -> Iterator[str]:
     """The terms that do not begin as words with this beginning do, since stems are shorter.
 
@@ -266,11 +270,11 @@ def _cut_stems(
     counts = view.document_frequencies(sorted(stems))
     for term in (stem for stem, df in counts.items() if df and not stem.startswith(beginning)):
         for passage in _best_passages([term], view, _READ):
-            shown = passage.text[passage.start : passage.stop][:_READ_CHARACTERS]
-            text = f"{passage.title or ''}\n{shown}"
+            text_part = passage.text[passage.start : passage.stop][:_READ_CHARACTERS]
+            text = f"{passage.title or ''}\n{text_part}"
             if any(
-                one == term and text[start:stop].lower().startswith(beginning)
-                for one, start, stop in analyzer.spans(text, {term}, held)
+                name == term and text[start:stop].lower().startswith(beginning)
+                for name, start, stop in analyzer.spans(text, {term}, languages)
             ):
                 yield term
                 break
@@ -279,25 +283,25 @@ def _cut_stems(
 def _best_passages(terms: Iterable[str], view: View, number: int) -> Iterable[Passage]:
     """A number of passages with one of some terms."""
     ranking = view.ranking(BM25Settings(), None, None)
-    (found,) = ranking.candidates([Query(sorted(terms))], "bm25", number)
-    return view.passages(found.passages.tolist()[:number]).values()
+    (candidates,) = ranking.candidates([Query(sorted(terms))], "bm25", number)
+    return view.passages(candidates.passages.tolist()[:number]).values()
 
 
 def _synonyms(
-    text: str, analyzer: Analyzer, held: Mapping[str, int], synonyms: Synonyms
+    text: str, analyzer: Analyzer, languages: Mapping[str, int], synonyms: Synonyms
 ) -> Iterator[_Candidate]:
     """Phrases that have synonyms."""
-    languages: list[tuple[str, ...]] = [(language,) for language in held]
-    for phrase, others in synonyms.find(text, analyzer, held):
+    readings: list[tuple[str, ...]] = [(language,) for language in languages]
+    for phrase, synonymous in synonyms.find(text, analyzer, languages):
         forms = {
             form
-            for language in languages or [()]
+            for language in readings or [()]
             if (form := _phrase_terms(phrase, analyzer, language))
         }
         alternatives = [
             alternative
-            for other in others
-            for language in languages or [()]
+            for other in synonymous
+            for language in readings or [()]
             if (alternative := _phrase_terms(other, analyzer, language))
         ]
         word = " ".join(phrase)

@@ -70,7 +70,7 @@ class Synonyms:
         return dict(phrases)
 
     def find(
-        self, text: str, analyzer: Analyzer, held: Mapping[str, int]
+        self, text: str, analyzer: Analyzer, languages: Mapping[str, int]
     ) -> Iterator[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
         """The phrases that a text has, each with the words of the other phrases of its groups.
 
@@ -87,7 +87,7 @@ class Synonyms:
             own = [
                 (number, phrase)
                 for number, phrase in self._phrases.get(words[place][:_FIRST], ())
-                if _equal(words[place : place + len(phrase)], phrase, analyzer, held)
+                if _equal(words[place : place + len(phrase)], phrase, analyzer, languages)
             ]
             longest = max((len(phrase) for _, phrase in own), default=0)
             numbers = {number for number, phrase in own if len(phrase) == longest}
@@ -181,7 +181,7 @@ _PUNCTUATION = ".,;:!?()[]{}\"'“”‘«»*-"
 
 
 def _equal(
-    words: Sequence[str], phrase: Sequence[str], analyzer: Analyzer, held: Iterable[str]
+    words: Sequence[str], phrase: Sequence[str], analyzer: Analyzer, languages: Iterable[str]
 ) -> bool:
     """Whether words are those of a phrase, in any of their forms."""
     return len(words) == len(phrase) and all(
@@ -189,7 +189,7 @@ def _equal(
         word == other
         or (
             (word + other).replace("'", "").isalnum()
-            and not analyzer.forms(word, held).isdisjoint(analyzer.forms(other, held))
+            and not analyzer.forms(word, languages).isdisjoint(analyzer.forms(other, languages))
         )
         for word, other in zip(words, phrase, strict=True)
     )
