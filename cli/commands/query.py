@@ -340,7 +340,7 @@ class _Session:
             reason = index.no_hits_reason(text, self.settings, where=self.where)
         text = text if self.settings.raw else parse_query(text).text
         better = index.suggestion(text) if query is None else None
-        note = index.search_note(text, found, self.settings, where=self.where)
+        note = index.search_note(found, self.settings, where=self.where)
         fields = self.asked.facets
         raw = self.settings.raw
         counts = index.facets(fields, text, where=self.where, raw=raw) if fields else None

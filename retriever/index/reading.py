@@ -583,29 +583,25 @@ class ReadableIndex:
 
     def search_note(
         self,
-        text: str,
         hits: Sequence[Hit],
         settings: SearchSettings | None = None,
         *,
         where: str | Mapping[str, Any] | None = None,
         **keywords: Unpack[SearchKeywords],
     ) -> str | None:
-        """Return what to know of the `hits` of `search` with the others; None for nothing.
+        """Return what to know of the `hits` of `search` with the other arguments; None for nothing.
 
         In the mode ``bm25``, a query of stop words alone is looked for as a phrase in a limited
         number of texts.
         """
-        requested = search_settings(settings, keywords, ("where",))
         # A hit of BM25 without a rank holds no term of the query.
-        if requested.mode != "bm25" or (hits and hits[0].bm25_rank is not None):
+        is_bm25 = search_settings(settings, keywords, ("where",)).mode == "bm25"
+        if not is_bm25 or not hits or hits[0].bm25_rank is not None:
             return None
-        with self._opened.view() as view:
-            if query_terms(self._opened, view, text, has_beginnings=not requested.raw):
-                return None
-            from retriever.search.stop_words import has_words, search_note
+        from retriever.search.stop_words import search_note
 
-            compiled = None if where is None else compile_where(where)
-            return search_note(view, compiled) if has_words(text) else None
+        with self._opened.view() as view:
+            return search_note(view, None if where is None else compile_where(where))
 
     def hit_features(self, text: str, hits: Sequence[Hit], mode: Mode) -> NDArray[np.float64]:
         """What tells whether hits of a query are relevant; see `retriever.search.calibration`."""

@@ -269,8 +269,7 @@ class _Tools:
             given.query, k=last, mode=given.mode, where=given.where, raw=False
         )
         has_hits = bool(hits)
-        text = parse_query(given.query).text
-        note = index.search_note(text, hits, mode=given.mode, where=given.where, raw=False)
+        note = index.search_note(hits, mode=given.mode, where=given.where)
         notes += [] if note is None else [note]
         answer, judged = index.answer(hits, mode=given.mode, least=least), {}
         if answer is not None:
@@ -285,7 +284,7 @@ class _Tools:
             notes.append(
                 index.no_hits_reason(given.query, mode=given.mode, where=given.where, raw=False)
             )
-        if better := index.suggestion(text):
+        if better := index.suggestion(parse_query(given.query).text):
             notes.append(f"no document has a word of the query; did you mean: {better}")
         shown = [(hit, _excerpt(index, hit, given.context)) for hit in hits[given.offset :]]
         return fit_hits(name, shown, given.offset, given.max_tokens, notes, judged)

@@ -74,18 +74,18 @@ def phrase_hits(
 
 def search_note(view: View, where: Where | None) -> str:
     """What to say of the hits of a query of stop words alone."""
-    documents = view.facets([], where, None, 1).documents
-    texts = f"{documents:,}" if documents <= _MOST_TEXTS else f"{_MOST_TEXTS:,} of {documents:,}"
-    noun = "document" if documents == 1 else "documents"
+    texts = describe_texts(view.facets([], where, None, 1).documents)
     return (
-        "the query has only stop words: looked for as a phrase in titles and in the texts of "
-        f"{texts} {noun}; the mode hybrid ranks all"
+        f"the query has only stop words: looked for as a phrase in titles and in the texts of "
+        f"{texts}; the mode hybrid ranks all"
     )
 
 
-def has_words(text: str) -> bool:
-    """Whether a query is more than punctuation."""
-    return bool(_words(text))
+def describe_texts(documents: int) -> str:
+    """Say of how many documents the texts are read, where so many pass the filter."""
+    noun = "document" if documents == 1 else "documents"
+    limit = f"{_MOST_TEXTS:,} of " if documents > _MOST_TEXTS else ""
+    return f"{limit}{documents:,} {noun}"
 
 
 def _documents(view: View, phrase: str, where: Where | None) -> Iterator[StoredDocument]:

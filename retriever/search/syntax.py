@@ -184,9 +184,12 @@ def no_hits_reason(
     among = "" if where is None else " that passes the filter"
     if mode == "bm25" and not counts.matches:
         if not terms:
+            from retriever.search.stop_words import describe_texts
+
             return (
-                "the query has only stop words and punctuation: add another word, or use the mode "
-                "hybrid"
+                "the query has only stop words and punctuation, which as a phrase are in no title "
+                f"and in none of the texts of {describe_texts(counts.documents)}: add another "
+                "word, or use the mode hybrid"
             )
         is_elsewhere = where is not None and view.facets([], None, terms, 1).matches
         remedy = "change the filter" if is_elsewhere else "check the spelling"

@@ -361,7 +361,7 @@ def _answer(job: SearchJob, hits: list[list[Hit]]) -> Answer:
         elif withheld:
             chance = f"the probability of an answer is {judged['probability']:.1%}"
             judged["no_hits"] = f"{chance}: lower min_probability to see hits"
-        note = index.search_note(_parsed(job, text).text, ranked, job.settings, where=where)
+        note = index.search_note(ranked, job.settings, where=where)
         warned |= {note: None} if note is not None else {}
         results.append({"query": text, "hits": records, **judged})
         if len(hits) == 1 and (better := index.suggestion(_parsed(job, text).text)) is not None:

@@ -53,21 +53,21 @@ def test_hits_have_scores_and_hold_no_term(index):
 def test_other_modes_rank_by_the_embeddings(index):
     dense = [hit.id for hit in index.search(PHRASE, mode="dense")]
     assert [hit.id for hit in index.search(PHRASE)] == dense
-    assert index.search_note(PHRASE, [], mode="hybrid") is None
+    assert index.search_note(index.search(PHRASE)) is None
 
 
 def test_a_note_says_how_many_texts_were_read(index, monkeypatch):
     hits = index.search(PHRASE, mode="bm25")
-    note = index.search_note(PHRASE, hits, mode="bm25")
-    assert "in the texts of 6 documents" in note
+    assert "in the texts of 6 documents" in index.search_note(hits, mode="bm25")
     monkeypatch.setattr(stop_words, "_MOST_TEXTS", 2)
-    note = index.search_note(PHRASE, [], mode="bm25", where="n > 5")
+    note = index.search_note(hits, mode="bm25", where="n > 5")
     assert "in the texts of 2 of 3 documents" in note
     # By id, and titles of all.
     assert ids(index) == ["titled", "hamlet"]
-    assert index.search_note("boat", index.search("boat", mode="bm25"), mode="bm25") is None
-    assert index.search_note("boats of steel", [], mode="bm25") is None
-    assert index.search_note("?", [], mode="bm25") is None
+    assert index.search_note(index.search("boat", mode="bm25"), mode="bm25") is None
+    assert index.search_note([], mode="bm25") is None
+    reason = index.no_hits_reason("the of", mode="bm25")
+    assert "in none of the texts of 2 of 6 documents" in reason
 
 
 def test_a_phrase_over_two_passages_and_adjacent_repetitions_count(tmp_path, fake_encoder):
