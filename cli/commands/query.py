@@ -340,7 +340,8 @@ class _Session:
             reason = index.no_hits_reason(text, self.settings, where=self.where)
         text = text if self.settings.raw else parse_query(text).text
         better = index.suggestion(text) if query is None else None
-        note = index.search_note(found, self.settings, where=self.where)
+        is_bm25 = self.settings.mode == "bm25"
+        note = index.search_note(found, self.settings, where=self.where) if is_bm25 else None
         fields = self.asked.facets
         raw = self.settings.raw
         counts = index.facets(fields, text, where=self.where, raw=raw) if fields else None

@@ -331,7 +331,9 @@ def _ranked_or_scanned(
         if query.terms:
             ranked += _ranked(index, view, [parsed], [query], settings, where, brief)
         else:
-            hits = phrase_hits(view, analyzer, parsed, settings, where)
+            is_plain = not (parsed.phrases or parsed.excluded)
+            demands = None if is_plain else Demands(parsed, view, analyzer)
+            hits = phrase_hits(view, parsed.plain, settings, where, demands)
             ranked.append([(hit.id, hit.score) for hit in hits] if brief else hits)
     return ranked
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -11,13 +11,10 @@ from indexes import compile_where, written_value
 from retriever.documents.division import normalized
 from retriever.errors import ConfigError, FilterError
 from retriever.search.engine import Hit, check_cancelled, hit_of
-from retriever.search.syntax import Demands
 
 if TYPE_CHECKING:
     from indexes import StoredDocument, View, Where
-    from retriever.documents.analyzer import Analyzer
     from retriever.search import SearchSettings
-    from retriever.search.syntax import ParsedQuery
 
 # Documents whose texts are read, beside those that are found by their titles.
 _MOST_TEXTS = 1000
@@ -28,22 +25,21 @@ _WORD = re.compile(r"\w+(?:'\w+)*")
 
 def phrase_hits(
     view: View,
-    analyzer: Analyzer,
-    query: ParsedQuery,
+    text: str,
     settings: SearchSettings,
     where: Where | None,
+    demands: Callable[[str, int], bool] | None = None,
 ) -> list[Hit]:
-    """The best `k` documents that hold the words of a query one after the other.
+    """Return the best `k` documents that hold the words of a query one after the other.
 
     Case and punctuation make no difference. Documents are those whose titles hold the words, and
     the first 1,000 that pass the filter, by id. A hit scores the saturated frequency of the phrase
     in its best passage, f / (f + k1), and 1 more if the title holds it. It holds no term, so
-    `bm25` is 0.
+    `bm25` is 0. `demands` says whether a passage of a document may be a hit.
     """
-    phrase = _words(query.plain)
+    phrase = _words(text)
     if not phrase:
         return []
-    demands = Demands(query, view, analyzer) if query.phrases or query.excluded else None
     scored: dict[str, tuple[float, int]] = {}
     for document in _documents(view, phrase, where):
         check_cancelled()
