@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,8 @@ _MOST_PHRASES = 50
 _MOST_WORDS = 10
 # First letters by which phrases are found, before stems are compared.
 _FIRST = 2
-# Groups that one query meets.
+# Words of a query that are compared, and groups that it meets.
+_MOST_QUERY_WORDS = 200
 _MOST_MATCHES = 20
 
 
@@ -77,17 +78,31 @@ class Synonyms:
         Words are equal in any of their forms. Of phrases that begin at one word the longest is
         taken, and what follows it is looked at next.
         """
-        words = _words(text)
+        words = _words(text)[:_MOST_QUERY_WORDS]
         joined = "".join(words)
         within = [(number, phrase) for number, phrase in self._spaceless if phrase in joined]
         for number, phrase in within[:_MOST_MATCHES]:
             yield (phrase,), self._others(number, {phrase})
+
+        @cache
+        def forms(word: str) -> frozenset[str]:
+            return analyzer.forms(word, languages)
+
+        @cache
+        def phrases_from(word: str) -> list[tuple[int, tuple[str, ...]]]:
+            likely = self._phrases.get(word[:_FIRST], ())
+            return [(number, phrase) for number, phrase in likely if _equal(word, phrase[0], forms)]
+
         place = matches = 0
         while place < len(words) and matches < _MOST_MATCHES:
             own = [
                 (number, phrase)
-                for number, phrase in self._phrases.get(words[place][:_FIRST], ())
-                if _equal(words[place : place + len(phrase)], phrase, analyzer, languages)
+                for number, phrase in phrases_from(words[place])
+                if len(words) >= place + len(phrase)
+                and all(
+                    _equal(word, other, forms)
+                    for word, other in zip(words[place:], phrase, strict=False)
+                )
             ]
             longest = max((len(phrase) for _, phrase in own), default=0)
             numbers = {number for number, phrase in own if len(phrase) == longest}
@@ -180,16 +195,8 @@ def _words(text: str) -> tuple[str, ...]:
 _PUNCTUATION = ".,;:!?()[]{}\"'“”‘«»*-"
 
 
-def _equal(
-    words: Sequence[str], phrase: Sequence[str], analyzer: Analyzer, languages: Iterable[str]
-) -> bool:
-    """Whether words are those of a phrase, in any of their forms."""
-    return len(words) == len(phrase) and all(
-        # Not "c" and "c++".
-        word == other
-        or (
-            (word + other).replace("'", "").isalnum()
-            and not analyzer.forms(word, languages).isdisjoint(analyzer.forms(other, languages))
-        )
-        for word, other in zip(words, phrase, strict=True)
-    )
+def _equal(word: str, other: str, forms: Callable[[str], frozenset[str]]) -> bool:
+    """Whether two words are equal in any of their forms; "c" and "c++" are not."""
+    if word == other:
+        return True
+    return (word + other).replace("'", "").isalnum() and not forms(word).isdisjoint(forms(other))
