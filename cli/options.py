@@ -355,6 +355,10 @@ class _Pipeline(click.Path):
                 found |= {name: one} if name == "model" else one
         if "query-map" in found:
             found["query-map"] = path.parent / found["query-map"]
+        found.pop("synonyms", None)
+        if pipeline.synonyms is not None:
+            # Of the commands that search, `serve` too, which takes the others from `search`.
+            found["synonyms"] = path.parent / pipeline.synonyms
         context.default_map = {name.replace("-", "_"): one for name, one in found.items()}
         return path
 
@@ -441,6 +445,14 @@ query_map_option = option(
     type=click.Path(path_type=Path),
     metavar="FOLDER",
     help="Search with this trained map of the vectors of queries.",
+    section="Ranking",
+)
+synonyms_option = option(
+    "--synonyms",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    shell_complete=complete_path,
+    help="Groups of synonyms for BM25, one a line, separated by commas.",
     section="Ranking",
 )
 

@@ -6,6 +6,7 @@ from indexes.bm25.formulas import idf as idf
 from indexes.bm25.postings import Postings as Postings
 from indexes.bm25.scoring import BM25 as BM25
 from indexes.bm25.scoring import SearchableSegment as SearchableSegment
+from indexes.bm25.scoring import plain_terms as plain_terms
 from indexes.errors import BadInputError as BadInputError
 from indexes.errors import ClosedIndexError as ClosedIndexError
 from indexes.errors import ConfigError as ConfigError
@@ -48,6 +49,7 @@ from indexes.location import open_store as open_store
 from indexes.protocol import LANGUAGES as LANGUAGES
 from indexes.protocol import Candidates as Candidates
 from indexes.protocol import Committer as Committer
+from indexes.protocol import Expansion as Expansion
 from indexes.protocol import Facet as Facet
 from indexes.protocol import Facets as Facets
 from indexes.protocol import FacetValue as FacetValue
@@ -61,6 +63,7 @@ from indexes.protocol import Store as Store
 from indexes.protocol import StoredDocument as StoredDocument
 from indexes.protocol import StoredHead as StoredHead
 from indexes.protocol import StructureSettings as StructureSettings
+from indexes.protocol import Term as Term
 from indexes.protocol import View as View
 from indexes.protocol import Writer as Writer
 from indexes.protocol import no_progress as no_progress

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,10 +40,35 @@ def no_progress(name: str, total: int) -> Callable[[int], object]:
     return lambda done: None
 
 
+class Expansion(NamedTuple):
+    """Other terms for a word of a query, which BM25 scores together as one term of less weight.
+
+    An alternative is one or more terms: a passage holds it if it holds them all, as often as the
+    rarest of them. The frequencies of all alternatives in a passage are added. The idf is that of
+    the number of passages that hold an alternative or the word itself. An expansion therefore adds
+    at most `weight` of what the word adds where it is as frequent.
+    """
+
+    word: str  # as the query has it
+    terms: tuple[tuple[str, ...], ...]  # the alternatives that are the word itself
+    alternatives: tuple[tuple[str, ...], ...]  # distinct, none of them in `terms`
+    weight: float = 0.5  # above 0, at most 1
+
+    def names(self) -> Iterator[str]:
+        """All terms, repeated as often as they occur."""
+        return chain.from_iterable(chain(self.terms, self.alternatives))
+
+
+# What a query's terms are: a term of the index, or an expansion of some.
+Term = str | Expansion
+AnyTerm = TypeVar("AnyTerm", bound=Term)
+
+
 class Query(NamedTuple):
     """A query in the form that each component reads."""
 
-    terms: Sequence[str] = ()  # from the index's analyzer; not read by the mode ``dense``
+    # From the index's analyzer, and expansions; not read by the mode ``dense``.
+    terms: Sequence[Term] = ()
     vector: NDArray[np.float32] | None = None  # (d,) of length 1; not read by the mode ``bm25``
 
 
@@ -246,8 +272,17 @@ class View(Protocol):
     ) -> Ranking:
         """Ranks passages of documents that match; `recall`, in (0, 1], is of dense searches."""
 
-    def document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
-        """For each term, the number of live passages that hold it."""
+    def document_frequencies(self, terms: Iterable[AnyTerm]) -> dict[AnyTerm, int]:
+        """For each term or expansion, the number of live passages that its idf is of."""
+
+    def terms_beginning(
+        self, prefix: str, limit: int, terms_of: Callable[[str], Iterable[str]]
+    ) -> list[str]:
+        """The `limit` most frequent terms that begin with a text; equal ones by code point.
+
+        Deleted passages may count. A store that has no list of terms reads a limited number of
+        texts with the prefix instead: `terms_of` gives the terms of their words that begin so.
+        """
 
     def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:
         """Those metadata fields among `names` that no document has, each with all known fields."""
@@ -256,7 +291,7 @@ class View(Protocol):
         """Whether a document has a value of one of these JSON types in a top-level field."""
 
     def facets(
-        self, names: Sequence[str], where: Where | None, terms: Sequence[str] | None, limit: int
+        self, names: Sequence[str], where: Where | None, terms: Sequence[Term] | None, limit: int
     ) -> Facets:
         """How many of the documents that pass a filter have each of `limit` values of some fields.
 

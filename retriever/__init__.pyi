@@ -2,6 +2,7 @@
 
 from indexes import BM25Settings as BM25Settings
 from indexes import BM25Variant as BM25Variant
+from indexes import Expansion as Expansion
 from indexes import Facet as Facet
 from indexes import Facets as Facets
 from indexes import FacetValue as FacetValue
@@ -67,5 +68,7 @@ from retriever.search.fusion import FusionSettings as FusionSettings
 from retriever.search.queries import Excerpt as Excerpt
 from retriever.search.queries import QueryVectors as QueryVectors
 from retriever.search.reranking import load_reranker as load_reranker
+from retriever.search.synonyms import Synonyms as Synonyms
+from retriever.search.synonyms import load_synonyms as load_synonyms
 
 __version__: str

@@ -35,6 +35,7 @@ from cli.options import (
     pointing,
     query_map_option,
     quiet_option,
+    synonyms_option,
     where_option,
 )
 from cli.output.text import counted, say
@@ -216,6 +217,7 @@ class QueryCommand(Command):
     },
 )
 @query_map_option
+@synonyms_option
 @encoder_options(OWN)
 @quiet_option
 @json_option
@@ -227,6 +229,7 @@ def query_command(
     where: str | None,
     asked: QueryOptions,
     query_map: Path | None,
+    synonyms: Path | None,
     encoder: EncoderOptions,
     quiet: bool,
     as_json: bool,
@@ -273,6 +276,10 @@ def query_command(
             from retriever import load_query_map
 
             index.query_map = load_query_map(query_map)
+        if synonyms is not None:
+            from retriever import load_synonyms
+
+            index.synonyms = load_synonyms(synonyms)
         search = partial(index.search_many, settings=settings, where=where, reranker=reranker)
         session = _Session(index, search, settings, where, asked, as_json, quiet)
         if asked.min_probability is not None:
@@ -357,7 +364,7 @@ class _Session:
 
     def show(self, found: list[Hit], text: str, query: str | None = None) -> None:
         """Print what was found for a text, which has an id if it is of a file."""
-        from cli.output.hits import explanation, facets_text, hit_text
+        from cli.output.hits import expansion_lines, explanation, facets_text, hit_text
         from retriever.search.queries import highlights
         from retriever.search.syntax import ParsedQuery, operators_note, parse_query
 
@@ -367,25 +374,30 @@ class _Session:
         parsed = ParsedQuery(text) if self.settings.raw else parse_query(text, index.has_flag)
         text = parsed.text
         better = index.suggestion(text) if query is None else None
+        is_bm25 = self.settings.mode == "bm25"
+        note = index.search_note(found, self.settings, where=self.where) if is_bm25 else None
         fields = self.asked.facets
-        counts = index.facets(fields, text, where=self.where) if fields else None
+        raw = self.settings.raw
+        counts = index.facets(fields, text, where=self.where, raw=raw) if fields else None
         if self.as_json:
             records = [hit.to_json() for hit in hits]
             records += [] if counts is None else [{"facets": counts.to_json()}]
             remarks: list[dict[str, Any]] = [] if reason is None else [{"no_hits": reason}]
             if parsed.excluded:
-                note = operators_note(parsed, "--raw")
-                remarks.append({"excluded": parsed.excluded, "note": note})
+                remarks.append(
+                    {"excluded": parsed.excluded, "note": operators_note(parsed, "--raw")}
+                )
             if answer is not None:
                 remarks.append({"has_answer": answer.has_answer, "probability": answer.probability})
             remarks += [] if better is None else [{"did_you_mean": better}]
+            remarks += [] if note is None else [{"note": note}]
             _print_json(records, remarks, query)
             return
         if query is not None:
             say(f"== {query}: {text}", err=False)
         styled = is_styled()
         cells = min(shutil.get_terminal_size((100, 24)).columns, WIDEST)
-        weights, analyzer = index.term_weights(text), index.analyzer
+        weights, analyzer = index.term_weights(text, raw=raw), index.analyzer
         languages = index.languages
         for hit in hits:
             spans = highlights(hit.passage, analyzer, weights, languages)
@@ -394,22 +406,28 @@ class _Session:
         if self.asked.explain and hits:
             fusion = self.settings.fusion.completed(index.default_weight)
             click.echo(explanation(hits, replace(self.settings, fusion=fusion)))
+            if self.settings.mode != "dense":
+                for line in expansion_lines(index.expansions(text, raw=raw), cells):
+                    click.echo(line)
         if counts is not None:
             click.echo(facets_text(counts))
-        if reason is not None:
-            self.note(f"no hits: {reason}")
-        elif answer is not None and not answer.has_answer:
-            chance = f"probability of an answer {answer.probability:.1%}"
-            if hits:
-                self.note(f"note: perhaps nothing relevant was found ({chance})")
-            else:
-                self.note(
-                    f"nothing relevant was found ({chance}): lower --min-probability to see hits"
-                )
+        notes = [] if note is None else [f"note: {note}"]
+        notes += [] if reason is None else [f"no hits: {reason}"]
         if parsed.excluded or (parsed.phrases and reason is not None):
-            self.note(f"note: {operators_note(parsed, '--raw')}")
-        if better is not None:
-            self.note(f"did you mean: {better}")
+            notes.append(f"note: {operators_note(parsed, '--raw')}")
+        notes += [] if better is None else [f"did you mean: {better}"]
+        if answer is not None and not answer.has_answer and reason is None:
+            self._note_doubt(hits, answer)
+        for line in notes:
+            self.note(line)
+
+    def _note_doubt(self, hits: list[Hit], answer: Answer) -> None:
+        """Say that an answer is improbable."""
+        chance = f"probability of an answer {answer.probability:.1%}"
+        if hits:
+            self.note(f"note: perhaps nothing relevant was found ({chance})")
+        else:
+            self.note(f"nothing relevant was found ({chance}): lower --min-probability to see hits")
 
     def answer_file(self, queries: str) -> None:
         """Print the hits of every query of a file, or write them as a run."""

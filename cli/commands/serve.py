@@ -26,6 +26,7 @@ from cli.options import (
     encoder_options,
     option,
     query_map_option,
+    synonyms_option,
 )
 from cli.output.text import say
 from retriever.settings import setting
@@ -122,6 +123,7 @@ def _opened(
     stack: ExitStack,
     indexes: tuple[str, ...],
     query_map: Path | None,
+    synonyms: Path | None,
     encoder: EncoderOptions,
     **keywords: Any,
 ) -> dict[str, Index]:
@@ -129,7 +131,9 @@ def _opened(
 
     Without any, the one that $RETRIEVER_INDEX names.
     """
-    from retriever import Index, load_query_map, open_store
+    from retriever import Index, load_query_map, load_synonyms, open_store
+
+    groups = None if synonyms is None else load_synonyms(synonyms)
 
     opened: dict[str, Index] = {}
     for one in indexes or (os.environ.get("RETRIEVER_INDEX", ".retriever"),):
@@ -143,6 +147,7 @@ def _opened(
         opened[name] = stack.enter_context(Index.open(store, **encoder.keywords(), **keywords))
         if query_map is not None:
             opened[name].query_map = load_query_map(query_map)
+        opened[name].synonyms = groups
     return opened
 
 
@@ -164,6 +169,7 @@ def _bracketed(host: str) -> str:
     metavars={"allow_host": "NAME", "cors": "ORIGIN", "root_path": "PATH", "rerank": "FOLDER"},
 )
 @query_map_option
+@synonyms_option
 @encoder_options("each index's own", "dtype", own="each index's own")
 def serve_command(
     indexes: tuple[str, ...],
@@ -172,6 +178,7 @@ def serve_command(
     watch: bool,
     asked: ServiceOptions,
     query_map: Path | None,
+    synonyms: Path | None,
     encoder: EncoderOptions,
 ) -> None:
     """Serve indexes over HTTP, with a search page.
@@ -225,7 +232,7 @@ def serve_command(
     if asked.rerank is not None:
         reranker = load_reranker(asked.rerank, device=encoder.device, download=encoder.download)
     with ExitStack() as stack:
-        opened = _opened(stack, indexes, query_map, encoder, lock_timeout=5.0)
+        opened = _opened(stack, indexes, query_map, synonyms, encoder, lock_timeout=5.0)
         app = create_app(opened, settings, reranker=reranker)
         listening = stack.enter_context(bound_socket(host, asked.port))
         if watch:
@@ -269,6 +276,7 @@ def _run(app: FastAPI, listening: socket.socket) -> None:
 @_host_option("serve")
 @_token_option
 @query_map_option
+@synonyms_option
 @encoder_options("each index's own", "dtype", own="each index's own")
 def mcp_command(
     indexes: tuple[str, ...],
@@ -276,6 +284,7 @@ def mcp_command(
     host: str,
     token: str,
     query_map: Path | None,
+    synonyms: Path | None,
     encoder: EncoderOptions,
 ) -> None:
     """Serve indexes to agents over the Model Context Protocol.
@@ -292,7 +301,7 @@ def mcp_command(
     from retriever.mcp.server import make_server, serve_http, serve_stdio
 
     with ExitStack() as stack:
-        opened = _opened(stack, indexes, query_map, encoder)
+        opened = _opened(stack, indexes, query_map, synonyms, encoder)
         server = make_server(opened, version("layer-retriever"))
         if port is None:
             serve_stdio(server)

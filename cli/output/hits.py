@@ -12,7 +12,7 @@ import click
 from retriever.terminal import on_one_line, table, without_controls
 
 if TYPE_CHECKING:
-    from retriever import Facets, Hit, SearchSettings
+    from retriever import Expansion, Facets, Hit, SearchSettings
 
 _LINES = 3
 _INDENT = 5 * " "
@@ -75,6 +75,17 @@ def explanation(hits: Sequence[Hit], settings: SearchSettings) -> str:
     rows = [[*(_shown(getattr(hit, name)) for name in columns), hit.id] for hit in hits]
     header = [*columns.values(), "id"]
     return "\n".join([how, *table(header, rows, left=(len(header) - 1,))])
+
+
+def expansion_lines(expansions: Sequence[Expansion], cells: int) -> list[str]:
+    """For each expansion of a query a line with its terms, as many as fit."""
+    lines = []
+    for expansion in expansions:
+        terms = [" + ".join(alternative) for alternative in expansion.alternatives]
+        head = f"{expansion.word}: bm25 also finds, with weight {expansion.weight:g}, "
+        text = without_controls(head + ", ".join(terms))
+        lines.append(text if len(text) <= cells else f"{text[: cells - 2]} …")
+    return lines
 
 
 def facets_text(facets: Facets) -> str:

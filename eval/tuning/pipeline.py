@@ -38,6 +38,7 @@ class Pipeline:
         search: how it ranks; a weight of None is what the encoder's fit says.
         query_map: whether a map of the vectors of questions is learned from judged ones.
         rerank: the cross-encoder that scores the first `search.depth` documents again, if any.
+        synonyms: a file of synonyms, if any; relative to the folder of the file of settings.
     """
 
     encoder: EncoderSettings = field(default_factory=lambda: EncoderSettings(DEFAULT_MODEL))
@@ -46,6 +47,7 @@ class Pipeline:
     search: SearchSettings = field(default_factory=SearchSettings)
     query_map: bool = False
     rerank: str | None = None
+    synonyms: str | None = None
 
     def put(self, **values: Any) -> Pipeline:
         """The same with other values of fields, by path such as ``search.bm25.k1``; ConfigError if
@@ -75,6 +77,7 @@ class Pipeline:
         if self.query_map and search.mode != "bm25":
             ranking["query_map"] = QUERY_MAP
         ranking["rerank"] = self.rerank
+        ranking["synonyms"] = self.synonyms
         tables = {"index": passages | analyzer, "search": ranking}
         return {"model": str(self.encoder)} | {
             name: {_key(key): one for key, one in table.items() if one is not None}
@@ -98,7 +101,7 @@ _TABLES: Mapping[str, tuple[str, ...]] = {
     "index": (*_PASSAGES, *_ANALYZER),
     "search": (
         *("mode", "depth", "fusion", "alpha", "normalization", "rrf_k", "variant", "k1", "b"),
-        *("query_map", "rerank"),
+        *("query_map", "rerank", "synonyms"),
     ),
 }
 
@@ -143,9 +146,10 @@ def read_pipeline(path: Path) -> Pipeline:
         folder = given["search"].pop("query_map", None)
         if folder not in (None, QUERY_MAP):
             raise ConfigError(f"query-map: expected {QUERY_MAP}, found {folder!r}")
-        rerank = given["search"].pop("rerank", None)
-        if not isinstance(rerank, str | None):
-            raise ConfigError(f"rerank: expected text, found {rerank!r}")
+        paths = {name: given["search"].pop(name, None) for name in ("rerank", "synonyms")}
+        for name, path_text in paths.items():
+            if not isinstance(path_text, str | None):
+                raise ConfigError(f"{name}: expected text, found {path_text!r}")
         search = search_settings(None, given["search"])
         return Pipeline(
             parse_encoder(model),
@@ -153,7 +157,7 @@ def read_pipeline(path: Path) -> Pipeline:
             AnalyzerSettings(**analyzer),
             search,
             folder is not None,
-            rerank,
+            **paths,
         )
     except (ConfigError, TypeError) as error:
         raise SourceError(f"{path}: {error}; correct the value") from error

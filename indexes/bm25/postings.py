@@ -259,6 +259,34 @@ class Postings:
         self._guards[TERMS].check()
         return map(self._spelling, range(len(self._offsets) - 1))
 
+    def beginning(self, prefix: str) -> Iterator[tuple[str, int]]:
+        """The terms that begin with a text, ascending, with the number of passages that hold each.
+
+        Deleted passages count.
+        """
+        spelling = prefix.encode("utf-8", "surrogatepass")
+        # No byte of a term is as high as this one.
+        first, last = self._first_not_below(spelling), self._first_not_below(spelling + b"\xff")
+        if first == last:
+            return
+        self._guards[OFFSETS].check(first, last + 1)
+        self._guards[TERMS].check(self._steps[2 * first], self._steps[2 * last])
+        for place in range(first, last):
+            yield self._spelling(place).decode("utf-8", "surrogatepass"), self.postings_of(place)
+
+    def _first_not_below(self, spelling: bytes) -> int:
+        """The place of the first term that is not below some bytes."""
+        low, high = 0, len(self._offsets) - 1
+        while low < high:
+            middle = (low + high) // 2
+            self._guards[OFFSETS].check(middle, middle + 2)
+            self._guards[TERMS].check(self._steps[2 * middle], self._steps[2 * middle + 2])
+            if self._spelling(middle) < spelling:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
     def document_frequencies(self, live: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
         """(t,) the number of passages that hold each term, in the order of `vocabulary`."""
         self._guards[OFFSETS].check()

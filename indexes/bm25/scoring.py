@@ -6,10 +6,12 @@ So the scores do not depend on how passages are spread over segments.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from heapq import nsmallest
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 from indexes.bm25.formulas import BM25Settings, Formula, formula_of, idf, mean_okapi_idf, weights
 from indexes.bm25.postings import Postings, Read
 from indexes.compiled import compiled
+from indexes.protocol import AnyTerm, Expansion, Term
 
 if TYPE_CHECKING:
     from indexes.filters.columns import Allowed
@@ -41,7 +44,8 @@ class BM25Query(NamedTuple):
     segments: Sequence[SearchableSegment]
     found: Sequence[Read]  # of each segment
     frequencies: NDArray[np.int64]  # (terms,) how many live passages hold each distinct term
-    factors: NDArray[np.float64]  # (terms,) idf times repetitions in the query
+    # (terms,) idf times repetitions in the query, and times the weight of an expansion.
+    factors: NDArray[np.float64]
     formula: Formula
 
     def matching(self) -> list[NDArray[np.uint32]]:
@@ -115,6 +119,10 @@ class SearchableSegment:
         """Those of (n, ...) rows, one for each passage, whose passages are live."""
         return rows if self.live is None else rows[self.live]
 
+    def of_live_positions(self, positions: NDArray[Any]) -> NDArray[Any]:
+        """The positions among some whose passages are live."""
+        return positions if self.live is None else positions[self.live[positions]]
+
 
 class CorpusStatistics(NamedTuple):
     """What BM25 needs of the corpus as a whole."""
@@ -152,9 +160,9 @@ class BM25:
         self.statistics = statistics
         self._formula = formula_of(self.settings, statistics.mean_length)
         # A search asks for the same terms several times.
-        self._known: dict[tuple[str, ...], BM25Query] = {}
+        self._known: dict[tuple[Term, ...], BM25Query] = {}
 
-    def query(self, query_terms: Iterable[str]) -> BM25Query:
+    def query(self, query_terms: Iterable[Term]) -> BM25Query:
         """Find the postings of a query's terms, in their order, once for all later calls."""
         terms = tuple(query_terms)
         # In one step: another thread may clear them.
@@ -162,8 +170,10 @@ class BM25:
             return known
         repetitions = Counter(terms)
         passages = self.statistics.passages
-        found = [segment.postings.read(repetitions) for segment in self.segments]
-        df = np.zeros(len(repetitions), np.int64)
+        is_expanded = any(isinstance(term, Expansion) for term in repetitions)
+        names = plain_terms(repetitions) if is_expanded else cast("Counter[str]", repetitions)
+        found = [segment.postings.read(names) for segment in self.segments]
+        df = np.zeros(len(names), np.int64)
         for segment, read in zip(self.segments, found, strict=True):
             live = segment.live
             df += read.counts if live is None else _live_counts(segment.postings, read, live)
@@ -171,26 +181,117 @@ class BM25:
             # More than there can be: no formula takes that.
             for segment, read in zip(self.segments, found, strict=True):
                 segment.postings.check(read.joined())
+        if is_expanded:
+            found, df = _expanded(self.segments, found, names, repetitions)
         factors = []
-        for times, held in zip(repetitions.values(), df.tolist(), strict=True):
+        for (term, times), held in zip(repetitions.items(), df.tolist(), strict=True):
             value = idf(self.settings.variant, held, passages) if held else 0.0
-            factors.append(times * (self._floor if value < 0 else value))
+            factor = times * (self._floor if value < 0 else value)
+            factors.append(term.weight * factor if isinstance(term, Expansion) else factor)
         if len(self._known) >= _QUERIES:
             self._known.clear()
         made = BM25Query(self.segments, found, df, np.array(factors, np.float64), self._formula)
         self._known[terms] = made
         return made
 
-    def document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
+    def document_frequencies(self, terms: Iterable[AnyTerm]) -> dict[AnyTerm, int]:
         """How many live passages hold each of the terms, in the order of the terms."""
         distinct = dict.fromkeys(terms)
         return dict(zip(distinct, self.query([*distinct]).frequencies.tolist(), strict=True))
+
+    def terms_beginning(self, prefix: str, limit: int) -> list[str]:
+        """The `limit` most frequent terms that begin with a text; equal ones by code point."""
+        counts: Counter[str] = Counter()
+        for segment in self.segments:
+            counts.update(dict(segment.postings.beginning(prefix)))
+        return nsmallest(limit, counts, key=lambda term: (-counts[term], term))
 
     @cached_property
     def _floor(self) -> float:
         """Okapi's replacement for negative idf; reads the whole vocabulary."""
         df = _vocabulary_frequencies(self.segments)
         return self.settings.epsilon * mean_okapi_idf(df, self.statistics.passages)
+
+
+def plain_terms(terms: Iterable[Term]) -> dict[str, None]:
+    """The distinct terms of the index among the terms of a query and in its expansions."""
+    return dict.fromkeys(
+        chain.from_iterable(
+            term.names() if isinstance(term, Expansion) else (term,) for term in terms
+        )
+    )
+
+
+def _expanded(
+    segments: Sequence[SearchableSegment],
+    found: Sequence[Read],
+    names: Iterable[str],
+    terms: Collection[Term],
+) -> tuple[list[Read], NDArray[np.int64]]:
+    """The postings and document frequencies of terms and expansions, from those of `names`."""
+    df = np.zeros(len(terms), np.int64)
+    expanded = []
+    for segment, read in zip(segments, found, strict=True):
+        postings = segment.postings
+        joined = read.joined()
+        postings.check(joined)
+        postings_of = {
+            name: (joined.positions[start:stop], joined.frequencies[start:stop])
+            for name, (start, stop) in zip(names, joined.ranges.tolist(), strict=True)
+        }
+        columns: list[tuple[NDArray[Any], NDArray[Any]]] = []
+        for place, term in enumerate(terms):
+            if isinstance(term, Expansion):
+                positions, frequencies, either = merge_alternatives(term, postings_of)
+                lengths = postings.lengths_of(positions, np.ones(len(positions), np.uint32))
+                # A term of two alternatives counts twice.
+                columns.append((positions, np.minimum(frequencies, lengths)))
+            else:
+                columns.append(postings_of[term])
+                either = columns[-1][0]
+            df[place] += len(segment.of_live_positions(either))
+        expanded.append(
+            Read.of(
+                np.concatenate([positions.astype("<u4") for positions, _ in columns]),
+                np.concatenate([frequencies.astype("<u4") for _, frequencies in columns]),
+                np.array([len(positions) for positions, _ in columns], np.int64),
+            )
+        )
+    return expanded, df
+
+
+def merge_alternatives(
+    expansion: Expansion, postings: Mapping[str, tuple[NDArray[Any], NDArray[Any]]]
+) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[Any]]:
+    """The passages that hold an alternative of an expansion.
+
+    `postings` has, for each term, the passages that hold it, ascending, and how often.
+
+    Returns:
+        (n,) passages, ascending; (n,) the added frequencies of their alternatives; and the
+        passages that hold an alternative or the word itself, ascending.
+    """
+    parts = [_holding_all(alternative, postings) for alternative in expansion.alternatives]
+    together = np.concatenate([positions for positions, _ in parts])
+    passages, places = np.unique(together, return_inverse=True)
+    values = np.concatenate([frequencies for _, frequencies in parts])
+    frequencies = np.bincount(places, values, len(passages)).astype(np.int64)
+    own = [_holding_all(alternative, postings)[0] for alternative in expansion.terms]
+    return passages, frequencies, np.unique(np.concatenate([passages, *own]))
+
+
+def _holding_all(
+    terms: Sequence[str], postings: Mapping[str, tuple[NDArray[Any], NDArray[Any]]]
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The passages that hold all of some terms, ascending, and how often the rarest."""
+    passages, frequencies = postings[terms[0]]
+    for term in terms[1:]:
+        other_passages, other_frequencies = postings[term]
+        passages, own, theirs = np.intersect1d(
+            passages, other_passages, assume_unique=True, return_indices=True
+        )
+        frequencies = np.minimum(frequencies[own], other_frequencies[theirs])
+    return passages, frequencies
 
 
 def _live_counts(postings: Postings, read: Read, live: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -6,7 +6,7 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -46,6 +46,7 @@ from indexes.protocol import (
     Passage,
     Query,
     StoredDocument,
+    Term,
 )
 from indexes.vectors.flat import exact_scores, nearest_of, rounded
 from indexes.vectors.library import FLAT
@@ -272,6 +273,11 @@ class FolderView:
                 self.commit.allowed[where.text] = found
         return found
 
+    def terms_beginning(
+        self, prefix: str, limit: int, terms_of: Callable[[str], Iterable[str]]
+    ) -> list[str]:
+        return self.commit.bm25.terms_beginning(prefix, limit)
+
     def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:
         from indexes.filters.evaluation import unknown_fields
 
@@ -283,7 +289,7 @@ class FolderView:
         return has_type(self._connection, self._folder, self.segments, name, types)
 
     def facets(
-        self, names: Sequence[str], where: Where | None, terms: Sequence[str] | None, limit: int
+        self, names: Sequence[str], where: Where | None, terms: Sequence[Term] | None, limit: int
     ) -> Facets:
         from indexes.filters.facets import counted_documents, counted_facet, values_in
 

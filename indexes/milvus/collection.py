@@ -70,7 +70,7 @@ class Collection:
     # In all passages; off where a run was interrupted, until `compact` counts them.
     terms: int = 0
     # In how many passages each term is, as far as it was asked for.
-    frequencies: dict[str, int] = field(default_factory=dict, compare=False)
+    frequencies: dict[Any, int] = field(default_factory=dict, compare=False)
 
     @property
     def dimensions(self) -> int:

@@ -7,11 +7,15 @@ passages that hold a term as Milvus counts them.
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from collections.abc import Collection as Several
-from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from heapq import nsmallest
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -41,7 +45,9 @@ from indexes.milvus.collection import (
 from indexes.milvus.connection import Connection, Row, batches
 from indexes.protocol import (
     LANGUAGES,
+    AnyTerm,
     Candidates,
+    Expansion,
     Facets,
     FieldSummary,
     FieldType,
@@ -49,6 +55,7 @@ from indexes.protocol import (
     Passage,
     Query,
     StoredDocument,
+    Term,
     View,
 )
 from indexes.vectors.flat import exact_scores, rounded
@@ -60,6 +67,10 @@ _EFFORTS = {"HNSW": "ef", "DISKANN": "search_list"}
 _LEAST_EFFORT = 100
 # Rows of a request with texts or vectors, or without; documents that are read together.
 _HEAVY, _LIGHT, _READ = 500, 4000, 256
+# Texts that are read for the terms with a beginning.
+_MOST_TEXTS = 1000
+# What a pattern of `like` takes for more than itself.
+_WILDCARD = re.compile(r"[\\%_]")
 HEAD = ("document", "id", "head", "metadata")
 
 
@@ -158,13 +169,28 @@ class MilvusView(View):
         """As `heads`, of documents by id."""
         return self.among("document", map(number_of, ids), HEAD, "ordinal == 0")
 
-    def document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
-        known, found = self.collection.frequencies, {}
+    def document_frequencies(self, terms: Iterable[AnyTerm]) -> dict[AnyTerm, int]:
+        known, found = self.collection.frequencies, dict[AnyTerm, int]()
         for term in terms:
             if term not in known:
-                known[term] = self.count(f"array_contains(terms, {number_of(term)})")
+                of_word = term.terms if isinstance(term, Expansion) else ()
+                known[term] = self.count(_holding([term], of_word))
             found[term] = known[term]
         return found
+
+    def terms_beginning(
+        self, prefix: str, limit: int, terms_of: Callable[[str], Iterable[str]]
+    ) -> list[str]:
+        """Those of up to 1,000 texts: Milvus has hashes of the terms."""
+        escaped = _WILDCARD.sub(r"\\\g<0>", prefix)
+        patterns = dict.fromkeys([escaped, escaped.capitalize(), escaped.upper()])
+        where = " or ".join(
+            f"text like {json.dumps(f'%{pattern}%', ensure_ascii=False)}" for pattern in patterns
+        )
+        counts: Counter[str] = Counter()
+        for row in islice(self.rows(where, ["text"]), _MOST_TEXTS):
+            counts.update(set(terms_of(row["text"])))
+        return nsmallest(limit, counts, key=lambda term: (-counts[term], term))
 
     def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:
         unknown = [name for name in sorted(set(names)) if not self.count(has(fact("name", name)))]
@@ -175,14 +201,14 @@ class MilvusView(View):
         return self.count(has(*(fact(type_, ("metadata", name)) for type_ in types))) > 0
 
     def facets(
-        self, names: Sequence[str], where: Where | None, terms: Sequence[str] | None, limit: int
+        self, names: Sequence[str], where: Where | None, terms: Sequence[Term] | None, limit: int
     ) -> Facets:
         """How many documents have each value of some fields; reads the metadata of all."""
         selected = expression_of(where, self.count)
         matching: set[int] = set()
         if terms:
-            held = f"array_contains_any(terms, {sorted(set(map(number_of, terms)))})"
-            matching = {row["document"] for row in self.rows(f"({selected}) and {held}", HEAD[:1])}
+            holders = f"({selected}) and ({_holding(terms)})"
+            matching = {row["document"] for row in self.rows(holders, HEAD[:1])}
         documents = [(row["metadata"], row["document"] in matching) for row in self.heads(selected)]
         counted = {}
         for name in names:
@@ -330,7 +356,11 @@ class MilvusRanking:
             nearest = self._search("vector", query.vector, limit, fields)
         if factors:
             # A term whose idf is 0 finds its passages all the same.
-            weighted = {dimension_of(term): max(one, 1e-6) for term, one in factors.items()}
+            weighted: dict[int, float] = {}
+            for term, factor in factors.items():
+                names = [term] if isinstance(term, str) else chain.from_iterable(term.alternatives)
+                for dimension in map(dimension_of, map(number_of, names)):
+                    weighted[dimension] = max(factor, 1e-6, weighted.get(dimension, 0))
             holders = self._search("sparse", weighted, min(4 * depth + 64, _MOST), fields)
         rows = [row for _, row in sorted((nearest | holders).items())]
         dense, chosen = np.zeros(len(rows)), np.zeros(len(rows), np.bool_)
@@ -359,19 +389,20 @@ class MilvusRanking:
         (hits,) = self.view.connection.call("search", self.view.collection.name, **asked)
         return {hit["entity"]["passage"]: dict(hit["entity"]) for hit in hits}
 
-    def _factors(self, terms: Iterable[str]) -> dict[int, float]:
-        """By the hash of each term that a passage holds, its idf times its repetitions."""
+    def _factors(self, terms: Iterable[Term]) -> dict[Term, float]:
+        """Of each term that a passage holds, its idf times its repetitions and its weight."""
         repetitions = Counter(terms)
         factors = {}
         for term, df in self.view.document_frequencies(repetitions).items():
             if df:
                 # Passages that were written since the view began can make df the greater one.
                 value = idf(self.settings.variant, df, max(self.view.passage_count, df))
-                factors[number_of(term)] = repetitions[term] * value
+                weight = term.weight if isinstance(term, Expansion) else 1
+                factors[term] = repetitions[term] * value * weight
         return factors
 
     def _bm25(
-        self, factors: dict[int, float], rows: Sequence[Row]
+        self, factors: dict[Term, float], rows: Sequence[Row]
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """(n,) the BM25 scores of passages, and whether each holds a term."""
         scores, matches = np.zeros(len(rows)), np.zeros(len(rows), np.bool_)
@@ -382,8 +413,34 @@ class MilvusRanking:
         lengths = np.array([row["length"] for row in rows], np.uint32)
         counts = [dict(zip(row["terms"], row["counts"], strict=True)) for row in rows]
         for term, factor in factors.items():
-            frequencies = np.array([held.get(term, 0) for held in counts], np.uint32)
+            alternatives = [list(map(number_of, names)) for names in _alternatives(term)]
+            frequencies = np.array(
+                [
+                    sum(min(row.get(number, 0) for number in numbers) for numbers in alternatives)
+                    for row in counts
+                ],
+                np.uint32,
+            )
+            # A term of two alternatives counts twice.
+            frequencies = np.minimum(frequencies, lengths)
             holds = frequencies > 0
             scores[holds] += factor * weights(formula, frequencies[holds], lengths[holds])
             matches |= holds
         return scores, matches
+
+
+def _alternatives(term: Term) -> tuple[tuple[str, ...], ...]:
+    return term.alternatives if isinstance(term, Expansion) else ((term,),)
+
+
+def _holding(terms: Iterable[Term], alternatives: Iterable[tuple[str, ...]] = ()) -> str:
+    """An expression for the passages that hold one of some terms or alternatives."""
+    numbers: list[int] = []
+    several = []
+    for names in chain(chain.from_iterable(map(_alternatives, terms)), alternatives):
+        if len(names) == 1:
+            numbers.append(number_of(names[0]))
+        else:
+            several.append(f"array_contains_all(terms, {sorted(set(map(number_of, names)))})")
+    single = [f"array_contains_any(terms, {sorted(set(numbers))})"] if numbers else []
+    return " or ".join([*single, *several])

@@ -11,7 +11,7 @@ The blocks of small commits are joined as these become many.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from typing import Any
 
@@ -19,7 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.bm25.postings import Postings
+from indexes.bm25.scoring import merge_alternatives
 from indexes.postgres.schema import Tables, alone_in_upkeep
+from indexes.protocol import Expansion
 
 POSTING = np.dtype([("passage", "<i8"), ("frequency", "<u4"), ("length", "<u4")])
 # Batches of fewer passages are joined, this many together. Releases before had levels 1 and 2, too.
@@ -74,6 +76,36 @@ def read_postings(
         postings = np.frombuffer(b"".join(data for _, data in rows), POSTING)
         found[keys[term]] = _live(postings, dead)
     return found
+
+
+def expanded_postings(
+    expansion: Expansion, postings: Mapping[str, NDArray[Any]]
+) -> tuple[NDArray[Any], int]:
+    """The postings of an expansion as of one term, and its document frequency."""
+    pairs = {
+        name: (postings[name]["passage"], postings[name]["frequency"]) for name in expansion.names()
+    }
+    passages, frequencies, either = merge_alternatives(expansion, pairs)
+    together = np.concatenate([postings[name] for name in pairs])
+    distinct, first = np.unique(together["passage"], return_index=True)
+    merged = np.empty(len(passages), POSTING)
+    merged["passage"] = passages
+    merged["length"] = together["length"][first[np.searchsorted(distinct, passages)]]
+    # A term of two alternatives counts twice.
+    merged["frequency"] = np.minimum(frequencies, merged["length"])
+    return merged, len(either)
+
+
+def read_terms_beginning(tables: Tables, prefix: str, limit: int) -> list[str]:
+    """The `limit` terms with most postings that begin with a text; equal ones by code point."""
+    spelling = term_key(prefix)
+    rows = tables.rows(
+        "SELECT term FROM {postings} WHERE term >= %s AND term < %s "
+        "GROUP BY term ORDER BY sum(octet_length(data)) DESC, term LIMIT %s",
+        # No byte of a term is as high as the last one.
+        *(spelling, spelling + b"\xff", limit),
+    )
+    return [term.decode("utf-8", "surrogatepass") for (term,) in rows]
 
 
 def vocabulary_frequencies(tables: Tables, dead: NDArray[np.int64]) -> NDArray[np.int64]:

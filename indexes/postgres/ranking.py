@@ -25,7 +25,7 @@ from indexes.filters.grammar import Where
 from indexes.postgres.filters import EVERYTHING, Condition, condition
 from indexes.postgres.postings import ids_of, passage_scores, vocabulary_frequencies
 from indexes.postgres.schema import Location, Tables, database_errors
-from indexes.protocol import Candidates, Mode, Query, Stage, StructureSettings
+from indexes.protocol import Candidates, Expansion, Mode, Query, Stage, StructureSettings, Term
 from indexes.vectors.choice import AUTO, FLAT_LIMIT
 from indexes.vectors.flat import exact_scores, nearest_of, rounded, tie_slack
 from indexes.vectors.library import FLAT
@@ -180,17 +180,18 @@ class PostgresRanking:
             bm25[matches] = scores[places[matches]]
         return Candidates(passages, dense, bm25, matches, complete)
 
-    def _matches(self, terms: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def _matches(self, terms: Sequence[Term]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """All live passages that hold a term, ascending, and their scores."""
         repetitions = Counter(terms)
         formula = formula_of(self._bm25, self._row.total_length / max(self._row.passages, 1))
         postings = self._view.postings(repetitions)
         contributions = []
         for term, times in repetitions.items():
-            held = postings[term]
+            held, df = postings[term]
             if len(held):
                 values = weights(formula, held["frequency"], held["length"])
-                values *= times * self._idf(len(held))
+                factor = times * self._idf(df)
+                values *= term.weight * factor if isinstance(term, Expansion) else factor
                 contributions.append((held["passage"], values))
         return passage_scores(contributions)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import count
@@ -20,12 +20,20 @@ from numpy.typing import NDArray
 from psycopg import errors, pq, sql
 
 from indexes.bm25.formulas import BM25Settings
+from indexes.bm25.scoring import plain_terms
 from indexes.errors import ClosedIndexError, DamagedIndexError, NotAnIndexError
 from indexes.filters.facets import counted_facet, summaries_of
 from indexes.filters.grammar import Where, parse_field
 from indexes.folder.documents import document_checksum
 from indexes.postgres.filters import EVERYTHING, condition, read_metadata
-from indexes.postgres.postings import all_blocks, ids_of, read_dead, read_postings
+from indexes.postgres.postings import (
+    all_blocks,
+    expanded_postings,
+    ids_of,
+    read_dead,
+    read_postings,
+    read_terms_beginning,
+)
 from indexes.postgres.ranking import PostgresRanking, graph_is_valid, unpacked_vectors
 from indexes.postgres.schema import (
     FORMAT_VERSION,
@@ -41,11 +49,14 @@ from indexes.postgres.schema import (
 )
 from indexes.protocol import (
     LANGUAGES,
+    AnyTerm,
+    Expansion,
     Facets,
     FieldSummary,
     FieldType,
     Passage,
     StoredDocument,
+    Term,
     View,
 )
 
@@ -183,9 +194,16 @@ class PostgresView(View):
         """(n,) int64: the deleted passages whose postings are still there."""
         return read_dead(self.tables) if self.row.dead else np.empty(0, np.int64)
 
-    def postings(self, terms: Iterable[str]) -> dict[str, NDArray[Any]]:
-        """The postings of live passages for each distinct term."""
-        return read_postings(self.tables, terms, self.dead)
+    def postings(self, terms: Iterable[AnyTerm]) -> dict[AnyTerm, tuple[NDArray[Any], int]]:
+        """The postings of live passages for each distinct term, and its document frequency."""
+        distinct = dict.fromkeys(terms)
+        plain = read_postings(self.tables, plain_terms(distinct), self.dead)
+        return {
+            term: expanded_postings(term, plain)
+            if isinstance(term, Expansion)
+            else (plain[term], len(plain[term]))
+            for term in distinct
+        }
 
     def ranking(
         self,
@@ -195,8 +213,13 @@ class PostgresView(View):
     ) -> PostgresRanking:
         return PostgresRanking(self, bm25 or BM25Settings(), where, recall)
 
-    def document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
-        return {term: len(held) for term, held in self.postings(terms).items()}
+    def document_frequencies(self, terms: Iterable[AnyTerm]) -> dict[AnyTerm, int]:
+        return {term: df for term, (_, df) in self.postings(terms).items()}
+
+    def terms_beginning(
+        self, prefix: str, limit: int, terms_of: Callable[[str], Iterable[str]]
+    ) -> list[str]:
+        return read_terms_beginning(self.tables, prefix, limit)
 
     def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:
         asked = "SELECT name FROM retriever.fields WHERE number = %s ORDER BY name"
@@ -213,11 +236,11 @@ class PostgresView(View):
         return bool(found)
 
     def facets(
-        self, names: Sequence[str], where: Where | None, terms: Sequence[str] | None, limit: int
+        self, names: Sequence[str], where: Where | None, terms: Sequence[Term] | None, limit: int
     ) -> Facets:
         chosen = EVERYTHING if where is None else condition(where.expression)
-        held = [one["passage"] for one in self.postings(terms or ()).values()]
-        values = np.concatenate([np.empty(0, np.int64), *held]), *chosen.parameters
+        matching = [postings["passage"] for postings, _ in self.postings(terms or ()).values()]
+        values = np.concatenate([np.empty(0, np.int64), *matching]), *chosen.parameters
         text = sql.SQL(chosen.text)
         counted = "count(*), count(*) FILTER (WHERE matches)"
         ((documents, matches),) = self.rows(f"SELECT {counted} {_PASSING}", *values, where=text)

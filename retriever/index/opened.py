@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from indexes import Store, View, Where
     from retriever.encoders.encoder import ModelChoice
     from retriever.rerankers.head import QueryMap
+    from retriever.search.synonyms import Synonyms
 
 # Encoders that are in use, by specification, device and default number format, for the other
 # indexes that have them. None is among them that a program passes or that is behind a URL, which
@@ -319,6 +320,7 @@ class OpenedIndex:
         # That of the index with an identity, for passages or for queries.
         self._chosen: dict[tuple[Hashable, bool], Encoder] = {}
         self.query_map: QueryMap | None = None
+        self.synonyms: Synonyms | None = None
         self._known: IndexState | None = None
         self._doubts: dict[tuple[object, ...], str] = {}
         reader = store.reader()

@@ -6,11 +6,11 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack
 
-from indexes import LANGUAGES, Query, compile_where, idf, parse_field
+from indexes import LANGUAGES, Expansion, Query, compile_where, idf, parse_field
 from retriever.documents import Document, document_of, is_id
 from retriever.documents.passages import passage_text
 from retriever.errors import BadInputError, ConfigError, require_several, unknown_name
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from retriever.search.engine import Hit, ScoredPassages
     from retriever.search.queries import QueryVectors
     from retriever.search.reranking import Reranker
+    from retriever.search.synonyms import Synonyms
 
 # Documents whose stored state is looked up together.
 _CHUNK = 512
@@ -154,6 +155,18 @@ class ReadableIndex:
         if query_map is not None:
             query_map.check(self.encoder_spec)
         self._opened.query_map = query_map
+
+    @property
+    def synonyms(self) -> Synonyms | None:
+        """Phrases of the same meaning, which BM25 searches for beside those of a query.
+
+        See `load_synonyms`. Set it before the first search.
+        """
+        return self._opened.synonyms
+
+    @synonyms.setter
+    def synonyms(self, synonyms: Synonyms | None) -> None:
+        self._opened.synonyms = synonyms
 
     def __len__(self) -> int:
         """The number of documents."""
@@ -420,6 +433,7 @@ class ReadableIndex:
         *,
         where: str | Mapping[str, Any] | None = None,
         limit: int = 10,
+        raw: bool = True,
     ) -> Facets:
         """Count the documents that have each value of metadata fields.
 
@@ -433,6 +447,7 @@ class ReadableIndex:
             text: a query; None counts no matches.
             where: count only documents that match this filter.
             limit: maximum number of values of each field, the most frequent first; at least 1.
+            raw: as in `SearchSettings`, of ``word*`` alone: phrases and exclusions do not count.
 
         Raises:
             TypeError: `fields` is a single string.
@@ -451,8 +466,9 @@ class ReadableIndex:
             warn_doubtful(self._opened, view, compiled)
             if problem := unknown_fields(view, top):
                 warnings.warn(f"facets: {problem}", stacklevel=2)
-            analyzer = self._opened.state_of(view).analyzer
-            terms = None if text is None else query_terms(analyzer, view, text)
+            terms = None
+            if text is not None:
+                terms = query_terms(self._opened, view, text, has_beginnings=not raw)
             return view.facets(names, compiled, terms, limit)
 
     def fields(self) -> list[FieldSummary]:
@@ -496,22 +512,41 @@ class ReadableIndex:
             foreign = view.count_documents() - (corpus - missing)
         return CorpusDifference(corpus, missing, changed, foreign)
 
-    def term_weights(self, text: str) -> dict[str, float]:
+    def term_weights(self, text: str, *, raw: bool = True) -> dict[str, float]:
         """Lucene's idf, ln(1 + (N - df + 0.5) / (df + 0.5)), over the N live passages.
 
-        Of each term of a text that a passage holds, in the order of the text.
+        Of each term of a text that a passage holds, in the order of the text; then of those of its
+        expansions, multiplied by the weight of these. `raw` is that of `facets`.
         """
         with self._opened.view() as view:
-            terms = query_terms(self._opened.state_of(view).analyzer, view, text)
-            held = view.document_frequencies(terms)
+            terms = query_terms(self._opened, view, text, has_beginnings=not raw)
             passages = view.passage_count
-            return {term: idf("lucene", df, passages) for term, df in held.items() if df}
+            weights = {
+                term: idf("lucene", df, passages)
+                for term, df in view.document_frequencies(terms).items()
+                if df
+            }
+        plain = {term: weight for term, weight in weights.items() if isinstance(term, str)}
+        for term, weight in weights.items():
+            if isinstance(term, Expansion):
+                # As important as the word itself, however frequent they are together.
+                own = [plain[name] for name in chain(*term.terms) if name in plain]
+                for name in chain(*term.alternatives):
+                    plain.setdefault(name, term.weight * max([weight, *own]))
+        return plain
+
+    def expansions(self, text: str, *, raw: bool = True) -> list[Expansion]:
+        """What BM25 searches for beside the words of a query; `raw` is that of `facets`."""
+        with self._opened.view() as view:
+            terms = query_terms(self._opened, view, text, has_beginnings=not raw)
+        return [term for term in terms if isinstance(term, Expansion)]
 
     def suggestion(self, text: str) -> str | None:
         """A text in which words that no document has are replaced by the nearest that one has.
 
         See `retriever.search.syntax.suggested`. A word that the vocabulary of the encoder has whole
-        stays, since the encoder knows it. None if every word is known, or nothing is near.
+        stays, since the encoder knows it, and so does one with `expansions`. None if every word is
+        known, or nothing is near.
         """
         from retriever.encoders.model_folders import read_vocabulary, vocabulary_has
         from retriever.search.syntax import suggested
@@ -524,8 +559,14 @@ class ReadableIndex:
             def vocabulary() -> bytes:
                 return b"" if state.encoder.is_given else read_vocabulary(state.encoder.model)
 
+            @cache
+            def expanded() -> set[str]:
+                terms = query_terms(self._opened, view, text, has_beginnings=True)
+                names = [term.word for term in terms if isinstance(term, Expansion)]
+                return {word.rstrip("*") for name in names for word in name.lower().split()}
+
             def is_known(word: str) -> bool:
-                return vocabulary_has(vocabulary(), word)
+                return word in expanded() or vocabulary_has(vocabulary(), word)
 
             return suggested(text, view, state.analyzer, is_known)
 
@@ -551,10 +592,9 @@ class ReadableIndex:
             return bool(self.search(text, single, where=where))
 
         with self._opened.view() as view:
-            analyzer = self._opened.state_of(view).analyzer
-            return no_hits_reason(
-                query, requested.mode, compiled, view, analyzer, has_hits, excluded
-            )
+            has_beginnings = not requested.raw
+            terms = query_terms(self._opened, view, query.text, has_beginnings=has_beginnings)
+            return no_hits_reason(query, requested.mode, compiled, view, terms, has_hits, excluded)
 
     def has_flag(self, word: str) -> bool:
         """Whether a document has a word with a hyphen before it, as in ``java -jar``."""
@@ -563,13 +603,35 @@ class ReadableIndex:
         with self._opened.view() as view:
             return holds_flag(view, word)
 
+    def search_note(
+        self,
+        hits: Sequence[Hit],
+        settings: SearchSettings | None = None,
+        *,
+        where: str | Mapping[str, Any] | None = None,
+        **keywords: Unpack[SearchKeywords],
+    ) -> str | None:
+        """Return what to know of the `hits` of `search` with the other arguments; None for nothing.
+
+        In the mode ``bm25``, a query of stop words alone is looked for as a phrase in a limited
+        number of texts.
+        """
+        # A hit of BM25 without a rank holds no term of the query.
+        is_bm25 = search_settings(settings, keywords, ("where",)).mode == "bm25"
+        if not is_bm25 or not hits or hits[0].bm25_rank is not None:
+            return None
+        from retriever.search.stop_words import search_note
+
+        with self._opened.view() as view:
+            return search_note(view, None if where is None else compile_where(where))
+
     def hit_features(self, text: str, hits: Sequence[Hit], mode: Mode) -> NDArray[np.float64]:
         """What tells whether hits of a query are relevant; see `retriever.search.calibration`."""
         from retriever.search.calibration import hit_features
 
         with self._opened.view() as view:
             analyzer = self._opened.state_of(view).analyzer
-            terms = query_terms(analyzer, view, text)
+            terms = query_terms(self._opened, view, text)
             return hit_features(hits, terms, view, analyzer, mode)
 
     def answer(

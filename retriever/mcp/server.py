@@ -273,6 +273,8 @@ class _Tools:
         exclude = given.exclude
         hits: list[Hit] = index.search(query, k=last, mode=mode, where=given.where, exclude=exclude)
         has_hits = bool(hits)
+        note = index.search_note(hits, mode=mode, where=given.where)
+        notes += [] if note is None else [note]
         answer, judged = index.answer(hits, mode=mode, least=least), {}
         if answer is not None:
             judged = {"has_answer": answer.has_answer, "probability": round(answer.probability, 4)}

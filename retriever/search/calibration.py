@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import Mode, idf, written_value
+from indexes import Expansion, Mode, Term, idf, plain_terms, written_value
 from retriever.search import CALIBRATION, SearchSettings
 from retriever.search.fusion import DEFAULT_WEIGHT, FIT
 
@@ -82,7 +82,7 @@ class Calibration:
         self,
         hits: Sequence[Hit],
         first: Sequence[Hit],
-        terms: Sequence[str],
+        terms: Sequence[Term],
         view: View,
         analyzer: Analyzer,
     ) -> list[Hit]:
@@ -127,7 +127,7 @@ def feature_names(mode: Mode) -> tuple[str, ...]:
 
 
 def hit_features(
-    hits: Sequence[Hit], terms: Sequence[str], view: View, analyzer: Analyzer, mode: Mode
+    hits: Sequence[Hit], terms: Sequence[Term], view: View, analyzer: Analyzer, mode: Mode
 ) -> Floats:
     """What tells whether the first ten hits of a query are relevant.
 
@@ -140,7 +140,11 @@ def hit_features(
     """
     first = hits[:HITS]
     held = view.document_frequencies(terms)
-    weights = {term: idf("lucene", df, view.passage_count) for term, df in held.items()}
+    weights = {
+        term: idf("lucene", df, view.passage_count)
+        * (term.weight if isinstance(term, Expansion) else 1)
+        for term, df in held.items()
+    }
     total = sum(weights.values()) or 1.0
     columns = []
     for one in _COMPONENTS[mode]:
@@ -151,16 +155,30 @@ def hit_features(
         columns += [scores, scores - (scores.sum() - scores) / max(others, 1)]
     languages = view.setting("languages", {})
     texts = [f"{hit.title or ''} {hit.passage}" for hit in first]
-    held_terms = [
-        weights.keys() & {term for term, _, _ in analyzer.spans(text, weights.keys(), languages)}
-        for text in texts
+    names = plain_terms(weights).keys()
+    terms_of_hits = [
+        names & {term for term, _, _ in analyzer.spans(text, names, languages)} for text in texts
     ]
-    columns.append(np.array([sum(map(weights.__getitem__, one)) / total for one in held_terms]))
+    columns.append(
+        np.array(
+            [
+                sum(weight for term, weight in weights.items() if _holds(names, term)) / total
+                for names in terms_of_hits
+            ]
+        )
+    )
     if mode == "hybrid":
         ranks = [(hit.dense_rank, hit.bm25_rank) for hit in first]
         columns.append(np.array([sum(1 / rank for rank in pair if rank) / 2 for pair in ranks]))
     columns.append(np.log([hit.rank for hit in first]))
     return np.stack(columns, axis=1)
+
+
+def _holds(names: frozenset[str] | set[str], term: Term) -> bool:
+    """Whether a text with some terms holds a term, or an alternative of an expansion."""
+    if isinstance(term, Expansion):
+        return any(names.issuperset(alternative) for alternative in term.alternatives)
+    return term in names
 
 
 def query_features(features: Floats) -> Floats:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from retriever.search.fusion import FIT
 from retriever.search.syntax import ParsedQuery, holds_flag, parse_query
 
 if TYPE_CHECKING:
-    from indexes import View, Where
+    from indexes import Term, View, Where
     from retriever.documents.analyzer import Analyzer
     from retriever.index.opened import OpenedIndex
     from retriever.rerankers.head import QueryMap
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 # Queries that are encoded together.
 _BATCH = 256
+# What a query has in lower case that has other spellings or a beginning: letters, those with a
+# combining diaeresis or ring, and the asterisk.
+_EXPANDED = (*("ae", "oe", "ue", "aa", "ä", "ö", "ü", "å", "ø", "æ", "œ", "\u0308", "\u030a"), "*")
 # A term is important to highlights from this share of the weight of the heaviest one.
 _SHARE = 1 / 4
 
@@ -191,9 +194,23 @@ def unknown_fields(view: View, names: Iterable[str]) -> str | None:
     return None
 
 
-def query_terms(analyzer: Analyzer, view: View, text: str) -> list[str]:
-    """The terms of a query to an index in the languages that it holds."""
-    return analyzer.query_tokens(text, view.setting("languages", {}), view.document_frequencies)
+def query_terms(
+    index: OpenedIndex, view: View, text: str, *, has_beginnings: bool = False
+) -> list[Term]:
+    """The terms of a query to an index in the languages that it holds, and their expansions.
+
+    With `has_beginnings`, ``word*`` stands for all words that begin so.
+    """
+    analyzer = index.state_of(view).analyzer
+    terms = analyzer.query_tokens(text, view.setting("languages", {}), view.document_frequencies)
+    folded = text.lower()
+    if index.synonyms is None and not any(mark in folded for mark in _EXPANDED):
+        return cast("list[Term]", terms)
+    from retriever.search.expansions import expand
+
+    synonyms = index.synonyms
+    more = expand(text, terms, view, analyzer, synonyms, has_beginnings=has_beginnings)
+    return [*terms, *more]
 
 
 def check_query(text: str, number: int = 1, query: ParsedQuery | None = None) -> None:
@@ -244,7 +261,9 @@ def _search(
         wide = replace(settings, k=max(settings.k, settings.depth))
         encoded = encoded or reranker.reads_vectors
     words = [query.text for query in asked]
-    prepared = prepared_queries(index, texts, encoded, ready, reranker, words)
+    prepared = prepared_queries(
+        index, texts, encoded, ready, reranker, words, has_beginnings=not settings.raw
+    )
     with prepared as (view, queries):
         if where is not None:
             warn_doubtful(index, view, where)
@@ -301,6 +320,8 @@ def _ranked(
     brief: bool = False,
 ) -> list[list[Any]]:
     """Hits of queries, only of documents with their phrases and without their excluded words."""
+    if settings.mode == "bm25" and not all(query.terms for query in queries):
+        return _ranked_or_scanned(index, view, asked, queries, settings, where, brief)
     rank = ranked_ids if brief else ranked_hits
     weight = view.setting(FIT, {}).get("strange_weight") if settings.mode == "hybrid" else None
     strange = settings
@@ -326,6 +347,32 @@ def _ranked(
     return found
 
 
+def _ranked_or_scanned(
+    index: OpenedIndex,
+    view: View,
+    parsed_queries: Sequence[ParsedQuery],
+    queries: Sequence[Query],
+    settings: SearchSettings,
+    where: Where | None,
+    brief: bool,
+) -> list[list[Any]]:
+    """As `_ranked`; documents with the words of a query that has no terms are looked for."""
+    from retriever.search.phrases import Demands
+    from retriever.search.stop_words import phrase_hits
+
+    analyzer = index.state_of(view).analyzer
+    ranked: list[list[Any]] = []
+    for parsed, query in zip(parsed_queries, queries, strict=True):
+        if query.terms:
+            ranked += _ranked(index, view, [parsed], [query], settings, where, brief)
+        else:
+            is_plain = not (parsed.phrases or parsed.excluded)
+            demands = None if is_plain else Demands(parsed, view, analyzer)
+            hits = phrase_hits(view, parsed.plain, settings, where, demands)
+            ranked.append([(hit.id, hit.score) for hit in hits] if brief else hits)
+    return ranked
+
+
 def mapped(query_map: QueryMap, queries: list[Query]) -> list[Query]:
     """The queries to search for; a reranker reads vectors that are not mapped."""
     vectors = [one.vector for one in queries if one.vector is not None]
@@ -343,10 +390,13 @@ def prepared_queries(
     ready: QueryVectors | None = None,
     reranker: Reranker | None = None,
     words: Sequence[str] | None = None,
+    *,
+    has_beginnings: bool = False,
 ) -> Iterator[tuple[View, list[Query]]]:
     """A view, and queries as the analyzer and, if they are encoded, the encoder reads them.
 
-    `words` are the texts for the analyzer, where they differ from those for the encoder.
+    `words` are the texts for the analyzer, where they differ from those for the encoder;
+    `has_beginnings` is that of `query_terms`.
     """
     while True:
         vectors: Iterable[NDArray[np.float32] | None] = [None] * len(texts)
@@ -372,6 +422,9 @@ def prepared_queries(
                     f"{index.store}: the index has the encoder {state.encoder}, but the vectors of "
                     f"the queries are of {ready.made_by}; encode them with the encoder of the index"
                 )
-            terms = [query_terms(state.analyzer, view, text) for text in words or texts]
+            terms = [
+                query_terms(index, view, text, has_beginnings=has_beginnings)
+                for text in words or texts
+            ]
             yield view, [Query(own, row) for own, row in zip(terms, vectors, strict=True)]
             return

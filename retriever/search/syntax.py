@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from indexes import BM25Settings, Query
 
 if TYPE_CHECKING:
-    from indexes import Mode, View, Where
+    from indexes import Mode, Term, View, Where
     from retriever.documents.analyzer import Analyzer
 
 # A phrase, at the beginning of the text or after white space. Straight quotation marks may have
@@ -146,28 +146,29 @@ def no_hits_reason(
     mode: Mode,
     where: Where | None,
     view: View,
-    analyzer: Analyzer,
+    terms: Sequence[Term],
     has_hits: Callable[[str, str | None], bool],
     exclude: Sequence[str] = (),
 ) -> str:
     """Say what emptied the hits of a query, and what to change.
 
-    `has_hits` says whether a text and a filter have hits, in the same mode. `exclude` is left out
-    beside what the query leaves out.
+    `terms` are those of the query with its expansions. `has_hits` says whether a text and a filter
+    have hits, in the same mode. `exclude` is left out beside what the query leaves out.
     """
     if not view.count_documents():
         return "the index is empty: add documents"
-    languages = view.setting("languages", {})
-    terms = analyzer.query_tokens(query.text, languages, view.document_frequencies)
     counts = view.facets([], where, terms, 1)
     if not counts.documents:
         return "no document passes the filter: change it or leave it out"
     among = "" if where is None else " that passes the filter"
     if mode == "bm25" and not counts.matches:
         if not terms:
+            from retriever.search.stop_words import describe_texts
+
             return (
-                "the query has only stop words and punctuation: add another word, or use the mode "
-                "hybrid"
+                "the query has only stop words and punctuation, which as a phrase are in no title "
+                f"and in none of the texts of {describe_texts(counts.documents)}: add another "
+                "word, or use the mode hybrid"
             )
         is_elsewhere = where is not None and view.facets([], None, terms, 1).matches
         remedy = "change the filter" if is_elsewhere else "check the spelling"

@@ -352,7 +352,7 @@ def _answer(job: SearchJob, hits: list[list[Hit]]) -> Answer:
         withheld = request.min_probability is not None and answer and not answer.has_answer
         records = [] if withheld else [hit.to_json() for hit in ranked]
         if request.highlight:
-            weights = index.term_weights(query.text)
+            weights = index.term_weights(query.text, raw=job.settings.raw)
             for record in records:
                 record["marks"] = highlights(
                     record["passage"], index.analyzer, weights, index.languages
@@ -365,11 +365,13 @@ def _answer(job: SearchJob, hits: list[list[Hit]]) -> Answer:
         if query.excluded:
             judged["excluded"] = list(query.excluded)
             judged["note"] = operators_note(query, '"raw": true')
+        note = index.search_note(ranked, job.settings, where=where)
+        warned |= {note: None} if note is not None else {}
         results.append({"query": text, "hits": records, **judged})
         if len(hits) == 1 and (better := index.suggestion(query.text)) is not None:
             results[0]["did_you_mean"] = better
     words: list[str | None] = [query.text for query in job.queries]
-    whole = _with_facets(results, index, request, where, words or [None])
+    whole = _with_facets(results, index, request, where, words or [None], raw=job.settings.raw)
     whole["warnings"] += warned
     return whole
 
@@ -380,11 +382,15 @@ def _with_facets(
     asked: _Counting,
     where: str | None,
     queries: Sequence[str | None],
+    *,
+    raw: bool = True,
 ) -> Answer:
     """The answer of some results, with what the request counts."""
     if asked.facets:
         for result, query in zip(results, queries, strict=True):
-            facets = index.facets(asked.facets, query, where=where, limit=asked.facet_limit)
+            facets = index.facets(
+                asked.facets, query, where=where, limit=asked.facet_limit, raw=raw
+            )
             result["facets"] = facets.to_json()
     doubt = None if where is None else index.filter_warning(where)
     return {"results": results, "warnings": [] if doubt is None else [doubt]}

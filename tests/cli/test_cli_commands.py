@@ -209,8 +209,8 @@ def test_no_hits_is_success_and_says_why_on_stderr(retriever, indexed):
         ),
         (
             ["the of", "--mode", "bm25"],
-            "the query has only stop words and punctuation: add another word, or use the mode "
-            "hybrid",
+            "the query has only stop words and punctuation, which as a phrase are in no title and "
+            "in none of the texts of 4 documents: add another word, or use the mode hybrid",
         ),
         (
             ["red", "--where", "year = 1"],

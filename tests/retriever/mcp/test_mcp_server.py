@@ -17,7 +17,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
-from retriever import ConfigError, Index, StorageError
+from retriever import ConfigError, Index, StorageError, Synonyms
 from retriever.documents import Document
 from retriever.documents.outline import Mark
 from retriever.documents.reader import CorpusReader
@@ -305,6 +305,20 @@ def test_a_query_is_text_and_unknown_words_are_noted(index):
         assert "notes" not in found
     found = answer(index, "search", query="aples")
     assert found["notes"] == ["no document has a word of the query; did you mean: apples"]
+
+
+def test_beginnings_of_words_and_synonyms_are_found(index):
+    found = answer(index, "search", query="app*", mode="bm25")
+    assert [hit["id"] for hit in found["hits"]] == ["long", "note"]
+    index.synonyms = Synonyms([["codling", "apples"]])
+    found = answer(index, "search", query="codling", mode="bm25")
+    assert [hit["id"] for hit in found["hits"]] == ["long", "note"]
+
+
+def test_a_query_of_stop_words_alone_is_noted(index):
+    found = answer(index, "search", query="and", mode="bm25")
+    assert found["hits"]
+    assert found["notes"][0].startswith("the query has only stop words")
 
 
 def test_the_schema_names_the_fields_of_the_corpus(index):

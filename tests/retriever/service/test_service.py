@@ -21,7 +21,7 @@ from fastapi.testclient import TestClient
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from retriever import ConfigError, Index, IndexLockedError, RetrieverError
+from retriever import ConfigError, Index, IndexLockedError, RetrieverError, Synonyms
 from retriever.search import queries
 from retriever.search.phrases import Demands
 from retriever.service import ServiceSettings, create_app
@@ -138,6 +138,32 @@ def test_a_word_that_no_document_has_is_corrected(client):
     assert result["did_you_mean"] == "wind"
     (result,) = search(client, query="wind").json()["results"]
     assert "did_you_mean" not in result
+
+
+def test_beginnings_and_synonyms_are_found_counted_and_marked(client, index):
+    index.synonyms = Synonyms([["zephyr", "wind"]])
+    asked = {"mode": "bm25", "facets": ["lang"], "highlight": True}
+    for query, word in (("app*", "apples"), ("zephyr", "wind")):
+        (result,) = search(client, query=query, **asked).json()["results"]
+        assert result["hits"]
+        assert result["facets"]["matches"] >= len(result["hits"])
+        for hit in result["hits"]:
+            marked = {hit["passage"][start:stop].lower() for start, stop in hit["marks"]}
+            assert marked == {word}
+    (result,) = search(client, query="app*", raw=True, **asked).json()["results"]
+    assert (result["hits"], result["facets"]["matches"]) == ([], 0)
+    # A path is for whoever starts the server.
+    assert search(client, query="zephyr", synonyms="/etc/passwd").status_code == 422
+
+
+def test_a_query_of_stop_words_alone_is_a_phrase_and_a_warning(client, index):
+    index.add([{"id": "stop", "text": "an and, or a not"}])
+    answer = search(client, query="and or a", mode="bm25").json()
+    assert [hit["id"] for hit in answer["results"][0]["hits"]] == ["stop"]
+    assert answer["warnings"] == [
+        index.search_note(index.search("and or a", mode="bm25"), mode="bm25")
+    ]
+    assert search(client, query="wind", mode="bm25").json()["warnings"] == []
 
 
 def test_hits_that_hold_no_answer_are_withheld_if_a_probability_is_asked_for(client, index):
