@@ -107,6 +107,11 @@ def _is_delivery(path: str) -> bool:
     return path[path.rfind("/") + 1 :][:9].isdigit()
 
 
+def is_binary(head: bytes) -> bool:
+    """Return whether the first bytes of a file hold a NUL, and are not UTF-16 that says so."""
+    return b"\0" in head and not head.startswith(_UTF16)
+
+
 def has_text_name(path: str) -> bool:
     """Return whether a path, in lower case, has a name such as README or Makefile.am."""
     stem = _STEM.match(path, path.rfind("/") + 1)
