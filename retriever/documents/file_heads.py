@@ -39,11 +39,17 @@ _SECRET_NAME = re.compile(
     r"|(?:aws_?)?credentials?|secrets?|passwords?|tokens?|cookies?|keyring|kubeconfig|wallet"
     r"|.*_history)(?:\..*)?"
 )
-_SECRET_TEXT = re.compile(
-    rb"PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File|AGE-SECRET-KEY-|\$ANSIBLE_VAULT"
-    rb"|(?m:^[ \t]*(?:machine\s+\S+|default)\s+login\s)|aws_secret_access_key"
-    rb"|\A(?:: \d{9,}:\d+;|#\d{9,}\r?\n)"
+_SECRET_SIGNS = (
+    b"PRIVATE KEY-----",
+    b"PRIVATE KEY BLOCK-----",
+    b"PuTTY-User-Key-File",
+    b"AGE-SECRET-KEY-",
+    b"$ANSIBLE_VAULT",
+    b"aws_secret_access_key",
 )
+_NETRC = re.compile(rb"(?m)^[ \t]*(?:machine\s+\S+|default)\s+login\s")
+# Lines of Zsh and Bash with the time of each command.
+_HISTORY = re.compile(rb": \d{9,}:\d+;|#\d{9,}\r?\n")
 # As Maildir has them: the time, a number of the delivery, the host, and flags once it was seen.
 _MAILDIR = re.compile(
     r"(?:.*/)?(?:(?:cur|new)/[0-9]{9,}\.[^/.]+\.[^/]+|[0-9]{9,}\.[^/]+[:;!]2,[a-z]*)"
@@ -54,9 +60,8 @@ _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _DATA = re.compile(
     rb"\s*(?:\{\s*[\"\\}]|\[\s*[\[{\"\d]|<[?!]|<svg\b|<[A-Za-z][\w:.-]*(?:\s[^<>]*)?>|%!PS)"
 )
-_VISIBLE = re.compile(rb"[!-~]+")
-# ASCII characters of the longest word: more without a space are base64 and the like.
-_LONGEST_WORD = 1000
+# So many ASCII characters without a space are base64 and the like.
+_LONG_WORD = re.compile(rb"(?<![!-~])[!-~]{1000}")
 _PAGE = re.compile(rb"(?i)\s*<(?:!doctype html|html)\b")
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _GZIP = b"\x1f\x8b"
@@ -107,6 +112,11 @@ def _is_delivery(path: str) -> bool:
     return path[path.rfind("/") + 1 :][:9].isdigit()
 
 
+def is_binary(head: bytes) -> bool:
+    """Return whether the first bytes of a file hold a NUL, and are not UTF-16 that says so."""
+    return b"\0" in head and not head.startswith(_UTF16)
+
+
 def has_text_name(path: str) -> bool:
     """Return whether a path, in lower case, has a name such as README or Makefile.am."""
     stem = _STEM.match(path, path.rfind("/") + 1)
@@ -138,9 +148,9 @@ def head_group(path: str, head: bytes) -> str | None:
         return None
     if _CONTROL.search(head) or not (is_named or _is_utf8(head)):
         return _suffix(path) or "binary without a suffix"
-    if _SECRET_TEXT.search(head):
+    if _has_secret(head):
         return "possible secrets"
-    if _DATA.match(head) or max(map(len, _VISIBLE.findall(head)), default=0) >= _LONGEST_WORD:
+    if _DATA.match(head) or _LONG_WORD.search(head):
         return "data without a suffix"
     return None
 
@@ -148,6 +158,13 @@ def head_group(path: str, head: bytes) -> str | None:
 def _suffix(path: str) -> str:
     suffix = os.path.splitext(path)[1]
     return suffix if _SUFFIX.fullmatch(suffix) else ""
+
+
+def _has_secret(head: bytes) -> bool:
+    is_netrc = b"login" in head and _NETRC.search(head) is not None
+    return (
+        is_netrc or _HISTORY.match(head) is not None or any(map(head.__contains__, _SECRET_SIGNS))
+    )
 
 
 def _is_utf8(head: bytes) -> bool:

@@ -22,6 +22,7 @@ from retriever.documents.file_heads import (
     HEAD,
     has_text_name,
     head_of,
+    is_binary,
     is_maildir_file,
     is_unfinished_mail,
     kind_of_head,
@@ -231,8 +232,9 @@ class _FileReader:
             return
         try:
             with bytes_of(file.path, file.where, self._meter) as stream:
+                shown = kind_of(file.path, stream.peek(HEAD)[:HEAD])
                 # What no kind reads is named by a pattern, and read as text.
-                kind = kind_of(file.path, stream.peek(HEAD)[:HEAD]) or "text"
+                kind = shown or "text"
                 if kind == "mbox":
                     for number, message in enumerate(messages(stream, LONGEST_FILE), 1):
                         id_, where = f"{file.id}#{number}", f"{file.where}#{number}"
@@ -247,6 +249,9 @@ class _FileReader:
             kind = _true_kind(kind, content)
             if kind == "text" and content.startswith((_ZIP, _OLD_OFFICE)):
                 raise SourceError(f"of a kind that is not read; {_remedy(file.path)}")
+            is_unknown = shown is None and kind == "text" and self._encoding is None
+            if is_unknown and is_binary(content[:HEAD]):
+                raise SourceError("a binary file, not text; leave it out with --exclude")
             if len(content) > (LONGEST if KINDS[kind].is_text else LONGEST_FILE):
                 raise SourceError(TOO_LONG if KINDS[kind].is_text else _TOO_LARGE)
             parser = self._parser(kind, content)
