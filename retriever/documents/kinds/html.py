@@ -12,7 +12,7 @@ from copy import deepcopy
 from typing import Any
 
 from retriever.documents.decoding import browser_encoding, page_text
-from retriever.documents.kinds import OutlinedText, Parsed, named, one_line
+from retriever.documents.kinds import Loss, OutlinedText, Parsed, named, one_line
 from retriever.documents.kinds.equations import equation_text
 from retriever.documents.text import iso_date
 from retriever.errors import SourceError
@@ -55,6 +55,18 @@ _LEAST_TEXT = 40
 _FIRST_WORDS = 4
 _SPACE = re.compile(r"\s+")
 _BETWEEN_CELLS = " | "
+# What a page that JavaScript builds shows until then: characters of the longest such text; a
+# request for JavaScript, which has this name in every language; and what says that it is loading.
+_LONGEST_REQUEST = 300
+_REQUEST = re.compile(
+    r"(?i)\b(?:enabl|disabl|turn|switch|requir|need|must|activ|aktiv|attiv|habilit|abilit|włącz|"
+    r"включ|увімкн|inschakel|slå)|有効|启用|啟用|사용"
+)
+_LOADING = re.compile(
+    r"(?i)\W*(?:loading|please wait|just a moment|wird geladen|laden|lädt|bitte warten|chargement|"
+    r"patientez|cargando|carregando|caricamento|загрузка|加载中|読み込み中)"
+    r"(?:\W+(?:please|wait|the|your|app|application|content|page|site|en|cours))*\W*"
+)
 # The main text is looked for in pages of at most so many bytes: longer ones are books, not pages
 # with menus, and take minutes. What leaves out more than a third of a page, or of its headings and
 # list items, has missed its text.
@@ -86,7 +98,34 @@ def read_html(content: bytes, encoding: str | None = None) -> Parsed:
         language=root.get("lang") or root.get("{http://www.w3.org/XML/1998/namespace}lang"),
     )
     title = one_line("".join(titles[0].itertext())) if titles else ""
-    return _main(root, len(content)).parsed(None, metadata, title)
+    _remove_requests(root)
+    has_scripts = root.find(".//script") is not None
+    parsed = _main(root, len(content)).parsed(None, metadata, title)
+    if _is_placeholder(parsed.text) and root.find(".//noscript") is not None:
+        for element in root.iter("noscript"):
+            element.tag = "div"
+        parsed = _main(root, len(content)).parsed(None, metadata, title)
+    if has_scripts and _is_placeholder(parsed.text):
+        loss = Loss("parts", "no text, since JavaScript builds the page")
+        return Parsed("", None if _is_placeholder(title) else title, metadata, losses=(loss,))
+    return parsed
+
+
+def _remove_requests(root: Any) -> None:
+    """Remove what `noscript` says of JavaScript; other text that it has stays."""
+    for element in list(root.iter("noscript")):
+        text = one_line(element.text_content())
+        is_request = len(text) <= _LONGEST_REQUEST and "javascript" in text.lower()
+        if (is_request or not text) and element.getparent() is not None:
+            _remove(element)
+
+
+def _is_placeholder(text: str) -> bool:
+    """Whether a text is none, asks for JavaScript, or says that the page is loading."""
+    if len(text) > _LONGEST_REQUEST:
+        return False
+    is_request = "javascript" in text.lower() and _REQUEST.search(text) is not None
+    return not text or is_request or _LOADING.fullmatch(text) is not None
 
 
 def tree_of(page: str) -> Any:

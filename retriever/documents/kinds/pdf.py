@@ -1,18 +1,24 @@
-"""PDF by pypdfium2: the text of each page, bookmarks as headings."""
+"""PDF by pypdfium2: the text, form fields and notes of each page, bookmarks as headings."""
 
 from __future__ import annotations
 
+import ctypes
 import re
 import time
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import cache
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from retriever.documents.kinds import OutlinedText, Parsed, PassedOverError, named, one_line
+from retriever.documents.hyphens import join_parted_words
+from retriever.documents.kinds import Loss, OutlinedText, Parsed, PassedOverError, named, one_line
 from retriever.documents.outline import Mark
 from retriever.errors import SourceError
 
 if TYPE_CHECKING:
-    from pypdfium2 import PdfDocument
+    from pypdfium2 import PdfDocument, PdfPage, PdfTextPage
 
 # Seconds for the bookmarks of a file: each may be looked up in a list of all names.
 _BOOKMARK_SECONDS = 20.0
@@ -21,17 +27,44 @@ _BOOKMARK_SECONDS = 20.0
 _LONGEST_SOUGHT = 100
 _PASSES = 32
 _LEAST_PASSED = 1 << 20
-# What parts words at the ends of lines; dots of tables of contents.
-_HYPHENS = re.compile("[\ufffe\x02](?:\r?\n)?")
+# Every so many characters of a page are tried for one whose font does not say which it is, and of
+# a page with that share of them all are.
+_PROBE = 16
+_LEAST_UNNAMED = 0.1
+# Of characters that are guessed, the share of control characters from which they are numbers of
+# glyphs, that of spaces from which they are words, and that of Han, Hangul and Kana.
+_MOST_CONTROLS = 0.02
+_LEAST_SPACES = 0.04
+_LEAST_CJK = 0.8
+_CJK = re.compile("[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
+# Paths of a page that draw something, and not only its rules.
+_LEAST_PATHS = 10
+# Notes and fields of a page, and options of a field, that are read.
+_MOST_ANNOTATIONS = 10_000
+_MOST_OPTIONS = 1_000
+# Bit of a field whose value is a password.
+_PASSWORD = 1 << 13
 _LEADERS = re.compile(r"(?:[ .]\.){4,}")
 # Titles that programs make of file names.
 _MADE = re.compile(r"(?i)untitled.*|.*\.(docx?|dvi|indd|odt|pdf|pptx?|qxd|rtf|tex|txt|xlsx?)")
 _DATE = re.compile(r"D:(\d{4})(\d{2})(\d{2})")
 
 
+class _Page(NamedTuple):
+    """A page: its text as pdfium has it, and what has no place there."""
+
+    text: str
+    # Values of fields, and notes.
+    notes: Sequence[str] = ()
+    is_picture: bool = False
+    has_glyph_numbers: bool = False
+    is_damaged: bool = False
+
+
 def read_pdf(content: bytes) -> Parsed:
-    """The text layer by pages; one without any is passed over."""
+    """The text of pages, fields and notes; a file without any is passed over."""
     import pypdfium2
+    from pypdfium2 import raw
 
     try:
         document = pypdfium2.PdfDocument(content)
@@ -41,27 +74,59 @@ def read_pdf(content: bytes) -> Parsed:
                 "encrypted; save a copy without its password, as `qpdf --decrypt` does"
             ) from error
         raise SourceError(f"a damaged PDF: {one_line(error)}") from error
-    found = OutlinedText()
+    # Before a page is read, or its fields have no values.
+    with suppress(pypdfium2.PdfiumError):
+        document.init_forms()
     bookmarks = _bookmarks(document)
-    number = 0
-    for number in range(1, len(document) + 1):
-        found.mark("page", document.get_page_label(number - 1) or str(number))
-        text = _page_text(document, number - 1)
-        here = _placed(text, bookmarks.get(number - 1, ()))
-        for one in here if not text else ():
-            found.mark(one.kind, one.label, one.level)
-        found.add(text, marks=here)
-    given = document.get_metadata_dict()
-    date = _DATE.match(given.get("CreationDate", ""))
-    title = one_line(given.get("Title")).removeprefix("Microsoft Word - ")
-    metadata = named(author=given.get("Author"), date="-".join(date.groups()) if date else "")
-    parsed = found.parsed("" if _MADE.fullmatch(title) else title, {**metadata, "pages": number})
+    pages = [_read_page(document, index) for index in range(len(document))]
+    texts = join_parted_words([page.text for page in pages])
+    found = OutlinedText()
+    for index, (page, joined) in enumerate(zip(pages, texts, strict=True)):
+        found.mark("page", document.get_page_label(index) or str(index + 1))
+        text = _tidied(joined)
+        marks = _placed(text, bookmarks.get(index, ()))
+        for mark in marks if not text else ():
+            found.mark(mark.kind, mark.label, mark.level)
+        found.add(text, marks=marks)
+        found.add("\n".join(page.notes))
+    properties = document.get_metadata_dict()
+    date = _DATE.match(properties.get("CreationDate", ""))
+    title = one_line(properties.get("Title")).removeprefix("Microsoft Word - ")
+    metadata = named(author=properties.get("Author"), date="-".join(date.groups()) if date else "")
+    parsed = found.parsed(
+        "" if _MADE.fullmatch(title) else title, {**metadata, "pages": len(pages)}
+    )
     if not parsed.text:
+        if any(page.has_glyph_numbers for page in pages):
+            raise PassedOverError(
+                f"no text that can be read: the fonts of its {len(pages)} pages do not say which "
+                "characters they show; recognize the text first, as `ocrmypdf --force-ocr` does"
+            )
         raise PassedOverError(
-            f"no text layer: its {number} pages are images (a scan); recognize the text first, as "
-            "`ocrmypdf` does"
+            f"no text layer: its {len(pages)} pages are images (a scan); recognize the text first, "
+            "as `ocrmypdf` does"
         )
-    return parsed
+    is_dynamic = document.get_formtype() == raw.FORMTYPE_XFA_FULL
+    return parsed._replace(losses=tuple(_losses(pages, is_dynamic)))
+
+
+def _losses(pages: list[_Page], is_dynamic_form: bool) -> Iterator[Loss]:
+    number = sum(page.is_picture and not (page.text or page.notes) for page in pages)
+    if number:
+        yield Loss("pages", f"{number:,} of {len(pages):,} pages have no text")
+    number = sum(page.is_damaged for page in pages)
+    if number:
+        yield Loss("pages", f"{number:,} of {len(pages):,} pages are damaged")
+    numbers = [str(number) for number, page in enumerate(pages, 1) if page.has_glyph_numbers]
+    if numbers:
+        more = f" and {len(numbers) - 10:,} more" if len(numbers) > 10 else ""
+        yield Loss(
+            "characters",
+            f"text of {len(numbers):,} of {len(pages):,} pages is left out, as its fonts do not "
+            f"say which characters they show: {', '.join(numbers[:10])}{more}",
+        )
+    if is_dynamic_form:
+        yield Loss("parts", "its form is in XFA, which is not read")
 
 
 def _placed(text: str, bookmarks: Iterable[tuple[str, int]]) -> list[Mark]:
@@ -81,19 +146,190 @@ def _placed(text: str, bookmarks: Iterable[tuple[str, int]]) -> list[Mark]:
     return marks
 
 
-def _page_text(document: PdfDocument, index: int) -> str:
-    """The text of a page; nothing where the page is damaged."""
+def _read_page(document: PdfDocument, index: int) -> _Page:
     import pypdfium2
 
     try:
         page = document[index]
         layer = page.get_textpage()
-        text = layer.get_text_range()
+        text, has_glyph_numbers = _layer_text(layer)
+        is_empty = not text.strip()
+        notes, drawn = _notes(document, page, layer)
+        is_picture = is_empty and not has_glyph_numbers and _is_picture(page)
+        if drawn:
+            notes += _drawn_notes(document, index, page, drawn)
         layer.close()
         page.close()
     except pypdfium2.PdfiumError:
-        return ""
-    text = _HYPHENS.sub("", text).replace("\r\n", "\n").replace("\r", "").replace("\0", "")
+        return _Page("", is_damaged=True)
+    return _Page("" if is_empty else text, notes, is_picture, has_glyph_numbers)
+
+
+def _layer_text(layer: PdfTextPage) -> tuple[str, bool]:
+    """The text of a page without numbers of glyphs, and whether there are any."""
+    from pypdfium2 import raw
+
+    def is_unnamed(index: int) -> bool:
+        return bool(raw.FPDFText_HasUnicodeMapError(layer, index) == 1)
+
+    size = layer.count_chars()
+    probes = range(0, size, _PROBE if size > 10 * _PROBE else 1)
+    if sum(map(is_unnamed, probes)) <= _LEAST_UNNAMED * len(probes):
+        return layer.get_text_range(), False
+    runs = [(flag, list(indices)) for flag, indices in groupby(range(size), is_unnamed)]
+    guessed = "".join(
+        chr(raw.FPDFText_GetUnicode(layer, index))
+        for flag, indices in runs
+        for index in indices
+        if flag
+    )
+    if _reads_as_text(guessed):
+        return layer.get_text_range(), False
+    parts = [layer.get_text_range(indices[0], len(indices)) for flag, indices in runs if not flag]
+    return "".join(parts), True
+
+
+def _reads_as_text(guessed: str) -> bool:
+    """Whether characters that fonts do not name, which pdfium guesses, are right."""
+    controls = sum(
+        unicodedata.category(character) in ("Cc", "Cn", "Co") and character not in "\r\n\t"
+        for character in guessed
+    )
+    if controls > _MOST_CONTROLS * len(guessed):
+        return False
+    is_cjk = len(_CJK.findall(guessed)) >= _LEAST_CJK * len(guessed)
+    return is_cjk or guessed.count(" ") >= _LEAST_SPACES * len(guessed)
+
+
+def _is_picture(page: PdfPage) -> bool:
+    """Whether a page without text shows more than a rule or two."""
+    from pypdfium2 import raw
+
+    paths = 0
+    for part in page.get_objects(max_depth=5):
+        paths += part.type == raw.FPDF_PAGEOBJ_PATH
+        if part.type in (raw.FPDF_PAGEOBJ_IMAGE, raw.FPDF_PAGEOBJ_SHADING):
+            return True
+        if paths >= _LEAST_PATHS:
+            return True
+    return False
+
+
+def _notes(
+    document: PdfDocument, page: PdfPage, layer: PdfTextPage
+) -> tuple[list[str], list[tuple[float, ...]]]:
+    """The values of the fields of a page and its notes, which are not in its text, each once.
+
+    Also the areas of stamps that are drawn, but have no text of their own.
+    """
+    from pypdfium2 import raw
+
+    # By field, since two fields may have one value.
+    notes: dict[tuple[str, str], None] = {}
+    drawn: list[tuple[float, ...]] = []
+    hidden = raw.FPDF_ANNOT_FLAG_HIDDEN | raw.FPDF_ANNOT_FLAG_NOVIEW
+    for number in range(min(raw.FPDFPage_GetAnnotCount(page), _MOST_ANNOTATIONS)):
+        annotation = raw.FPDFPage_GetAnnot(page, number)
+        if not annotation:
+            continue
+        subtype = raw.FPDFAnnot_GetSubtype(annotation)
+        is_field = subtype == raw.FPDF_ANNOT_WIDGET
+        is_note = subtype in _note_subtypes()
+        if (is_field or is_note) and not raw.FPDFAnnot_GetFlags(annotation) & hidden:
+            name = ""
+            if is_field:
+                name, text = _field(document, annotation)
+            else:
+                text = _string(raw.FPDFAnnot_GetStringValue, annotation, b"Contents").strip()
+            area = raw.FS_RECTF()
+            raw.FPDFAnnot_GetRect(annotation, area)
+            place = (area.left, area.bottom, area.right, area.top)
+            if text and not _is_shown(layer, place, text):
+                notes[name, text] = None
+            elif not text and subtype in (raw.FPDF_ANNOT_STAMP, raw.FPDF_ANNOT_FREETEXT):
+                drawn.append(place)
+        raw.FPDFPage_CloseAnnot(annotation)
+    return [text for _, text in notes], drawn
+
+
+def _drawn_notes(
+    document: PdfDocument, index: int, page: PdfPage, areas: list[tuple[float, ...]]
+) -> list[str]:
+    """The texts that stamps draw in some areas of a page, which pdfium reads as its content."""
+    from pypdfium2 import raw
+
+    raw.FPDFPage_Flatten(page, raw.FLAT_NORMALDISPLAY)
+    flat_page = document[index]
+    layer = flat_page.get_textpage()
+    texts = [layer.get_text_bounded(*area) for area in areas]
+    layer.close()
+    flat_page.close()
+    return list(dict.fromkeys(text for text in map(_tidied, texts) if text))
+
+
+@cache
+def _note_subtypes() -> frozenset[int]:
+    from pypdfium2 import raw
+
+    names = (
+        "TEXT FREETEXT LINE SQUARE CIRCLE POLYGON POLYLINE HIGHLIGHT UNDERLINE SQUIGGLY STRIKEOUT "
+        "STAMP CARET INK"
+    )
+    return frozenset(getattr(raw, f"FPDF_ANNOT_{name}") for name in names.split())
+
+
+def _is_shown(layer: PdfTextPage, area: tuple[float, ...], text: str) -> bool:
+    """Whether the text of a page has that of a field or a note in its place."""
+    return "".join(text.split()) in "".join(layer.get_text_bounded(*area).split())
+
+
+def _field(document: PdfDocument, annotation: Any) -> tuple[str, str]:
+    """The name of a field and the text of what was typed, chosen or checked in it."""
+    from pypdfium2 import raw
+
+    form = document.formenv
+    kind = raw.FPDFAnnot_GetFormFieldType(form, annotation) if form is not None else -1
+    if form is None or kind == -1:
+        # A field that no form lists.
+        return "", _string(raw.FPDFAnnot_GetStringValue, annotation, b"V").strip()
+    name = _string(raw.FPDFAnnot_GetFormFieldName, form, annotation)
+    # What a viewer says of the field, which is meant for readers.
+    label = one_line(_string(raw.FPDFAnnot_GetFormFieldAlternateName, form, annotation))
+    value = ""
+    if kind in (raw.FPDF_FORMFIELD_CHECKBOX, raw.FPDF_FORMFIELD_RADIOBUTTON):
+        if raw.FPDFAnnot_IsChecked(form, annotation):
+            value = label or one_line(name).rpartition(".")[2]
+            choice = _string(raw.FPDFAnnot_GetFormFieldExportValue, form, annotation).strip()
+            if kind == raw.FPDF_FORMFIELD_RADIOBUTTON and choice:
+                value = f"{value}: {choice}"
+        return name, value
+    if kind in (raw.FPDF_FORMFIELD_COMBOBOX, raw.FPDF_FORMFIELD_LISTBOX):
+        options = min(raw.FPDFAnnot_GetOptionCount(form, annotation), _MOST_OPTIONS)
+        value = ", ".join(
+            _string(raw.FPDFAnnot_GetOptionLabel, form, annotation, option)
+            for option in range(options)
+            if raw.FPDFAnnot_IsOptionSelected(form, annotation, option)
+        )
+    is_text = kind == raw.FPDF_FORMFIELD_TEXTFIELD
+    is_password = is_text and raw.FPDFAnnot_GetFormFieldFlags(form, annotation) & _PASSWORD
+    if kind in (raw.FPDF_FORMFIELD_PUSHBUTTON, raw.FPDF_FORMFIELD_SIGNATURE) or is_password:
+        return name, ""
+    value = value or _string(raw.FPDFAnnot_GetFormFieldValue, form, annotation)
+    value = "\n".join(value.split("\r\n")).replace("\r", "\n").replace("\0", "").strip()
+    return name, f"{label}: {value}" if label and value else value
+
+
+def _string(read: Callable[..., int], *arguments: Any) -> str:
+    """What a function of pdfium writes in a buffer of UTF-16."""
+    size = read(*arguments, None, 0)
+    buffer = ctypes.create_string_buffer(max(size, 2))
+    read(*arguments, ctypes.cast(buffer, ctypes.POINTER(ctypes.c_ushort)), size)
+    return buffer.raw[: max(size - 2, 0)].decode("utf-16-le", "replace")
+
+
+def _tidied(text: str) -> str:
+    """Text of a page with line ends as others, without the dots of tables of contents."""
+    text = text.replace("\r\n", "\n").replace("\r", "").replace("\0", "")
     text = _LEADERS.sub(" ...", text)
     return "\n".join(line.rstrip() for line in text.split("\n")).strip()
 

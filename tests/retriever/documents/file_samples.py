@@ -33,8 +33,13 @@ MARKDOWN = (
 )
 
 
-def pdf(pages: list[str], *, objects: str = "", root: str = "", trailer: str = "") -> bytes:
-    """A PDF whose pages have these texts, a line each; a page without text has nothing."""
+def pdf(
+    pages: list[str], *, objects: str = "", root: str = "", trailer: str = "", page: str = ""
+) -> bytes:
+    """A PDF whose pages have these texts, a line each; a page without text has nothing.
+
+    A page that begins with `%` has that content instead, and `page` is in the entry of each page.
+    """
     found = [f"<</Type/Catalog/Pages 2 0 R {root}>>"]
     kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(pages)))
     found.append(f"<</Type/Pages/Count {len(pages)}/Kids[{kids}]>>")
@@ -42,10 +47,10 @@ def pdf(pages: list[str], *, objects: str = "", root: str = "", trailer: str = "
     for number, text in enumerate(pages):
         found.append(
             "<</Type/Page/Parent 2 0 R/MediaBox[0 0 400 400]/Resources<</Font<</F 3 0 R>>>>"
-            f"/Contents {5 + 2 * number} 0 R>>"
+            f"/Contents {5 + 2 * number} 0 R {page}>>"
         )
         lines = " ".join(f"({line}) Tj 0 -14 Td" for line in text.split("\n") if line)
-        stream = f"BT /F 12 Tf 20 380 Td {lines} ET"
+        stream = text if text.startswith("%") else f"BT /F 12 Tf 20 380 Td {lines} ET"
         found.append(f"<</Length {len(stream)}>>stream\n{stream}\nendstream")
     found += objects.split("\n") if objects else []
     content = "%PDF-1.4\n"
