@@ -36,7 +36,7 @@ from retriever.errors import MissingExtraError, SourceError, require_extra
 _CODE = """
 .bash .c .cc .clj .cpp .cs .css .cxx .dart .el .ex .exs .f90 .fish .fs .go .gradle .graphql .groovy
 .h .hh .hpp .hs .java .jl .js .jsx .kt .kts .lisp .lua .m .mjs .ml .mm .nim .php .pl .pm .proto .ps1
-.py .pyi .r .rb .rs .rst .scala .scss .sh .sql .swift .tcl .tf .toml .ts .tsx .vue .yaml .yml .zig
+.py .pyi .r .rb .rs .scala .scss .sh .sql .swift .tcl .tf .toml .ts .tsx .vue .yaml .yml .zig
 .zsh
 """
 
@@ -56,9 +56,13 @@ class Kind(NamedTuple):
 
 
 KINDS: Mapping[str, Kind] = {
-    "text": Kind("text", ".txt .text .org .adoc .tex", "plain:read_plain", is_text=True),
+    "text": Kind("text", ".txt .text", "plain:read_plain", is_text=True),
     "code": Kind("source code", _CODE, "plain:read_plain", is_text=True),
     "markdown": Kind("Markdown", ".md .markdown .mdx .qmd", "plain:read_markdown", is_text=True),
+    "org": Kind("Org", ".org", "markup:read_org", is_text=True),
+    "rst": Kind("reStructuredText", ".rst", "markup:read_rst", is_text=True),
+    "asciidoc": Kind("AsciiDoc", ".adoc .asciidoc", "markup:read_asciidoc", is_text=True),
+    "latex": Kind("LaTeX", ".tex .ltx", "markup:read_latex", is_text=True),
     "notebook": Kind("Jupyter notebook", ".ipynb", "plain:read_notebook", is_text=True),
     "html": Kind("HTML", ".html .htm .xhtml", "html:read_html", ("lxml", "trafilatura")),
     "pdf": Kind("PDF", ".pdf", "pdf:read_pdf", ("pypdfium2",)),
