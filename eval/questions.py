@@ -24,7 +24,8 @@ from eval.settings import MadeQuestionSettings
 from retriever.documents import OUTLINE_NAME, Document
 from retriever.documents.analyzer import Analyzer
 from retriever.documents.outline import outline_json
-from retriever.documents.passages import sentence_spans, taken_out
+from retriever.documents.passages import taken_out
+from retriever.documents.sentences import sentence_spans
 from retriever.errors import BadInputError
 from retriever.files import check_output, whole_files
 from retriever.search.collapse import earliest_copies, identifying_text

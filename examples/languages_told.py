@@ -17,7 +17,7 @@ import re
 from pathlib import Path
 
 from retriever.documents.analyzer import Analyzer, AnalyzerSettings
-from retriever.documents.passages import SENTENCE_END
+from retriever.documents.sentences import SENTENCE_END
 
 LETTERS, WORDS = 150, 6
 FONTS = re.compile(r"[.'](B|I|BR|IR|RB|RI|BI|IB|SM)\s+")

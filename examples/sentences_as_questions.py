@@ -21,8 +21,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from retriever.documents.passages import SENTENCE_END
 from retriever.documents.reader import CorpusReader
+from retriever.documents.sentences import SENTENCE_END
 
 CHARACTERS, QUESTIONS, PASSAGES = 600, 300, 1500
 # Letters of a question and of what is left; a Chinese character says as much as three letters.

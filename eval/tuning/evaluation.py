@@ -353,8 +353,9 @@ class Evaluator:
                 if number % 64 == 0:
                     self.check_time()
                 for spans, _, _ in cut_document(document, encoder, pipeline.passages):
+                    context, tables = pipeline.passages.context, pipeline.passages.tables
                     texts += [
-                        passage_text(document, one, pipeline.passages.context) for one in spans
+                        passage_text(document, span, context, tables=tables) for span in spans
                     ]
                     numbers += [number] * len(spans)
                     places += spans

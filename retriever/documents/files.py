@@ -46,7 +46,7 @@ from retriever.errors import MissingExtraError, SourceError, require_extra
 _CODE = """
 .bash .c .cc .clj .cpp .cs .css .cxx .dart .el .ex .exs .f90 .fish .fs .go .gradle .graphql .groovy
 .h .hh .hpp .hs .java .jl .js .jsx .kt .kts .lisp .lua .m .mjs .ml .mm .nim .php .pl .pm .proto .ps1
-.py .pyi .r .rb .rs .rst .scala .scss .sh .sql .swift .tcl .tf .toml .ts .tsx .vue .yaml .yml .zig
+.py .pyi .r .rb .rs .scala .scss .sh .sql .swift .tcl .tf .toml .ts .tsx .vue .yaml .yml .zig
 .zsh
 """
 _CONFIGURATION = """
@@ -73,14 +73,19 @@ class Kind(NamedTuple):
     needs: tuple[str, ...] = ()
     # Whether the reader takes text, in this process, since that takes no time.
     is_text: bool = False
-    # Grows when the reader reads more or other text, so that `refresh` reads earlier files again.
-    version: int = 0
+    # Grows when the reader reads more or other text, so that `refresh` reads earlier files again;
+    # 0 are the readers of releases that did not note it.
+    version: int = 1
 
 
 KINDS: Mapping[str, Kind] = {
-    "text": Kind("text", ".txt .text .org .adoc .tex", "plain:read_plain", is_text=True),
+    "text": Kind("text", ".txt .text", "plain:read_plain", is_text=True),
     "code": Kind("source code", _CODE + _CONFIGURATION, "plain:read_plain", is_text=True),
     "markdown": Kind("Markdown", _MARKDOWN, "plain:read_markdown", is_text=True),
+    "org": Kind("Org", ".org", "markup:read_org", is_text=True),
+    "rst": Kind("reStructuredText", ".rst", "markup:read_rst", is_text=True),
+    "asciidoc": Kind("AsciiDoc", ".adoc .asciidoc", "markup:read_asciidoc", is_text=True),
+    "latex": Kind("LaTeX", ".tex .ltx", "markup:read_latex", is_text=True),
     "notebook": Kind("Jupyter notebook", ".ipynb", "plain:read_notebook", is_text=True),
     "html": Kind("HTML", ".html .htm .xhtml", "html:read_html", ("lxml", "trafilatura")),
     "pdf": Kind("PDF", ".pdf", "pdf:read_pdf", ("pypdfium2",)),

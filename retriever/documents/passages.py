@@ -6,7 +6,9 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from itertools import pairwise
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from retriever.documents import Document
@@ -35,6 +37,8 @@ class PassageSettings(Checked):
             its document, that and the ``headings`` above it, or ``none``.
         structure: whether passages of documents with an outline follow it; off in an index of an
             earlier release.
+        tables: whether the context ``headings`` has the first row of a table that a passage begins
+            within; off in an index of an earlier release.
 
     Raises:
         ConfigError: a value is out of range.
@@ -44,6 +48,7 @@ class PassageSettings(Checked):
     overlap: int = setting(48, "Maximum number of word pieces of an overlap.", low=0)
     context: Literal["title", "headings", "none"] = setting("headings", "What precedes a passage.")
     structure: bool = field(default=True, compare=False)
+    tables: bool = field(default=True, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """As they are stored, beside `EARLIER`; those of an earlier release as it wrote them."""
@@ -53,29 +58,13 @@ class PassageSettings(Checked):
 
 
 # What the settings of an index or shards of an earlier release do not name.
-EARLIER: dict[str, Any] = {"context": "title", "structure": False}
+EARLIER: dict[str, Any] = {"context": "title", "structure": False, "tables": False}
 
 
-# A sentence ends at closing punctuation before white space, at a stop of a script that needs none,
-# or at a line break that starts a new paragraph or list item.
-_STOPS = "।॥။។།።"
-SENTENCE_END = re.compile(
-    rf"[.!?…؟۔։．{_STOPS}][\"'”’)\]]*\s+|[。！？{_STOPS}]+|．(?!\d)|\n\s*\n|\n(?=\s*[-*#>])"
-)
-# A sentence that is read by itself ends where the next one may begin too, or at a blank line.
-_ENDING = re.compile(
-    r"""(?:(?<=[.!?…])|(?<=[.!?…]["'”’)\]]))\s++(?=["'“‘(\[]*[^\W_a-zß-öø-ÿα-ώа-џ])"""
-    r"""|(?<=[。！？।॥။។۔؟])|(?<=[\u0e01-\u0edf])[ \u00a0]++|\n[^\S\n]*+\n"""
-)
-_ABBREVIATION = re.compile(
-    r"(?:^|[\s(])(?:[A-Z]|e\.g|i\.e|etc|cf|vs|al|Fig|Figs|Eq|No|Vol|Dr|Mr|Mrs|Ms|Prof|St)\.$"
-)
-_LONGEST_ABBREVIATION = 8
-# Thai and Lao have spaces between clauses alone; shorter ones are no sentence.
-_CLAUSE = 40
 _WORD_START = re.compile(r"(?<=\s)\S")
 _WORD = re.compile(r"\w")
 _LINE_START = re.compile(r"(?<=\n)")
+_LINE_END = re.compile(r"\n")
 # Blank lines, and the white space at the beginning of the next one. Nothing is tried twice, since a
 # text may have a hundred thousand of them.
 _BLANK_LINES = re.compile(r"\n(?:[ \t\r]*+\n)++([ \t]*+)")
@@ -85,12 +74,20 @@ _FENCE = re.compile(
 # A heading as it stands in a text, perhaps with a line of punctuation above and below it, and the
 # white space that follows.
 _HEADING = re.compile(r"(?:([^\w\s])\1{2,}[ \t]*\n)?[^\n]*(?:\n([^\w\s])\2{2,}[ \t]*(?=\n|\Z))?\s*")
-# Characters of a heading that go before a passage.
+# Characters of a heading, and of the first row of a table, that go before a passage.
 _LONGEST_HEADING = 100
+_LONGEST_ROW = 200
+# Lines with bars between cells, at least three, and the signs of a line that parts header and rows.
+_ROWS = re.compile(r"(?:^[^\n|]*+\|[^\n]*+(?:\n|\Z)){3,}", re.MULTILINE)
+_RULE_SIGNS = frozenset("|-:+> \t\r")
 
 
 def passage_text(
-    document: Document, span: tuple[int, int] | None, context: Context = "title"
+    document: Document,
+    span: tuple[int, int] | None,
+    context: Context = "title",
+    *,
+    tables: bool = False,
 ) -> str:
     """What is encoded and analyzed for a passage: its context, if any, before its characters."""
     start, stop = (0, len(document.text)) if span is None else span
@@ -98,9 +95,11 @@ def passage_text(
     if context == "none" and not document.text.isspace() and document.text:
         return text
     before = document.title or ""
-    if context == "headings" and document.outline:
+    if context == "headings" and (document.outline or tables):
         start += len(text) - len(text.lstrip())
-        before = " ".join([before, *_headings_above(document, start)]).lstrip()
+        above = _headings_above(document, start) if document.outline else []
+        header = _header_above(document, start) if tables else []
+        before = " ".join([before, *above, *header]).lstrip()
     return f"{before} {text}" if before else text
 
 
@@ -113,6 +112,60 @@ def _headings_above(document: Document, start: int) -> list[str]:
     return labels[1:] if labels[:1] == [document.title] else labels
 
 
+class _Table(NamedTuple):
+    """Where the rows of a table stand in a text, and its first row without bars at the ends."""
+
+    start: int
+    # Of the first row below the header.
+    body: int
+    stop: int
+    header: str
+
+
+def _header_above(document: Document, start: int) -> list[str]:
+    """The first row of the table within which a passage begins; empty if there is none."""
+    tables = _tables_of(document)
+    number = bisect_right(tables, start, key=attrgetter("body")) - 1
+    is_within = number >= 0 and start < tables[number].stop
+    return [tables[number].header] if is_within and tables[number].header else []
+
+
+def _tables_of(document: Document) -> Sequence[_Table]:
+    # Office files and pages have tables whose rows have bars between cells alone; in texts with
+    # lines those may be code.
+    has_lines = any(mark.kind == "line" for mark in document.outline)
+    return _tables(document.text, bool(document.outline) and not has_lines)
+
+
+# Each passage of a document asks for them.
+@lru_cache(maxsize=1)
+def _tables(text: str, are_bars_enough: bool) -> Sequence[_Table]:
+    """The tables of a text: rows with bars, below a header and a line of hyphens.
+
+    If bars are enough, a table may also begin with two rows of equally many cells.
+    """
+    if "|" not in text:
+        return ()
+    tables = []
+    for match in _ROWS.finditer(text):
+        lines = match[0].splitlines(keepends=True)
+        rule = next((n for n in range(1, len(lines)) if _is_rule(lines[n])), 0)
+        if not rule and not (are_bars_enough and lines[0].count(" | ") == lines[1].count(" | ")):
+            continue
+        first = max(rule - 1, 0)
+        start = match.start() + sum(map(len, lines[:first]))
+        body = start + sum(map(len, lines[first : rule + 1]))
+        cells = (" ".join(cell.split()) for cell in lines[first].strip(" \t\r\n>").split("|"))
+        header = " | ".join(filter(None, cells))[:_LONGEST_ROW]
+        tables.append(_Table(start, body, match.end(), header))
+    return tables
+
+
+def _is_rule(line: str) -> bool:
+    signs = set(line.rstrip("\n"))
+    return signs <= _RULE_SIGNS and {"-", "|"} <= signs
+
+
 class _Structure(NamedTuple):
     """Where passages of a text end best; all ascending."""
 
@@ -122,8 +175,11 @@ class _Structure(NamedTuple):
     paragraphs: list[int]
     # Where these, and what else follows a blank line, begin.
     blocks: list[int]
-    # The beginning of each heading and of what follows it, between which no passage ends.
+    # The beginning of each heading and of what follows it, between which no passage ends; so with
+    # the header of a table.
     headings: list[tuple[int, int]]
+    # Where tables begin and end.
+    tables: list[tuple[int, int]]
 
     @classmethod
     def of(cls, document: Document) -> Self:
@@ -145,8 +201,12 @@ class _Structure(NamedTuple):
             for place in marks["heading"]
             if (match := _HEADING.match(text, place)) is not None
         ]
+        tables = _tables_of(document)
+        headings = sorted([*headings, *((table.start, table.body) for table in tables)])
         paragraphs = sorted([*paragraphs, *sections, *marks["page"]])
-        return cls(sections, paragraphs, sorted([*blocks, *paragraphs]), headings)
+        blocks = sorted([*blocks, *paragraphs])
+        extents = [(table.start, table.stop) for table in tables]
+        return cls(sections, paragraphs, blocks, headings, extents)
 
     def within(self, start: int, stop: int) -> Self:
         """What there is from `start` to `stop`, counted from `start`."""
@@ -157,7 +217,14 @@ class _Structure(NamedTuple):
 
         first, last = bisect_left(self.headings, (start,)), bisect_left(self.headings, (stop,))
         headings = [(begin - start, end - start) for begin, end in self.headings[first:last]]
-        return type(self)(part(self.sections), part(self.paragraphs), part(self.blocks), headings)
+        tables = [
+            (max(begin - start, 0), min(end, stop) - start)
+            for begin, end in self.tables
+            if begin < stop and end > start
+        ]
+        return type(self)(
+            part(self.sections), part(self.paragraphs), part(self.blocks), headings, tables
+        )
 
 
 _ENDS: tuple[MarkKind, ...] = ("heading", "message", "page")
@@ -199,7 +266,7 @@ def cut_document(
             following = None if is_last else spans.pop()[0]
             truncated = settings.on_long == "truncate" and (len(spans) > 1 or not is_last)
             kept = spans[: 1 if truncated else None]
-            texts = [passage_text(document, span, context) for span in kept]
+            texts = [passage_text(document, span, context, tables=settings.tables) for span in kept]
             rows = encoder.tokenize(texts)
             excess = max(map(len, rows), default=0) - window
             # The pieces of a passage can differ slightly from those of its span in the block.
@@ -236,8 +303,14 @@ def split_passages(
     """Cut a text into passages of at most `budget` pieces, of which `covered` are cut already."""
     if len(offsets) <= budget:
         return [(0, len(text))]
+    # Queries load this module, and split nothing.
+    from retriever.documents.sentences import sentence_ends
+
     starts = [start for start, _ in offsets]
-    sentences = _pieces_at(starts, (match.end() for match in SENTENCE_END.finditer(text)))
+    ends_of_sentences: Iterable[int] = sentence_ends(text)
+    if structure is not None and structure.tables:
+        ends_of_sentences = _between_rows(text, ends_of_sentences, structure.tables)
+    sentences = _pieces_at(starts, ends_of_sentences)
     words = _pieces_at(starts, (match.start() for match in _WORD_START.finditer(text)))
     sections: list[int] = []
     # Where passages may end, best first, and the part of what fits in which they do not.
@@ -264,6 +337,19 @@ def split_passages(
             choices = ends[_SENTENCES][0]
         first = _first_in(choices, max(first + 1, stop - overlap), stop) or stop
         first = _last_in(sections, first, stop) or first
+
+
+def _between_rows(
+    text: str, places: Iterable[int], tables: Sequence[tuple[int, int]]
+) -> Iterator[int]:
+    """The places that are in no table, and where the rows of tables begin and end."""
+    for place in places:
+        number = bisect_right(tables, (place, len(text))) - 1
+        if number < 0 or place >= tables[number][1]:
+            yield place
+    for start, stop in tables:
+        yield start
+        yield from (match.end() for match in _LINE_END.finditer(text, start, stop))
 
 
 def _structured_ends(
@@ -310,29 +396,6 @@ def _first_in(choices: Sequence[int], low: int, high: int) -> int | None:
     """The least choice in [low, high]."""
     index = bisect_left(choices, low)
     return choices[index] if index < len(choices) and choices[index] <= high else None
-
-
-def sentence_spans(text: str) -> list[tuple[int, int]]:
-    """(start, stop) characters of each sentence of a text, without the white space around it."""
-    found: list[tuple[int, int]] = []
-    start = 0
-    for stop, following in [*(match.span() for match in _ENDING.finditer(text)), (len(text),) * 2]:
-        part = text[start:stop]
-        first = start + len(part) - len(part.lstrip())
-        start = following
-        if not part.strip():
-            continue
-        if found and _goes_on(text[slice(*found[-1])]):
-            first = found.pop()[0]
-        found.append((first, first + len(text[first:stop].rstrip())))
-    return found
-
-
-def _goes_on(sentence: str) -> bool:
-    """Whether what looks like a sentence ends in an abbreviation, or is a short clause."""
-    if "\u0e01" <= sentence[-1] <= "\u0edf":
-        return len(sentence) < _CLAUSE
-    return _ABBREVIATION.search(sentence[-_LONGEST_ABBREVIATION:]) is not None
 
 
 def taken_out(text: str, *spans: tuple[int, int]) -> tuple[str, str]:

@@ -509,8 +509,7 @@ class Index(ReadableIndex):
         with self._opened.view() as view:
             state = self._opened.state_of(view)
             texts = (
-                (document, stored_texts(document, state.passages.context))
-                for document in view.documents()
+                (document, stored_texts(document, state.passages)) for document in view.documents()
             )
             tell = state.analyzer.languages
             writer.count_languages(

@@ -27,7 +27,6 @@ from retriever.documents.analyzer import Analyzer
 from retriever.documents.outline import outline_json
 from retriever.documents.passages import (
     BLOCK,
-    Context,
     OnLong,
     PassageSettings,
     cut_document,
@@ -362,7 +361,7 @@ class Indexer:
         with suppress(DamagedIndexError), self._view() as view:
             passages: dict[bytes, int] = {}
             for stored in filter(None, map(view.document, ids)):
-                texts_of = stored_texts(stored, self._passages.context)
+                texts_of = stored_texts(stored, self._passages)
                 for (passage, _, _), text in zip(stored.passages, texts_of, strict=True):
                     passages[_digest(text)] = passage
             if passages:
@@ -435,7 +434,8 @@ class Indexer:
             self._waiting_pieces += len(row)
 
     def _texts(self, document: Document, spans: Iterable[tuple[int, int]]) -> list[str]:
-        return [passage_text(document, span, self._passages.context) for span in spans]
+        context, tables = self._passages.context, self._passages.tables
+        return [passage_text(document, span, context, tables=tables) for span in spans]
 
     def _analyze(self, entry: _Entry, texts: Iterable[str]) -> None:
         for terms, languages in map(self._analyzer.analyzed, texts):
@@ -611,7 +611,7 @@ def measure_fit(
             # Ready vectors may come without the encoder that made them.
             return
         if sample is None or added < passages:
-            sample = _sample_of(view, state.passages.context)
+            sample = _sample_of(view, state.passages)
     fit = measured_fit(sample.texts, encoder, state.analyzer, passages)
     # An encoder that encodes no other texts says nothing.
     fit = replace(fit or Fit(0.0, 0, passages=passages), languages=languages)
@@ -628,20 +628,23 @@ def measure_fit(
         )
 
 
-def _sample_of(view: View, context: Context) -> PassageSample:
+def _sample_of(view: View, settings: PassageSettings) -> PassageSample:
     """A sample of all passages."""
     sample = PassageSample()
     for text in chain.from_iterable(
-        stored_texts(document, context) for document in view.documents()
+        stored_texts(document, settings) for document in view.documents()
     ):
         sample.take(_digest(text), text)
     return sample
 
 
-def stored_texts(stored: StoredDocument, context: Context) -> list[str]:
+def stored_texts(stored: StoredDocument, settings: PassageSettings) -> list[str]:
     """The text of each passage of a stored document, as it was encoded and analyzed."""
     document = document_of(stored)
-    return [passage_text(document, (start, stop), context) for _, start, stop in stored.passages]
+    return [
+        passage_text(document, (start, stop), settings.context, tables=settings.tables)
+        for _, start, stop in stored.passages
+    ]
 
 
 def content_hash(document: Document, settings: PassageSettings) -> bytes:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from retriever.documents.analyzer import NO_LANGUAGE
 from retriever.documents.languages import script_of
-from retriever.documents.passages import SENTENCE_END
+from retriever.documents.sentences import SENTENCE_END
 from retriever.errors import SourceError
 from retriever.search import BM25, Postings, SearchableSegment
 from retriever.search.fusion import DEFAULT_WEIGHT, FusionSettings, fuse

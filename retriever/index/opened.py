@@ -194,6 +194,7 @@ class IndexKeywords(TypedDict, total=False):
     overlap: int
     context: Literal["title", "headings", "none"]
     structure: bool
+    tables: bool
     index_type: str
     memory_bytes: int | None
 

@@ -354,7 +354,10 @@ class ReadableIndex:
             begun = [one for one in stored.passages if one[1] <= start] or stored.passages[:1]
             passage, first, last = begun[-1]
             state = self._opened.state_of(view)
-            text = passage_text(document_of(stored), (first, last), state.passages.context)
+            passages = state.passages
+            text = passage_text(
+                document_of(stored), (first, last), passages.context, tables=passages.tables
+            )
             terms = state.analyzer.query_tokens(text, view.setting("languages", {}))
             warn_doubtful(self._opened, view, compiled)
             # One more, since the document itself may be among them.

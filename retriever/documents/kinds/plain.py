@@ -68,7 +68,7 @@ _Headings = Callable[[str], Iterator[Mark]]
 def read_plain(text: str) -> Parsed:
     """Text or code as it is, but for blank lines at its ends and data in addresses."""
     source = without_data(text)
-    return _lines(source, source.text)
+    return numbered_lines(source, source.text)
 
 
 def read_markdown(text: str) -> Parsed:
@@ -85,7 +85,7 @@ def read_markdown(text: str) -> Parsed:
             title = first.mark.label
             # What stands beside or above it stays, and so does it then.
             body = body[first.stop :] if offset == 0 and first.stop >= 0 else body
-    return _lines(source, body, title, metadata, markdown_headings)
+    return numbered_lines(source, body, title, metadata, markdown_headings)
 
 
 class Shortened(NamedTuple):
@@ -147,7 +147,7 @@ def _data(text: str, match: re.Match[str]) -> str:
     return data[0] if data is not None else ""
 
 
-def _lines(
+def numbered_lines(
     source: Shortened,
     rest: str,
     title: str | None = None,

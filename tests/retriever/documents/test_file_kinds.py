@@ -59,7 +59,10 @@ KINDS = {
     ),
     "toml.md": ("+++\ndraft = true\n+++\nx", (None, {"draft": True}, "x", [("line", "4", "x")])),
     "rule.md": ("---\n\nx\n", (None, {}, "---\n\nx", [("line", "1", "---")])),
-    "bees.rst": ("Bees\n====\n", (None, {}, "Bees\n====", [("line", "1", "Bees")])),
+    "bees.rst": (
+        "Bees\n====\n",
+        ("Bees", {}, "Bees\n====", [("line", "1", "Bees"), ("heading", "Bees", "Bees")]),
+    ),
     "bees.ipynb": (
         samples.notebook(),
         (

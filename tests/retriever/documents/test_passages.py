@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -18,7 +19,6 @@ from retriever.documents.passages import (
     _after_blank_lines,
     cut_document,
     passage_text,
-    sentence_spans,
     split_passages,
 )
 
@@ -243,8 +243,11 @@ HEADINGS = [(1, "Guide"), (2, "Methods"), (3, "Sampling")]
 def test_settings_of_an_earlier_release_are_read_and_written_as_it_did():
     earlier = {"on_long": "split", "overlap": 48}
     found = PassageSettings(**EARLIER | earlier)
-    assert (found.context, found.structure, found.to_json()) == ("title", False, earlier)
-    assert PassageSettings(**EARLIER | PassageSettings().to_json()).structure
+    assert (found.context, found.structure, found.tables) == ("title", False, False)
+    assert found.to_json() == earlier
+    newest = PassageSettings(**EARLIER | PassageSettings().to_json())
+    assert newest.structure
+    assert newest.tables
 
 
 @given(st.text(" \t\r\n\x0cab", max_size=14))
@@ -256,20 +259,70 @@ def test_lines_after_blank_ones_are_found_as_by_trying_everything(text):
     assert list(_after_blank_lines(many)) == list(_after_blank_lines(text.rstrip()))
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("One. Two! Three? Four", ["One.", "Two!", "Three?", "Four"]),
-        ("It grew by 3.5 percent. Then it fell.", ["It grew by 3.5 percent.", "Then it fell."]),
-        ("See J. Smith et al. 2019 for more. Yes.", ["See J. Smith et al. 2019 for more.", "Yes."]),
-        ("He left, e.g. Paris. She stayed.", ["He left, e.g. Paris.", "She stayed."]),
-        ('He said "go." Then he went.', ['He said "go."', "Then he went."]),
-        ("第一句。第二句。", ["第一句。", "第二句。"]),
-        ("A heading\n\nA text.", ["A heading", "A text."]),
-        ("one\nline", ["one line"]),
-        ("  ", []),
-        ("", []),
-    ],
-)
-def test_sentences_end_at_punctuation(text, expected):
-    assert [" ".join(text[slice(*span)].split()) for span in sentence_spans(text)] == expected
+ROWS = "".join(f"| bolt {n} | It holds {n} kg. Steel? | {n * 3} |\n" for n in range(30))
+TABLE = f"| Part | Use  and care | Price |\n|:--|---|--:|\n{ROWS}"
+
+
+def with_lines(text, *marks):
+    return Document("1", text, "Shop", outline=(Mark(0, "line", "1"), *marks))
+
+
+def test_the_context_of_a_passage_of_rows_is_their_header():
+    text = f"# Bolts\nBuy a | b here.\n\n{TABLE}\nThe end of it."
+    document = with_lines(text, Mark(0, "heading", "Bolts", 1))
+
+    def context_of(word, tables=True):
+        start = text.index(word)
+        passage = passage_text(document, (start, len(text)), "headings", tables=tables)
+        return passage.removesuffix(text[start:])
+
+    header = "Part | Use and care | Price"
+    assert context_of("| bolt 0 ") == context_of("| bolt 29") == f"Shop Bolts {header} "
+    assert context_of("| bolt 7", tables=False) == "Shop Bolts "
+    for word in ("| Part", "The end", "Buy"):
+        assert context_of(word) == "Shop Bolts "
+    start = text.index("| bolt 9")
+    assert passage_text(document, (start, start + 9), "title", tables=True) == "Shop | bolt 9 "
+    bare = Document("1", text)
+    assert passage_text(bare, (start, start + 9), "headings", tables=True).startswith(header)
+
+
+def test_the_header_of_a_table_is_bounded_and_may_be_quoted():
+    wide = (
+        "> " + "| column " * 90 + "|\n> " + "|---" * 90 + "|\n" + ("> " + "| x " * 90 + "|\n") * 3
+    )
+    start = wide.index("> | x")
+    header = passage_text(with_lines(wide), (start, start + 5), "headings", tables=True)
+    assert header.startswith("Shop column | column |")
+    assert len(header) < 220
+
+
+def test_rows_without_a_line_of_hyphens_are_a_table_where_lines_are_not_known():
+    text = "Stock\n\nItem | Shelf\nnut | A | 1\nnut | B\n\n" + "cup | red\nlid | 2\ntop | 3\n"
+    pages = Document("1", text, outline=(Mark(0, "page", "1"),))
+    for document, expected in ((pages, "cup | red lid | 2"), (with_lines(text), "Shop lid | 2")):
+        start = text.index("lid")
+        passage = passage_text(document, (start, start + 7), "headings", tables=True)
+        assert passage == expected
+
+
+@pytest.mark.parametrize("outline", [(Mark(0, "line", "1"),), (Mark(0, "page", "1"),)])
+def test_passages_of_a_table_begin_and_end_between_rows(outline):
+    text = f"Some words before it. And more of them.\n\n{TABLE}\nWords after it."
+    spans = cut(Document("1", text, "Shop", outline=outline), 90, overlap=20)
+    assert len(spans) > 4
+    for start, stop in spans:
+        assert text[start - 1 : start] in ("", "\n")
+        assert text[start:stop].rstrip().endswith(("|", "it."))
+        # No header without its first row.
+        assert not text[start:stop].rstrip().endswith("--:|")
+    for start, stop in spans:
+        document = Document("1", text, "Shop", outline=outline)
+        assert len(words_of(passage_text(document, (start, stop), "headings", tables=True))) <= 90
+
+
+def test_a_text_of_many_tables_is_cut_in_little_time():
+    text = ("a | b\n" * 3 + "\n") * 20_000 + "|" * 100_000 + "|-\n" * 50_000
+    started = time.process_time()
+    cut(Document("1", text, outline=(Mark(0, "page", "1"),)), 250)
+    assert time.process_time() - started < 20
