@@ -25,7 +25,6 @@ from retriever.documents.division import (
     LONGEST_WHOLE,
     ascii_digits,
     divide,
-    in_one_form,
     join_compound,
     normalized,
     separated,
@@ -221,7 +220,8 @@ class Analyzer:
             self.stop_list = frozenset()
         # They know no analyzer: a cycle would keep one that nobody needs, with a megabyte of words,
         # until cycles are collected.
-        self._words = lru_cache(_MEMOS)(partial(_Words, self.settings, self.stop_list))
+        words = partial(_Words, self.settings, self.stop_list, is_whole=self._is_whole)
+        self._words = lru_cache(_MEMOS)(words)
 
     @cached_property
     def identity(self) -> str:
@@ -432,13 +432,9 @@ class _Words(dict[str, tuple[str, ...]]):
     settings: AnalyzerSettings
     stop_list: frozenset[str]
     languages: tuple[str, ...]
+    is_whole: bool
     # By the script of a word.
     rules: dict[str | None, _Rule] = field(default_factory=dict)
-
-    @cached_property
-    def signs(self) -> Mapping[int, str | None]:
-        """What becomes of signs in a word."""
-        return FOLDED_SIGNS if self.settings.terms == "whole" else _PLAIN_SIGNS
 
     @cached_property
     def function_words(self) -> tuple[frozenset[str], frozenset[str]]:
@@ -447,7 +443,7 @@ class _Words(dict[str, tuple[str, ...]]):
             {word for language in self.languages for word in table.get(language, ())}
             for table in (QUERY_FUNCTION_WORDS, AMBIGUOUS_FUNCTION_WORDS)
         )
-        signs = APOSTROPHES if self.settings.terms == "whole" else "’"
+        signs = APOSTROPHES if self.is_whole else "’"
         listed |= {word.replace("'", sign) for word in listed for sign in signs}
         return frozenset(listed), frozenset(unclear)
 
@@ -460,7 +456,7 @@ class _Words(dict[str, tuple[str, ...]]):
     @cached_property
     def capitals(self) -> frozenset[str]:
         """Stop words and function words in capitals, which are terms where they stand out."""
-        if not self.settings.stop_words or self.settings.terms != "whole":
+        if not self.settings.stop_words or not self.is_whole:
             return frozenset()
         listed = set(self.common_words)
         if "english" in self.languages:
@@ -478,7 +474,7 @@ class _Words(dict[str, tuple[str, ...]]):
         elif hyphen and unit.isascii() and first.isalpha() and second.isalpha():
             terms = self._terms_of_compound(first, second)
         else:
-            form, parts = self._parts(unit)
+            form, parts = unit_parts(unit) if self.is_whole else (unit, [(unit, 0)])
             if parts == [(form, 0)]:
                 terms = tuple([term for term, _, _ in self._terms_of_part(form)])
             else:
@@ -503,31 +499,23 @@ class _Words(dict[str, tuple[str, ...]]):
 
     def placed(self, unit: str) -> Iterator[tuple[str, int, int]]:
         """The terms of a unit with their places in it."""
-        form, parts = self._parts(unit)
+        form, parts = unit_parts(unit) if self.is_whole else (unit, [(unit, 0)])
         for part, place in parts:
             for term, start, stop in self._terms_of_part(part):
                 yield term, place + start, place + stop
         if parts != [(form, 0)]:
             yield from self._whole_terms(form, parts)
 
-    def _parts(self, unit: str) -> tuple[str, list[tuple[str, int]]]:
-        """A unit in one form, and its parts with their places."""
-        if self.settings.terms == "parts":
-            return unit, [(unit, 0)]
-        form = in_one_form(unit)
-        return form, unit_parts(form)
-
     def _terms_of_part(self, part: str) -> Iterator[tuple[str, int, int]]:
         division = self.settings.division
-        is_whole = self.settings.terms == "whole"
-        for text, start, stop, is_word in divide(part, division, is_whole):
+        for text, start, stop, is_word in divide(part, division, self.is_whole):
             if is_word:
                 for term in self._terms_of_word(text):
                     yield term, start, stop
                 # That of "U.S."
                 if len(text) < stop - start and text in self.capitals:
                     yield text, start, stop
-            elif term := _fold(text, signs=self.signs):
+            elif term := _fold(text, is_whole=self.is_whole):
                 yield term, start, stop
 
     def _whole_terms(
@@ -536,7 +524,7 @@ class _Words(dict[str, tuple[str, ...]]):
         """The terms of a unit beside those of its parts."""
         for text, start, stop, is_word in whole_pieces(unit):
             if not is_word:
-                yield _fold(text, signs=self.signs), start, stop
+                yield _fold(text, is_whole=self.is_whole), start, stop
             elif not self._joins_common_words(unit[start:stop], unit.count("-") > 1):
                 for term in self._terms_of_word(text):
                     yield term, start, stop
@@ -550,7 +538,7 @@ class _Words(dict[str, tuple[str, ...]]):
         is_plain = self.settings.division == "plain"
         script = script_of(text)
         language, stop_words, stem = self.rules.get(script) or self.rule(script)
-        folded = _fold(text, language == "turkish", not is_plain, self.signs)
+        folded = _fold(text, language == "turkish", not is_plain, self.is_whole)
         splits = language in _APOSTROPHE_SEPARATES
         for word in word_pattern(folded.isascii(), splits, True).findall(folded):
             bare = word.removesuffix("'s") if language in _HAS_POSSESSIVE else word
@@ -628,7 +616,7 @@ def _fold(
     word: str,
     turkish: bool = False,
     ascii_digits_only: bool = True,
-    signs: Mapping[int, str | None] = _PLAIN_SIGNS,
+    is_whole: bool = False,
 ) -> str:
     """NFKC, lower case, a plain apostrophe, nothing invisible."""
     if word.isascii() and not turkish:
@@ -641,7 +629,7 @@ def _fold(
     if ascii_digits_only:
         word = word.translate(ascii_digits())
     # Lower-casing and removing joiners can leave a sequence that composes further.
-    return normalized("NFKC", word.translate(signs).lower())
+    return normalized("NFKC", word.translate(FOLDED_SIGNS if is_whole else _PLAIN_SIGNS).lower())
 
 
 def _languages() -> tuple[frozenset[str], frozenset[str]]:

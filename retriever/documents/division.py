@@ -201,21 +201,19 @@ def separated(units: Iterable[str]) -> list[str]:
     return text.replace(" .", " ").removeprefix(".").split()
 
 
-def in_one_form(unit: str) -> str:
-    """A unit with plain apostrophes and hyphens, of the same length."""
-    return unit.replace("`", "'") if unit.isascii() else unit.translate(ONE_FORM)
-
-
-def unit_parts(unit: str) -> list[tuple[str, int]]:
-    """The words and identifiers of a unit `in_one_form`, with their places."""
-    if unit.isalnum():
-        return [(unit, 0)]
-    parts = [(match.group(), match.start()) for match in _BETWEEN_JOINTS.finditer(unit)]
-    return [(part[1:], start + 1) if part[0] == "." else (part, start) for part, start in parts]
+def unit_parts(unit: str) -> tuple[str, list[tuple[str, int]]]:
+    """A unit with signs in `ONE_FORM`, and its words and identifiers with their places."""
+    form = unit.replace("`", "'") if unit.isascii() else unit.translate(ONE_FORM)
+    if form.isalnum():
+        return form, [(form, 0)]
+    parts = [(match.group(), match.start()) for match in _BETWEEN_JOINTS.finditer(form)]
+    return form, [
+        (part[1:], start + 1) if part[0] == "." else (part, start) for part, start in parts
+    ]
 
 
 def whole_pieces(unit: str) -> Iterator[Piece]:
-    """The terms of a unit `in_one_form` beside those of its parts.
+    """The terms of a unit with signs in `ONE_FORM` beside those of its parts.
 
     Some stand as they are written, such as ``2024-05-01``, ``c++`` and ``--no-cache``. Words that
     hyphens part are joined: ``email``, ``gpt-4``.

@@ -167,6 +167,28 @@ def test_languages_counted_by_an_earlier_release_are_no_damage(
     assert retriever("verify").code == 0
 
 
+def test_terms_of_an_earlier_release_are_named_with_what_brings_others(
+    retriever, fake_encoder, write_jsonl
+):
+    corpus = write_jsonl(*records(3), {"id": "x", "text": "written in C++, see e-mail 4.5.6"})
+    assert retriever("index", corpus, "--quiet").err == ""
+    assert "earlier release" not in retriever("info").out
+    with closing(sqlite3.connect(".retriever/index.sqlite")) as database, database:
+        (value,) = database.execute("SELECT value FROM settings WHERE key = 'analyzer'").fetchone()
+        analyzer = json.loads(value)
+        assert analyzer.pop("terms") == "whole"
+        write_setting(database, "analyzer", analyzer)
+    reason = "an earlier release made it, without terms such as 3.11.2, C++ and IT"
+    note = f"note: .retriever: {reason}; `retriever reindex -i .retriever` brings them\n"
+    assert note in retriever("index", corpus).err
+    assert note in retriever("refresh").err
+    assert retriever("refresh", "--quiet").err == ""
+    assert ", terms of an earlier release\n" in retriever("info").out
+    doctor = retriever("doctor")
+    assert f"terms: {reason}\n  mend it: retriever reindex -i .retriever\n" in doctor.out
+    assert retriever("query", "C++", "--mode", "bm25").code == 0
+
+
 def test_doctor_names_what_is_stale_and_damaged(retriever, fake_encoder, tmp_path, monkeypatch):
     notes = tmp_path / "notes"
     notes.mkdir()

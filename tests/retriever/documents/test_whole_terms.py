@@ -172,7 +172,7 @@ def test_parts_of_units_are_the_units_of_earlier_releases(text):
     units = division.word_pattern(False, False, False, True).findall(text)
     earlier = division.word_pattern(False, False, False).findall(text)
     assert division.separated(units) == earlier
-    assert [part for unit in units for part, _ in division.unit_parts(unit)] == earlier
+    assert [part for unit in units for part, _ in division.unit_parts(unit)[1]] == earlier
 
 
 @pytest.mark.parametrize("piece", ["1.", "1-", "ab-", "a&", "1:", "c++1", "A ", " -a", "A.", "a+#"])

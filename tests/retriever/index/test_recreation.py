@@ -310,6 +310,24 @@ def test_a_damaged_document_stops_it_and_no_index_is_made_where_there_is_none(
     assert not (tmp_path / "nowhere").exists()
 
 
+def test_reindexing_brings_the_terms_of_this_release(tmp_path, model):
+    earlier = AnalyzerSettings(detection="words", terms="parts")
+    with Index.create(tmp_path / "index", model, analyzer=earlier) as index:
+        texts = {"a": "the vitamin A", "b": "vitamins, a few"}
+        index.add([{"id": id_, "text": text} for id_, text in texts.items()])
+        assert index.term_weights("vitamin A").keys() == {"vitamin"}
+    with Index.open_or_create(tmp_path / "index", language="auto") as index:
+        assert index.analyzer.settings.terms == "parts"
+    assert reindexed(tmp_path / "index") is not None
+    assert reindexed(tmp_path / "index") is None
+    with Index.open(tmp_path / "index") as index:
+        assert index.analyzer.settings.terms == "whole"
+        # Languages are told anew where the language is asked for.
+        assert index.analyzer.settings.detection == "words"
+        assert index.term_weights("vitamin A").keys() == {"vitamin", "A"}
+        assert index.search("vitamin A", mode="bm25")[0].id == "a"
+
+
 def test_reindexing_tells_languages_anew_where_the_language_is_asked_for(tmp_path, model):
     text = "Panthers savunması yalnızca 308 sayı verdi ve ligde altıncı sırada bitirdi."
     earlier = AnalyzerSettings(detection="words")
