@@ -47,6 +47,7 @@ from cli.source_options import (
 from retriever.settings import setting
 
 if TYPE_CHECKING:
+    from retriever.index import Index
     from retriever.index.add import IndexingReport
 
 
@@ -139,6 +140,7 @@ def index_command(
         index = stack.enter_context(
             (recreated if run.recreate else Index.create)(folder, **chosen, **wanted)
         )
+        _warn_prompts(index)
         window = index.encoder_spec.max_length
         progress = stack.enter_context(EncodingProgress(reader, quiet=quiet))
         stack.callback(warn_metadata, reader)
@@ -259,6 +261,15 @@ class EncodeOptions:
     ray: str | None = setting(
         None, "Make shards on a Ray cluster: auto, local or HOST:PORT.", section="Encoder"
     )
+
+
+def _warn_prompts(index: Index) -> None:
+    """Say which prompts the encoder of an index lacks."""
+    from retriever.encoders.prompts import missing_prompts
+
+    fault = missing_prompts(index.encoder_spec)
+    if fault is not None:
+        say(f"warning: {fault}")
 
 
 @click.command("encode", cls=Command)
