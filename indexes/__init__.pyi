@@ -20,6 +20,7 @@ from indexes.errors import NotAnIndexError as NotAnIndexError
 from indexes.errors import RetrieverError as RetrieverError
 from indexes.errors import SourceError as SourceError
 from indexes.errors import StorageError as StorageError
+from indexes.files import LOCK_FILE as LOCK_FILE
 from indexes.files import GrowingArray as GrowingArray
 from indexes.files import remove_abandoned as remove_abandoned
 from indexes.files import storage_errors as storage_errors
@@ -35,7 +36,6 @@ from indexes.filters.grammar import point_at as point_at
 from indexes.filters.grammar import type_mismatch as type_mismatch
 from indexes.filters.grammar import written_field as written_field
 from indexes.filters.grammar import written_value as written_value
-from indexes.folder.connection import LOCK_FILE as LOCK_FILE
 from indexes.folder.connection import SOURCES_FILE as SOURCES_FILE
 from indexes.folder.documents import metadata_json as metadata_json
 from indexes.folder.lock import remains as remains
