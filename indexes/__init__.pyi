@@ -1,5 +1,6 @@
 """The names of `indexes`, with the modules that have them: `__init__.py` reads them here."""
 
+from indexes.bm25.formulas import LABEL as LABEL
 from indexes.bm25.formulas import BM25Settings as BM25Settings
 from indexes.bm25.formulas import BM25Variant as BM25Variant
 from indexes.bm25.formulas import idf as idf
@@ -31,6 +32,7 @@ from indexes.files import write_lines as write_lines
 from indexes.filters.grammar import Where as Where
 from indexes.filters.grammar import compile_where as compile_where
 from indexes.filters.grammar import filter_of_fields as filter_of_fields
+from indexes.filters.grammar import id_forms as id_forms
 from indexes.filters.grammar import parse_field as parse_field
 from indexes.filters.grammar import point_at as point_at
 from indexes.filters.grammar import type_mismatch as type_mismatch
@@ -45,6 +47,7 @@ from indexes.folder.store import Backup as Backup
 from indexes.folder.store import snapshot_index as snapshot_index
 from indexes.folder.verify import verify as verify
 from indexes.location import open_store as open_store
+from indexes.protocol import CONTENT_BYTES as CONTENT_BYTES
 from indexes.protocol import LANGUAGES as LANGUAGES
 from indexes.protocol import Candidates as Candidates
 from indexes.protocol import Committer as Committer

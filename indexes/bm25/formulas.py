@@ -27,6 +27,8 @@ replaced by epsilon times the mean idf of the whole vocabulary, which can itself
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -34,6 +36,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.settings import Checked, setting
+
+# A term of a passage that begins so is not of its text but of a label of its document, such as the
+# name of the file. Its idf is that of the more frequent of the two, so that a name that all files
+# share counts nothing, and a rare name no more than the word in a text.
+LABEL = "\x1f"
+# A word of a label counts so much beside the same word of a text.
+LABEL_WEIGHT = 0.6
 
 BM25Variant = Literal["lucene", "robertson", "atire", "bm25+", "bm25l", "okapi"]
 _DELTA = {"bm25+": 1.0, "bm25l": 0.5}
@@ -83,6 +92,38 @@ def idf(variant: BM25Variant, df: int, passages: int) -> float:
             return math.log((passages + 1) / (df + 0.5))
         case "okapi":
             return math.log(odds)
+
+
+def term_factors(
+    variant: BM25Variant,
+    repetitions: Counter[str],
+    frequencies: Mapping[str, int],
+    passages: int,
+    floor: Callable[[], float],
+) -> dict[str, float]:
+    """Return idf times repetitions of each term of a query, and of the same terms of labels.
+
+    `frequencies` counts the live passages with each of them; a term that none has is left out.
+    `floor` gives what replaces a negative idf.
+    """
+    factors = {}
+    for term, times in repetitions.items():
+        df = frequencies[term]
+        label_df = frequencies[LABEL + term]
+        for own_term, own_df, factor in (
+            (term, df, float(times)),
+            (LABEL + term, label_df, times * LABEL_WEIGHT),
+        ):
+            if own_df:
+                value = idf(variant, max(df, own_df), passages)
+                factors[own_term] = factor * (floor() if value < 0 else value)
+    return factors
+
+
+def with_labels(terms: Iterable[str]) -> list[str]:
+    """Return the distinct terms of a query, and behind them the same terms of labels."""
+    distinct = dict.fromkeys(terms)
+    return [*distinct, *map(LABEL.__add__, distinct)]
 
 
 def mean_okapi_idf(frequencies: NDArray[np.int64], passages: int) -> float:

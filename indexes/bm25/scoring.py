@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25.formulas import BM25Settings, Formula, formula_of, idf, mean_okapi_idf, weights
+from indexes.bm25.formulas import (
+    BM25Settings,
+    Formula,
+    formula_of,
+    mean_okapi_idf,
+    term_factors,
+    weights,
+    with_labels,
+)
 from indexes.bm25.postings import Postings, Read
 from indexes.compiled import compiled
 
@@ -40,8 +48,9 @@ class BM25Query(NamedTuple):
 
     segments: Sequence[SearchableSegment]
     found: Sequence[Read]  # of each segment
-    frequencies: NDArray[np.int64]  # (terms,) how many live passages hold each distinct term
-    factors: NDArray[np.float64]  # (terms,) idf times repetitions in the query
+    # (2 terms,) how many live passages hold each distinct term in the text, and in a label.
+    frequencies: NDArray[np.int64]
+    factors: NDArray[np.float64]  # (2 terms,) by `term_factors`
     formula: Formula
 
     def matching(self) -> list[NDArray[np.uint32]]:
@@ -161,9 +170,10 @@ class BM25:
         if (known := self._known.get(terms)) is not None:
             return known
         repetitions = Counter(terms)
+        distinct = with_labels(repetitions)
         passages = self.statistics.passages
-        found = [segment.postings.read(repetitions) for segment in self.segments]
-        df = np.zeros(len(repetitions), np.int64)
+        found = [segment.postings.read(distinct) for segment in self.segments]
+        df = np.zeros(len(distinct), np.int64)
         for segment, read in zip(self.segments, found, strict=True):
             live = segment.live
             df += read.counts if live is None else _live_counts(segment.postings, read, live)
@@ -171,20 +181,25 @@ class BM25:
             # More than there can be: no formula takes that.
             for segment, read in zip(self.segments, found, strict=True):
                 segment.postings.check(read.joined())
-        factors = []
-        for times, held in zip(repetitions.values(), df.tolist(), strict=True):
-            value = idf(self.settings.variant, held, passages) if held else 0.0
-            factors.append(times * (self._floor if value < 0 else value))
+        frequencies = dict(zip(distinct, df.tolist(), strict=True))
+        by_term = term_factors(
+            self.settings.variant, repetitions, frequencies, passages, lambda: self._floor
+        )
+        factors = np.array([by_term.get(term, 0.0) for term in distinct], np.float64)
         if len(self._known) >= _QUERIES:
             self._known.clear()
-        made = BM25Query(self.segments, found, df, np.array(factors, np.float64), self._formula)
+        made = BM25Query(self.segments, found, df, factors, self._formula)
         self._known[terms] = made
         return made
 
     def document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
-        """How many live passages hold each of the terms, in the order of the terms."""
+        """How many live passages hold each of the terms, in the order of the terms.
+
+        A passage that holds a term both in its text and in a label may count twice.
+        """
         distinct = dict.fromkeys(terms)
-        return dict(zip(distinct, self.query([*distinct]).frequencies.tolist(), strict=True))
+        both = self.query([*distinct]).frequencies.reshape(2, -1).sum(axis=0)
+        return dict(zip(distinct, both.clip(max=self.statistics.passages).tolist(), strict=True))
 
     @cached_property
     def _floor(self) -> float:

@@ -17,7 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25.formulas import BM25Settings, formula_of, idf, weights
+from indexes.bm25.formulas import (
+    LABEL,
+    BM25Settings,
+    formula_of,
+    term_factors,
+    weights,
+    with_labels,
+)
 from indexes.bm25.scoring import top_places
 from indexes.errors import ConfigError, StorageError
 from indexes.filters.facets import counted_facet, summaries_of
@@ -159,12 +166,20 @@ class MilvusView(View):
         return self.among("document", map(number_of, ids), HEAD, "ordinal == 0")
 
     def document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
-        known, found = self.collection.frequencies, {}
-        for term in terms:
+        distinct = dict.fromkeys(terms)
+        counts = self.frequencies(distinct)
+        most = self.passage_count
+        return {term: min(counts[term] + counts[LABEL + term], most) for term in distinct}
+
+    def frequencies(self, terms: Iterable[str]) -> dict[str, int]:
+        """How many passages hold each distinct term in the text, and each in a label."""
+        known = self.collection.frequencies
+        counts = {}
+        for term in with_labels(terms):
             if term not in known:
                 known[term] = self.count(f"array_contains(terms, {number_of(term)})")
-            found[term] = known[term]
-        return found
+            counts[term] = known[term]
+        return counts
 
     def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:
         unknown = [name for name in sorted(set(names)) if not self.count(has(fact("name", name)))]
@@ -181,7 +196,7 @@ class MilvusView(View):
         selected = expression_of(where, self.count)
         matching: set[int] = set()
         if terms:
-            held = f"array_contains_any(terms, {sorted(set(map(number_of, terms)))})"
+            held = f"array_contains_any(terms, {sorted(set(map(number_of, with_labels(terms))))})"
             matching = {row["document"] for row in self.rows(f"({selected}) and {held}", HEAD[:1])}
         documents = [(row["metadata"], row["document"] in matching) for row in self.heads(selected)]
         counted = {}
@@ -360,15 +375,15 @@ class MilvusRanking:
         return {hit["entity"]["passage"]: dict(hit["entity"]) for hit in hits}
 
     def _factors(self, terms: Iterable[str]) -> dict[int, float]:
-        """By the hash of each term that a passage holds, its idf times its repetitions."""
+        """By the hash of each term that a passage holds, its factor of `term_factors`."""
         repetitions = Counter(terms)
-        factors = {}
-        for term, df in self.view.document_frequencies(repetitions).items():
-            if df:
-                # Passages that were written since the view began can make df the greater one.
-                value = idf(self.settings.variant, df, max(self.view.passage_count, df))
-                factors[number_of(term)] = repetitions[term] * value
-        return factors
+        frequencies = self.view.frequencies(repetitions)
+        # Passages that were written since the view began can make a frequency the greater one.
+        passages = max(self.view.passage_count, *frequencies.values(), 0)
+        factors = term_factors(
+            self.settings.variant, repetitions, frequencies, passages, lambda: 0.0
+        )
+        return {number_of(term): factor for term, factor in factors.items()}
 
     def _bm25(
         self, factors: dict[int, float], rows: Sequence[Row]

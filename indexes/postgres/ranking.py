@@ -18,7 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
 
-from indexes.bm25.formulas import BM25Settings, formula_of, idf, mean_okapi_idf, weights
+from indexes.bm25.formulas import (
+    BM25Settings,
+    formula_of,
+    mean_okapi_idf,
+    term_factors,
+    weights,
+)
 from indexes.bm25.scoring import top_places
 from indexes.errors import ConfigError
 from indexes.filters.grammar import Where
@@ -185,18 +191,20 @@ class PostgresRanking:
         repetitions = Counter(terms)
         formula = formula_of(self._bm25, self._row.total_length / max(self._row.passages, 1))
         postings = self._view.postings(repetitions)
+        factors = term_factors(
+            self._bm25.variant,
+            repetitions,
+            {term: len(rows) for term, rows in postings.items()},
+            self._row.passages,
+            lambda: self._floor,
+        )
         contributions = []
-        for term, times in repetitions.items():
-            held = postings[term]
-            if len(held):
-                values = weights(formula, held["frequency"], held["length"])
-                values *= times * self._idf(len(held))
-                contributions.append((held["passage"], values))
+        for term, factor in factors.items():
+            rows = postings[term]
+            values = weights(formula, rows["frequency"], rows["length"])
+            values *= factor
+            contributions.append((rows["passage"], values))
         return passage_scores(contributions)
-
-    def _idf(self, df: int) -> float:
-        value = idf(self._bm25.variant, df, self._row.passages)
-        return self._floor if value < 0 else value
 
     @cached_property
     def _floor(self) -> float:

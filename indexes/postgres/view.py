@@ -19,7 +19,7 @@ import psycopg
 from numpy.typing import NDArray
 from psycopg import errors, pq, sql
 
-from indexes.bm25.formulas import BM25Settings
+from indexes.bm25.formulas import LABEL, BM25Settings, with_labels
 from indexes.errors import ClosedIndexError, DamagedIndexError, NotAnIndexError
 from indexes.filters.facets import counted_facet, summaries_of
 from indexes.filters.grammar import Where, parse_field
@@ -40,6 +40,7 @@ from indexes.postgres.schema import (
     has_tables,
 )
 from indexes.protocol import (
+    CONTENT_BYTES,
     LANGUAGES,
     Facets,
     FieldSummary,
@@ -184,8 +185,8 @@ class PostgresView(View):
         return read_dead(self.tables) if self.row.dead else np.empty(0, np.int64)
 
     def postings(self, terms: Iterable[str]) -> dict[str, NDArray[Any]]:
-        """The postings of live passages for each distinct term."""
-        return read_postings(self.tables, terms, self.dead)
+        """The postings of live passages for each distinct term, and for the same of labels."""
+        return read_postings(self.tables, with_labels(terms), self.dead)
 
     def ranking(
         self,
@@ -196,7 +197,10 @@ class PostgresView(View):
         return PostgresRanking(self, bm25 or BM25Settings(), where, recall)
 
     def document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
-        return {term: len(held) for term, held in self.postings(terms).items()}
+        distinct = dict.fromkeys(terms)
+        counts = {term: len(rows) for term, rows in self.postings(distinct).items()}
+        most = self.row.passages
+        return {term: min(counts[term] + counts[LABEL + term], most) for term in distinct}
 
     def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:
         asked = "SELECT name FROM retriever.fields WHERE number = %s ORDER BY name"
@@ -300,7 +304,8 @@ class PostgresView(View):
         return self.row.documents
 
     def count_copies(self) -> int:
-        ((distinct,),) = self.rows("SELECT count(DISTINCT hash) FROM {documents}")
+        counted = "SELECT count(DISTINCT substring(hash FOR %s)) FROM {documents}"
+        ((distinct,),) = self.rows(counted, CONTENT_BYTES)
         return self.count_documents() - int(distinct)
 
     def content_hashes(self, ids: Sequence[str]) -> dict[str, bytes]:

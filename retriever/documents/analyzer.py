@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from itertools import chain
 from typing import Any, Literal, NamedTuple
 
+from indexes import LABEL
 from retriever.documents.division import (
     ascii_digits,
     divide,
@@ -202,10 +203,19 @@ class Analyzer:
         """The terms of `text` in the order of its words, repeated as often as they occur."""
         return self.analyzed(text)[0]
 
-    def analyzed(self, text: str) -> tuple[list[str], tuple[str, ...]]:
-        """The terms of a text, and its languages; none if the settings name the language."""
+    def analyzed(self, text: str, label: str = "") -> tuple[list[str], tuple[str, ...]]:
+        """The terms of a text, and its languages; none if the settings name the language.
+
+        The distinct terms of a label, read in the languages of the text, follow with `LABEL`
+        before them.
+        """
         _, units, words = self._read(text)
         terms = list(chain.from_iterable(map(words.__getitem__, units)))
+        if label:
+            splits = not _APOSTROPHE_SEPARATES.isdisjoint(words.languages)
+            pattern = word_pattern(label.isascii(), splits, self._is_plain)
+            label_terms = chain.from_iterable(map(words.__getitem__, pattern.findall(label)))
+            terms += map(LABEL.__add__, dict.fromkeys(label_terms))
         return terms, words.languages if self.settings.language == AUTO else ()
 
     def languages(self, text: str) -> tuple[str, ...]:

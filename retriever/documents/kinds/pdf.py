@@ -54,7 +54,11 @@ def read_pdf(content: bytes) -> Parsed:
     given = document.get_metadata_dict()
     date = _DATE.match(given.get("CreationDate", ""))
     title = one_line(given.get("Title")).removeprefix("Microsoft Word - ")
-    metadata = named(author=given.get("Author"), date="-".join(date.groups()) if date else "")
+    metadata = named(
+        author=given.get("Author"),
+        date="-".join(date.groups()) if date else "",
+        keywords=given.get("Keywords"),
+    )
     parsed = found.parsed("" if _MADE.fullmatch(title) else title, {**metadata, "pages": number})
     if not parsed.text:
         raise PassedOverError(

@@ -86,7 +86,7 @@ class Archive:
         return root
 
     def properties(self) -> tuple[str, dict[str, Json]]:
-        """The title, author and date of an Office document."""
+        """The title, author, date and keywords of an Office document."""
         if "docProps/core.xml" not in self.names:
             return "", {}
         given = {
@@ -95,7 +95,9 @@ class Archive:
             if isinstance(one.tag, str)
         }
         date = one_line(given.get("created"))[:10]
-        return one_line(given.get("title")), named(author=given.get("creator"), date=date)
+        return one_line(given.get("title")), named(
+            author=given.get("creator"), date=date, keywords=given.get("keywords")
+        )
 
 
 def read_docx(content: bytes) -> Parsed:
