@@ -16,8 +16,10 @@ from retriever import (
     import_documents,
     reindexed,
 )
+from retriever.documents.passages import passage_text
 from retriever.documents.reader import CorpusReader
 from retriever.errors import SourceError
+from tests.retriever.documents import file_samples as samples
 
 # Its few words are none of the texts.
 pytestmark = pytest.mark.filterwarnings("ignore:the encoder does not know the language")
@@ -72,6 +74,44 @@ def ids(index, text, **settings):
 def test_words_of_names_folders_and_keywords_find_their_file(index, text, id_):
     assert ids(index, text)[0] == id_
     assert id_ in ids(index, text, mode="hybrid")
+
+
+def test_keywords_of_properties_are_metadata_and_labels(tmp_path, monkeypatch):
+    book = samples.book_pdf()
+    assert b"/Author(Ada)" in book
+    (tmp_path / "a.pdf").write_bytes(book.replace(b"/Author(Ada)", b"/Keywords(k)"))
+    core = samples.CORE.replace("<t:created>", "<p:keywords>hives; wax</p:keywords><t:created>")
+    monkeypatch.setattr(samples, "CORE", core)
+    (tmp_path / "b.docx").write_bytes(samples.docx())
+    (tmp_path / "c.pptx").write_bytes(samples.pptx())
+    keywords = {"a.pdf": "k", "b.docx": "hives; wax", "c.pptx": "hives; wax"}
+    for document in CorpusReader(tmp_path):
+        assert document.metadata["keywords"] == keywords[document.id]
+        labels = [mark.label for mark in document.outline if mark.kind == "label"]
+        assert labels == [document.id[0], keywords[document.id]]
+
+
+@pytest.mark.parametrize(
+    ("label", "terms"),
+    [
+        ("2024 Rechnungen/ÜbersichtMärz.final", "2024 rechnungen übersicht märz final"),
+        ("HTTPServer_v2", "http server v2"),
+        ("invoice2023 k8s iPhone", "invoice 2023 k8s iphone"),
+        ("9f8c2a4b7d01e6", ""),
+        ("scan 20231005123000", "scan"),
+        ("हिन्दी_नोट", "हिन्दी नोट"),
+    ],
+)
+def test_a_name_stands_for_a_missing_title_without_what_says_nothing(label, terms):
+    document = Document("a", "Text.", outline=(Mark(0, "label", label),))
+    words = label.rpartition("/")[2] if "/" in label else label
+    assert passage_text(document, None, "title").casefold() == " ".join(
+        [*[term for term in terms.split() if term in words.casefold()], "text."]
+    )
+    assert passage_text(document, None, "title", names=False) == "Text."
+    assert passage_text(document, None, "none") == "Text."
+    titled = Document("a", "Text.", "T", outline=document.outline)
+    assert passage_text(titled, None, "title") == "T Text."
 
 
 def test_words_of_a_text_rank_before_words_of_a_name(index):

@@ -93,7 +93,7 @@ def test_vectors_of_the_same_text_are_taken_over(tmp_path, index, fake_encoder):
     assert fake_encoder.encoded - first == changed + 1
     with index._opened.view() as view:
         stored = view.document("c.md")
-        texts = [stored.text[start:stop] for _, start, stop in stored.passages]
+        texts = [f"Words {stored.text[start:stop]}" for _, start, stop in stored.passages]
         vectors = view.vectors([passage for passage, _, _ in stored.passages])
     assert np.allclose(vectors, fake_encoder.encode(texts))
 
