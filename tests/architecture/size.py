@@ -21,7 +21,7 @@ PRODUCT = ("indexes", "retriever", "eval", "cli")
 LIMITS = {
     "own modules that a BM25 query loads": 63,
     "files that a hybrid query enters": 46,
-    "functions that a hybrid query enters": 231,
+    "functions that a hybrid query enters": 232,
 }
 # Whole processes; not enforced, since machines differ.
 SECONDS = {"BM25 query, s": 0.15, "hybrid query, s": 0.3}
